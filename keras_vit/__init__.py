@@ -1,0 +1,49 @@
+"""keras_vit: the Vision Transformer in Keras 3, on TensorFlow, JAX and PyTorch."""
+
+from keras_vit import data, inspection, layers
+from keras_vit.builders import (
+    ViT_B8,
+    ViT_B16,
+    ViT_B32,
+    ViT_G14,
+    ViT_g14,
+    ViT_H14,
+    ViT_L16,
+    ViT_L32,
+    ViT_S16,
+    ViT_S16_plain,
+    ViT_S32,
+    ViT_So400m14,
+    ViT_Ti16,
+)
+from keras_vit.models import VisionTransformer
+from keras_vit.variants import VARIANTS, Variant, get_variant
+from keras_vit.weights import LoadReport, from_checkpoint, load_weights
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "VARIANTS",
+    "LoadReport",
+    "Variant",
+    "ViT_B8",
+    "ViT_B16",
+    "ViT_B32",
+    "ViT_G14",
+    "ViT_H14",
+    "ViT_L16",
+    "ViT_L32",
+    "ViT_S16",
+    "ViT_S16_plain",
+    "ViT_S32",
+    "ViT_So400m14",
+    "ViT_Ti16",
+    "ViT_g14",
+    "VisionTransformer",
+    "data",
+    "from_checkpoint",
+    "get_variant",
+    "inspection",
+    "layers",
+    "load_weights",
+]

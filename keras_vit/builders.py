@@ -1,0 +1,55 @@
+"""The published models by name: a row of the table, a model, its weights."""
+
+from keras_vit.models.vit import VisionTransformer
+from keras_vit.variants import VARIANTS
+from keras_vit.weights.load import load_weights
+
+
+def _builder(variant, title):
+    """A function that builds the model of one row of `VARIANTS`."""
+
+    def build(num_classes=1000, image_size=224, weights=None, include_top=True, **options):
+        model = VisionTransformer(
+            variant,
+            num_classes=num_classes,
+            image_size=image_size,
+            include_top=include_top,
+            **{"name": name.lower(), **options},
+        )
+        if weights is not None:
+            model.load_report = load_weights(model, weights)
+        return model
+
+    row = VARIANTS[variant]
+    name = "ViT_" + variant.replace("/", "").replace("-", "_")
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"""{title}: {row.depth} blocks, width {row.width}, {row.num_heads} heads.
+
+    Args:
+        num_classes: number of logits; 0 for none.
+        image_size: int or (height, width), in pixels; {row.patch_size[0]} must divide it.
+        weights: `None`, or the path of a checkpoint to load; what was loaded is then in
+            `model.load_report`.
+        include_top: `False` for the representation instead of logits.
+        **options: any other argument of `keras_vit.VisionTransformer`, such as `pool`,
+            `representation_size`, `dropout`, `position`, `gelu`, `channels`, `remat`, `dtype`.
+
+    Returns:
+        A `keras_vit.VisionTransformer`.
+    """
+    return build
+
+
+ViT_Ti16 = _builder("Ti/16", "ViT-Ti/16")
+ViT_S32 = _builder("S/32", "ViT-S/32")
+ViT_S16 = _builder("S/16", "ViT-S/16")
+ViT_S16_plain = _builder("S/16-plain", "The 'better plain ViT' S/16 (Beyer et al., 2022)")
+ViT_B32 = _builder("B/32", "ViT-B/32 (Table 1)")
+ViT_B16 = _builder("B/16", "ViT-B/16 (Table 1)")
+ViT_B8 = _builder("B/8", "ViT-B/8")
+ViT_L32 = _builder("L/32", "ViT-L/32 (Table 1)")
+ViT_L16 = _builder("L/16", "ViT-L/16 (Table 1)")
+ViT_H14 = _builder("H/14", "ViT-H/14 (Table 1)")
+ViT_g14 = _builder("g/14", "ViT-g/14 (Zhai et al., 2022)")
+ViT_G14 = _builder("G/14", "ViT-G/14 (Zhai et al., 2022)")
+ViT_So400m14 = _builder("So400m/14", "ViT-So400m/14 (Alabdulmohsin et al., 2023)")

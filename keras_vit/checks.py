@@ -1,0 +1,40 @@
+"""Checks of arguments that the whole package shares."""
+
+
+def positive_int(value, name):
+    """`value` as an int of at least 1, or a ValueError that names it."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1 or number != value or isinstance(value, bool):
+        raise ValueError(f"{name} must be a positive integer. Received: {name}={value!r}.")
+    return number
+
+
+def pair(value, name):
+    """`value`, an int or two of them, as (height, width), or a ValueError that names it."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(values) != 2:
+        raise ValueError(
+            f"{name} must be one positive integer or a pair (height, width). "
+            f"Received: {name}={value!r}."
+        )
+    return tuple(positive_int(side, name) for side in values)
+
+
+def check_choice(name, value, choices):
+    """Raises a ValueError that lists `choices` where `value` is none of them."""
+    if value not in choices:
+        raise ValueError(f"Unknown {name}. Received: {name}={value!r}; expected one of {choices}.")
+
+
+def check_heads(width, num_heads):
+    """Raises a ValueError that proposes other numbers where `num_heads` does not divide `width`."""
+    if width % num_heads:
+        fits = [heads for heads in range(1, width + 1) if width % heads == 0]
+        nearest = sorted(sorted(fits, key=lambda heads: abs(heads - num_heads))[:3])
+        raise ValueError(
+            "The number of heads must divide the width. Received: "
+            f"width={width}, num_heads={num_heads}; the nearest numbers that fit are {nearest}."
+        )

@@ -1,0 +1,26 @@
+"""The layers of the paper, one short file each."""
+
+from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.dropout import Dropout, StochasticDepth
+from keras_vit.layers.head import AttentionPool, TokenPool
+from keras_vit.layers.linear import LayerNorm, Linear
+from keras_vit.layers.patch_encoder import PatchEncoder
+from keras_vit.layers.patches import Patches
+from keras_vit.layers.position import PositionEmbedding, RelativePosition
+from keras_vit.layers.transformer_block import MLP, TransformerBlock
+
+__all__ = [
+    "MLP",
+    "AttentionPool",
+    "Dropout",
+    "LayerNorm",
+    "Linear",
+    "MultiHeadSelfAttention",
+    "PatchEncoder",
+    "Patches",
+    "PositionEmbedding",
+    "RelativePosition",
+    "StochasticDepth",
+    "TokenPool",
+    "TransformerBlock",
+]

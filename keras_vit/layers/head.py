@@ -1,0 +1,133 @@
+"""What becomes of the tokens: pooling, pre-logits and the linear head (Eq. 4, section 3.1)."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers import kernels
+from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.linear import LayerNorm, Linear
+from keras_vit.layers.transformer_block import MLP
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class TokenPool(keras.layers.Layer):
+    """One vector per image: the class token z⁰ (Eq. 4) or the mean of the patch tokens.
+
+    Shapes: (batch, tokens, width) -> (batch, width).
+
+    Args:
+        pool: `"token"` or `"mean"`.
+        class_token: whether the first token is a class token, which the mean leaves out.
+    """
+
+    def __init__(self, pool, class_token, **kwargs):
+        super().__init__(**kwargs)
+        if pool not in ("token", "mean") or (pool == "token" and not class_token):
+            raise ValueError(
+                "pool must be 'token', for tokens that begin with a class token, or 'mean'. "
+                f"Received: pool={pool!r}, class_token={class_token}."
+            )
+        self.pool, self.class_token = pool, class_token
+
+    def call(self, x):
+        if self.pool == "token":
+            return x[:, 0]
+        return kernels.mean(x[:, 1:] if self.class_token else x, axis=1)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[2])
+
+    def get_config(self):
+        return {**super().get_config(), "pool": self.pool, "class_token": self.class_token}
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class AttentionPool(keras.layers.Layer):
+    """Multi-head attention pooling, MAP (Zhai et al., 2022; Lee et al., 2019).
+
+    One learned query, the probe, attends to all tokens; an MLP with a residual connection
+    follows.
+
+    Shapes: (batch, tokens, width) -> (batch, width).
+
+    Args:
+        num_heads, mlp_dim, gelu, qkv_bias, epsilon: as in `TransformerBlock`.
+    """
+
+    def __init__(self, num_heads, mlp_dim, gelu="tanh", qkv_bias=True, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        policy = self.dtype_policy
+        self.attention = MultiHeadSelfAttention(num_heads, qkv_bias, dtype=policy, name="attention")
+        self.norm = LayerNorm(epsilon, dtype=policy, name="norm")
+        self.mlp = MLP(mlp_dim, gelu, dtype=policy, name="mlp")
+
+    def build(self, input_shape):
+        probe = (1, 1, input_shape[-1])
+        self.probe = self.add_weight(probe, initializer="glorot_uniform", name="probe")
+        self.attention.build(input_shape)
+        self.norm.build(probe)
+        self.mlp.build(probe)
+        self.built = True
+
+    def call(self, x):
+        probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))
+        y = self.attention(ops.cast(probe, x.dtype), memory=x)
+        return (y + self.mlp(self.norm(y)))[:, 0]
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[2])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.attention.num_heads,
+            "mlp_dim": self.mlp.hidden_dim,
+            "gelu": self.mlp.gelu,
+            "qkv_bias": self.attention.qkv_bias,
+            "epsilon": self.norm.epsilon,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class PreLogits(Linear):
+    """The hidden layer of the pre-training head: linear, then tanh (section 3.1).
+
+    Shapes: (..., width) -> (..., representation_size).
+    """
+
+    def call(self, inputs, training=None):
+        return kernels.tanh(super().call(inputs))
+
+
+def pre_logits(rank, representation_size, dtype=None):
+    """The `PreLogits` layer for inputs of `rank` axes: 2, or 3 for every token."""
+    return PreLogits(**_equation(rank, representation_size), dtype=dtype, name="pre_logits")
+
+
+def linear_head(rank, num_classes, bias=0.0, dtype=None):
+    """The linear head, zero when fresh (section 3.1).
+
+    It computes in the precision of its variables (float32 under a mixed policy), because a loss
+    needs more digits of the logits than half precision keeps.
+
+    Args:
+        rank: axes of the input: 2 for (batch, width), 3 for (batch, tokens, width).
+        num_classes: K, the number of logits.
+        bias: initial value of every bias: 0, or about -log(K) for a sigmoid loss over K classes,
+            so that training starts from rare positives.
+        dtype: dtype policy of the model, or `None` for the global one.
+    """
+    policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+    return Linear(
+        **_equation(rank, num_classes),
+        kernel_initializer="zeros",
+        bias_initializer=keras.initializers.Constant(bias),
+        dtype=policy.variable_dtype,
+        name="head",
+    )
+
+
+def _equation(rank, units):
+    if rank == 2:
+        return {"equation": "bd,dk->bk", "output_shape": (units,), "bias_axes": "k"}
+    return {"equation": "btd,dk->btk", "output_shape": (None, units), "bias_axes": "k"}

@@ -1,0 +1,87 @@
+"""The computations of the network, each behind one function.
+
+They are the place for what a backend or a precision needs. Today that is float64: `keras.ops`
+goes down to float32 on JAX and PyTorch in `matmul`, `mean`, `layer_normalization` and
+`dot_product_attention`, on JAX in `tanh`, and on TensorFlow in the constants of GELU, so a float64
+model that used them would have float32 digits without a word. Operators, `einsum`, `sum`,
+`sigmoid` and `erf` keep the type of their operands.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+
+def linear(x, kernel, bias=None):
+    """x·W + b. Shapes: (rows, in), (in, out), any shape of `out` values -> (rows, out)."""
+    x = x @ kernel
+    return x if bias is None else x + ops.reshape(bias, (-1,))
+
+
+def gelu(x, approximate):
+    """GELU by its tanh approximation, or exact by erf."""
+    if not is_float64(x):
+        return ops.gelu(x, approximate=approximate)
+    if approximate:  # (1 + tanh y) / 2 is sigmoid(2 y)
+        return x * ops.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
+    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
+def tanh(x):
+    return 2.0 * ops.sigmoid(2.0 * x) - 1.0 if is_float64(x) else ops.tanh(x)
+
+
+def layer_norm(x, gamma, beta, epsilon):
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axis.
+
+    Computed in float32 at least, and returned in the type of `x`.
+    """
+    if not is_float64(x):
+        return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
+    width = x.shape[-1]
+    x = x - ops.sum(x, axis=-1, keepdims=True) / width
+    variance = ops.sum(x * x, axis=-1, keepdims=True) / width
+    return x / ops.sqrt(variance + epsilon) * gamma + beta
+
+
+def attention(query, key, value, bias=None):
+    """softmax(q kᵀ + bias) v, for queries that are scaled already (Eq. 6 and 7).
+
+    Shapes: (batch, T, heads, D_h), (batch, S, heads, D_h) twice, (batch, heads, T, S) ->
+    (batch, T, heads, D_h).
+    """
+    if is_float64(query):
+        return weighted_sum(attention_weights(query, key, bias), value)
+    return ops.dot_product_attention(query, key, value, bias=bias, scale=1.0)
+
+
+def attention_weights(query, key, bias=None):
+    """A = softmax(q kᵀ + bias) (Eq. 6) in float32 at least; shapes as in `attention`.
+
+    Returns shape (batch, heads, T, S).
+    """
+    scores = ops.einsum("bthd,bshd->bhts", query, key)
+    scores = scores if bias is None else scores + bias
+    return ops.softmax(ops.cast(scores, at_least_float32(scores.dtype)), axis=-1)
+
+
+def weighted_sum(weights, value):
+    """A v (Eq. 7): (batch, heads, T, S), (batch, S, heads, D_h) -> (batch, T, heads, D_h)."""
+    return ops.einsum("bhts,bshd->bthd", weights, value)
+
+
+def mean(x, axis):
+    """The mean in float32 at least, returned in the type of `x`."""
+    total = ops.sum(ops.cast(x, at_least_float32(x.dtype)), axis=axis)
+    return ops.cast(total / x.shape[axis], x.dtype)
+
+
+def is_float64(x):
+    return keras.backend.standardize_dtype(x.dtype) == "float64"
+
+
+def at_least_float32(dtype):
+    """`dtype`, or float32 where it is shorter."""
+    dtype = keras.backend.standardize_dtype(dtype)
+    return "float64" if dtype == "float64" else keras.backend.result_type(dtype, "float32")

@@ -1,0 +1,104 @@
+"""An image as a sequence of flattened patches, and back (section 3.1)."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import pair
+
+
+def grid_of(image_size, patch_size):
+    """The (rows, columns) of patches of an image.
+
+    Args:
+        image_size: int or (height, width), in pixels.
+        patch_size: int or (height, width), in pixels.
+
+    Raises:
+        ValueError: the patches do not tile the image; names the nearest sizes that fit.
+    """
+    image_size, patch_size = pair(image_size, "image_size"), pair(patch_size, "patch_size")
+    if any(side % patch for side, patch in zip(image_size, patch_size)):
+        below = tuple(max(s // p, 1) * p for s, p in zip(image_size, patch_size))
+        above = tuple(-(-s // p) * p for s, p in zip(image_size, patch_size))
+        raise ValueError(
+            "image_size must be a multiple of patch_size. Received: "
+            f"image_size={image_size}, patch_size={patch_size}; the nearest sizes that fit are "
+            f"{below} and {above}. Resize the images, or choose another patch_size."
+        )
+    return tuple(side // patch for side, patch in zip(image_size, patch_size))
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class Patches(keras.layers.Layer):
+    """Cuts images into patches and flattens each: x -> x_p, N = HW / P² (section 3.1).
+
+    The patches follow each other in reading order, rows first. Within a patch the values keep the
+    order (row, column, channel), which is that of the authors' patch kernels, so that their
+    (P, P, C, D) kernel is this library's (P²·C, D) matrix by a plain reshape.
+
+    Shapes: (batch, height, width, channels) -> (batch, N, P²·C).
+
+    Args:
+        patch_size: P, as an int or as (height, width).
+    """
+
+    def __init__(self, patch_size, **kwargs):
+        super().__init__(**kwargs)
+        self.patch_size = pair(patch_size, "patch_size")
+
+    def build(self, input_shape):
+        _check_images_shape(input_shape)
+        grid_of(input_shape[1:3], self.patch_size)
+        self.built = True
+
+    def call(self, images):
+        _, height, width, channels = images.shape
+        (rows, columns), (p_h, p_w) = grid_of((height, width), self.patch_size), self.patch_size
+        x = ops.reshape(images, (-1, rows, p_h, columns, p_w, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        return ops.reshape(x, (-1, rows * columns, p_h * p_w * channels))
+
+    def inverse(self, patches, image_size):
+        """The images that `patches` were cut from.
+
+        Shapes: (batch, N, P²·C) -> (batch, height, width, channels).
+
+        Args:
+            patches: what this layer returned.
+            image_size: int or (height, width) of the images.
+
+        Raises:
+            ValueError: the number or length of the patches does not fit `image_size`.
+        """
+        (rows, columns), (p_h, p_w) = grid_of(image_size, self.patch_size), self.patch_size
+        if len(patches.shape) != 3 or patches.shape[1] != rows * columns:
+            raise ValueError(
+                f"Expected patches of shape (batch, {rows * columns}, values) for "
+                f"image_size={image_size} and patch_size={self.patch_size}. "
+                f"Received: shape {tuple(patches.shape)}."
+            )
+        channels, rest = divmod(patches.shape[2], p_h * p_w)
+        if rest:
+            raise ValueError(
+                f"A patch of {p_h}x{p_w} pixels holds a multiple of {p_h * p_w} values. "
+                f"Received: patches of {patches.shape[2]} values."
+            )
+        x = ops.reshape(patches, (-1, rows, columns, p_h, p_w, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        return ops.reshape(x, (-1, rows * p_h, columns * p_w, channels))
+
+    def compute_output_shape(self, input_shape):
+        rows, columns = grid_of(input_shape[1:3], self.patch_size)
+        p_h, p_w = self.patch_size
+        return (input_shape[0], rows * columns, p_h * p_w * input_shape[3])
+
+    def get_config(self):
+        return {**super().get_config(), "patch_size": self.patch_size}
+
+
+def _check_images_shape(shape):
+    if len(shape) != 4 or None in shape[1:]:
+        raise ValueError(
+            "Expected images of shape (batch, height, width, channels), channels last and with "
+            f"known sizes. Received: shape {tuple(shape)}."
+        )

@@ -1,0 +1,197 @@
+"""The Vision Transformer (Figure 1, Eq. 1 to 4)."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+from keras_vit.checks import pair, positive_int
+from keras_vit.layers.head import AttentionPool, TokenPool, linear_head, pre_logits
+from keras_vit.layers.linear import LayerNorm
+from keras_vit.layers.patch_encoder import PatchEncoder
+from keras_vit.layers.patches import Patches, grid_of
+from keras_vit.layers.position import PositionEmbedding, RelativePosition
+from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.variants import get_variant
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class VisionTransformer(keras.Model):
+    """An image classifier made of a Transformer encoder over patches.
+
+    A Functional model. Its layers are, in this order, `patches`, `patch_encoder`, `block_0` to
+    `block_{depth - 1}`, `norm`, `pool`, `pre_logits` (with a `representation_size`) and `head`
+    (with classes); models with positions in the blocks also have `position` or `position_0` and
+    so on. These names and the paths of the variables under them are part of the interface.
+
+    Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
+    (batch, tokens, num_classes) with pool=None; the representation, of length
+    `representation_size` or `width`, where there are no classes.
+
+    Args:
+        variant: a name such as `"B/16"`, a `keras_vit.Variant`, or `None` for ViT-B/16's numbers.
+        image_size: int or (height, width), in pixels; the patch size must divide it.
+        num_classes: K, or 0 for no head.
+        include_top: `False` is the same as `num_classes=0`.
+        channels: 3 for RGB, 1 for grayscale, any other number.
+        dropout: rate after the position embedding, after the attention and in the MLP.
+        attention_dropout: rate at which attention weights are dropped.
+        stochastic_depth: probability that the last block is left out for an example; grows
+            linearly from 0 at the first block.
+        head_bias: initial bias of the head, for sigmoid losses.
+        remat: whether the backward pass computes each block again instead of keeping its
+            intermediate values: less memory, about a third more time.
+        **architecture: fields of `keras_vit.Variant` to change or to give: `width`, `depth`,
+            `num_heads`, `mlp_dim`, `patch_size`, `pool`, `class_token`, `representation_size`,
+            `position`, `position_at`, `gelu`, `qkv_bias`, `epsilon`; and Keras's `name`, `dtype`.
+
+    Raises:
+        ValueError: a value is outside its range or contradicts another one.
+    """
+
+    def __init__(
+        self,
+        variant=None,
+        image_size=224,
+        num_classes=1000,
+        include_top=True,
+        channels=3,
+        dropout=0.0,
+        attention_dropout=0.0,
+        stochastic_depth=0.0,
+        head_bias=0.0,
+        remat=False,
+        name=None,
+        dtype=None,
+        **architecture,
+    ):
+        v = get_variant(variant, **architecture)
+        image_size, channels = pair(image_size, "image_size"), positive_int(channels, "channels")
+        num_classes = positive_int(num_classes, "num_classes") if include_top and num_classes else 0
+        grid = grid_of(image_size, v.patch_size)
+        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+        _check_precision(policy)
+        at_input = v.position_at == "input"
+
+        images = keras.Input((*image_size, channels), dtype=_input_dtype(policy), name="images")
+        x = Patches(v.patch_size, dtype=policy, name="patches")(images)
+        x = PatchEncoder(
+            v.width,
+            grid,
+            v.class_token,
+            v.position if at_input else "none",
+            dropout,
+            dtype=policy,
+            name="patch_encoder",
+        )(x)
+        positions = [None] * v.depth if at_input else _block_positions(v, grid, policy)
+        for i, position in enumerate(positions):
+            x, relative = _apply_position(position, x)
+            x = TransformerBlock(
+                v.num_heads,
+                v.mlp_dim,
+                v.gelu,
+                v.qkv_bias,
+                v.epsilon,
+                dropout,
+                attention_dropout,
+                stochastic_depth * i / max(v.depth - 1, 1),
+                remat,
+                dtype=policy,
+                name=f"block_{i}",
+            )(x, relative_position=relative)
+        x = _pooled(x, v, policy)
+        if v.representation_size:
+            x = pre_logits(len(x.shape), v.representation_size, dtype=policy)(x)
+        if num_classes:
+            x = linear_head(len(x.shape), num_classes, head_bias, dtype=policy)(x)
+        super().__init__(images, x, name=name, dtype=policy)
+
+        self.variant, self.image_size, self.grid = v, image_size, grid
+        self.num_classes, self.channels = num_classes, channels
+        self._training_options = {
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "stochastic_depth": stochastic_depth,
+            "head_bias": head_bias,
+            "remat": remat,
+        }
+
+    def __call__(self, inputs, *args, **kwargs):
+        expected, shape = (*self.image_size, self.channels), getattr(inputs, "shape", None)
+        if shape is not None and tuple(shape[1:]) != expected:
+            raise ValueError(
+                f"{self.name} takes images of shape {('batch', *expected)}, channels last. "
+                f"Received: shape {tuple(shape)}. Resize the images, or build the model with "
+                "their image_size and channels."
+            )
+        return super().__call__(inputs, *args, **kwargs)
+
+    def get_config(self):
+        return {
+            "image_size": self.image_size,
+            "num_classes": self.num_classes,
+            "channels": self.channels,
+            **self._training_options,
+            **dataclasses.asdict(self.variant),
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
+
+
+def _pooled(x, v, policy):
+    norm = LayerNorm(v.epsilon, dtype=policy, name="norm")
+    if v.pool == "token":
+        # LayerNorm works on each token by itself: normalising the one that is read is enough.
+        return norm(TokenPool("token", True, dtype=policy, name="pool")(x))
+    x = norm(x)
+    if v.pool == "mean":
+        return TokenPool("mean", v.class_token, dtype=policy, name="pool")(x)
+    if v.pool == "map":
+        return AttentionPool(
+            v.num_heads, v.mlp_dim, v.gelu, v.qkv_bias, v.epsilon, dtype=policy, name="pool"
+        )(x)
+    return x
+
+
+def _block_positions(v, grid, policy):
+    """The position layer of each block: its own, or the one that all share."""
+
+    def layer(name):
+        if v.position == "relative":
+            return RelativePosition(v.num_heads, dtype=policy, name=name)
+        return PositionEmbedding(v.position, grid, v.class_token, dtype=policy, name=name)
+
+    if v.position == "none":
+        return [None] * v.depth
+    if v.position_at == "shared":
+        return [layer("position")] * v.depth
+    return [layer(f"position_{i}") for i in range(v.depth)]
+
+
+def _apply_position(position, x):
+    """The tokens for a block, and the relative positions for its attention, if any."""
+    if position is None:
+        return x, None
+    if isinstance(position, RelativePosition):
+        return x, position(x)
+    return position(x), None
+
+
+def _input_dtype(policy):
+    # Half precision would lose digits of the pixels before the first layer; it casts by itself.
+    return "float64" if policy.compute_dtype == "float64" else "float32"
+
+
+def _check_precision(policy):
+    given = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(np.zeros(())).dtype)
+    if policy.compute_dtype == "float64" != given:
+        raise ValueError(
+            "The backend cuts float64 down to "
+            f"{given}. With JAX, set the environment variable JAX_ENABLE_X64=1 before Python "
+            f"starts. Received: dtype policy {policy.name!r}."
+        )

@@ -1,0 +1,160 @@
+"""The published Vision Transformers as data: one dataclass, one table.
+
+A `Variant` holds every choice that decides which weights a model has and which function they
+compute. What decides only how a model is used or trained (image size, number of classes,
+dropout) is an argument of `keras_vit.VisionTransformer` instead.
+"""
+
+import dataclasses
+
+from keras_vit.checks import check_choice, check_heads, pair, positive_int
+
+POOLS = ("token", "mean", "map", None)
+POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "none")
+POSITION_PLACES = ("input", "every_layer", "shared")
+GELUS = ("tanh", "erf")
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """The architecture of one Vision Transformer; the defaults are ViT-B/16 (Table 1).
+
+    Args:
+        width: D, the length of a token.
+        depth: L, the number of Transformer blocks.
+        num_heads: k, the attention heads of a block; must divide `width`.
+        mlp_dim: hidden units of the MLP of a block; `None` means 4 * width.
+        patch_size: P, as an int or as (height, width), in pixels (for a model with a convolutional
+            stem: in cells of the feature map).
+        pool: what the head sees: `"token"` the class token (Eq. 4), `"mean"` the average of the
+            patch tokens, `"map"` multi-head attention pooling, `None` every token.
+        class_token: whether a class token is prepended; `None` means where `pool` needs or keeps
+            one: for `"token"` and `None`.
+        representation_size: hidden units of the tanh layer before the head (section 3.1, used for
+            pre-training), or `None` for no such layer.
+        position: the position embedding of Table 8: `"learned_1d"`, `"learned_2d"`, `"relative"`,
+            `"none"`, or the fixed `"sincos_2d"` of the "better plain ViT" baseline.
+        position_at: where it is added: `"input"`, `"every_layer"` (each block has its own) or
+            `"shared"` (every block adds the same one). `None` means `"input"`, and
+            `"every_layer"` for relative positions, which have no place at the input.
+        gelu: `"tanh"`, the approximation that the authors' code uses, or `"erf"`, the exact form.
+        qkv_bias: whether the query, key and value projections have a bias.
+        epsilon: added to the variance in every LayerNorm.
+
+    Raises:
+        ValueError: a value is outside its range, or two values contradict each other.
+    """
+
+    width: int = 768
+    depth: int = 12
+    num_heads: int = 12
+    mlp_dim: int | None = None
+    patch_size: int | tuple[int, int] = 16
+    pool: str | None = "token"
+    class_token: bool | None = None
+    representation_size: int | None = None
+    position: str | None = "learned_1d"
+    position_at: str | None = None
+    gelu: str = "tanh"
+    qkv_bias: bool = True
+    epsilon: float = 1e-6
+
+    def __post_init__(self):
+        set_field = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
+        for name in ("width", "depth", "num_heads"):
+            set_field(name, positive_int(getattr(self, name), name))
+        check_heads(self.width, self.num_heads)
+        set_field("mlp_dim", positive_int(self.mlp_dim or 4 * self.width, "mlp_dim"))
+        set_field("patch_size", pair(self.patch_size, "patch_size"))
+        check_choice("pool", self.pool, POOLS)
+        if self.class_token is None:
+            set_field("class_token", self.pool in ("token", None))
+        if self.pool == "token" and not self.class_token:
+            raise ValueError(
+                "pool='token' reads the class token, so class_token must be True. Received: "
+                "class_token=False; choose pool='mean', 'map' or None for a model without one."
+            )
+        if self.representation_size is not None:
+            positive_int(self.representation_size, "representation_size")
+        set_field("position", "none" if self.position is None else self.position)
+        check_choice("position", self.position, POSITIONS)
+        if self.position_at is None:
+            set_field("position_at", "every_layer" if self.position == "relative" else "input")
+        check_choice("position_at", self.position_at, POSITION_PLACES)
+        if self.position == "relative" and self.position_at == "input":
+            raise ValueError(
+                "Relative positions live in the attention of a block, not at the input. Received: "
+                "position='relative', position_at='input'; choose 'every_layer' or 'shared'."
+            )
+        check_choice("gelu", self.gelu, GELUS)
+
+    def replace(self, **choices):
+        """A copy with the named fields changed.
+
+        A field that follows from a changed one takes its default again unless it is named too:
+        `mlp_dim` follows `width`, `class_token` follows `pool`, `position_at` follows `position`.
+
+        Raises:
+            ValueError: a name that is no field.
+        """
+        known = [field.name for field in dataclasses.fields(self)]
+        unknown = sorted(set(choices) - set(known))
+        if unknown:
+            raise ValueError(f"Unknown arguments: {unknown}. An architecture is made of {known}.")
+        follows = {"width": "mlp_dim", "pool": "class_token", "position": "position_at"}
+        freed = {follower: None for leader, follower in follows.items() if leader in choices}
+        return dataclasses.replace(self, **{**freed, **choices})
+
+
+def _table():
+    sizes = {
+        # name: width, depth, heads, MLP units, published patch sizes
+        "Ti": (192, 12, 3, 768, (16,)),
+        "S": (384, 12, 6, 1536, (32, 16)),
+        "B": (768, 12, 12, 3072, (32, 16, 8)),  # Table 1
+        "L": (1024, 24, 16, 4096, (32, 16)),  # Table 1
+        "H": (1280, 32, 16, 5120, (14,)),  # Table 1
+        "g": (1408, 40, 16, 6144, (14,)),  # Zhai et al., 2022, Table 2
+        "G": (1664, 48, 16, 8192, (14,)),  # Zhai et al., 2022, Table 2
+        "So400m": (1152, 27, 16, 4304, (14,)),  # Alabdulmohsin et al., 2023
+    }
+    table = {
+        f"{name}/{patch}": Variant(width, depth, heads, mlp_dim, patch)
+        for name, (width, depth, heads, mlp_dim, patches) in sizes.items()
+        for patch in patches
+    }
+    # Beyer et al., 2022, "Better plain ViT baselines for ImageNet-1k".
+    table["S/16-plain"] = table["S/16"].replace(
+        pool="mean", position="sincos_2d", representation_size=384
+    )
+    return table
+
+
+VARIANTS = _table()
+
+
+def get_variant(variant=None, **choices):
+    """The `Variant` that `variant` stands for, with `choices` changed in it.
+
+    Args:
+        variant: a `Variant`, a name of the table such as `"B/16"`, a size of the table with any
+            other patch size such as `"B/24"`, or `None` for the defaults (ViT-B/16).
+        choices: fields of `Variant` to change.
+
+    Raises:
+        ValueError: an unknown name or field.
+    """
+    if variant is None:
+        return Variant().replace(**choices)
+    if isinstance(variant, Variant):
+        return variant.replace(**choices)
+    if variant in VARIANTS:
+        return VARIANTS[variant].replace(**choices)
+    size, _, patch = str(variant).partition("/")
+    siblings = [name for name in VARIANTS if name.split("/")[0] == size]
+    if siblings and patch.isdecimal() and int(patch) > 0:
+        return VARIANTS[siblings[0]].replace(**{"patch_size": int(patch), **choices})
+    raise ValueError(
+        f"Unknown variant. Received: variant={variant!r}; expected one of {list(VARIANTS)}, one of "
+        "these sizes with another patch size (such as 'B/24'), or a keras_vit.Variant."
+    )

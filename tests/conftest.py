@@ -1,0 +1,28 @@
+"""What holds for every test: a quiet backend, one that is named, and repeatable random numbers."""
+
+import os
+import random
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import pytest
+
+
+def pytest_report_header():
+    return f"keras {keras.__version__}, backend {keras.backend.backend()}"
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    """The result of a test does not depend on which tests ran before it.
+
+    `keras.utils.set_random_seed` would do the same, but imports TensorFlow under every backend.
+    """
+    random.seed(0)  # where Keras takes the seeds that nobody gave
+    np.random.seed(0)
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch.manual_seed(0)

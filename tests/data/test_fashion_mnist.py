@@ -1,0 +1,156 @@
+"""IDX files round trip, damage is named, and nothing reaches for the network."""
+
+import gzip
+import socket
+import struct
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from keras_vit.data import load
+from keras_vit.data.fashion_mnist import CLASS_NAMES
+from keras_vit.data.idx import read_idx
+
+NAMES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+
+def idx_bytes(array):
+    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    return header + array.astype("uint8").tobytes()
+
+
+def write_set(folder, zipped):
+    rng = np.random.default_rng(0)
+    arrays = []
+    for name, count in zip(NAMES, (30, 30, 10, 10)):
+        is_images = "images" in name
+        array = rng.integers(0, 256 if is_images else 10, (count, 28, 28)[: 3 if is_images else 1])
+        arrays.append(array)
+        data = idx_bytes(array)
+        (folder / (name + ".gz" * zipped)).write_bytes(gzip.compress(data) if zipped else data)
+    return arrays
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a test of data on disk tried to use the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("subfolder", ["", "fashion_mnist", "fashion-mnist"])
+def test_idx_files_round_trip(tmp_path, zipped, subfolder):
+    folder = tmp_path / subfolder
+    folder.mkdir(exist_ok=True)
+    x_train, y_train, x_test, y_test = write_set(folder, zipped)
+    fashion = load("fashion_mnist", data_dir=str(tmp_path))
+    np.testing.assert_array_equal(fashion.train_images[..., 0], x_train)
+    np.testing.assert_array_equal(fashion.train_labels, y_train)
+    np.testing.assert_array_equal(fashion.test_images[..., 0], x_test)
+    np.testing.assert_array_equal(fashion.test_labels, y_test)
+    assert fashion.class_names == CLASS_NAMES and fashion.num_classes == 10
+    assert fashion.train_images.dtype == np.uint8 and fashion.train_images.flags.writeable
+
+
+IMAGES = idx_bytes(np.zeros((3, 4, 5)))
+
+
+@pytest.mark.parametrize(
+    "name, data, expected",
+    [
+        ("cut", IMAGES[:-1], r"cut is truncated.*\(3, 4, 5\), 60 bytes.*Received: 59"),
+        ("long", IMAGES + b"x", "long is too long.*Received: 61"),
+        ("header", IMAGES[:10], "header is truncated inside its header of 16 bytes.*10 bytes"),
+        ("magic", b"\x89PNG" + IMAGES, "magic is not an IDX file.*00 00 08 03.*89 50 4e 47"),
+        ("labels", idx_bytes(np.zeros(3)), "labels is not an IDX file.*00 00 08 01"),
+        ("float", b"\0\0\x0d\x03" + IMAGES[4:], "float is not an IDX file.*00 00 0d 03"),
+        ("empty", b"", "empty is not an IDX file.*an empty file"),
+        ("cut.gz", gzip.compress(IMAGES)[:-9], r"cut\.gz cannot be read.*truncated or damaged"),
+        ("raw.gz", IMAGES, r"raw\.gz cannot be read"),
+    ],
+)
+def test_damaged_idx_files_are_named(tmp_path, name, data, expected):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ValueError, match=expected):
+        read_idx(tmp_path / name, rank=3)
+
+
+def test_damage_stops_load_and_counts_must_agree(tmp_path):
+    write_set(tmp_path, zipped=False)
+    (tmp_path / NAMES[1]).write_bytes(idx_bytes(np.zeros(29)))
+    with pytest.raises(ValueError, match="30 images and 29 labels"):
+        load("fashion_mnist", data_dir=tmp_path)
+    (tmp_path / NAMES[0]).write_bytes(b"<html>not found</html>")
+    with pytest.raises(ValueError, match=rf"{NAMES[0]} is not an IDX file"):
+        load("fashion_mnist", data_dir=tmp_path)
+
+
+def test_nothing_found_tells_what_where_and_how(tmp_path):
+    with pytest.raises(ValueError) as caught:
+        load("fashion_mnist", data_dir=tmp_path)
+    message = str(caught.value)
+    for text in (*NAMES, str(tmp_path), "download_and_prepare", "no such folder", "Received"):
+        assert text in message
+    with pytest.raises(ValueError, match=r"needs data_dir.*data_dir=None"):
+        load("fashion_mnist")
+
+
+def test_an_incomplete_set_names_what_is_missing(tmp_path):
+    write_set(tmp_path, zipped=True)
+    (tmp_path / f"{NAMES[3]}.gz").unlink()
+    with pytest.raises(ValueError, match=f"missing {NAMES[3]}\n"):
+        load("fashion_mnist", data_dir=tmp_path)
+
+
+def prepared_by_tfds(tmp_path):
+    version = tmp_path / "fashion_mnist" / "3.0.1"
+    version.mkdir(parents=True)
+    (version / "dataset_info.json").write_text("{}")
+    return version
+
+
+def test_prepared_set_without_the_package(tmp_path, monkeypatch):
+    prepared_by_tfds(tmp_path)
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(ImportError, match=r"prepared by TensorFlow.*keras3-vit\[data\]"):
+        load("fashion_mnist", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("file_format", ["FileFormat.TFRECORD", "FileFormat.ARRAY_RECORD"])
+def test_prepared_set_is_read_from_its_folder(tmp_path, monkeypatch, file_format):
+    """A stand-in for the package has the three calls that only read."""
+    version = prepared_by_tfds(tmp_path)
+    images, labels = np.ones((4, 28, 28, 1), "uint8"), np.arange(4)
+
+    class Builder:
+        info = types.SimpleNamespace(file_format=file_format)
+
+        def as_dataset(self, split, batch_size):
+            assert "TFRECORD" in file_format and batch_size == -1
+            return {"image": images, "label": labels}
+
+        def as_data_source(self, split):
+            assert "ARRAY" in file_format
+            return [{"image": image, "label": label} for image, label in zip(images, labels)]
+
+    def builder_from_directory(path):
+        assert path == str(version)
+        return Builder()
+
+    stand_in = types.ModuleType("tensorflow_datasets")
+    stand_in.builder_from_directory = builder_from_directory
+    stand_in.as_numpy = lambda data: data
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", stand_in)
+    fashion = load("fashion_mnist", data_dir=tmp_path)
+    assert fashion.train_images.shape == (4, 28, 28, 1)
+    assert fashion.test_labels.tolist() == [0, 1, 2, 3]

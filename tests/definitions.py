@@ -1,0 +1,162 @@
+"""The equations of the paper in NumPy, as plainly as they can be written.
+
+Each function takes the weights of a layer (path below the layer -> array) and its inputs.
+"""
+
+import math
+
+import numpy as np
+
+
+def below(weights, name):
+    """The weights of the sublayer `name`."""
+    prefix = f"{name}/"
+    return {path[len(prefix) :]: w for path, w in weights.items() if path.startswith(prefix)}
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def gelu(x, kind):
+    if kind == "erf":
+        return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def layer_norm(weights, x, epsilon=1e-6):
+    variance = x.var(axis=-1, keepdims=True)
+    normal = (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(variance + epsilon)
+    return normal * weights["gamma"] + weights["beta"]
+
+
+def relative_bias(q, table):
+    """q · r(distance of key and query), by a double loop. Returns (batch, heads, T, T)."""
+    batch, tokens, heads, _ = q.shape
+    bias = np.zeros((batch, heads, tokens, tokens))
+    for i in range(tokens):
+        for j in range(tokens):
+            bias[:, :, i, j] = q[:, i] @ table[j - i + tokens - 1]
+    return bias
+
+
+def attention_parts(weights, x, memory=None, relative_position=None):
+    """The outputs (Eq. 5 to 8) and the weights A."""
+    memory = x if memory is None else memory
+
+    def project(name, tokens):
+        head = np.einsum("btd,dhk->bthk", tokens, weights[f"{name}/kernel"])
+        return head + weights.get(f"{name}/bias", 0.0)
+
+    q, k, v = project("query", x), project("key", memory), project("value", memory)
+    q = q / math.sqrt(q.shape[-1])
+    scores = np.einsum("bthd,bshd->bhts", q, k)
+    if relative_position is not None:
+        scores = scores + relative_bias(q, relative_position)
+    a = softmax(scores)
+    heads = np.einsum("bhts,bshd->bthd", a, v)
+    return np.einsum("bthk,hkd->btd", heads, weights["out/kernel"]) + weights["out/bias"], a
+
+
+def attention(weights, x, memory=None, relative_position=None):
+    return attention_parts(weights, x, memory, relative_position)[0]
+
+
+def mlp(weights, x, kind="tanh"):
+    x = gelu(x @ weights["dense_1/kernel"] + weights["dense_1/bias"], kind)
+    return x @ weights["dense_2/kernel"] + weights["dense_2/bias"]
+
+
+def block(weights, x, relative_position=None, kind="tanh", epsilon=1e-6):
+    """Eq. 2 and 3."""
+    normal = layer_norm(below(weights, "norm_1"), x, epsilon)
+    x = x + attention(below(weights, "attention"), normal, relative_position=relative_position)
+    normal = layer_norm(below(weights, "norm_2"), x, epsilon)
+    return x + mlp(below(weights, "mlp"), normal, kind)
+
+
+def attention_pool(weights, x, kind="tanh", epsilon=1e-6):
+    probe = np.repeat(weights["probe"], len(x), axis=0)
+    y = attention(below(weights, "attention"), probe, memory=x)
+    return (y + mlp(below(weights, "mlp"), layer_norm(below(weights, "norm"), y, epsilon), kind))[
+        :, 0
+    ]
+
+
+def patches(images, patch_size):
+    """Cut out one by one."""
+    p_h, p_w = patch_size
+    _, height, width, _ = images.shape
+    cut = [
+        images[:, y : y + p_h, x : x + p_w].reshape(len(images), -1)
+        for y in range(0, height, p_h)
+        for x in range(0, width, p_w)
+    ]
+    return np.stack(cut, axis=1)
+
+
+def sincos_2d(grid, width):
+    """Value by value, from the formula of the "better plain ViT" paper's code."""
+    rows, columns = grid
+    quarter = width // 4
+    table = np.zeros((rows * columns, width))
+    for y in range(rows):
+        for x in range(columns):
+            for i in range(quarter):
+                w = 1 / 10_000 ** (i / (quarter - 1))
+                at = y * columns + x
+                table[at, i] = math.sin(x * w)
+                table[at, quarter + i] = math.cos(x * w)
+                table[at, 2 * quarter + i] = math.sin(y * w)
+                table[at, 3 * quarter + i] = math.cos(y * w)
+    return table
+
+
+def position_table(weights, kind, grid, width, class_token):
+    """E_pos: (tokens, width)."""
+    if kind == "learned_1d":
+        return weights["embedding"][0]
+    if kind == "sincos_2d":
+        table = sincos_2d(grid, width)
+    else:
+        table = np.array(
+            [np.concatenate([x, y]) for y in weights["rows"] for x in weights["columns"]]
+        )
+    return np.concatenate([np.zeros((int(class_token), width)), table])
+
+
+def vision_transformer(weights, images, variant, grid):
+    """The whole network (Eq. 1 to 4), with every choice of `Variant`."""
+    v = variant
+
+    def position(name):
+        return position_table(below(weights, name), v.position, grid, v.width, v.class_token)
+
+    x = patches(images, v.patch_size) @ weights["patch_encoder/projection/kernel"]
+    x = x + weights["patch_encoder/projection/bias"]
+    if v.class_token:
+        first = np.repeat(weights["patch_encoder/class_token"], len(x), axis=0)
+        x = np.concatenate([first, x], axis=1)
+    if v.position_at == "input" and v.position != "none":
+        x = x + position("patch_encoder/position")
+    for i in range(v.depth):
+        name = "position" if v.position_at == "shared" else f"position_{i}"
+        relative = None
+        if v.position == "relative":
+            relative = weights[f"{name}/embedding"]
+        elif v.position_at != "input" and v.position != "none":
+            x = x + position(name)
+        x = block(below(weights, f"block_{i}"), x, relative, v.gelu, v.epsilon)
+    x = layer_norm(below(weights, "norm"), x, v.epsilon)
+    if v.pool == "token":
+        x = x[:, 0]
+    elif v.pool == "mean":
+        x = x[:, int(v.class_token) :].mean(axis=1)
+    elif v.pool == "map":
+        x = attention_pool(below(weights, "pool"), x, v.gelu, v.epsilon)
+    if v.representation_size:
+        x = np.tanh(x @ weights["pre_logits/kernel"] + weights["pre_logits/bias"])
+    if "head/kernel" in weights:
+        x = x @ weights["head/kernel"] + weights["head/bias"]
+    return x

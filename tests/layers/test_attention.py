@@ -1,0 +1,102 @@
+"""Multi-head self-attention (Eq. 5 to 8); the harness compares its outputs with NumPy."""
+
+import re
+
+import numpy as np
+import pytest
+
+from keras_vit.layers import MultiHeadSelfAttention
+from tests import definitions
+from tests.support import assert_close, dtype_of, precision, randomize, to_numpy, values
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2, 5, 8)).astype("float32")
+CALLS = {
+    "self": {},
+    "memory": {"memory": RNG.normal(size=(2, 3, 8)).astype("float32")},
+    "relative": {"relative_position": RNG.normal(size=(9, 4)).astype("float32")},
+}
+
+
+def attention(**options):
+    layer = MultiHeadSelfAttention(**{"num_heads": 2, **options})
+    layer.build((None, None, 8))
+    return randomize(layer)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_asking_for_the_scores(call):
+    """They are A of Eq. 6, and asking for them does not change one bit of the outputs."""
+    layer, options = attention(), CALLS[call]
+    alone = layer(X, **options)
+    outputs, scores = layer(X, **options, return_attention_scores=True)
+    np.testing.assert_array_equal(to_numpy(outputs), to_numpy(alone))
+    expected, a = definitions.attention_parts(values(layer), X, **options)
+    assert_close(outputs, expected, 3e-6)
+    assert_close(scores, a, 1e-6)
+    assert_close(to_numpy(scores).sum(axis=-1), np.ones(a.shape[:-1]), 1e-6)
+
+
+@pytest.mark.parametrize("dtype, kept", [("float64", "float64"), ("mixed_bfloat16", "float32")])
+def test_scores_are_float32_at_least(dtype, kept):
+    with precision(dtype):
+        _, scores = attention(dtype=dtype)(X, return_attention_scores=True)
+        assert dtype_of(scores) == kept
+    assert_close(to_numpy(scores).sum(axis=-1), np.ones((2, 2, 5)), 1e-6)
+
+
+def test_bfloat16_does_not_lose_weights_of_a_long_sequence():
+    """1024 equal scores: summed in bfloat16, their exponentials would stop at 256."""
+    layer = MultiHeadSelfAttention(2, dtype="mixed_bfloat16")
+    exact = MultiHeadSelfAttention(2)
+    x = np.ones((1, 1024, 8), "float32")
+    layer(x), exact(x)
+    randomize(layer), randomize(exact)
+    assert_close(layer(x), exact(x), 0.02)
+
+
+@pytest.mark.parametrize("num_heads, nearest", [(3, [1, 2, 4]), (5, [2, 4, 8]), (16, [2, 4, 8])])
+def test_heads_that_do_not_divide_the_width(num_heads, nearest):
+    message = f"width=8, num_heads={num_heads}; the nearest numbers that fit are {nearest}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        MultiHeadSelfAttention(num_heads).build((None, 5, 8))
+
+
+@pytest.mark.parametrize("num_heads", [0, -1, 1.5, None, "2"])
+def test_bad_numbers_of_heads(num_heads):
+    with pytest.raises(ValueError, match=r"num_heads must be a positive integer.*Received"):
+        MultiHeadSelfAttention(num_heads)
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_dropout_only_in_training_and_unbiased(relative):
+    """The outputs are linear in the weights that are dropped, so their mean must stay."""
+    options = CALLS["relative"] if relative else {}
+    many = np.repeat(X[:1], 4000, axis=0)
+    plain, layer = attention(), attention(dropout=0.3)
+    expected = to_numpy(plain(many[:1], **options))[0]
+    assert_close(layer(many[:1], **options)[0], expected, 1e-6)
+    assert_close(plain(many[:1], **options, training=True)[0], expected, 1e-6)
+    outputs = to_numpy(layer(many, **options, training=True))
+    spread = outputs.std(axis=0)
+    assert (spread > 0.05).all()
+    error = np.abs(outputs.mean(axis=0) - expected)
+    assert (error < 5 * spread / np.sqrt(len(many))).all()
+
+
+def test_dropout_acts_on_the_weights_of_a_whole_head():
+    """Where one token is all there is, its weight is 1: dropped or divided by 1 - rate."""
+    layer = attention(dropout=0.5)
+    x = np.repeat(X[:1, :1], 64, axis=0)
+    weights = values(layer)
+    v = np.einsum("btd,dhk->bthk", x[:1], weights["value/kernel"]) + weights["value/bias"]
+    outputs = to_numpy(layer(x, training=True))[:, 0]
+    possible = [
+        np.einsum("hk,hkd->d", v[0, 0] * np.array([[a], [b]]), weights["out/kernel"])
+        + weights["out/bias"]
+        for a in (0, 2)
+        for b in (0, 2)
+    ]
+    distance = np.abs(outputs[:, None] - np.array(possible)).max(axis=-1)
+    assert (distance.min(axis=1) < 1e-5).all()
+    assert set(distance.argmin(axis=1)) == {0, 1, 2, 3}

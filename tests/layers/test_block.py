@@ -1,0 +1,149 @@
+"""The encoder block: Eq. 2 and 3, stochastic depth, and rematerialisation."""
+
+import random
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import TransformerBlock
+from tests.support import (
+    BACKEND,
+    assert_close,
+    gradients,
+    images,
+    randomize,
+    tiny_vit,
+    to_numpy,
+    values,
+)
+
+X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+
+
+def block(**options):
+    layer = TransformerBlock(2, 12, **options)
+    layer.build((None, 5, 8))
+    return randomize(layer)
+
+
+def test_norm_comes_first():
+    layer = block()
+    x = X + to_numpy(layer.attention(layer.norm_1(X)))
+    expected = x + to_numpy(layer.mlp(layer.norm_2(x)))
+    assert_close(layer(X), expected, 1e-6)
+
+
+def test_attention_scores_are_those_inside():
+    layer = block()
+    _, expected = layer.attention(layer.norm_1(X), return_attention_scores=True)
+    assert_close(layer.attention_scores(X), expected, 0)
+
+
+def test_stochastic_depth_leaves_out_either_branch_of_an_example():
+    layer = block(stochastic_depth=0.5)
+    plain = block()
+    x = X[:1]
+    attend, think = (
+        lambda x: 2 * to_numpy(plain.attention(plain.norm_1(x))),
+        lambda x: 2 * to_numpy(plain.mlp(plain.norm_2(x))),
+    )
+    possible = [x, x + attend(x), x + think(x), x + attend(x) + think(x + attend(x))]
+    outputs = to_numpy(layer(np.repeat(x, 64, axis=0), training=True))
+    distance = np.abs(outputs[:, None] - np.stack(possible, axis=1)).max(axis=(2, 3))
+    assert (distance.min(axis=1) < 1e-5).all()
+    assert set(distance.argmin(axis=1)) == {0, 1, 2, 3}
+    assert_close(layer(X), plain(X), 0)
+
+
+@pytest.mark.parametrize("option", ["dropout", "attention_dropout", "stochastic_depth"])
+def test_each_rate_acts_in_training_only(option):
+    layer = block(**{option: 0.5})
+    assert_close(layer(X), block()(X), 0)
+    assert np.abs(to_numpy(layer(X, training=True)) - to_numpy(layer(X))).max() > 1e-3
+
+
+DROPOUTS = {
+    "none": {},
+    "dropout": {"dropout": 0.2},
+    "attention_dropout": {"attention_dropout": 0.3},
+    "stochastic_depth": {"stochastic_depth": 0.4},
+    "relative": {"position": "relative", "position_at": "shared"},
+    "all": {
+        "dropout": 0.2,
+        "attention_dropout": 0.3,
+        "stochastic_depth": 0.4,
+        "position": "relative",
+    },
+}
+
+
+def training_losses(remat, jit_compile, **options):
+    """Losses of some steps, from the same weights, batches and seeds."""
+    random.seed(3)
+    if BACKEND == "torch":
+        import torch
+
+        torch.manual_seed(3)
+    model = randomize(tiny_vit(remat=remat, **options))
+    model.compile(
+        keras.optimizers.SGD(0.1),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=jit_compile,
+    )
+    x, y = images((12, 16, 16, 3)), np.arange(12) % 3
+    history = model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    return history.history["loss"], values(model)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True] if BACKEND == "tensorflow" else ["auto"])
+@pytest.mark.parametrize("case", DROPOUTS)
+def test_remat_changes_no_loss(case, jit_compile):
+    """The second run of a block must drop what the first one dropped.
+
+    Another mask would change the losses in their second digit.
+    """
+    losses, weights = training_losses(False, jit_compile, **DROPOUTS[case])
+    remat_losses, remat_weights = training_losses(True, jit_compile, **DROPOUTS[case])
+    np.testing.assert_allclose(remat_losses, losses, rtol=1e-6)
+    for path, value in weights.items():
+        assert_close(remat_weights[path], value, 1e-5)
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow's tape does not show what it keeps")
+def test_remat_keeps_less_for_the_backward_pass():
+    kept = {remat: kept_bytes(block(remat=remat)) for remat in (False, True)}
+    assert kept[True] < kept[False] / 3
+
+
+def kept_bytes(layer):
+    """Bytes of the intermediate values, not of the weights, that wait for the backward pass."""
+    x = np.random.default_rng(0).normal(size=(64, 5, 8)).astype("float32")
+    sizes = {}
+    if BACKEND == "jax":
+        import jax
+
+        def run(trainable):
+            return layer.stateless_call(trainable, [], x, training=True)[0]
+
+        _, backward = jax.vjp(run, [v.value for v in layer.trainable_variables])
+        sizes = {id(leaf): leaf.nbytes for leaf in jax.tree.leaves(backward)}
+    else:
+        import torch
+
+        def keep(tensor):
+            sizes[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            layer(x, training=True)
+    return sum(sizes.values())
+
+
+def test_remat_gives_the_same_gradients():
+    grads = [gradients(block(remat=remat), keras.ops.sum, X, training=True) for remat in (0, 1)]
+    (value, plain), (remat_value, remat) = grads
+    assert remat_value == pytest.approx(value, rel=1e-6)
+    assert plain.keys() == remat.keys()
+    for path in plain:
+        assert_close(remat[path], plain[path], 1e-5)

@@ -1,0 +1,59 @@
+"""Dropout by value and stochastic depth by example."""
+
+import numpy as np
+import pytest
+
+from keras_vit.layers import Dropout, StochasticDepth
+from tests.support import to_numpy
+
+ONES = np.ones((2000, 3, 4), "float32")
+RATE = 0.3
+
+
+def test_stochastic_depth_keeps_or_drops_whole_examples():
+    outputs = to_numpy(StochasticDepth(RATE, seed=1)(ONES, training=True))
+    np.testing.assert_array_equal(outputs, np.broadcast_to(outputs[:, :1, :1], outputs.shape))
+    kept = outputs[:, 0, 0] != 0
+    np.testing.assert_allclose(outputs[kept], 1 / (1 - RATE), rtol=1e-6)
+    sigma = np.sqrt(RATE * (1 - RATE) / len(ONES))
+    assert abs((1 - kept.mean()) - RATE) < 4 * sigma
+
+
+def test_dropout_drops_single_values():
+    outputs = to_numpy(Dropout(RATE, seed=1)(ONES, training=True))
+    kept = outputs != 0
+    np.testing.assert_allclose(outputs[kept], 1 / (1 - RATE), rtol=1e-6)
+    sigma = np.sqrt(RATE * (1 - RATE) / ONES.size)
+    assert abs((1 - kept.mean()) - RATE) < 4 * sigma
+    assert 0 < kept[:, 0, 0].mean() < 1
+    assert (kept != kept[:, :1, :1]).any(), "values of an example are independent"
+
+
+@pytest.mark.parametrize("layer", [Dropout, StochasticDepth])
+def test_identity_in_inference_and_at_rate_zero(layer):
+    for outputs in (
+        layer(RATE)(ONES),
+        layer(RATE)(ONES, training=False),
+        layer(0.0)(ONES, training=True),
+    ):
+        np.testing.assert_array_equal(to_numpy(outputs), ONES)
+
+
+@pytest.mark.parametrize("layer", [Dropout, StochasticDepth])
+def test_a_seed_repeats_the_masks_and_each_call_has_its_own(layer):
+    def draw():
+        dropout = layer(RATE, seed=7)
+        return [to_numpy(dropout(ONES, training=True)) for _ in range(2)]
+
+    (first, second), (first_again, second_again) = draw(), draw()
+    np.testing.assert_array_equal(first, first_again)
+    np.testing.assert_array_equal(second, second_again)
+    assert (first != second).any()
+    assert (first != to_numpy(layer(RATE, seed=8)(ONES, training=True))).any()
+
+
+@pytest.mark.parametrize("layer", [Dropout, StochasticDepth])
+@pytest.mark.parametrize("rate", [-0.1, 1.5])
+def test_rates_outside_the_range(layer, rate):
+    with pytest.raises(ValueError, match=f"between 0 and 1. Received: rate={rate}"):
+        layer(rate)

@@ -1,0 +1,94 @@
+"""Images become patches in the order of the paper and the authors' kernels, and back exactly."""
+
+import itertools
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import Patches
+from keras_vit.layers.patches import grid_of
+from tests.support import to_numpy
+
+SIZES = [  # image (height, width, channels), patch (height, width)
+    ((16, 16, 3), (8, 8)),
+    ((4, 9, 1), (2, 3)),
+    ((6, 4, 5), (3, 2)),
+    ((8, 8, 3), (8, 8)),
+]
+sizes = pytest.mark.parametrize("shape, patch_size", SIZES)
+
+
+def numbered(shape):
+    """Two images, every value of which is different."""
+    return np.arange(2 * np.prod(shape), dtype="float32").reshape(2, *shape)
+
+
+@sizes
+def test_order_is_row_column_channel(shape, patch_size):
+    images, (p_h, p_w) = numbered(shape), patch_size
+    patches = to_numpy(Patches(patch_size)(images))
+    height, width, channels = shape
+    columns = width // p_w
+    assert patches.shape == (2, height // p_h * columns, p_h * p_w * channels)
+    for y, x, c in itertools.product(range(height), range(width), range(channels)):
+        place = (y // p_h) * columns + x // p_w
+        within = ((y % p_h) * p_w + x % p_w) * channels + c
+        assert (patches[:, place, within] == images[:, y, x, c]).all()
+
+
+@sizes
+def test_inverse_is_exact(shape, patch_size):
+    layer = Patches(patch_size)
+    images = numbered(shape)
+    back = layer.inverse(layer(images), shape[:2])
+    np.testing.assert_array_equal(to_numpy(back), images)
+
+
+@pytest.mark.parametrize(
+    "image_size, patch_size, below, above",
+    [
+        (30, 16, (16, 16), (32, 32)),
+        ((32, 50), 16, (32, 48), (32, 64)),
+        ((10, 9), (4, 3), (8, 9), (12, 9)),
+        (5, 8, (8, 8), (8, 8)),
+    ],
+)
+def test_the_error_names_the_nearest_sizes(image_size, patch_size, below, above):
+    with pytest.raises(ValueError, match=re.escape(f"{below} and {above}")) as error:
+        grid_of(image_size, patch_size)
+    assert "Received: image_size=" in str(error.value)
+
+
+def test_a_layer_refuses_images_that_patches_do_not_tile():
+    with pytest.raises(ValueError, match=r"image_size=\(16, 20\), patch_size=\(8, 8\)"):
+        Patches(8)(np.zeros((1, 16, 20, 3), "float32"))
+
+
+@pytest.mark.parametrize("shape", [(None, 16, 3), (16, None, 3), (16, 16, None), (16, 16)])
+def test_unknown_sizes_and_wrong_ranks(shape):
+    with pytest.raises(ValueError, match=r"\(batch, height, width, channels\).*Received: shape"):
+        Patches(8)(keras.Input(shape))
+
+
+@pytest.mark.parametrize("patch_size", [0, -8, 2.5, "8", None, (8,), (8, 8, 8), (8, 0), True])
+def test_bad_patch_sizes(patch_size):
+    with pytest.raises(ValueError, match=r"patch_size must be .*Received: patch_size="):
+        Patches(patch_size)
+
+
+@pytest.mark.parametrize(
+    "shape, message",
+    [
+        (
+            (2, 3, 192),
+            r"Expected patches of shape \(batch, 4, values\).*Received: shape \(2, 3, 192",
+        ),
+        ((2, 4, 8, 8), r"Received: shape \(2, 4, 8, 8\)"),
+        ((2, 4, 65), r"a multiple of 64 values. Received: patches of 65 values"),
+    ],
+)
+def test_inverse_of_what_are_no_patches(shape, message):
+    with pytest.raises(ValueError, match=message):
+        Patches(8).inverse(np.zeros(shape, "float32"), 16)

@@ -1,0 +1,109 @@
+"""The five kinds of positions of Table 8 and of the "better plain ViT"."""
+
+import numpy as np
+import pytest
+
+from keras_vit.layers import PositionEmbedding, RelativePosition
+from keras_vit.layers.position import relative_scores, sincos_2d
+from tests import definitions
+from tests.support import ORACLES, assert_close, precision, randomize, read_arrays, to_numpy, values
+
+SINCOS = read_arrays(ORACLES / "big_vision_vit" / "sincos2d.npz")
+
+
+def test_fresh_learned_1d():
+    layer = PositionEmbedding("learned_1d", (14, 14))
+    layer.build((None, 197, 192))
+    (table,) = values(layer).values()
+    assert table.shape == (1, 197, 192)
+    assert table.std() == pytest.approx(0.02, rel=0.02)
+    assert abs(table.mean()) < 5e-4
+    assert_close(layer.table(), table, 0)
+
+
+def test_fresh_learned_2d():
+    layer = PositionEmbedding("learned_2d", (20, 30), class_token=False)
+    layer.build((None, 600, 128))
+    fresh = values(layer)
+    assert {name: table.shape for name, table in fresh.items()} == {
+        "rows": (20, 64),
+        "columns": (30, 64),
+    }
+    for table in fresh.values():
+        assert table.std() == pytest.approx(0.02, rel=0.05)
+
+
+@pytest.mark.parametrize("class_token", [True, False])
+def test_learned_2d_is_column_beside_row(class_token):
+    layer = PositionEmbedding("learned_2d", (2, 3), class_token)
+    layer.build((None, 6 + class_token, 4))
+    weights = values(randomize(layer))
+    table = to_numpy(layer.table())[0]
+    if class_token:
+        np.testing.assert_array_equal(table[0], 0)
+        table = table[1:]
+    for row in range(2):
+        for column in range(3):
+            vector = table[row * 3 + column]
+            np.testing.assert_array_equal(vector[:2], weights["columns"][column])
+            np.testing.assert_array_equal(vector[2:], weights["rows"][row])
+
+
+@pytest.mark.parametrize("name", sorted(SINCOS))
+def test_sincos_equals_the_authors_code(name):
+    """The arrays that were stored as float32 hold no more digits than that."""
+    (rows, columns, width) = map(int, name.split("_")[0].split("x"))
+    tolerance = 1e-12 if SINCOS[name].dtype == "float64" else 1e-6
+    assert sincos_2d((rows, columns), width).dtype == "float64"
+    assert_close(sincos_2d((rows, columns), width), SINCOS[name][0], tolerance)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("float64", 1e-12)])
+@pytest.mark.parametrize("class_token", [True, False])
+def test_sincos_layer_adds_the_table(dtype, tolerance, class_token):
+    with precision(dtype):
+        layer = PositionEmbedding("sincos_2d", (4, 6), class_token, dtype=dtype)
+        outputs = to_numpy(layer(np.ones((2, 24 + class_token, 32), dtype)))
+    if class_token:
+        np.testing.assert_array_equal(outputs[:, 0], 1)
+        outputs = outputs[:, 1:]
+    assert_close(outputs, np.repeat(1 + SINCOS["4x6x32_f64"], 2, axis=0), tolerance)
+    assert not layer.weights
+
+
+@pytest.mark.parametrize("kind, factor, width", [("sincos_2d", 4, 6), ("learned_2d", 2, 7)])
+def test_widths_that_do_not_split(kind, factor, width):
+    with pytest.raises(ValueError, match=rf"{kind}.*width that {factor} divides.*width={width}"):
+        PositionEmbedding(kind, (2, 2)).build((None, 5, width))
+
+
+def test_tokens_that_are_not_the_grid():
+    with pytest.raises(ValueError, match=r"2x3 patches with class token has 7 tokens.*\(None, 6"):
+        PositionEmbedding("learned_1d", (2, 3)).build((None, 6, 8))
+
+
+@pytest.mark.parametrize("kind", ["relative", "none", "sincos", None])
+def test_unknown_kinds(kind):
+    with pytest.raises(ValueError, match=r"Unknown kind.*'learned_1d', 'learned_2d', 'sincos_2d'"):
+        PositionEmbedding(kind, (2, 2))
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7])
+def test_relative_scores_are_the_double_loop(tokens):
+    rng = np.random.default_rng(tokens)
+    query = rng.normal(size=(2, tokens, 3, 4)).astype("float32")
+    table = rng.normal(size=(2 * tokens - 1, 4)).astype("float32")
+    assert_close(relative_scores(query, table), definitions.relative_bias(query, table), 1e-5)
+
+
+def test_relative_scores_refuse_a_table_for_other_tokens():
+    with pytest.raises(ValueError, match=r"5 tokens have 9 distances.*\(7, 4\)"):
+        relative_scores(np.zeros((2, 5, 2, 4), "float32"), np.zeros((7, 4), "float32"))
+
+
+def test_fresh_relative_positions():
+    layer = RelativePosition(num_heads=4)
+    layer.build((None, 65, 256))
+    table = values(layer)["embedding"]
+    assert table.shape == (2 * 65 - 1, 64)
+    assert table.std() == pytest.approx(0.02, rel=0.05)
