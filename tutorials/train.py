@@ -7,8 +7,8 @@ leaves in `output/`: metrics.json, history.csv, history.png, predictions.png and
 """
 
 import argparse
-import csv
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # run from a checkout
 
-MINI = {"width": 64, "depth": 4, "num_heads": 4, "pool": "mean", "patch_size": 4}
+MINI = {"width": 64, "depth": 3, "num_heads": 4, "pool": "mean", "patch_size": 4}
 MIRRORED = ("fashion_mnist",)  # and folders: here an image keeps its meaning in the mirror
 
 
@@ -39,7 +39,7 @@ def parse_arguments(arguments=None):
     add(
         "--model",
         default="mini",
-        help="mini (4 blocks, width 64, 4x4 patches), or a published variant such as Ti/16",
+        help="mini (3 blocks, width 64, 4x4 patches), or a published variant such as Ti/16",
     )
     add(
         "--image-size",
@@ -50,11 +50,11 @@ def parse_arguments(arguments=None):
     )
     add("--patch-size", type=int, nargs="+", help="side, or height and width, of a patch")
     add("--channels", type=int, choices=(1, 3), help="convert the images to so many channels")
-    add("--epochs", type=int, default=50, help="passes through the training images")
-    add("--batch-size", type=int, default=32, help="images in an update")
-    add("--learning-rate", type=float, default=1e-3, help="the highest, after the warm-up")
+    add("--epochs", type=int, default=45, help="passes through the training images")
+    add("--batch-size", type=int, default=64, help="images in an update")
+    add("--learning-rate", type=float, default=3e-3, help="the highest, after the warm-up")
     add("--warmup", type=float, default=0.1, help="share of the updates that warms up")
-    add("--weight-decay", type=float, default=0.05, help="of the kernels, as in AdamW")
+    add("--weight-decay", type=float, default=0.1, help="of the kernels, as in AdamW")
     add(
         "--augment",
         action=argparse.BooleanOptionalAction,
@@ -71,12 +71,13 @@ def parse_arguments(arguments=None):
     add("--resume", metavar="FOLDER", help="continue an interrupted run with its own settings")
     add("--evaluate", metavar="FOLDER", help="only reload a trained model and test it again")
     args = parser.parse_args(arguments)
-    for folder in filter(None, (args.resume, args.evaluate)):
-        given = {a.dest for a in parser._actions if getattr(args, a.dest, a.default) != a.default}
-        if given - {"resume", "evaluate"}:
+    folder = args.resume or args.evaluate
+    if folder:
+        changed = {name for name, value in vars(args).items() if value != parser.get_default(name)}
+        if changed - {"resume", "evaluate"}:
             parser.error(
                 f"--resume and --evaluate take every setting from {folder}/settings.json. "
-                f"Received also: {sorted(given - {'resume', 'evaluate'})}; leave them out."
+                f"Received also: {sorted(changed - {'resume', 'evaluate'})}; leave them out."
             )
         return read_settings(folder, args)
     if args.epochs < 1 or args.batch_size < 1 or not 0 <= args.warmup < 1:
@@ -92,12 +93,6 @@ def read_settings(folder, args):
     if not path.is_file():
         raise ValueError(f"There is no run to read in {str(folder)!r}: {path.name} is missing.")
     settings = json.loads(path.read_text())
-    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
-    if args.resume and settings.pop("backend") != backend:
-        raise ValueError(
-            f"The optimizer in {folder} belongs to another backend than {backend}. "
-            "Resume with the KERAS_BACKEND that began the run; it is in settings.json."
-        )
     settings.update(output=folder, resume=args.resume, evaluate=args.evaluate)
     return argparse.Namespace(**settings)
 
@@ -132,7 +127,7 @@ def build_model(args, dataset):
 
 
 def train(args, dataset, output):
-    """Fits a new model, or goes on with an interrupted one. Returns it with seconds spent."""
+    """Fits a new model, or goes on with an interrupted one; with its history and seconds spent."""
     import keras
 
     from keras_vit import data, training
@@ -140,6 +135,11 @@ def train(args, dataset, output):
     batch_size = min(args.batch_size, len(dataset.train_images))
     steps = len(dataset.train_images) // batch_size
     if args.resume:
+        if args.backend != keras.backend.backend():
+            raise ValueError(
+                f"An optimizer goes on only where it began. Received: a run on {args.backend}, "
+                f"resumed on {keras.backend.backend()}; set KERAS_BACKEND={args.backend}."
+            )
         model = keras.saving.load_model(output / "checkpoint.keras")
         model.optimizer.exclude_from_weight_decay(var_names=list(training.NO_DECAY))
     else:
@@ -153,7 +153,6 @@ def train(args, dataset, output):
             metrics=["accuracy"],
         )
     first_epoch = int(model.optimizer.iterations) // steps
-    keep_history(output / "history.csv", first_epoch)
     mirror = args.dataset in MIRRORED or pathlib.Path(args.dataset).is_dir()
     augment = data.compose(data.affine(), *[data.flip()] * mirror) if args.augment else None
     batches = data.Batches(
@@ -166,6 +165,9 @@ def train(args, dataset, output):
         drop_remainder=True,  # a batch of another size would compile the step a second time
         start_epoch=first_epoch,
     )
+    settings = {**vars(args), "backend": keras.backend.backend()}
+    (output / "settings.json").write_text(json.dumps(settings, indent=1))
+    history = training.HistoryCSV(output / "history.csv", first_epoch)
     start = time.perf_counter()
     model.fit(
         batches,
@@ -176,23 +178,17 @@ def train(args, dataset, output):
         shuffle=False,  # `Batches` does it, in an order that resuming repeats
         callbacks=[
             keras.callbacks.TerminateOnNaN(),
-            keras.callbacks.CSVLogger(str(output / "history.csv"), append=True),
+            history,
             training.Checkpoint(output / "checkpoint.keras"),
         ],
     )
-    return model, time.perf_counter() - start
-
-
-def keep_history(path, epochs):
-    """Cuts `history.csv` down to the epochs that the checkpoint has seen."""
-    rows = path.read_text().splitlines()[: epochs + 1] if path.is_file() and epochs else []
-    path.write_text("".join(f"{row}\n" for row in rows))
-
-
-def read_history(path):
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
-    return {name: [float(row[name]) for row in rows] for name in rows[0]}
+    if not math.isfinite(history.read()["loss"][-1]):
+        raise ValueError(
+            f"The loss is no longer finite, so training stopped. Lower --learning-rate "
+            f"({args.learning_rate}), lengthen --warmup ({args.warmup}), or use --precision "
+            f"float32. {output / 'checkpoint.keras'} is from the last good epoch."
+        )
+    return model, history.read(), time.perf_counter() - start
 
 
 def test(model, dataset, batch_size):
@@ -206,11 +202,11 @@ def test(model, dataset, batch_size):
     return probabilities, int((probabilities.argmax(-1) == dataset.test_labels).sum())
 
 
-def draw(model, dataset, probabilities, output):
+def draw(model, history, dataset, probabilities, output):
     """The curves of the training, and test images with what the model sees in them."""
     from keras_vit import data, inspection
 
-    inspection.plot_history(read_history(output / "history.csv"), output / "history.png")
+    inspection.plot_history(history, output / "history.png")
     wrong = probabilities.argmax(-1) != dataset.test_labels
     chosen = (-wrong.astype(int)).argsort(kind="stable")[:6]  # mistakes first: they teach most
     chosen = [*chosen, *[i for i in range(len(wrong)) if i not in chosen][:6]]
@@ -239,25 +235,24 @@ def evaluate(args, dataset, output):
 def main():
     args = parse_arguments()
     if args.precision == "float64":
-        os.environ["JAX_ENABLE_X64"] = "1"
+        os.environ["JAX_ENABLE_X64"] = "1"  # read when JAX is imported
     begin = time.perf_counter()
     import keras
 
     keras.utils.set_random_seed(args.seed)
+    keras.config.set_floatx("float64" if args.precision == "float64" else "float32")
     keras.config.set_dtype_policy(args.precision)
     output = pathlib.Path(args.output)
     dataset = load_data(args)
     if args.evaluate:
         return evaluate(args, dataset, output)
     output.mkdir(parents=True, exist_ok=True)
-    settings = {**vars(args), "backend": keras.backend.backend()}
-    (output / "settings.json").write_text(json.dumps(settings, indent=1))
     try:
-        model, seconds = train(args, dataset, output)
+        model, history, seconds = train(args, dataset, output)
     except KeyboardInterrupt:
         print(
             f"\nInterrupted. {output / 'checkpoint.keras'} holds the last finished epoch; resume "
-            f"with: KERAS_BACKEND={settings['backend']} python {sys.argv[0]} --resume {output}"
+            f"with: KERAS_BACKEND={keras.backend.backend()} python {sys.argv[0]} --resume {output}"
         )
         return 130
     probabilities, right = test(model, dataset, args.batch_size)
@@ -265,11 +260,10 @@ def main():
     portable = type(model).from_config(model.get_config())
     portable.set_weights(model.get_weights())
     portable.save(output / "model.keras")
-    draw(model, dataset, probabilities, output)
+    draw(model, history, dataset, probabilities, output)
     command = [sys.executable, __file__, "--evaluate", str(output)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     reloaded = json.loads(printed.splitlines()[-1])
-    history = read_history(output / "history.csv")
     metrics = {
         "test_accuracy": right / len(dataset.test_labels),
         "test_accuracy_reloaded": reloaded["correct"] / reloaded["of"],
@@ -280,7 +274,7 @@ def main():
         "seconds_in_all": round(time.perf_counter() - begin, 1),
         "parameters": model.count_params(),
         "skipped_images": len(dataset.skipped),
-        "backend": settings["backend"],
+        "backend": keras.backend.backend(),
         "keras": keras.__version__,
     }
     (output / "metrics.json").write_text(json.dumps(metrics, indent=1))

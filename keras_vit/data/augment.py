@@ -79,7 +79,7 @@ def compose(*steps):
     return augment
 
 
-def affine(rotation=10.0, scale=0.1, shift=0.06):
+def affine(rotation=12.0, scale=0.12, shift=0.06):
     """Makes an augmentation that turns, scales and moves each image a little.
 
     One bilinear interpolation; places outside the image repeat the edge pixels.

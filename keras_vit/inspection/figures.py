@@ -57,7 +57,7 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
             fontsize=9,
         )
         right.set_title("attention", fontsize=9)
-    figure.suptitle("Predictions, and attention from the class token in the last block")
+    figure.suptitle("Predictions, and attention to each patch in the last block")
     figure.savefig(path, dpi=120)
 
 

@@ -120,9 +120,9 @@ class TransformerBlock(keras.layers.Layer):
                 self.norm_1(x), relative_position=relative_position, training=training
             )
             y = self.dropout(y, training=training)
-            x = x + self.drop_path_1(y, training=training)
+            x = x + self.drop_path_1(y, training=training)  # Eq. 2
             y = self.mlp(self.norm_2(x), training=training)
-            return x + self.drop_path_2(y, training=training)
+            return x + self.drop_path_2(y, training=training)  # Eq. 3
 
         inputs = (x,) if relative_position is None else (x, relative_position)
         if self.remat and training:

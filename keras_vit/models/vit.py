@@ -71,35 +71,29 @@ class VisionTransformer(keras.Model):
         grid = grid_of(image_size, v.patch_size)
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         _check_precision(policy)
-        at_input = v.position_at == "input"
 
         images = keras.Input((*image_size, channels), dtype=_input_dtype(policy), name="images")
         x = Patches(v.patch_size, dtype=policy, name="patches")(images)
+        position = v.position if v.position_at == "input" else "none"
         x = PatchEncoder(
-            v.width,
-            grid,
-            v.class_token,
-            v.position if at_input else "none",
-            dropout,
-            dtype=policy,
-            name="patch_encoder",
+            v.width, grid, v.class_token, position, dropout, dtype=policy, name="patch_encoder"
         )(x)
-        positions = [None] * v.depth if at_input else _block_positions(v, grid, policy)
-        for i, position in enumerate(positions):
-            x, relative = _apply_position(position, x)
-            x = TransformerBlock(
+        for i, position in enumerate(_block_positions(v, grid, policy)):
+            x, relative_position = _apply_position(position, x)
+            block = TransformerBlock(
                 v.num_heads,
                 v.mlp_dim,
-                v.gelu,
-                v.qkv_bias,
-                v.epsilon,
-                dropout,
-                attention_dropout,
-                stochastic_depth * i / max(v.depth - 1, 1),
-                remat,
+                gelu=v.gelu,
+                qkv_bias=v.qkv_bias,
+                epsilon=v.epsilon,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                stochastic_depth=stochastic_depth * i / max(v.depth - 1, 1),
+                remat=remat,
                 dtype=policy,
                 name=f"block_{i}",
-            )(x, relative_position=relative)
+            )
+            x = block(x, relative_position=relative_position)
         x = _pooled(x, v, policy)
         if v.representation_size:
             x = pre_logits(len(x.shape), v.representation_size, dtype=policy)(x)
@@ -119,7 +113,7 @@ class VisionTransformer(keras.Model):
 
     def __call__(self, inputs, *args, **kwargs):
         expected, shape = (*self.image_size, self.channels), getattr(inputs, "shape", None)
-        if shape is not None and tuple(shape[1:]) != expected:
+        if shape is not None and not _fits(tuple(shape)[1:], expected):
             raise ValueError(
                 f"{self.name} takes images of shape {('batch', *expected)}, channels last. "
                 f"Received: shape {tuple(shape)}. Resize the images, or build the model with "
@@ -159,14 +153,14 @@ def _pooled(x, v, policy):
 
 
 def _block_positions(v, grid, policy):
-    """The position layer of each block: its own, or the one that all share."""
+    """The position layer before each block: none, its own, or the one that all share."""
 
     def layer(name):
         if v.position == "relative":
             return RelativePosition(v.num_heads, dtype=policy, name=name)
         return PositionEmbedding(v.position, grid, v.class_token, dtype=policy, name=name)
 
-    if v.position == "none":
+    if v.position_at == "input" or v.position == "none":
         return [None] * v.depth
     if v.position_at == "shared":
         return [layer("position")] * v.depth
@@ -180,6 +174,11 @@ def _apply_position(position, x):
     if isinstance(position, RelativePosition):
         return x, position(x)
     return position(x), None
+
+
+def _fits(shape, expected):
+    """Whether the known sides of a shape are the expected ones."""
+    return len(shape) == len(expected) and all(a in (None, b) for a, b in zip(shape, expected))
 
 
 def _input_dtype(policy):

@@ -1,5 +1,7 @@
 """Callbacks for `model.fit`."""
 
+import csv
+import math
 import os
 import pathlib
 
@@ -10,8 +12,9 @@ class Checkpoint(keras.callbacks.Callback):
     """Saves model and optimizer before the first epoch and after each, whole or not at all.
 
     The file is written beside its place and moved there when complete, so that a run that is
-    killed at any moment leaves the last finished epoch. `keras.saving.load_model` reads it; with
-    the optimizer, on the backend that wrote it (`compile=False` on another).
+    killed at any moment leaves the last finished epoch. An epoch whose loss is not finite is not
+    saved: the last good one stays. `keras.saving.load_model` reads the file; with the optimizer,
+    on the backend that wrote it (`compile=False` on another).
 
     Args:
         path: the `.keras` file to write.
@@ -25,9 +28,32 @@ class Checkpoint(keras.callbacks.Callback):
         self._save()
 
     def on_epoch_end(self, epoch, logs=None):
-        self._save()
+        if math.isfinite((logs or {}).get("loss", 0.0)):
+            self._save()
 
     def _save(self):
         partial = self.path.with_name(f"{self.path.stem}.partial.keras")
         self.model.save(partial)
         os.replace(partial, self.path)
+
+
+class HistoryCSV(keras.callbacks.CSVLogger):
+    """Writes the metrics of every epoch to a CSV file, across interruptions.
+
+    Args:
+        path: the file to write.
+        first_epoch: the epoch that comes first, counted from 0. Of an earlier part of the run in
+            the file, the epochs before it are kept and the others dropped.
+    """
+
+    def __init__(self, path, first_epoch=0):
+        self.path = pathlib.Path(path)
+        rows = self.path.read_text().splitlines() if first_epoch and self.path.is_file() else []
+        self.path.write_text("".join(f"{row}\n" for row in rows[: first_epoch + 1]))
+        super().__init__(str(path), append=True)
+
+    def read(self):
+        """A dict from column to its values, one per epoch."""
+        with self.path.open() as file:
+            rows = list(csv.DictReader(file))
+        return {name: [float(row[name]) for row in rows] for name in rows[0]} if rows else {}

@@ -1,0 +1,57 @@
+"""Runs `tutorials/train.py` on every installed backend and prints the table of the README.
+
+    python benchmarks/main_job.py [--seeds 3]
+
+One run after the other, each in its own process; nothing else should keep the machine busy.
+"""
+
+import argparse
+import datetime
+import importlib.util
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import tempfile
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "tutorials" / "train.py"
+
+
+def run(backend, seed):
+    """What the run wrote to metrics.json."""
+    with tempfile.TemporaryDirectory() as output:
+        command = [sys.executable, str(SCRIPT), "--seed", str(seed), "--output", output]
+        environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        return json.loads((pathlib.Path(output) / "metrics.json").read_text())
+
+
+def processor():
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--seeds", type=int, default=3, help="runs per backend (default 3)")
+    seeds = range(parser.parse_args().seeds)
+    print("| backend | test accuracy by seed | seconds of training | seconds in all |")
+    print("|---|---|---|---|")
+    for backend in filter(importlib.util.find_spec, ("jax", "tensorflow", "torch")):
+        runs = [run(backend, seed) for seed in seeds]
+        accuracy = ", ".join(f"{100 * one['test_accuracy']:.1f}" for one in runs)
+        spans = [
+            f"{min(seconds):.0f} to {max(seconds):.0f}"
+            for key in ("seconds_training", "seconds_in_all")
+            for seconds in [[one[key] for one in runs]]
+        ]
+        print(f"| {backend} | {accuracy} % | {spans[0]} | {spans[1]} |", flush=True)
+    print(f"\n{processor()}; {datetime.date.today():%B %Y}")
+
+
+if __name__ == "__main__":
+    main()
