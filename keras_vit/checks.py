@@ -1,15 +1,31 @@
 """Checks of arguments that the whole package shares."""
 
+import math
+
 
 def positive_int(value, name):
     """`value` as an int of at least 1, or a ValueError that names it."""
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = 0
     if number < 1 or number != value or isinstance(value, bool):
         raise ValueError(f"{name} must be a positive integer. Received: {name}={value!r}.")
     return number
+
+
+def positive_float(value, name):
+    """`value` as a float above 0, or a ValueError that names it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive number. Received: {name}={value!r}.")
+    return float(value)
+
+
+def rate(value, name):
+    """`value` as a probability below 1, or a ValueError that names it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be a number in [0, 1). Received: {name}={value!r}.")
+    return float(value)
 
 
 def pair(value, name):

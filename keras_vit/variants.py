@@ -7,7 +7,7 @@ dropout) is an argument of `keras_vit.VisionTransformer` instead.
 
 import dataclasses
 
-from keras_vit.checks import check_choice, check_heads, pair, positive_int
+from keras_vit.checks import check_choice, check_heads, pair, positive_float, positive_int
 
 POOLS = ("token", "mean", "map", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "none")
@@ -64,7 +64,8 @@ class Variant:
         for name in ("width", "depth", "num_heads"):
             set_field(name, positive_int(getattr(self, name), name))
         check_heads(self.width, self.num_heads)
-        set_field("mlp_dim", positive_int(self.mlp_dim or 4 * self.width, "mlp_dim"))
+        mlp_dim = 4 * self.width if self.mlp_dim is None else self.mlp_dim
+        set_field("mlp_dim", positive_int(mlp_dim, "mlp_dim"))
         set_field("patch_size", pair(self.patch_size, "patch_size"))
         check_choice("pool", self.pool, POOLS)
         if self.class_token is None:
@@ -87,6 +88,7 @@ class Variant:
                 "position='relative', position_at='input'; choose 'every_layer' or 'shared'."
             )
         check_choice("gelu", self.gelu, GELUS)
+        positive_float(self.epsilon, "epsilon")
 
     def replace(self, **choices):
         """A copy with the named fields changed.
@@ -148,8 +150,8 @@ def get_variant(variant=None, **choices):
         return Variant().replace(**choices)
     if isinstance(variant, Variant):
         return variant.replace(**choices)
-    if variant in VARIANTS:
-        return VARIANTS[variant].replace(**choices)
+    if str(variant) in VARIANTS:
+        return VARIANTS[str(variant)].replace(**choices)
     size, _, patch = str(variant).partition("/")
     siblings = [name for name in VARIANTS if name.split("/")[0] == size]
     if siblings and patch.isdecimal() and int(patch) > 0:

@@ -4,10 +4,17 @@ import os
 import random
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# On JAX nearly all the time of these tests goes into compiling tiny programs that run once.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import keras
 import numpy as np
 import pytest
+
+if keras.backend.backend() == "torch":
+    import torch
+
+    torch.set_num_threads(1)  # the tensors are tiny: more threads only wait for each other
 
 
 def pytest_report_header():
@@ -23,6 +30,4 @@ def fixed_seed():
     random.seed(0)  # where Keras takes the seeds that nobody gave
     np.random.seed(0)
     if keras.backend.backend() == "torch":
-        import torch
-
         torch.manual_seed(0)

@@ -71,11 +71,28 @@ def precision(dtype):
         return
     import jax
 
+    before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)
     try:
         yield
     finally:
-        jax.config.update("jax_enable_x64", False)
+        jax.config.update("jax_enable_x64", before)
+
+
+def forward(model, x):
+    """`model(x)`; on JAX as one program, because compiling each operation by itself is slow."""
+    if BACKEND != "jax":
+        return model(x)
+    import jax
+
+    states = [v.value for v in model.trainable_variables + model.non_trainable_variables]
+    trained = len(model.trainable_variables)
+
+    @jax.jit
+    def run(states, x):
+        return model.stateless_call(states[:trained], states[trained:], x)[0]
+
+    return run(states, x)
 
 
 def gradients(model, loss, *inputs, **kwargs):
@@ -117,7 +134,7 @@ def run_in_fresh_process(code, backend=BACKEND, check=True, **environment):
 
     With `check=False`, returns the text of its errors instead.
     """
-    clean = {name: value for name, value in os.environ.items() if name != "JAX_ENABLE_X64"}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     result = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

@@ -64,7 +64,7 @@ def parse_arguments(arguments=None):
     add(
         "--precision",
         default="float32",
-        choices=("float32", "mixed_bfloat16", "bfloat16", "float64"),
+        choices=("float32", "mixed_bfloat16", "float64"),
         help="type of the computation",
     )
     add("--seed", type=int, default=0, help="of the weights, the split, the order, the shifts")

@@ -24,11 +24,13 @@ def attention_weights(model, images, blocks=None):
         ValueError: the model has no such block.
     """
     layers = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
-    blocks = range(len(layers)) if blocks is None else blocks
+    if isinstance(blocks, int):
+        raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.")
+    blocks = list(range(len(layers)) if blocks is None else blocks)
     if not layers or any(not -len(layers) <= index < len(layers) for index in blocks):
         raise ValueError(
             f"{model.name} has {len(layers)} Transformer blocks, so indices go from "
-            f"{-len(layers)} to {len(layers) - 1}. Received: blocks={list(blocks)}."
+            f"{-len(layers)} to {len(layers) - 1}. Received: blocks={blocks}."
         )
     chosen = [layers[index] for index in blocks]
     entering = keras.Model(

@@ -70,9 +70,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             relative_position: output of `RelativePosition`, for Table 8's relative attention.
             return_attention_scores: whether to return A beside the output, in at least float32.
         """
-        memory = x if memory is None else memory
-        q, k, v = self.query(x) * self.scale, self.key(memory), self.value(memory)
-        bias = None if relative_position is None else relative_scores(q, relative_position)
+        q, k, bias = self._query_and_key(x, memory, relative_position)
+        v = self.value(x if memory is None else memory)
         if training and self.dropout.rate > 0:
             weights = ops.cast(kernels.attention_weights(q, k, bias), v.dtype)
             heads = kernels.weighted_sum(self.dropout(weights, training=True), v)
@@ -82,6 +81,15 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         if return_attention_scores:
             return outputs, kernels.attention_weights(q, k, bias)
         return outputs
+
+    def scores(self, x, relative_position=None):
+        """A of Eq. 6 alone, without the work for the output."""
+        return kernels.attention_weights(*self._query_and_key(x, None, relative_position))
+
+    def _query_and_key(self, x, memory, relative_position):
+        """q / √D_h, k, and what relative positions add to their product."""
+        q, k = self.query(x) * self.scale, self.key(x if memory is None else memory)
+        return q, k, None if relative_position is None else relative_scores(q, relative_position)
 
     def compute_output_spec(
         self, x, memory=None, relative_position=None, return_attention_scores=False, training=False

@@ -5,6 +5,8 @@ import contextvars
 
 import keras
 
+from keras_vit import checks
+
 # id of a Dropout layer -> the seed that was drawn for it
 _DRAWN_SEEDS = contextvars.ContextVar("_DRAWN_SEEDS", default=None)
 
@@ -35,7 +37,7 @@ class StochasticDepth(Dropout):
     """
 
     def __init__(self, rate, seed=None, **kwargs):
-        super().__init__(rate, noise_shape=(None, 1, 1), seed=seed, **kwargs)
+        super().__init__(checks.rate(rate, "rate"), noise_shape=(None, 1, 1), seed=seed, **kwargs)
 
     def get_config(self):
         config = super().get_config()

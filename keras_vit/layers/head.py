@@ -88,20 +88,20 @@ class AttentionPool(keras.layers.Layer):
         }
 
 
-@keras.saving.register_keras_serializable("keras_vit")
-class PreLogits(Linear):
+def pre_logits(rank, representation_size, dtype=None):
     """The hidden layer of the pre-training head: linear, then tanh (section 3.1).
 
-    Shapes: (..., width) -> (..., representation_size).
+    Args:
+        rank: axes of the input: 2 for (batch, width), 3 for (batch, tokens, width).
+        representation_size: units.
+        dtype: dtype policy, or `None` for the global one.
     """
-
-    def call(self, inputs, training=None):
-        return kernels.tanh(super().call(inputs))
-
-
-def pre_logits(rank, representation_size, dtype=None):
-    """The `PreLogits` layer for inputs of `rank` axes: 2, or 3 for every token."""
-    return PreLogits(**_equation(rank, representation_size), dtype=dtype, name="pre_logits")
+    return Linear(
+        **_equation(rank, representation_size),
+        activation=kernels.tanh,
+        dtype=dtype,
+        name="pre_logits",
+    )
 
 
 def linear_head(rank, num_classes, bias=0.0, dtype=None):

@@ -28,7 +28,9 @@ def gelu(x, approximate):
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 
+@keras.saving.register_keras_serializable("keras_vit")
 def tanh(x):
+    """The hyperbolic tangent."""
     return 2.0 * ops.sigmoid(2.0 * x) - 1.0 if is_float64(x) else ops.tanh(x)
 
 

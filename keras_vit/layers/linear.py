@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_vit.checks import positive_float
 from keras_vit.layers import kernels
 
 
@@ -30,20 +31,49 @@ class Linear(keras.layers.EinsumDense):
         x = ops.reshape(x, (*ops.shape(inputs)[:-contracted], *out))
         return x if self.activation is None else self.activation(x)
 
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras passes subclasses over, as they might compute something else: this one does not.
+        super().quantize(mode, type_check=False, config=config)
+
+    def compute_output_shape(self, input_shape):
+        # EinsumDense forgets the number of tokens where its output_shape leaves it open.
+        contracted = self._num_contracted_axes()
+        features = len(self.equation.split("->")[0].split(",")[1]) - contracted
+        return (*input_shape[:-contracted], *self.partial_output_shape[-features:])
+
     def _num_contracted_axes(self):
         inputs, kernel = self.equation.split("->")[0].split(",")
         return sum(axis in inputs for axis in kernel)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class LayerNorm(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` over the last axis, with the authors' epsilon of 1e-6.
+class LayerNorm(keras.layers.Layer):
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axis (Ba et al., 2016).
 
-    Statistics are float32 at least, under every dtype policy.
+    Statistics, gamma and beta are float32 at least, under every dtype policy.
+
+    Shapes: (..., width) -> the same.
+
+    Args:
+        epsilon: added to the variance; the authors' value is 1e-6, Keras's default is 1e-3.
     """
 
     def __init__(self, epsilon=1e-6, **kwargs):
-        super().__init__(epsilon=epsilon, **kwargs)
+        super().__init__(autocast=False, **kwargs)
+        self.epsilon = positive_float(epsilon, "epsilon")
+
+    def build(self, input_shape):
+        width = input_shape[-1:]
+        self.gamma = self.add_weight(width, "ones", name="gamma")
+        self.beta = self.add_weight(width, "zeros", name="beta")
+        self.built = True
 
     def call(self, inputs):
-        return kernels.layer_norm(inputs, self.gamma, self.beta, self.epsilon)
+        outputs = kernels.layer_norm(inputs, self.gamma, self.beta, self.epsilon)
+        return ops.cast(outputs, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}

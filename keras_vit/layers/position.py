@@ -7,7 +7,11 @@ from keras import ops
 from keras_vit.checks import check_choice, pair
 
 ABSOLUTE = ("learned_1d", "learned_2d", "sincos_2d")
-INITIAL = {"initializer": keras.initializers.RandomNormal(stddev=0.02)}
+
+
+def _normal():
+    # One for each variable: an initializer that is used twice gives the same numbers twice.
+    return keras.initializers.RandomNormal(stddev=0.02)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -45,12 +49,12 @@ class PositionEmbedding(keras.layers.Layer):
                 f"Received: tokens of shape {tuple(input_shape)}."
             )
         if self.kind == "learned_1d":
-            self.embedding = self.add_weight((1, tokens, width), name="embedding", **INITIAL)
+            self.embedding = self.add_weight((1, tokens, width), _normal(), name="embedding")
         elif self.kind == "learned_2d":
             _check_multiple(width, 2, self.kind)
-            self.row_embedding = self.add_weight((rows, width // 2), name="rows", **INITIAL)
+            self.row_embedding = self.add_weight((rows, width // 2), _normal(), name="rows")
             self.column_embedding = self.add_weight(
-                (columns, width // 2), name="columns", **INITIAL
+                (columns, width // 2), _normal(), name="columns"
             )
         else:
             self.fixed = sincos_2d(self.grid, width)
@@ -102,7 +106,7 @@ class RelativePosition(keras.layers.Layer):
 
     def build(self, input_shape):
         self.embedding = self.add_weight(
-            self.compute_output_shape(input_shape), name="embedding", **INITIAL
+            self.compute_output_shape(input_shape), _normal(), name="embedding"
         )
         self.built = True
 

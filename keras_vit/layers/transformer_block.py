@@ -9,8 +9,6 @@ from keras_vit.layers.dropout import Dropout, StochasticDepth, rematerialize
 from keras_vit.layers.linear import LayerNorm, Linear
 from keras_vit.variants import GELUS
 
-MLP_BIAS = keras.initializers.RandomNormal(stddev=1e-6)
-
 
 @keras.saving.register_keras_serializable("keras_vit")
 class MLP(keras.layers.Layer):
@@ -39,7 +37,7 @@ class MLP(keras.layers.Layer):
                 "btd,df->btf",
                 (None, units),
                 bias_axes="f",
-                bias_initializer=MLP_BIAS.clone(),
+                bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
                 dtype=self.dtype_policy,
                 name=name,
             )
@@ -134,9 +132,7 @@ class TransformerBlock(keras.layers.Layer):
 
         Shapes: (batch, tokens, width) -> (batch, heads, tokens, tokens).
         """
-        return self.attention(
-            self.norm_1(x), relative_position=relative_position, return_attention_scores=True
-        )[1]
+        return self.attention.scores(self.norm_1(x), relative_position)
 
     def _active_dropouts(self):
         layers = (

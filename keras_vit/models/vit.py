@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
-from keras_vit.checks import pair, positive_int
+from keras_vit.checks import pair, positive_int, rate
 from keras_vit.layers.head import AttentionPool, TokenPool, linear_head, pre_logits
 from keras_vit.layers.linear import LayerNorm
 from keras_vit.layers.patch_encoder import PatchEncoder
@@ -69,6 +69,12 @@ class VisionTransformer(keras.Model):
         image_size, channels = pair(image_size, "image_size"), positive_int(channels, "channels")
         num_classes = positive_int(num_classes, "num_classes") if include_top and num_classes else 0
         grid = grid_of(image_size, v.patch_size)
+        for key, value in (
+            ("dropout", dropout),
+            ("attention_dropout", attention_dropout),
+            ("stochastic_depth", stochastic_depth),
+        ):
+            rate(value, key)
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         _check_precision(policy)
 
@@ -99,8 +105,9 @@ class VisionTransformer(keras.Model):
             x = pre_logits(len(x.shape), v.representation_size, dtype=policy)(x)
         if num_classes:
             x = linear_head(len(x.shape), num_classes, head_bias, dtype=policy)(x)
-        super().__init__(images, x, name=name, dtype=policy)
+        super().__init__(images, x, name=name)
 
+        self.dtype_policy = policy  # Functional models ignore the argument
         self.variant, self.image_size, self.grid = v, image_size, grid
         self.num_classes, self.channels = num_classes, channels
         self._training_options = {
@@ -111,15 +118,24 @@ class VisionTransformer(keras.Model):
             "remat": remat,
         }
 
+    # Both, because Keras's own check comes between them, and `predict` skips the first on JAX.
     def __call__(self, inputs, *args, **kwargs):
-        expected, shape = (*self.image_size, self.channels), getattr(inputs, "shape", None)
-        if shape is not None and not _fits(tuple(shape)[1:], expected):
+        self._check_images(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def call(self, inputs, training=None, mask=None):
+        self._check_images(inputs)
+        return super().call(inputs, training=training, mask=mask)
+
+    def _check_images(self, images):
+        expected, shape = (*self.image_size, self.channels), getattr(images, "shape", None)
+        if shape is not None and tuple(shape)[1:] != expected:
+            unknown = " (None: not known, or not the same in all batches)"
             raise ValueError(
                 f"{self.name} takes images of shape {('batch', *expected)}, channels last. "
-                f"Received: shape {tuple(shape)}. Resize the images, or build the model with "
-                "their image_size and channels."
+                f"Received: shape {tuple(shape)}{unknown if None in tuple(shape)[1:] else ''}. "
+                "Resize the images, or build the model with their image_size and channels."
             )
-        return super().__call__(inputs, *args, **kwargs)
 
     def get_config(self):
         return {
@@ -130,11 +146,24 @@ class VisionTransformer(keras.Model):
             **dataclasses.asdict(self.variant),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "frozen": [v.path for v in self.weights if not v.trainable and not _is_seed(v)],
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        return cls(**config)
+        frozen = set(config.get("frozen", ()))
+        model = cls(**{name: value for name, value in config.items() if name != "frozen"})
+        for layer in model.layers:
+            inside = {v.path for v in layer.weights if not _is_seed(v)}
+            if inside and inside <= frozen:
+                layer.trainable = False
+        for variable in model.trainable_variables:
+            variable.trainable = variable.path not in frozen
+        return model
+
+
+def _is_seed(variable):
+    return "seed_generator" in variable.path
 
 
 def _pooled(x, v, policy):
@@ -174,11 +203,6 @@ def _apply_position(position, x):
     if isinstance(position, RelativePosition):
         return x, position(x)
     return position(x), None
-
-
-def _fits(shape, expected):
-    """Whether the known sides of a shape are the expected ones."""
-    return len(shape) == len(expected) and all(a in (None, b) for a, b in zip(shape, expected))
 
 
 def _input_dtype(policy):

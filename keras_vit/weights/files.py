@@ -17,9 +17,9 @@ def read_npz(path):
     if not path.is_file():
         raise FileNotFoundError(f"There is no checkpoint file {str(path)!r}.")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, AttributeError) as error:
+    except Exception as error:  # a damaged archive may raise nearly anything
         raise ValueError(
             f"{str(path)!r} cannot be read as an npz file of plain arrays: {error}. Check that "
             "the download is complete and that the file is a checkpoint in npz format."

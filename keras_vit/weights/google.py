@@ -4,9 +4,8 @@ Canonical names are the variable paths of `keras_vit.VisionTransformer`. The fil
 generations, which number the modules of a block differently; both are read.
 """
 
+import math
 import re
-
-import numpy as np
 
 BLOCK = r"Transformer/encoderblock_(\d+)/"
 ATTENTION = BLOCK + r"MultiHeadDotProductAttention_[01]/"
@@ -44,7 +43,7 @@ def to_canonical(arrays):
         Two dicts from canonical name: to the array, and to the name that it had in the file.
 
     Raises:
-        ValueError: a name is none of this format; lists all such names.
+        ValueError: names that are none of this format, all listed, or two for one variable.
     """
     canonical, origin, unknown = {}, {}, []
     for name, array in arrays.items():
@@ -52,7 +51,10 @@ def to_canonical(arrays):
         if target is None:
             unknown.append(name)
             continue
+        if target in canonical:
+            raise ValueError(f"Two arrays for one variable: {origin[target]!r} and {name!r}.")
         if name == "embedding/kernel":  # (P, P, C, D); a patch is flattened in the same order
+            _check_rank(name, array, 4)
             array = array.reshape(-1, array.shape[-1])
         canonical[target], origin[target] = array, name
     if unknown:
@@ -75,43 +77,67 @@ def _canonical_name(name):
     return None
 
 
-def architecture(arrays):
+def architecture(arrays, image_size=None):
     """What the arrays of a file say about their model: arguments of `VisionTransformer`.
 
-    The image is taken to be square, which a file cannot contradict. GELU and epsilon are the
-    family's.
+    GELU and epsilon are the family's.
+
+    Args:
+        arrays: dict from name in the file to array.
+        image_size: int or (height, width), needed where the grid of patches is not square, which
+            the file does not say.
 
     Raises:
         ValueError: the arrays are no such model; names what is missing.
     """
     canonical, _ = to_canonical(arrays)
     blocks = {int(name.split("/")[0][6:]) for name in canonical if name.startswith("block_")}
-    missing = {f"{name}/bias" for name in REQUIRED} - set(canonical)
+    missing = [f"{n}/{part}" for n in REQUIRED for part in ("kernel", "bias")]
+    missing = sorted(set(missing) - set(canonical))
     if missing or blocks != set(range(len(blocks))):
         raise ValueError(
             "This is no whole Vision Transformer of google-research/vision_transformer. "
             f"Received: {len(arrays)} arrays with the blocks {sorted(blocks)}; expected blocks "
-            f"numbered from 0 without a gap, and also {sorted(missing)} (canonical names)."
+            f"numbered from 0 without a gap, and also {missing} (canonical names)."
         )
-    one = {name: array.shape for name, array in canonical.items()}
+    shape = {name: array.shape for name, array in canonical.items()}
     *patch_size, channels, width = arrays["embedding/kernel"].shape
     class_token = "cls" in arrays
-    position = one.get("patch_encoder/position/embedding")
-    options = {
+    position = canonical.get("patch_encoder/position/embedding")
+    if image_size is None and position is not None:
+        image_size = _square_image(position, patch_size, class_token)
+    return {
+        **({} if image_size is None else {"image_size": image_size}),
         "patch_size": tuple(patch_size),
         "channels": channels,
         "width": width,
         "depth": len(blocks),
-        "num_heads": one["block_0/attention/query/bias"][0],
-        "mlp_dim": one["block_0/mlp/dense_1/bias"][0],
+        "num_heads": shape["block_0/attention/query/bias"][0],
+        "mlp_dim": shape["block_0/mlp/dense_1/bias"][0],
         "pool": "token" if class_token else "mean",
-        "representation_size": one.get("pre_logits/bias", (None,))[0],
-        "num_classes": one.get("head/bias", (0,))[0],
+        "representation_size": shape.get("pre_logits/bias", (None,))[0],
+        "num_classes": shape.get("head/kernel", (0,))[-1],
         "position": "none" if position is None else "learned_1d",
         "gelu": "tanh",
         "epsilon": 1e-6,
     }
-    if position is not None:
-        side = int(np.sqrt(position[1] - class_token))
-        options["image_size"] = tuple(side * patch for patch in patch_size)
-    return options
+
+
+def _square_image(position, patch_size, class_token):
+    _check_rank("Transformer/posembed_input/pos_embedding", position, 3)
+    patches = position.shape[1] - class_token
+    side = math.isqrt(max(patches, 0))
+    if side * side != patches or not side:
+        raise ValueError(
+            f"The file has positions for {patches} patches, which make no square. Its image was "
+            "not square: say so with image_size=(height, width)."
+        )
+    return tuple(side * patch for patch in patch_size)
+
+
+def _check_rank(name, array, rank):
+    if array.ndim != rank:
+        raise ValueError(
+            f"{name!r} must have {rank} axes. Received: shape {array.shape}; the file is damaged "
+            "or of another format."
+        )

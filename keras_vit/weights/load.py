@@ -66,7 +66,8 @@ def from_checkpoint(path, **overrides):
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
     arrays = read_npz(path)
-    model = VisionTransformer(**{**google.architecture(arrays), **overrides})
+    found = google.architecture(arrays, overrides.get("image_size"))
+    model = VisionTransformer(**{**found, **overrides})
     model.load_report = _assign(model, arrays, path)
     return model
 
@@ -74,8 +75,10 @@ def from_checkpoint(path, **overrides):
 def _assign(model, arrays, path):
     canonical, origin = google.to_canonical(arrays)
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
-    fits = {name for name in HEAD if _same_shape(canonical, variables, name)}
-    fresh_head = () if fits == set(HEAD) else HEAD
+    in_file, in_model = ({name for name in HEAD if name in side} for side in (canonical, variables))
+    fits = all(_same_shape(canonical, variables, name) for name in HEAD)
+    # Half a head is damage, and belongs to the errors below.
+    fresh_head = HEAD if not fits and len(in_file) != 1 and len(in_model) != 1 else ()
     assigned = [name for name in variables if name not in fresh_head]
     wrong_shape = [
         f"{name}: {canonical[name].shape} in the file, {tuple(variables[name].shape)} in the model"

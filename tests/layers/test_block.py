@@ -12,6 +12,7 @@ from tests.support import (
     assert_close,
     gradients,
     images,
+    largest,
     randomize,
     tiny_vit,
     to_numpy,
@@ -22,7 +23,7 @@ X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
 
 
 def block(**options):
-    layer = TransformerBlock(2, 12, **options)
+    layer = TransformerBlock(2, 12, name="block", **options)
     layer.build((None, 5, 8))
     return randomize(layer)
 
@@ -63,29 +64,45 @@ def test_each_rate_acts_in_training_only(option):
     assert np.abs(to_numpy(layer(X, training=True)) - to_numpy(layer(X))).max() > 1e-3
 
 
-DROPOUTS = {
-    "none": {},
-    "dropout": {"dropout": 0.2},
-    "attention_dropout": {"attention_dropout": 0.3},
-    "stochastic_depth": {"stochastic_depth": 0.4},
-    "relative": {"position": "relative", "position_at": "shared"},
-    "all": {
-        "dropout": 0.2,
-        "attention_dropout": 0.3,
-        "stochastic_depth": 0.4,
-        "position": "relative",
-    },
-}
+DROPOUTS = {"dropout": 0.2, "attention_dropout": 0.3, "stochastic_depth": 0.4}
 
 
-def training_losses(remat, jit_compile, **options):
-    """Losses of some steps, from the same weights, batches and seeds."""
+def same_seeds():
+    """Masks repeat after this: where a layer has no seed, they come from these two."""
     random.seed(3)
     if BACKEND == "torch":
         import torch
 
         torch.manual_seed(3)
-    model = randomize(tiny_vit(remat=remat, **options))
+
+
+def test_remat_gives_the_same_gradients():
+    """The second run of the block must drop what the first one dropped, by every dropout."""
+    rng = np.random.default_rng(5)
+    direction = rng.normal(size=X.shape).astype("float32")
+    table = rng.normal(size=(9, 4)).astype("float32")
+
+    def run(remat):
+        same_seeds()
+        return gradients(
+            block(remat=remat, **DROPOUTS),
+            lambda y: keras.ops.sum(y * keras.ops.convert_to_tensor(direction)),
+            X,
+            relative_position=keras.ops.convert_to_tensor(table),
+            training=True,
+        )
+
+    (value, plain), (remat_value, remat) = run(False), run(True)
+    assert remat_value == pytest.approx(value, rel=1e-6)
+    assert plain.keys() == remat.keys()
+    for path in plain:
+        assert_close(remat[path], plain[path], 1e-5 * max(largest(plain[path]), 1))
+
+
+def training_losses(remat, jit_compile):
+    """Losses and weights after some steps, from the same weights, batches and seeds."""
+    same_seeds()
+    model = randomize(tiny_vit(remat=remat, position="relative", position_at="shared", **DROPOUTS))
     model.compile(
         keras.optimizers.SGD(0.1),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -97,14 +114,10 @@ def training_losses(remat, jit_compile, **options):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True] if BACKEND == "tensorflow" else ["auto"])
-@pytest.mark.parametrize("case", DROPOUTS)
-def test_remat_changes_no_loss(case, jit_compile):
-    """The second run of a block must drop what the first one dropped.
-
-    Another mask would change the losses in their second digit.
-    """
-    losses, weights = training_losses(False, jit_compile, **DROPOUTS[case])
-    remat_losses, remat_weights = training_losses(True, jit_compile, **DROPOUTS[case])
+def test_remat_changes_no_loss_of_a_training(jit_compile):
+    """With every kind of dropout. Other masks would change the second digit of the losses."""
+    losses, weights = training_losses(False, jit_compile)
+    remat_losses, remat_weights = training_losses(True, jit_compile)
     np.testing.assert_allclose(remat_losses, losses, rtol=1e-6)
     for path, value in weights.items():
         assert_close(remat_weights[path], value, 1e-5)
@@ -113,18 +126,17 @@ def test_remat_changes_no_loss(case, jit_compile):
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow's tape does not show what it keeps")
 def test_remat_keeps_less_for_the_backward_pass():
     kept = {remat: kept_bytes(block(remat=remat)) for remat in (False, True)}
-    assert kept[True] < kept[False] / 3
+    assert kept[True] < kept[False] / 2
 
 
 def kept_bytes(layer):
-    """Bytes of the intermediate values, not of the weights, that wait for the backward pass."""
-    x = np.random.default_rng(0).normal(size=(64, 5, 8)).astype("float32")
+    """Bytes of the weights and the intermediate values that wait for the backward pass."""
     sizes = {}
     if BACKEND == "jax":
         import jax
 
         def run(trainable):
-            return layer.stateless_call(trainable, [], x, training=True)[0]
+            return layer.stateless_call(trainable, [], X, training=True)[0]
 
         _, backward = jax.vjp(run, [v.value for v in layer.trainable_variables])
         sizes = {id(leaf): leaf.nbytes for leaf in jax.tree.leaves(backward)}
@@ -136,14 +148,5 @@ def kept_bytes(layer):
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            layer(x, training=True)
+            layer(X, training=True)
     return sum(sizes.values())
-
-
-def test_remat_gives_the_same_gradients():
-    grads = [gradients(block(remat=remat), keras.ops.sum, X, training=True) for remat in (0, 1)]
-    (value, plain), (remat_value, remat) = grads
-    assert remat_value == pytest.approx(value, rel=1e-6)
-    assert plain.keys() == remat.keys()
-    for path in plain:
-        assert_close(remat[path], plain[path], 1e-5)

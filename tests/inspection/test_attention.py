@@ -1,0 +1,97 @@
+"""Attention weights and maps are what the model computes, and looking changes nothing."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.inspection import attention_maps, attention_weights
+from tests import definitions
+from tests.support import (
+    ORACLES,
+    OracleCase,
+    assert_close,
+    forward,
+    images,
+    randomize,
+    tiny_vit,
+    to_numpy,
+    values,
+)
+
+CASE = OracleCase(ORACLES / "flax_vit" / "token_p8")
+
+
+def by_hand(model, x, block, relative=None):
+    """A of Eq. 6 in NumPy, from the tokens that enter the block."""
+    entering = keras.Model(model.input, model.get_layer(f"block_{block}").input)
+    tokens = forward(entering, x)
+    weights = definitions.below(values(model), f"block_{block}")
+    tokens = to_numpy(tokens[0] if isinstance(tokens, (list, tuple)) else tokens)
+    normal = definitions.layer_norm(definitions.below(weights, "norm_1"), tokens)
+    attention = definitions.below(weights, "attention")
+    return definitions.attention_parts(attention, normal, relative_position=relative)[1]
+
+
+def test_weights_of_the_authors_code():
+    weights = attention_weights(CASE.load(), CASE.io["input"])
+    assert [a.shape for a in weights] == [(3, 4, 17, 17)] * 3
+    for i, attention in enumerate(weights):
+        assert_close(attention, CASE.io[f"attn_f64/{i}"], 3e-6)
+
+
+def test_weights_with_relative_positions():
+    model = randomize(tiny_vit(position="relative"))
+    for i, attention in enumerate(attention_weights(model, images())):
+        table = values(model)[f"position_{i}/embedding"]
+        assert_close(attention, by_hand(model, images(), i, table), 3e-6)
+
+
+def test_choice_of_blocks_and_no_change_of_the_model():
+    model = randomize(tiny_vit())
+    before, outputs = values(model), to_numpy(model(images()))
+    first, second = attention_weights(model, images())
+    assert_close(second, by_hand(model, images(), 1), 3e-6)
+    for blocks, expected in (
+        ([0], [first]),
+        ([-1], [second]),
+        ((-2, 1), [first, second]),
+        ([1, 0, 1], [second, first, second]),
+    ):
+        for a, b in zip(attention_weights(model, images(), blocks), expected, strict=True):
+            assert_close(a, b, 0)
+    assert_close(model(images()), outputs, 0)
+    for path, value in values(model).items():
+        assert_close(value, before[path], 0)
+
+
+@pytest.mark.parametrize("blocks", [[2], [-3], [0, 5]])
+def test_blocks_that_do_not_exist(blocks):
+    message = f"2 Transformer blocks, so indices go from -2 to 1. Received: blocks={blocks}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        attention_weights(tiny_vit(), images(), blocks)
+
+
+def test_a_model_without_blocks():
+    dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="0 Transformer blocks"):
+        attention_weights(dense, np.zeros((1, 4)))
+
+
+@pytest.mark.parametrize("pool", ["token", "mean"])
+def test_maps_on_a_grid_that_is_not_square(pool):
+    """2 rows and 3 columns: from the class token, or from all patches where there is none."""
+    model = randomize(tiny_vit(image_size=(8, 24), patch_size=(4, 8), pool=pool))
+    x = images((4, 8, 24, 3))
+    maps = attention_maps(model, x)
+    (weights,) = attention_weights(model, x, [-1])
+    mean = weights.mean(axis=1)
+    expected = mean[:, 0, 1:] if pool == "token" else mean.mean(axis=1)
+    assert maps.shape == (4, 2, 3)
+    for row in range(2):
+        for column in range(3):
+            assert_close(maps[:, row, column], expected[:, 3 * row + column], 1e-7)
+    class_token = mean[:, 0, 0] if pool == "token" else 0
+    assert_close(maps.sum(axis=(1, 2)) + class_token, np.ones(4), 1e-6)
+    assert np.abs(maps - attention_maps(model, x, block=0)).max() > 1e-3

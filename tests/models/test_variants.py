@@ -1,0 +1,162 @@
+"""The table of published models: their numbers, and the parameters that the real models have."""
+
+import dataclasses
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import VARIANTS, Variant, VisionTransformer, get_variant
+from keras_vit.weights import google
+from tests.support import ORACLES
+
+REFERENCE = json.loads((ORACLES / "parameter_counts.json").read_text())
+COUNTS, SHAPES = REFERENCE["counts"], REFERENCE["shapes"]
+
+
+@pytest.fixture
+def no_memory():
+    """Models are built without values, so that one of 1.8 billion parameters costs nothing."""
+    with keras.StatelessScope(initialize_variables=False):
+        yield
+    # Keras would give the variables their values at the next occasion if it were not told to
+    # forget them.
+    keras.utils.clear_session(free_memory=False)
+
+
+def parameters(model):
+    return sum(int(np.prod(v.shape)) for v in model.weights)
+
+
+def options_of(case):
+    """res384_classes21843_prelogits -> arguments of a model."""
+    match = re.fullmatch(r"res(\d+)_(?:classes(\d+)|nohead)(_prelogits)?", case)
+    return int(match[1]), int(match[2] or 0), bool(match[3])
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_published_parameter_counts(name, no_memory):
+    """Those of the authors' code, for every head and image size that was published."""
+    width = VARIANTS[name].width
+    for case, expected in COUNTS[name].items():
+        image_size, num_classes, prelogits = options_of(case)
+        model = VisionTransformer(
+            name,
+            image_size=image_size,
+            num_classes=num_classes,
+            representation_size=width if prelogits else None,
+        )
+        assert parameters(model) == expected, case
+
+
+@pytest.mark.parametrize(
+    "name, count", [("S/16", 22049896), ("S/32", 22878184), ("B/16", 86566120), ("B/32", 88222696)]
+)
+def test_parameter_counts_without_class_token(name, count, no_memory):
+    assert parameters(VisionTransformer(name, pool="mean")) == count
+
+
+@pytest.mark.parametrize(
+    "name, millions", [("So400m/14", 413.60), ("g/14", 1012.61), ("G/14", 1844.44)]
+)
+def test_parameter_counts_of_the_giants(name, millions, no_memory):
+    assert round(parameters(VisionTransformer(name)) / 1e6, 2) == millions
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_is_that_of_the_published_file(name, no_memory):
+    """Under the names of the file, brought to canonical names."""
+    arrays = {}
+    for path, shape in SHAPES[name].items():
+        for i in range(VARIANTS[name].depth if "{i}" in path else 1):
+            arrays[path.replace("{i}", str(i))] = np.broadcast_to(np.float32(0), shape)
+    canonical, _ = google.to_canonical(arrays)
+    model = VisionTransformer(name)
+    assert {v.path: tuple(v.shape) for v in model.weights} == {
+        path: array.shape for path, array in canonical.items()
+    }
+
+
+def builder(name):
+    return getattr(keras_vit, "ViT_" + name.replace("/", "").replace("-", "_"))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_has_a_builder(name, no_memory):
+    build = builder(name)
+    options = {"image_size": 2 * VARIANTS[name].patch_size[0], "depth": 1}
+    model = build(num_classes=5, pool="mean", dropout=0.1, **options)
+    changed = {"depth": 1, "pool": "mean"}
+    assert model.variant == VARIANTS[name].replace(**changed)
+    assert model.output_shape == (None, 5)
+    assert model.get_config()["dropout"] == 0.1
+    assert model.name == build.__name__.lower()
+    headless = build(include_top=False, name="mine", **options)
+    width = VARIANTS[name].representation_size or VARIANTS[name].width
+    assert headless.output_shape == (None, width)
+    assert headless.name == "mine"
+
+
+def test_names_of_the_table():
+    assert set(VARIANTS) == {
+        *("Ti/16", "S/32", "S/16", "B/32", "B/16", "B/8", "L/32", "L/16", "H/14"),
+        *("g/14", "G/14", "So400m/14", "S/16-plain"),
+    }
+
+
+def test_the_paper_s_table_1():
+    """Layers, hidden size, MLP size and heads of Base, Large and Huge."""
+    rows = {"B/16": (12, 768, 3072, 12), "L/16": (24, 1024, 4096, 16), "H/14": (32, 1280, 5120, 16)}
+    for name, row in rows.items():
+        v = VARIANTS[name]
+        assert (v.depth, v.width, v.mlp_dim, v.num_heads) == row
+        assert (v.pool, v.position, v.gelu, v.epsilon) == ("token", "learned_1d", "tanh", 1e-6)
+
+
+def test_a_variant_gives_the_numbers_and_arguments_change_them(no_memory):
+    model = VisionTransformer("Ti/16", image_size=32, num_classes=0, depth=1, pool="mean")
+    v = model.variant
+    assert (v.width, v.num_heads, v.mlp_dim, v.depth, v.pool) == (192, 3, 768, 1, "mean")
+    assert not v.class_token
+    assert model.grid == (2, 2)
+
+
+def test_the_defaults_are_vit_b16():
+    assert Variant() == get_variant() == VARIANTS["B/16"]
+
+
+def test_a_size_with_another_patch_size():
+    assert get_variant("B/24") == VARIANTS["B/16"].replace(patch_size=24)
+    assert get_variant("L/7", depth=2) == VARIANTS["L/16"].replace(patch_size=7, depth=2)
+    assert get_variant("H/14", patch_size=(7, 14)).patch_size == (7, 14)
+
+
+def test_a_variant_is_a_value():
+    assert get_variant(VARIANTS["S/16"]) == VARIANTS["S/16"]
+    assert get_variant(VARIANTS["S/16"], depth=3).depth == 3
+    assert VARIANTS["S/16"].depth == 12
+    assert hash(VARIANTS["S/16"]) == hash(get_variant("S/16"))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        VARIANTS["S/16"].depth = 3
+
+
+def test_fields_that_follow_others():
+    v = Variant(width=8, num_heads=2, mlp_dim=5, class_token=True, pool="mean")
+    assert v.replace(width=16).mlp_dim == 64
+    assert v.replace(width=16, mlp_dim=7).mlp_dim == 7
+    assert v.replace(depth=2).mlp_dim == 5
+    assert v.replace(depth=2).class_token
+    assert not v.replace(pool="map").class_token
+    assert v.replace(pool="token").class_token
+    relative = v.replace(position="relative")
+    assert relative.position_at == "every_layer"
+    assert relative.replace(position="learned_1d").position_at == "input"
+    assert v.replace(position=None).position == "none"
+
+
+def test_unknown_fields():
+    with pytest.raises(ValueError, match=r"Unknown arguments: \['dept', 'heads'\].*'num_heads'"):
+        VARIANTS["B/16"].replace(heads=3, dept=4)

@@ -1,0 +1,226 @@
+"""The whole network: what it computes, what its parts are called, how it describes itself."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import VisionTransformer
+from keras_vit.layers import Patches
+from tests import definitions
+from tests.support import (
+    assert_close,
+    dtype_of,
+    forward,
+    images,
+    largest,
+    precision,
+    randomize,
+    tiny_vit,
+    to_numpy,
+    values,
+)
+
+# options of a model of 2 x 2 patches and width 8, and the shape that it gives for 4 images
+MODELS = {
+    "token": ({}, (4, 3)),
+    "mean": ({"pool": "mean", "position": "learned_2d", "representation_size": 6}, (4, 3)),
+    "mean_with_class_token": ({"pool": "mean", "class_token": True, "gelu": "erf"}, (4, 3)),
+    "map": ({"pool": "map", "position": "sincos_2d", "gelu": "erf"}, (4, 3)),
+    "map_with_class_token": (
+        {"pool": "map", "class_token": True, "position": "learned_2d", "position_at": "shared"},
+        (4, 3),
+    ),
+    "unpooled": ({"pool": None, "position": None, "representation_size": 6}, (4, 5, 3)),
+    "unpooled_patches": ({"pool": None, "class_token": False}, (4, 4, 3)),
+    "relative": ({"position": "relative"}, (4, 3)),
+    "relative_shared": (
+        {"position": "relative", "position_at": "shared", "pool": "mean"},
+        (4, 3),
+    ),
+    "learned_1d_every_layer": ({"position_at": "every_layer"}, (4, 3)),
+    "learned_1d_shared": ({"position_at": "shared", "pool": "mean"}, (4, 3)),
+    "learned_2d_every_layer": (
+        {"position": "learned_2d", "position_at": "every_layer", "pool": None},
+        (4, 5, 3),
+    ),
+    "sincos_every_layer": ({"position": "sincos_2d", "position_at": "every_layer"}, (4, 3)),
+    "none_every_layer": ({"position": "none", "position_at": "every_layer"}, (4, 3)),
+    "not_square": (
+        {"image_size": (8, 24), "patch_size": (4, 12), "qkv_bias": False, "epsilon": 1e-3},
+        (4, 3),
+    ),
+    "grayscale": ({"channels": 1, "num_classes": 0}, (4, 8)),
+    "five_channels": ({"channels": 5, "num_classes": 0, "representation_size": 6}, (4, 6)),
+    "headless_patches": ({"pool": None, "include_top": False}, (4, 5, 8)),
+}
+
+
+@pytest.mark.parametrize(
+    "name, dtype, tolerance",
+    [
+        *((name, "float64", 1e-12) for name in MODELS),
+        *((name, "float32", 1e-5) for name in ("token", "mean", "map", "relative", "unpooled")),
+    ],
+)
+def test_equals_the_paper_in_numpy(name, dtype, tolerance):
+    """Every pooling, every position in every place, and every other choice of a `Variant`."""
+    options, shape = MODELS[name]
+    with precision(dtype):
+        model = randomize(tiny_vit(**options, dtype=dtype))
+        x = images((4, *model.image_size, model.channels)).astype(dtype)
+        outputs = forward(model, x)
+        assert dtype_of(outputs) == dtype
+        assert {dtype_of(v) for v in model.weights} == {dtype}
+        expected = definitions.vision_transformer(
+            values(model), x.astype("float64"), model.variant, model.grid
+        )
+    assert tuple(outputs.shape) == expected.shape == shape
+    assert all(a in (None, b) for a, b in zip(model.output_shape, shape))
+    assert_close(outputs, expected, tolerance * max(largest(expected), 1))
+
+
+def permuted(x, order):
+    """The images with their 2 x 2 patches in another order."""
+    cut = Patches(8)
+    return cut.inverse(to_numpy(cut(x))[:, order], 16)
+
+
+@pytest.mark.parametrize("position", ["none", "learned_1d", "learned_2d", "sincos_2d", "relative"])
+def test_only_positions_tell_patches_apart(position):
+    model = randomize(tiny_vit(position=position, pool="mean"))
+    x = images()
+    before, after = (to_numpy(forward(model, y)) for y in (x, permuted(x, [2, 0, 3, 1])))
+    if position == "none":
+        assert_close(after, before, 1e-5)
+    else:
+        assert largest(after - before) > 1e-3
+
+
+ENDS = {
+    "token": ["pool", "norm", "head"],
+    "mean": ["norm", "pool", "head"],
+    "map": ["norm", "pool", "head"],
+    None: ["norm", "head"],
+}
+
+
+@pytest.mark.parametrize("pool", ENDS)
+def test_names_of_layers(pool):
+    """Part of the interface: weights, freezing and feature extraction rely on them."""
+    start = ["images", "patches", "patch_encoder", "block_0", "block_1"]
+    assert [layer.name for layer in tiny_vit(pool=pool).layers] == start + ENDS[pool]
+
+
+def test_names_of_further_layers():
+    def names(**options):
+        return {layer.name for layer in tiny_vit(**options).layers}
+
+    plain = names()
+    assert names(representation_size=4) - plain == {"pre_logits"}
+    assert plain - names(num_classes=0) == {"head"}
+    assert names(position="relative") - plain == {"position_0", "position_1"}
+    assert names(position="relative", position_at="shared") - plain == {"position"}
+    assert names(position_at="every_layer") - plain == {"position_0", "position_1"}
+    assert names(position_at="shared") - plain == {"position"}
+
+
+def test_paths_of_variables():
+    """Part of the interface: weights, layouts and per-layer learning rates rely on them."""
+    expected = """
+        patch_encoder/class_token patch_encoder/projection/kernel patch_encoder/projection/bias
+        patch_encoder/position/embedding
+        block_0/norm_1/gamma block_0/norm_1/beta
+        block_0/attention/query/kernel block_0/attention/query/bias
+        block_0/attention/key/kernel block_0/attention/key/bias
+        block_0/attention/value/kernel block_0/attention/value/bias
+        block_0/attention/out/kernel block_0/attention/out/bias
+        block_0/norm_2/gamma block_0/norm_2/beta
+        block_0/mlp/dense_1/kernel block_0/mlp/dense_1/bias
+        block_0/mlp/dense_2/kernel block_0/mlp/dense_2/bias
+        norm/gamma norm/beta pre_logits/kernel pre_logits/bias head/kernel head/bias
+    """.split()
+    model = tiny_vit(depth=1, representation_size=4)
+    assert sorted(v.path for v in model.weights) == sorted(expected)
+    assert tuple(model.get_layer("block_0").attention.query.kernel.shape) == (8, 2, 4)
+    assert tuple(model.get_layer("block_0").attention.out.kernel.shape) == (2, 4, 8)
+
+
+def test_stochastic_depth_grows_linearly():
+    model = tiny_vit(depth=3, stochastic_depth=0.3)
+    blocks = [model.get_layer(f"block_{i}") for i in range(3)]
+    for name in ("drop_path_1", "drop_path_2"):
+        assert [getattr(block, name).rate for block in blocks] == pytest.approx([0, 0.15, 0.3])
+
+
+def test_one_rate_of_dropout_reaches_every_place():
+    model = tiny_vit(depth=1, dropout=0.25, attention_dropout=0.5)
+    encoder, block = model.get_layer("patch_encoder"), model.get_layer("block_0")
+    places = (encoder.dropout, block.dropout, block.mlp.dropout_1, block.mlp.dropout_2)
+    assert [place.rate for place in places] == [0.25] * 4
+    assert block.attention.dropout.rate == 0.5
+
+
+EVERY_OPTION = {
+    "image_size": (16, 24),
+    "patch_size": (8, 4),
+    "num_classes": 4,
+    "channels": 2,
+    "dropout": 0.1,
+    "attention_dropout": 0.2,
+    "stochastic_depth": 0.3,
+    "head_bias": -2.0,
+    "remat": True,
+    "mlp_dim": 12,
+    "pool": "map",
+    "class_token": True,
+    "representation_size": 6,
+    "position": "relative",
+    "position_at": "shared",
+    "gelu": "erf",
+    "qkv_bias": False,
+    "epsilon": 1e-5,
+    "name": "everything",
+    "dtype": "mixed_bfloat16",
+}
+
+
+@pytest.mark.parametrize("options", [EVERY_OPTION, *(options for options, _ in MODELS.values())])
+def test_config_round_trip(options):
+    model = tiny_vit(**options)
+    config = json.loads(json.dumps(model.get_config()))
+    twin = VisionTransformer.from_config(config)
+    assert json.loads(json.dumps(twin.get_config())) == config
+    assert [(v.path, v.shape) for v in twin.weights] == [(v.path, v.shape) for v in model.weights]
+    assert twin.variant == model.variant
+    for name in set(options) - {"position", "include_top", "dtype"}:
+        assert model.get_config()[name] == options[name], name
+
+
+def test_as_a_part_of_another_model():
+    model = randomize(tiny_vit())
+    pixels = keras.Input((16, 16, 3))
+    whole = keras.Model(pixels, model(keras.layers.Rescaling(1 / 127.5, -1)(pixels)))
+    x = images()
+    assert_close(forward(whole, (x + 1) * 127.5), forward(model, x), 1e-5)
+
+
+def test_no_images_give_no_logits():
+    assert tuple(tiny_vit()(images((0, 16, 16, 3))).shape) == (0, 3)
+
+
+def test_summary_names_the_parts():
+    lines = []
+    tiny_vit().summary(print_fn=lambda line, **_: lines.append(line))
+    text = "\n".join(lines)
+    for name in ("patch_encoder", "block_1", "norm", "head"):
+        assert name in text
+    assert f"Total params: {tiny_vit().count_params():,}" in text
+
+
+def test_values_reach_the_model_unchanged():
+    """uint8 pixels are converted, not rescaled: preprocessing is not part of the model."""
+    model = randomize(tiny_vit())
+    pixels = np.random.default_rng(0).integers(0, 255, (4, 16, 16, 3), dtype="uint8")
+    assert_close(model(pixels), model(pixels.astype("float32")), 0)

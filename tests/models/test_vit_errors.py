@@ -1,0 +1,118 @@
+"""A wrong argument or image is refused with what was received and what would fit."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import VisionTransformer
+from tests.support import BACKEND, run_in_fresh_process, tiny_vit
+
+WRONG_ARGUMENTS = [
+    ({"image_size": 30}, "image_size=(30, 30), patch_size=(8, 8)", "(24, 24) and (32, 32)"),
+    ({"image_size": (16, 9)}, "image_size=(16, 9)", "(16, 8) and (16, 16)"),
+    ({"image_size": 0}, "image_size=0", "positive integer"),
+    ({"image_size": (16, 16, 3)}, "image_size=(16, 16, 3)", "pair (height, width)"),
+    ({"patch_size": -8}, "patch_size=-8", "positive integer"),
+    ({"num_heads": 3}, "width=8, num_heads=3", "[1, 2, 4]"),
+    ({"width": 0}, "width=0", "positive integer"),
+    ({"depth": 0}, "depth=0", "positive integer"),
+    ({"depth": 1.5}, "depth=1.5", "positive integer"),
+    ({"channels": 0}, "channels=0", "positive integer"),
+    ({"mlp_dim": -4}, "mlp_dim=-4", "positive integer"),
+    ({"representation_size": 0}, "representation_size=0", "positive integer"),
+    ({"pool": "max"}, "pool='max'", "('token', 'mean', 'map', None)"),
+    (
+        {"position": "rotary"},
+        "position='rotary'",
+        "('learned_1d', 'learned_2d', 'sincos_2d', 'relative', 'none')",
+    ),
+    ({"position_at": "output"}, "position_at='output'", "('input', 'every_layer', 'shared')"),
+    ({"gelu": "fast"}, "gelu='fast'", "('tanh', 'erf')"),
+    ({"class_token": False}, "class_token=False", "pool='mean', 'map' or None"),
+    (
+        {"position": "relative", "position_at": "input"},
+        "position='relative', position_at='input'",
+        "'every_layer' or 'shared'",
+    ),
+    ({"num_classes": -1}, "num_classes=-1", "positive integer"),
+    ({"num_classes": 2.5}, "num_classes=2.5", "positive integer"),
+    ({"num_classes": "10"}, "num_classes='10'", "positive integer"),
+    ({"num_classes": True}, "num_classes=True", "positive integer"),
+    ({"variant": "B/x"}, "variant='B/x'", "'B/16'"),
+    ({"variant": "Huge"}, "variant='Huge'", "'H/14'"),
+    ({"variant": "B/0"}, "variant='B/0'", "another patch size (such as 'B/24')"),
+    ({"variant": 16}, "variant=16", "'B/16'"),
+    ({"widht": 8}, "['widht']", "'width'"),
+    ({"dropout": 1.5}, "dropout=1.5", "[0, 1)"),
+    ({"attention_dropout": -0.1}, "attention_dropout=-0.1", "[0, 1)"),
+    ({"stochastic_depth": 1}, "stochastic_depth=1", "[0, 1)"),
+]
+
+
+@pytest.mark.parametrize("options, received, remedy", WRONG_ARGUMENTS, ids=lambda x: str(x)[:40])
+def test_wrong_arguments(options, received, remedy):
+    with pytest.raises(ValueError, match=re.escape(received)) as error:
+        tiny_vit(**options)
+    assert remedy in str(error.value)
+
+
+@pytest.mark.parametrize("position, width", [("sincos_2d", 6), ("learned_2d", 7)])
+def test_widths_that_a_position_cannot_split(position, width):
+    with pytest.raises(ValueError, match=f"{position}.*Received: width={width}"):
+        tiny_vit(position=position, width=width, num_heads=1)
+
+
+WRONG_IMAGES = {
+    "size": (2, 24, 24, 3),
+    "same_number_of_patches": (2, 8, 32, 3),
+    "channels_first": (2, 3, 16, 16),
+    "grayscale": (2, 16, 16, 1),
+    "no_batch": (16, 16, 3),
+    "no_channels": (2, 16, 16),
+    "video": (2, 4, 16, 16, 3),
+}
+MESSAGE = r"takes images of shape \('batch', 16, 16, 3\), channels last. Received: shape .*Resize"
+
+
+@pytest.mark.parametrize("shape", WRONG_IMAGES.values(), ids=WRONG_IMAGES)
+def test_wrong_images_in_a_call(shape):
+    with pytest.raises(ValueError, match=MESSAGE):
+        tiny_vit(depth=1)(np.zeros(shape, "float32"))
+    with pytest.raises(ValueError, match=MESSAGE):
+        tiny_vit(depth=1)(keras.Input(shape[1:]))
+
+
+@pytest.mark.parametrize("name", ["size", "same_number_of_patches", "grayscale"])
+def test_wrong_images_in_fit_and_evaluate(name):
+    model = tiny_vit(depth=1)
+    model.compile("sgd", "mse")
+    x, y = np.zeros(WRONG_IMAGES[name], "float32"), np.zeros((2, 3))
+    with pytest.raises(ValueError, match=MESSAGE):
+        model.fit(x, y, verbose=0)
+    with pytest.raises(ValueError, match=MESSAGE):
+        model.evaluate(x, y, verbose=0)
+
+
+FLOAT64 = """
+import numpy as np, keras_vit
+model = keras_vit.VisionTransformer(
+    image_size=16, patch_size=8, width=8, depth=1, num_heads=2, num_classes=3, dtype="float64")
+print({np.asarray(v.value).dtype.name for v in model.weights})
+"""
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="the other backends always have float64")
+def test_jax_without_64_bit_mode_refuses_float64():
+    """Without a word, every number would be float32."""
+    error = run_in_fresh_process(FLOAT64, "jax", check=False)
+    assert "ValueError: The backend cuts float64 down to float32" in error
+    assert "JAX_ENABLE_X64=1" in error
+    environment = {"JAX_ENABLE_X64": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    assert run_in_fresh_process(FLOAT64, "jax", **environment) == "{'float64'}\n"
+
+
+def test_the_first_argument_is_no_image_size():
+    with pytest.raises(ValueError, match=r"Unknown variant. Received: variant=224"):
+        VisionTransformer(224)

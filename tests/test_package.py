@@ -1,0 +1,148 @@
+"""The package as a whole: what importing it costs, and the rules that its files keep."""
+
+import ast
+import importlib
+import inspect
+import json
+import pathlib
+import pkgutil
+
+import keras
+import pytest
+
+import keras_vit
+from tests.support import ROOT, run_in_fresh_process
+
+PACKAGE = ROOT / "keras_vit"
+FILES = sorted(PACKAGE.rglob("*.py"))
+PACKAGES = sorted(path.parent for path in FILES if path.name == "__init__.py")
+
+IMPORT = """
+import json, sys, time
+import keras
+before, start = set(sys.modules), time.perf_counter()
+import keras_vit
+seconds = time.perf_counter() - start
+new = sorted({name.split(".")[0] for name in set(sys.modules) - before})
+print(json.dumps({"seconds": seconds, "new": new}))
+"""
+HEAVY = {"jax", "matplotlib", "PIL", "sklearn", "tensorflow", "tensorflow_datasets", "torch"}
+
+
+def test_the_import_adds_little_to_that_of_keras():
+    """No second backend, nothing optional, and no time to speak of; the best of three counts."""
+    for _ in range(3):
+        facts = json.loads(run_in_fresh_process(IMPORT).splitlines()[-1])
+        assert "keras_vit" in facts["new"]
+        assert not HEAVY & set(facts["new"])
+        if facts["seconds"] < 0.3:
+            return
+    assert facts["seconds"] < 0.3
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def public_objects():
+    """Every name that a package of the library exports, with its owner."""
+    for package in PACKAGES:
+        module = importlib.import_module(module_name(package / "__init__.py"))
+        for name in module.__all__:
+            yield f"{module.__name__}.{name}", getattr(module, name)
+
+
+def test_every_public_name_is_documented():
+    undocumented = []
+    for name, thing in public_objects():
+        if not (inspect.ismodule(thing) or callable(thing)):
+            continue  # a table of data
+        # A class must have its own text, not one that it inherits from Keras.
+        text = vars(thing).get("__doc__") if inspect.isclass(thing) else inspect.getdoc(thing)
+        if not text or len(text) < 20:
+            undocumented.append(name)
+    assert not undocumented
+
+
+def test_every_module_says_what_it_is():
+    assert [str(path) for path in FILES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_all_is_what_the_package_imports(package):
+    tree = ast.parse((package / "__init__.py").read_text())
+    imported = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    module = importlib.import_module(module_name(package / "__init__.py"))
+    assert set(module.__all__) == imported
+    assert len(module.__all__) == len(set(module.__all__))
+
+
+FLOORS = {"checks": 0, "variants": 1, "layers": 2, "models": 3, "weights": 4}
+TOP_FLOOR = 5
+
+
+def floor_of(module):
+    parts = module.split(".")
+    return FLOORS.get(parts[1], TOP_FLOOR) if len(parts) > 1 else TOP_FLOOR + 1
+
+
+def imports_of(path):
+    """Names of the modules of this library that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_no_import_climbs_a_floor(path):
+    """variants <- layers <- models <- weights <- builders and all else."""
+    here = module_name(path)
+    for name in imports_of(path):
+        if name.startswith("keras_vit"):
+            same_package = name.split(".")[1:2] == here.split(".")[1:2]
+            assert floor_of(name) < floor_of(here) or same_package, f"{here} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_no_second_backend_at_the_top_of_a_file(path):
+    """A heavy or optional package is imported where it is used, and private Keras never."""
+    tree = ast.parse(path.read_text())
+    at_top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    for node in at_top:
+        names = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+        assert not HEAVY & {name.split(".")[0] for name in names}
+    assert not [name for name in imports_of(path) if name.startswith("keras.src")]
+
+
+def test_no_file_has_two_subjects():
+    """A file of more than 300 lines has; it is split."""
+    files = [path for folder in ("keras_vit", "tutorials", "tests") for path in in_folder(folder)]
+    long = {str(path): n for path in files if (n := len(path.read_text().splitlines())) > 300}
+    assert not long
+
+
+def in_folder(folder):
+    return pathlib.Path(ROOT / folder).rglob("*.py")
+
+
+def test_every_class_of_keras_is_registered():
+    """So that a saved model opens without custom objects."""
+    found = []
+    for info in pkgutil.walk_packages(keras_vit.__path__, "keras_vit."):
+        module = importlib.import_module(info.name)
+        for name, thing in vars(module).items():
+            if not inspect.isclass(thing) or thing.__module__ != info.name:
+                continue
+            if issubclass(thing, (keras.layers.Layer, keras.optimizers.Optimizer)):
+                found.append(name)
+                assert keras.saving.get_registered_name(thing) == f"keras_vit>{name}"
+    assert {"VisionTransformer", "TransformerBlock"} <= set(found)

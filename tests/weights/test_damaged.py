@@ -1,0 +1,100 @@
+"""Damaged and contradictory checkpoints: errors that say what is wrong."""
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.inspection import attention_weights
+from keras_vit.weights.files import read_npz
+from tests.support import ORACLES, assert_close, images, read_arrays, tiny_vit
+
+CHECKPOINT = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
+BLOCK_0 = "Transformer/encoderblock_0/"
+
+
+@pytest.fixture
+def arrays():
+    return read_arrays(CHECKPOINT)
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(arrays, name="other.npz"):
+        np.savez(tmp_path / name, **arrays)
+        return tmp_path / name
+
+    return write
+
+
+def test_one_array_is_no_npz(tmp_path):
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    with pytest.raises(ValueError, match="cannot be read as an npz file"):
+        keras_vit.from_checkpoint(tmp_path / "array.npy")
+
+
+def test_damage_inside_a_compressed_file(tmp_path, arrays):
+    """A flipped byte is either found out or harmless: wrong weights never come through."""
+    path = tmp_path / "damaged.npz"
+    np.savez_compressed(path, **arrays)
+    content, found = bytearray(path.read_bytes()), 0
+    for place in range(200, 1200, 7):
+        damaged = content.copy()
+        damaged[place] ^= 255
+        path.write_bytes(damaged)
+        try:
+            read = read_npz(path)
+        except ValueError as error:
+            assert "cannot be read as an npz file" in str(error)
+            found += 1
+        else:
+            for name, array in arrays.items():
+                np.testing.assert_array_equal(read[name], array)
+    assert found > 100
+
+
+def test_a_missing_patch_kernel_is_named(save, arrays):
+    del arrays["embedding/kernel"]
+    with pytest.raises(ValueError, match="patch_encoder/projection/kernel"):
+        keras_vit.from_checkpoint(save(arrays))
+
+
+@pytest.mark.parametrize("shape", [(), (192, 48), (8, 8, 3, 48, 1)])
+def test_a_patch_kernel_of_another_rank(save, arrays, shape):
+    arrays["embedding/kernel"] = np.zeros(shape, "float32")
+    with pytest.raises(ValueError, match="embedding/kernel"):
+        keras_vit.from_checkpoint(save(arrays))
+
+
+def test_positions_of_another_rank(save, arrays):
+    arrays["Transformer/posembed_input/pos_embedding"] = np.zeros(48, "float32")
+    with pytest.raises(ValueError, match=r"posembed_input|position/embedding"):
+        keras_vit.from_checkpoint(save(arrays))
+
+
+def test_two_arrays_for_one_variable(save, arrays):
+    """A file with the names of both generations: no array may replace another in silence."""
+    arrays[BLOCK_0 + "LayerNorm_1/scale"] = np.zeros(48, "float32")
+    with pytest.raises(ValueError, match="LayerNorm_1/scale"):
+        keras_vit.from_checkpoint(save(arrays))
+
+
+def test_a_grid_that_is_not_square_says_what_to_pass():
+    path = ORACLES / "flax_vit" / "token_nonsquare" / "checkpoint.npz"
+    with pytest.raises(ValueError, match="image_size"):
+        keras_vit.from_checkpoint(path)
+
+
+def test_half_a_head(save, arrays):
+    """A head without its bias is damage, not another number of classes."""
+    del arrays["head/bias"]
+    with pytest.raises(ValueError, match="head/bias"):
+        keras_vit.from_checkpoint(save(arrays))
+
+
+def test_blocks_from_an_iterator_and_as_a_number():
+    model = tiny_vit()
+    expected = attention_weights(model, images())
+    for a, b in zip(attention_weights(model, images(), iter([1, 0])), expected[::-1], strict=True):
+        assert_close(a, b, 0)
+    with pytest.raises((TypeError, ValueError), match="blocks"):
+        attention_weights(model, images(), 0)

@@ -1,0 +1,251 @@
+"""Loading is strict: all fits or nothing changes, and the report leaves nothing out."""
+
+import re
+import zipfile
+
+import numpy as np
+import pytest
+
+import keras_vit
+from tests.support import ORACLES, read_arrays, tiny_vit, values
+
+CHECKPOINT = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
+HEAD = ("head/kernel", "head/bias")
+BLOCK_0 = "Transformer/encoderblock_0/"
+
+
+@pytest.fixture
+def arrays():
+    return read_arrays(CHECKPOINT)
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(arrays, name="other.npz"):
+        np.savez(tmp_path / name, **arrays)
+        return tmp_path / name
+
+    return write
+
+
+def model(**options):
+    """For the checkpoint, unless the options say otherwise."""
+    return tiny_vit(
+        **{
+            "image_size": 32,
+            "width": 48,
+            "depth": 3,
+            "num_heads": 4,
+            "mlp_dim": 96,
+            "num_classes": 10,
+            **options,
+        }
+    )
+
+
+def assert_refused(a_model, path, *texts):
+    """A ValueError with these texts, after which the model is what it was."""
+    before = values(a_model)
+    with pytest.raises(ValueError, match=r"nothing was\s+loaded") as error:
+        keras_vit.load_weights(a_model, path)
+    for text in texts:
+        assert text in str(error.value)
+    for name, value in values(a_model).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_load_into_a_model_of_the_same_architecture(arrays):
+    mine = model()
+    report = keras_vit.load_weights(mine, CHECKPOINT)
+    assert len(report.loaded) == len(arrays) == len(mine.weights)
+    loaded = values(mine)
+    np.testing.assert_array_equal(loaded["head/kernel"], arrays["head/kernel"])
+    np.testing.assert_array_equal(
+        loaded["block_2/attention/out/kernel"],
+        arrays["Transformer/encoderblock_2/MultiHeadDotProductAttention_1/out/kernel"],
+    )
+
+
+def test_other_classes_keep_a_fresh_head(arrays):
+    mine = model(num_classes=7, head_bias=-1.0)
+    report = keras_vit.load_weights(mine, CHECKPOINT)
+    assert report.initial == report.ignored == HEAD
+    assert len(report.loaded) == len(arrays) - 2
+    np.testing.assert_array_equal(values(mine)["head/kernel"], 0)
+    np.testing.assert_array_equal(values(mine)["head/bias"], -1)
+    lines = str(report).splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["loaded", "left at initial value", "ignored"]
+    assert all("head/kernel, head/bias" in line for line in lines[1:])
+
+
+def test_no_classes_ignore_the_head():
+    mine = model(include_top=False)
+    report = keras_vit.load_weights(mine, CHECKPOINT)
+    assert report.ignored == HEAD
+    assert report.initial == ()
+    assert len(report.loaded) == len(mine.weights)
+
+
+def test_a_file_without_a_head_leaves_a_fresh_one(arrays, save):
+    path = save({name: array for name, array in arrays.items() if name not in HEAD})
+    report = keras_vit.load_weights(model(), path)
+    assert report.initial == HEAD
+    assert report.ignored == ()
+
+
+def test_there_is_no_such_file(tmp_path):
+    for path in (tmp_path / "missing.npz", tmp_path):
+        with pytest.raises(FileNotFoundError, match=re.escape(str(path))):
+            keras_vit.from_checkpoint(path)
+
+
+def test_what_is_no_npz(tmp_path):
+    path = tmp_path / "page.npz"
+    path.write_text("<html>404</html>")
+    with pytest.raises(ValueError, match=r"cannot be read as an npz file.*download is complete"):
+        keras_vit.from_checkpoint(path)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 1000, 0.5, 0.99])
+def test_a_download_that_broke_off(tmp_path, kept):
+    content, path = CHECKPOINT.read_bytes(), tmp_path / "part.npz"
+    path.write_bytes(content[: int(kept * len(content)) if kept < 1 else kept])
+    with pytest.raises(ValueError, match="cannot be read as an npz file"):
+        keras_vit.from_checkpoint(path)
+
+
+def test_damage_inside_the_file(tmp_path):
+    content, path = bytearray(CHECKPOINT.read_bytes()), tmp_path / "damaged.npz"
+    for place in range(len(content) // 3, len(content) // 3 + 64):
+        content[place] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="cannot be read as an npz file"):
+        keras_vit.from_checkpoint(path)
+
+
+class Harmful:
+    """Would leave a trace if it were unpickled."""
+
+    def __reduce__(self):
+        return exec, ("import keras_vit; keras_vit.unpickled = True",)
+
+
+def test_nothing_is_unpickled(arrays, tmp_path):
+    path = tmp_path / "objects.npz"
+    np.savez(path, **{**arrays, "cls": np.array([Harmful()], dtype=object)})
+    with pytest.raises(ValueError, match="cannot be read as an npz file of plain arrays"):
+        keras_vit.from_checkpoint(path)
+    assert not hasattr(keras_vit, "unpickled")
+    np.load(path, allow_pickle=True)["cls"]
+    assert hasattr(keras_vit, "unpickled"), "the test itself must be able to fail"
+    del keras_vit.unpickled
+
+
+def test_a_hybrid_is_named_as_such(arrays, save):
+    strange = {"conv_root/kernel": np.zeros((7, 7, 3, 64)), "block1/unit1/gn1/scale": np.ones(64)}
+    with pytest.raises(ValueError, match="hybrids") as error:
+        keras_vit.from_checkpoint(save({**arrays, **strange}))
+    assert str(sorted(strange)) in str(error.value)
+
+
+def test_a_zip_of_something_else(tmp_path):
+    path = tmp_path / "text.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("config.json", "{}")
+    with pytest.raises(ValueError, match=r"config\.json"):
+        keras_vit.from_checkpoint(path)
+
+
+def test_wrong_shapes_list_both_sides(save, arrays):
+    arrays["cls"] = arrays["cls"][..., :40]
+    assert_refused(
+        model(),
+        save(arrays),
+        "patch_encoder/class_token: (1, 1, 40) in the file, (1, 1, 48) in the model",
+    )
+    assert_refused(
+        model(image_size=48),
+        CHECKPOINT,
+        "patch_encoder/position/embedding: (1, 17, 48) in the file, (1, 37, 48) in the model",
+        "keras_vit.from_checkpoint",
+    )
+
+
+def test_a_block_too_many_or_too_few():
+    unused = "Transformer/encoderblock_2/LayerNorm_0/scale"
+    assert_refused(model(depth=2), CHECKPOINT, "In the model only: []", unused)
+    assert_refused(model(depth=4), CHECKPOINT, "'block_3/norm_1/gamma'", "In the file only: []")
+
+
+def test_parts_that_only_one_side_has():
+    assert_refused(model(pool="mean"), CHECKPOINT, "In the file only: ['cls']")
+    assert_refused(model(representation_size=8), CHECKPOINT, "['pre_logits/kernel'")
+    assert_refused(model(qkv_bias=False), CHECKPOINT, "MultiHeadDotProductAttention_1/query/bias")
+    assert_refused(model(position="sincos_2d"), CHECKPOINT, "posembed_input/pos_embedding")
+
+
+def test_a_missing_array_is_named(save, arrays):
+    del arrays[BLOCK_0 + "LayerNorm_0/scale"]
+    assert_refused(model(), save(arrays), "In the model only: ['block_0/norm_1/gamma']")
+    with pytest.raises(ValueError, match=r"block_0/norm_1/gamma"):
+        keras_vit.from_checkpoint(save(arrays))
+
+
+@pytest.mark.parametrize("module", ["MultiHeadDotProductAttention_1/query", "MlpBlock_3/Dense_0"])
+def test_no_whole_model(save, arrays, module):
+    del arrays[BLOCK_0 + module + "/bias"]
+    with pytest.raises(ValueError, match="no whole Vision Transformer") as error:
+        keras_vit.from_checkpoint(save(arrays))
+    assert "block_0/" in str(error.value).split("also")[1]
+
+
+def test_a_gap_in_the_blocks(save, arrays):
+    moved = {name.replace("encoderblock_1", "encoderblock_5"): a for name, a in arrays.items()}
+    with pytest.raises(ValueError, match=r"blocks \[0, 2, 5\]; expected blocks numbered from 0"):
+        keras_vit.from_checkpoint(save(moved))
+
+
+def test_an_override_may_drop_the_head(arrays):
+    headless = keras_vit.from_checkpoint(CHECKPOINT, include_top=False)
+    assert headless.output_shape == (None, 48)
+    assert headless.load_report.ignored == HEAD
+    two = keras_vit.from_checkpoint(CHECKPOINT, num_classes=2, dropout=0.1)
+    assert two.load_report.initial == HEAD
+    assert two.output_shape == (None, 2)
+
+
+def google_name(path):
+    """Name in a file of a canonical name; the inverse of what the library does."""
+    name = path.replace("gamma", "scale").replace("/beta", "/bias")
+    name = name.replace(
+        "patch_encoder/position/embedding", "Transformer/posembed_input/pos_embedding"
+    )
+    name = name.replace("patch_encoder/class_token", "cls")
+    name = name.replace("patch_encoder/projection", "embedding")
+    name = re.sub(r"^block_(\d+)/", r"Transformer/encoderblock_\1/", name)
+    name = re.sub(r"^norm/", "Transformer/encoder_norm/", name)
+    for ours, theirs in {
+        "norm_1": "LayerNorm_0",
+        "norm_2": "LayerNorm_2",
+        "attention": "MultiHeadDotProductAttention_1",
+        "mlp/dense_1": "MlpBlock_3/Dense_0",
+        "mlp/dense_2": "MlpBlock_3/Dense_1",
+    }.items():
+        name = name.replace(ours, theirs)
+    return name
+
+
+def test_a_builder_loads_weights(save):
+    """A ViT-Ti/16 for small images, written in the format of the files."""
+    options = {"image_size": 32, "num_classes": 5, "depth": 2}
+    source = keras_vit.ViT_Ti16(**options)
+    rng = np.random.default_rng(0)
+    arrays = {v.path: rng.normal(size=v.shape).astype("float32") for v in source.weights}
+    file = {google_name(path): array for path, array in arrays.items()}
+    file["embedding/kernel"] = file["embedding/kernel"].reshape(16, 16, 3, 192)
+    built = keras_vit.ViT_Ti16(**options, weights=save(file))
+    assert len(built.load_report.loaded) == len(arrays)
+    for path, value in values(built).items():
+        np.testing.assert_array_equal(value, arrays[path], err_msg=path)
+    assert source.get_config()["depth"] == 2
+    assert not hasattr(source, "load_report")
