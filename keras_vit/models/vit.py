@@ -125,16 +125,20 @@ class VisionTransformer(keras.Model):
 
     def call(self, inputs, training=None, mask=None):
         self._check_images(inputs)
+        if None in tuple(getattr(inputs, "shape", ()))[1:]:
+            # A pipeline of TensorFlow may not know the shape of its images. Multiplying by ones
+            # tells it, and fails when an image is of another.
+            ones = keras.ops.ones((*self.image_size, self.channels), dtype=inputs.dtype)
+            inputs = keras.ops.einsum("bhwc,hwc->bhwc", inputs, ones)
         return super().call(inputs, training=training, mask=mask)
 
     def _check_images(self, images):
         expected, shape = (*self.image_size, self.channels), getattr(images, "shape", None)
-        if shape is not None and tuple(shape)[1:] != expected:
-            unknown = " (None: not known, or not the same in all batches)"
+        if shape is not None and not _fits(tuple(shape)[1:], expected):
             raise ValueError(
                 f"{self.name} takes images of shape {('batch', *expected)}, channels last. "
-                f"Received: shape {tuple(shape)}{unknown if None in tuple(shape)[1:] else ''}. "
-                "Resize the images, or build the model with their image_size and channels."
+                f"Received: shape {tuple(shape)}. Resize the images, or build the model with "
+                "their image_size and channels."
             )
 
     def get_config(self):
@@ -203,6 +207,11 @@ def _apply_position(position, x):
     if isinstance(position, RelativePosition):
         return x, position(x)
     return position(x), None
+
+
+def _fits(shape, expected):
+    """Whether the known sides of a shape are the expected ones."""
+    return len(shape) == len(expected) and all(a in (None, b) for a, b in zip(shape, expected))
 
 
 def _input_dtype(policy):

@@ -65,7 +65,7 @@ def test_the_main_job_leaves_what_it_promises(whole_run):
         content = (output / name).read_bytes()
         assert content.startswith(b"\x89PNG") and len(content) > 20_000
     model = keras.saving.load_model(output / "model.keras")
-    assert model.name == "vit_mini" and model.optimizer is None
+    assert model.name == "vit_mini" and getattr(model, "optimizer", None) is None
     assert "Epoch 3/3" in printed and "Test accuracy" in printed
 
 

@@ -6,24 +6,10 @@ import pytest
 import keras_vit
 from keras_vit.inspection import attention_weights
 from keras_vit.weights.files import read_npz
-from tests.support import ORACLES, assert_close, images, read_arrays, tiny_vit
+from tests.support import ORACLES, assert_close, images, tiny_vit
 
 CHECKPOINT = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
 BLOCK_0 = "Transformer/encoderblock_0/"
-
-
-@pytest.fixture
-def arrays():
-    return read_arrays(CHECKPOINT)
-
-
-@pytest.fixture
-def save(tmp_path):
-    def write(arrays, name="other.npz"):
-        np.savez(tmp_path / name, **arrays)
-        return tmp_path / name
-
-    return write
 
 
 def test_one_array_is_no_npz(tmp_path):

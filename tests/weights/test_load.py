@@ -7,25 +7,11 @@ import numpy as np
 import pytest
 
 import keras_vit
-from tests.support import ORACLES, read_arrays, tiny_vit, values
+from tests.support import ORACLES, tiny_vit, values
 
 CHECKPOINT = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
 HEAD = ("head/kernel", "head/bias")
 BLOCK_0 = "Transformer/encoderblock_0/"
-
-
-@pytest.fixture
-def arrays():
-    return read_arrays(CHECKPOINT)
-
-
-@pytest.fixture
-def save(tmp_path):
-    def write(arrays, name="other.npz"):
-        np.savez(tmp_path / name, **arrays)
-        return tmp_path / name
-
-    return write
 
 
 def model(**options):
