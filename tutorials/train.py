@@ -180,6 +180,7 @@ def train(args, dataset, output):
             keras.callbacks.TerminateOnNaN(),
             history,
             training.Checkpoint(output / "checkpoint.keras"),
+            training.StopOnInterrupt(),
         ],
     )
     if not math.isfinite(history.read()["loss"][-1]):

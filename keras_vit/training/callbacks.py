@@ -4,6 +4,7 @@ import csv
 import math
 import os
 import pathlib
+import signal
 
 import keras
 
@@ -57,3 +58,35 @@ class HistoryCSV(keras.callbacks.CSVLogger):
         with self.path.open() as file:
             rows = list(csv.DictReader(file))
         return {name: [float(row[name]) for row in rows] for name in rows[0]} if rows else {}
+
+
+class StopOnInterrupt(keras.callbacks.Callback):
+    """Ends `fit` with a KeyboardInterrupt at the end of the batch in which Ctrl-C came.
+
+    Left to itself, Python raises the exception wherever it happens to be, and where that is a
+    hook of a backend (JAX's garbage collection, for one) the exception is swallowed and training
+    goes on. A second Ctrl-C is left to Python. Put it last, so that an epoch that has ended is
+    saved first.
+    """
+
+    def on_train_begin(self, logs=None):
+        self._asked, self._before = False, signal.getsignal(signal.SIGINT)
+        if self._before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._remember)
+
+    def _remember(self, number, frame):
+        self._asked = True
+        signal.signal(signal.SIGINT, self._before)
+
+    def _stop_if_asked(self):
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._stop_if_asked()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._stop_if_asked()
+
+    def on_train_end(self, logs=None):
+        signal.signal(signal.SIGINT, self._before)

@@ -96,10 +96,9 @@ def test_wrong_images_in_fit_and_evaluate(name):
 
 
 FLOAT64 = """
-import numpy as np, keras_vit
-model = keras_vit.VisionTransformer(
+import keras_vit
+keras_vit.VisionTransformer(
     image_size=16, patch_size=8, width=8, depth=1, num_heads=2, num_classes=3, dtype="float64")
-print({np.asarray(v.value).dtype.name for v in model.weights})
 """
 
 
@@ -109,8 +108,6 @@ def test_jax_without_64_bit_mode_refuses_float64():
     error = run_in_fresh_process(FLOAT64, "jax", check=False)
     assert "ValueError: The backend cuts float64 down to float32" in error
     assert "JAX_ENABLE_X64=1" in error
-    environment = {"JAX_ENABLE_X64": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    assert run_in_fresh_process(FLOAT64, "jax", **environment) == "{'float64'}\n"
 
 
 def test_the_first_argument_is_no_image_size():

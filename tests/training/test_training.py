@@ -1,6 +1,8 @@
 """The optimizer with the authors' settings, and the callbacks."""
 
+import contextlib
 import math
+import signal
 
 import keras
 import numpy as np
@@ -119,3 +121,30 @@ def test_the_history_goes_on_where_the_checkpoint_is(tmp_path):
     assert columns["epoch"] == [0, 1, 2, 3]
     assert columns["loss"][:2] == [9.0, 8.0] and columns["loss"][2] != 7.0
     assert training.HistoryCSV(path).read() == {}
+
+
+def test_ctrl_c_ends_the_training_even_where_the_exception_is_swallowed():
+    """The signal comes in a place that swallows exceptions, as a hook of a backend may."""
+
+    class Swallowing(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            seen.append(batch)
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+    seen, before = [], signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compiled(tiny()).fit(
+                *batch(),
+                batch_size=2,
+                verbose=0,
+                callbacks=[Swallowing(), training.StopOnInterrupt()],
+            )
+        assert seen == [0]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        compiled(tiny()).fit(*batch(), verbose=0, callbacks=[training.StopOnInterrupt()])
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
