@@ -45,7 +45,7 @@ def main():
         runs = [run(backend, seed) for seed in seeds]
         accuracy = ", ".join(f"{100 * one['test_accuracy']:.1f}" for one in runs)
         spans = [
-            f"{min(seconds):.0f} to {max(seconds):.0f}"
+            " to ".join(sorted({f"{min(seconds):.0f}", f"{max(seconds):.0f}"}, key=int))
             for key in ("seconds_training", "seconds_in_all")
             for seconds in [[one[key] for one in runs]]
         ]

@@ -90,7 +90,7 @@ def test_an_interrupted_run_resumes_to_the_same_end(whole_run, tmp_path):
 def test_help_explains_every_flag_without_loading_keras():
     begin = time.perf_counter()
     code, printed = finish(start("--help"))
-    assert code == 0 and time.perf_counter() - begin < 2
+    assert code == 0 and time.perf_counter() - begin < 5
     for flag in (
         "output dataset data-dir skip-corrupt model image-size patch-size channels epochs "
         "batch-size learning-rate warmup weight-decay augment precision seed resume evaluate"
