@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_vit.data.read_images import rgb_or_gray
 from keras_vit.data.resize import check_memory, import_pillow
 
 _EXIF_ORIENTATION = 0x0112
@@ -89,21 +90,9 @@ def _probe(path):
 
 
 def _decode(path, size, channels):
-    from PIL import ImageOps
-
     pil_image = import_pillow()
     with pil_image.open(path) as image:
-        sixteen_bits = image.mode.startswith("I;16") or (
-            image.mode == "I" and image.format in ("PNG", "PPM")
-        )
-        if image.mode in ("I", "F") and not sixteen_bits:
-            raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")
-        image = ImageOps.exif_transpose(image)
-        if sixteen_bits:
-            # Pillow would clip at 255 and leave the image nearly white.
-            pixels = np.asarray(image).astype(np.float32) / 257.0
-            image = pil_image.fromarray((pixels + 0.5).astype(np.uint8))
-        image = image.convert("RGB" if channels == 3 else "L")
+        image = rgb_or_gray(image, channels)
         if image.size != (size[1], size[0]):
             image = image.resize((size[1], size[0]), pil_image.Resampling.BILINEAR)
         return np.asarray(image).reshape(*size, channels)

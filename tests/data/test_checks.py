@@ -5,6 +5,8 @@ import pytest
 
 from keras_vit.data import ImageDataset, check_dataset, check_images, check_labels
 
+pytestmark = pytest.mark.any_backend
+
 PIXELS = np.full((4, 6, 5, 3), 0.5, "float32")
 
 

@@ -13,6 +13,8 @@ from keras_vit.data import load
 from keras_vit.data.fashion_mnist import CLASS_NAMES
 from keras_vit.data.idx import read_idx
 
+pytestmark = pytest.mark.any_backend
+
 NAMES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",

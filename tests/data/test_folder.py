@@ -8,6 +8,8 @@ from PIL import Image
 
 from keras_vit.data import load, resize
 
+pytestmark = pytest.mark.any_backend
+
 RNG = np.random.default_rng(0)
 
 

@@ -5,6 +5,8 @@ import pytest
 
 from keras_vit.data import load
 
+pytestmark = pytest.mark.any_backend
+
 IMAGES = np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), dtype="uint8")
 LABELS = np.arange(20) % 2
 

@@ -8,6 +8,8 @@ import pytest
 
 from keras_vit.data import load, resize
 
+pytestmark = pytest.mark.any_backend
+
 
 def test_digits():
     digits = load("digits")

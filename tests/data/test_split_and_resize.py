@@ -14,6 +14,8 @@ from keras_vit.data.resize import (
 )
 from keras_vit.data.split import stratified_split
 
+pytestmark = pytest.mark.any_backend
+
 
 @pytest.mark.parametrize("fraction", [0.01, 0.2, 0.5, 0.99])
 def test_every_class_keeps_its_share(fraction):

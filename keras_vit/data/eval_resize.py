@@ -1,0 +1,200 @@
+"""From any image size to the model's, with the arithmetic of the library it was trained with.
+
+TensorFlow's resizes are repeated here in NumPy, in float32 and in the order of its kernels, so
+that every backend feeds a model the same pixels: where a pipeline truncates to bytes, another
+rounding of the last bit already moves a pixel by one.
+"""
+
+import math
+
+import numpy as np
+
+from keras_vit.data.resize import import_pillow
+
+_TABLE = 1024  # TensorFlow tabulates its cubic kernel at so many places between two pixels
+_CUBIC = -0.5  # Keys's coefficient
+
+
+def fit_image(image, image_size, preprocessing):
+    """Resizes and crops one image to the size of a model.
+
+    Args:
+        image: shape (height, width, channels); uint8, or float32 with values 0..255, which the
+            libraries that work on bytes get rounded to bytes.
+        image_size: (height, width) in pixels.
+        preprocessing: a `keras_vit.preprocessing.Preprocessing`; its `resize`, `crop_fraction`,
+            `interpolation` and `library` are used.
+
+    Returns:
+        float32 array of shape (*image_size, channels), values 0..255; those of TensorFlow's
+        bicubic resize can lie a little outside.
+
+    Source: transforms_factory.py of timm, pp/ops_image.py of big_vision.
+    """
+    library, method = preprocessing.library, preprocessing.interpolation
+    if library != "tensorflow" and image.dtype != np.uint8:
+        image = np.rint(image).astype(np.uint8)
+    if preprocessing.resize == "center_square":
+        side = min(image.shape[:2])
+        image = _cut(image, _center_window(image.shape[:2], (side, side), library))
+    size = image_size
+    if preprocessing.resize == "shortest":
+        size = _covering_size(image.shape[:2], image_size, preprocessing.crop_fraction, library)
+    window = _center_window(size, image_size, library)
+    if library == "pillow":
+        return _cut(pillow_resize(image, size, method), window).astype(np.float32)
+    pixels = tensorflow_resize(image, size, method, window)
+    if library == "tensorflow_uint8":
+        pixels = np.floor(np.clip(pixels, 0, 255))
+    return pixels
+
+
+def _covering_size(sides, image_size, crop_fraction, library):
+    """The (height, width) at which an image just covers image_size / crop_fraction."""
+    box = [math.floor(side / crop_fraction) for side in image_size]
+    if library == "pillow" and box[0] == box[1]:  # torchvision's Resize of the shorter side
+        short = min(sides)
+        return tuple(box[0] if side == short else int(box[0] * side / short) for side in sides)
+    if library == "pillow":  # timm's ResizeKeepRatio
+        ratio = min(side / target for side, target in zip(sides, box))
+        return tuple(round(side / ratio) for side in sides)
+    sides = np.array(sides, np.float32)
+    factor = (np.array(box, np.float32) / sides).max()
+    return tuple(int(side) for side in np.rint(sides * factor))
+
+
+def _center_window(sides, target, library):
+    """(top, left, height, width) of a centre crop; odd margins are split as the library does."""
+    margins = [side - wanted for side, wanted in zip(sides, target)]
+    if library == "pillow":
+        return (*(round(margin / 2) for margin in margins), *target)
+    return (*(margin // 2 for margin in margins), *target)
+
+
+def _cut(image, window):
+    top, left, height, width = window
+    return image[top : top + height, left : left + width]
+
+
+def pillow_resize(image, size, method):
+    """Pillow's resize, which antialiases.
+
+    Args:
+        image: uint8, shape (height, width, channels).
+        size: (height, width) in pixels.
+        method: `"bilinear"` or `"bicubic"`.
+
+    Returns:
+        uint8 array of shape (*size, channels).
+    """
+    resampling = import_pillow().Resampling[method.upper()]
+    if image.shape[-1] == 3:
+        return _pillow_plane(image, size, resampling)
+    planes = [_pillow_plane(plane, size, resampling) for plane in np.moveaxis(image, -1, 0)]
+    return np.stack(planes, axis=-1)
+
+
+def _pillow_plane(pixels, size, resampling):
+    picture = import_pillow().fromarray(np.ascontiguousarray(pixels))
+    return np.asarray(picture.resize((size[1], size[0]), resampling))
+
+
+def tensorflow_resize(image, size, method, window=None):
+    """`tf.image.resize` without antialias.
+
+    Args:
+        image: uint8 or float32, shape (height, width, channels).
+        size: (height, width) in pixels.
+        method: `"bilinear"`, `"bicubic"` or `"area"`.
+        window: (top, left, height, width) of the part of the result to compute; all by default.
+
+    Returns:
+        float32 array of shape (*size, channels), or that of the window.
+
+    Source: resize_bilinear_op.cc, resize_bicubic_op.cc, resize_area_op.cc of TensorFlow.
+    """
+    top, left, height, width = window or (0, 0, *size)
+    parts = slice(top, top + height), slice(left, left + width)
+    resize = {"bilinear": _bilinear, "bicubic": _bicubic, "area": _area}[method]
+    return resize(image, size, parts)
+
+
+def _centers(old, new):
+    """Where the centres of `new` pixels lie among `old` ones, 0 being the centre of the first."""
+    scale = np.float32(old) / np.float32(new)
+    return (np.arange(new, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
+
+
+def _bilinear(image, size, parts):
+    for axis in (1, 0):
+        old = image.shape[axis]
+        place = _centers(old, size[axis])[parts[axis]]
+        below, above = np.floor(place), np.ceil(place)
+        fraction = _along(place - below, axis)
+        low = image.take(np.maximum(below, 0).astype(int), axis).astype(np.float32)
+        high = image.take(np.minimum(above, old - 1).astype(int), axis).astype(np.float32)
+        image = low + (high - low) * fraction
+    return image
+
+
+def _bicubic(image, size, parts):
+    for axis in (0, 1):
+        old = image.shape[axis]
+        place = _centers(old, size[axis])[parts[axis]]
+        below = np.floor(place)
+        # The table has the kernel from 0 to 1 and from 1 to 2 pixels from its centre.
+        near, far = _cubic_table()
+        step = np.rint((place - below) * np.float32(_TABLE)).astype(int)
+        weights = np.stack([far[step], near[step], near[_TABLE - step], far[_TABLE - step]], 1)
+        indices = below.astype(int)[:, None] + np.arange(-1, 3)
+        weights *= (indices >= 0) & (indices < old)  # what lies outside counts nothing
+        total = ((weights[:, 0] + weights[:, 1]) + weights[:, 2]) + weights[:, 3]
+        weights *= (np.float32(1) / total)[:, None]
+        image = _weighted_sum(image, indices.clip(0, old - 1), weights, axis)
+    return image
+
+
+def _cubic_table():
+    x, a = np.arange(_TABLE + 1) / _TABLE, _CUBIC
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    x = x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return near.astype(np.float32), far.astype(np.float32)
+
+
+def _area(image, size, parts):
+    cells = np.float32(1)
+    for axis in (1, 0):
+        old = image.shape[axis]
+        scale = np.float32(old) / np.float32(size[axis])
+        edges = np.arange(size[axis] + 1, dtype=np.float32) * scale
+        indices, weights = _overlaps(edges[:-1][parts[axis]], edges[1:][parts[axis]], scale)
+        image = _weighted_sum(image, indices.clip(0, old - 1), weights, axis)
+        cells *= scale
+    return image * (np.float32(1) / cells)
+
+
+def _overlaps(start, end, scale):
+    """How much of each old pixel lies between `start` and `end`: (indices, weights)."""
+    first = np.floor(start).astype(int)
+    last = np.ceil(end).astype(int)  # exclusive
+    indices = first[:, None] + np.arange((last - first).max())
+    left = indices.astype(np.float32)
+    right, start, end = left + 1, start[:, None], end[:, None]
+    begun = np.where(right > end, scale, right - start)
+    whole = np.where(right > end, end - left, np.float32(1))
+    weights = np.where(left < start, begun, whole)
+    return indices, weights * (indices < last[:, None])
+
+
+def _weighted_sum(image, indices, weights, axis):
+    """Sums pixels along an axis, one after the other: indices and weights of (new, terms)."""
+    total = np.float32(0)
+    for term in range(indices.shape[1]):
+        pixels = image.take(indices[:, term], axis).astype(np.float32)
+        total = total + pixels * _along(weights[:, term], axis)
+    return total
+
+
+def _along(values, axis):
+    return values[:, None, None] if axis == 0 else values[None, :, None]

@@ -1,0 +1,135 @@
+"""How a published checkpoint wants its images: facts as data, no image is touched here.
+
+Weights trained with one resize method lose accuracy with another, and the published numbers of
+one model differ between libraries for that reason. A `Preprocessing` says which recipe belongs
+to a checkpoint; other modules carry it out.
+"""
+
+import dataclasses
+
+from keras_vit.checks import check_choice, positive_float, rate
+
+RESIZES = ("squash", "shortest", "center_square")
+INTERPOLATIONS = ("bilinear", "bicubic", "area")
+LIBRARIES = ("tensorflow", "tensorflow_uint8", "pillow")
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """From a decoded image to the numbers a model was trained on; the defaults are Google's.
+
+    Args:
+        mean: subtracted from each channel of an image with values in [0, 1].
+        std: divides each channel after that. With both 0.5, bytes 0..255 become [-1, 1].
+        resize: `"squash"` both sides straight to the image size, whatever the aspect ratio;
+            `"shortest"` the shorter side to image_size / crop_fraction, rounded down, then a
+            centre crop of image_size; `"center_square"` the largest centred square first, then
+            that to image_size.
+        crop_fraction: part of the resized image that the centre crop of `"shortest"` keeps.
+        interpolation: `"bilinear"`, `"bicubic"` or `"area"`.
+        library: whose resize: `"tensorflow"` tf.image.resize without antialias, kept as floats;
+            `"tensorflow_uint8"` the same, clipped and truncated to bytes afterwards;
+            `"pillow"` PIL's on bytes, which antialiases.
+
+    Raises:
+        ValueError: a value is outside its range, or two values contradict each other.
+
+    Source: input_pipeline.py of google-research/vision_transformer for the defaults.
+    """
+
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    resize: str = "squash"
+    crop_fraction: float = 1.0
+    interpolation: str = "bilinear"
+    library: str = "tensorflow"
+
+    def __post_init__(self):
+        for name in ("mean", "std"):
+            object.__setattr__(self, name, _channels(getattr(self, name), name))
+        if len(self.mean) != len(self.std):
+            raise ValueError(
+                "mean and std must have one number per channel each. Received: "
+                f"mean={self.mean}, std={self.std}."
+            )
+        for number in self.std:
+            positive_float(number, "std")
+        check_choice("resize", self.resize, RESIZES)
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+        check_choice("library", self.library, LIBRARIES)
+        object.__setattr__(self, "crop_fraction", _fraction(self.crop_fraction))
+        if self.crop_fraction < 1 and self.resize != "shortest":
+            raise ValueError(
+                "A crop_fraction below 1 belongs to resize='shortest', the only one with a crop "
+                f"after it. Received: resize={self.resize!r}, crop_fraction={self.crop_fraction}."
+            )
+        if self.interpolation == "area" and self.library == "pillow":
+            raise ValueError(
+                "interpolation='area' is TensorFlow's. Received: interpolation='area', "
+                "library='pillow'; choose 'bilinear' or 'bicubic', or another library."
+            )
+
+    def to_config(self):
+        """The fields as a dict that JSON can hold."""
+        config = dataclasses.asdict(self)
+        return {**config, "mean": list(self.mean), "std": list(self.std)}
+
+    @classmethod
+    def from_config(cls, config):
+        """The `Preprocessing` of a dict from `to_config`; fields left out take their defaults.
+
+        Raises:
+            ValueError: a key that is no field, or a value outside its range.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = sorted(set(config) - set(known))
+        if unknown:
+            raise ValueError(
+                f"Unknown fields of a preprocessing. Received: {unknown}; expected among {known}."
+            )
+        return cls(**config)
+
+    def __str__(self):
+        crop = f" crop {self.crop_fraction:.4g}" if self.resize == "shortest" else ""
+        mean, std = (_short(values) for values in (self.mean, self.std))
+        return f"{self.resize}{crop}, {self.interpolation} ({self.library}), mean {mean}, std {std}"
+
+
+def _channels(values, name):
+    numbers = tuple(values) if isinstance(values, (tuple, list)) else ()
+    is_number = lambda v: isinstance(v, (int, float)) and not isinstance(v, bool)  # noqa: E731
+    if not numbers or not all(map(is_number, numbers)):
+        raise ValueError(
+            f"{name} must be a tuple of one number per channel. Received: {name}={values!r}."
+        )
+    return tuple(float(number) for number in numbers)
+
+
+def _fraction(value):
+    if value == 1 and not isinstance(value, bool):
+        return 1.0
+    if value == 0:
+        raise ValueError(f"crop_fraction must be above 0. Received: crop_fraction={value!r}.")
+    return rate(value, "crop_fraction")
+
+
+def _short(values):
+    """One number where all channels share it."""
+    different = values if len(set(values)) > 1 else values[:1]
+    return "/".join(f"{value:.4g}" for value in different)
+
+
+GOOGLE = Preprocessing()
+# BiT's TF2 and JAX evaluation squashes straight to the crop size of its HyperRule.
+BIT = Preprocessing()
+# resize_small(256)|central_crop(224): `area` is the default method of resize_small.
+BIG_VISION = Preprocessing(
+    resize="shortest", crop_fraction=224 / 256, interpolation="area", library="tensorflow_uint8"
+)
+# resize(size): bilinear without antialias by default, and bytes again afterwards.
+SIGLIP = Preprocessing(library="tensorflow_uint8")
+# The defaults of timm's vision_transformer.py; each of its checkpoints may say otherwise.
+TIMM = Preprocessing(
+    resize="shortest", crop_fraction=0.9, interpolation="bicubic", library="pillow"
+)
+HUGGING_FACE = Preprocessing(library="pillow")

@@ -1,0 +1,188 @@
+"""Predictions: the right classes, in order, with the right names."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import VisionTransformer
+from keras_vit.data import Prediction, class_names, predict
+
+COLORS = ("red", "green", "blue")
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    """No test downloads, finds names of the user's, or is told names by another test."""
+
+    def refuse(*args, **kwargs):
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr(keras.utils, "get_file", refuse)
+    monkeypatch.delenv(class_names.IMAGENET_FILE, raising=False)
+    class_names.imagenet_class_names.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Its logits are the mean of each colour, in [-1, 1], times 1, 2 and 3."""
+    images = keras.Input((8, 8, 3))
+    x = keras.layers.GlobalAveragePooling2D()(images)
+    head = keras.layers.Dense(3, name="head")
+    model = keras.Model(images, head(x))
+    head.set_weights([np.diag([1.0, 2.0, 3.0]), np.zeros(3)])
+    return model
+
+
+def plain(color, height=4, width=6):
+    return np.full((height, width, 3), color, "uint8")
+
+
+def probabilities(logits):
+    values = np.exp(np.array(logits, "float64"))
+    return values / values.sum()
+
+
+def test_order_probabilities_and_names(model):
+    images = [plain((255, 0, 0)), Image.new("RGB", (3, 9), (0, 255, 0)), plain(255) / 255]
+    first, second, third = predict(model, images, class_names=COLORS)
+    assert [p.label for p in first] == ["red", "green", "blue"]
+    assert [p.label for p in second] == ["green", "red", "blue"]
+    assert [p.index for p in third] == [2, 1, 0]
+    expected = probabilities([1, 2, 3])[::-1]
+    np.testing.assert_allclose([p.probability for p in third], expected, atol=1e-6)
+    for found in (first, second, third):
+        assert sum(p.probability for p in found) == pytest.approx(1, abs=1e-12)
+        assert all(type(p.probability) is float and type(p.index) is int for p in found)
+
+
+def test_one_image_a_file_and_top(model, tmp_path):
+    Image.new("RGB", (5, 5), (0, 0, 255)).save(tmp_path / "blue.png")
+    (only,) = predict(model, tmp_path / "blue.png", top=1, class_names=COLORS)
+    assert len(only) == 1 and only[0].label == "blue"
+    assert len(predict(model, plain(0), top=2)[0]) == 2
+    assert len(predict(model, plain(0), top=500)[0]) == 3
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5, 100])
+def test_batches_change_nothing(model, batch_size):
+    images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), "uint8")
+    expected = [predict(model, image)[0] for image in images]
+    actual = predict(model, images, batch_size=batch_size)
+    assert [[p.index for p in one] for one in actual] == [[p.index for p in e] for e in expected]
+    np.testing.assert_allclose(
+        [[p.probability for p in one] for one in actual],
+        [[p.probability for p in one] for one in expected],
+        atol=1e-6,
+    )
+    assert predict(model, images[:0]) == []
+
+
+def test_equal_logits_come_in_order(model):
+    gray = np.full((4, 4, 3), 0.5)
+    assert [p.index for p in predict(model, gray)[0]] == [0, 1, 2]
+
+
+def test_printing():
+    prediction = Prediction("tiger cat", 282, 0.93166)
+    assert str(prediction) == "tiger cat 93.2%"
+    assert repr([prediction]) == "[Prediction('tiger cat', index=282, probability=0.9317)]"
+    label, index, probability = prediction
+    assert (label, index, probability) == ("tiger cat", 282, 0.93166)
+
+
+def test_vision_transformer():
+    sizes = {"patch_size": 8, "width": 8, "depth": 1, "num_heads": 1, "mlp_dim": 8}
+    vit = VisionTransformer(image_size=(16, 8), num_classes=4, **sizes)
+    bias = np.array([0.0, 3.0, 1.0, 2.0])
+    vit.get_layer("head").set_weights([np.zeros((8, 4)), bias])
+    (found,) = predict(vit, plain(9))
+    assert [p.label for p in found] == ["1", "3", "2", "0"], "no names: the numbers"
+    np.testing.assert_allclose(
+        [p.probability for p in found], np.sort(probabilities(bias))[::-1], atol=1e-6
+    )
+    with pytest.raises(ValueError, match=r"no head.*Received: num_classes=0"):
+        predict(VisionTransformer(image_size=8, num_classes=0, **sizes), plain(9))
+    with pytest.raises(ValueError, match=r"pool other than None. Received.*\(None, 1, 2\)"):
+        tokens = {"pool": None, "class_token": False}
+        predict(VisionTransformer(image_size=8, num_classes=2, **tokens, **sizes), plain(9))
+
+
+def fresh(model, **attributes):
+    """A model with attributes of its own on the shared layers."""
+    copy = keras.Model(model.inputs[0], model.outputs[0])
+    for name, value in attributes.items():
+        setattr(copy, name, value)
+    return copy
+
+
+def test_names_of_the_model(model):
+    named = fresh(model, class_names=("r", "g", "b"), label_set="imagenet-1k")
+    assert predict(named, plain(255), top=1)[0][0].label == "b"
+    assert predict(named, plain(255), top=1, class_names=COLORS)[0][0].label == "blue"
+    with pytest.raises(ValueError, match=r"2 names from model\.class_names"):
+        predict(fresh(model, class_names=("r", "g")), plain(255))
+
+
+def test_imagenet_names_from_a_local_file(model, tmp_path, monkeypatch):
+    path = tmp_path / "classes.json"
+    index = {"0": ["n01", "tench"], "1": ["n02", "goldfish"], "2": ["n03", "great_white_shark"]}
+    path.write_text(json.dumps(index))
+    monkeypatch.setenv(class_names.IMAGENET_FILE, str(path))
+    imagenet = fresh(model, label_set="imagenet-1k")
+    labels = [p.label for p in predict(imagenet, plain(255))[0]]
+    assert labels == ["great white shark", "goldfish", "tench"]
+    assert predict(model, plain(255))[0][0].label == "2", "another model has no such names"
+    two = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match=r"2 classes.*3 names from the names of imagenet-1k"):
+        predict(fresh(two, label_set="imagenet-1k"), plain(255))
+
+
+@pytest.mark.parametrize("content", ["no json", "[1, 2]", '{"0": 1}', '{"1": ["n01", "tench"]}'])
+def test_damaged_file_of_names(tmp_path, content):
+    path = tmp_path / "classes.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"must be JSON such as .*Received: .*classes.json"):
+        class_names.imagenet_class_names(str(path))
+    with pytest.raises(FileNotFoundError, match=r"KERAS_VIT_IMAGENET_CLASSES=.*absent"):
+        class_names.imagenet_class_names(str(tmp_path / "absent"))
+
+
+def test_without_a_network_there_is_one_warning(model, recwarn):
+    imagenet = fresh(model, label_set="imagenet-1k")
+    for _ in range(3):
+        assert predict(imagenet, plain(255))[0][0].label == "2"
+    messages = [str(w.message) for w in recwarn if "ImageNet" in str(w.message)]
+    assert len(messages) == 1
+    assert "class_names=" in messages[0] and class_names.IMAGENET_FILE in messages[0]
+    assert "no network in tests" in messages[0]
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ({"top": 0}, "top must be a positive integer. Received: top=0"),
+        ({"top": 1.5}, "Received: top=1.5"),
+        ({"batch_size": 0}, "Received: batch_size=0"),
+        ({"class_names": ["a", "b"]}, "each of the 3 classes.*Received: 2 names"),
+        ({"class_names": "abc"}, "must be a sequence of names. Received: 'abc'"),
+    ],
+)
+def test_wrong_arguments(model, arguments, expected):
+    with pytest.raises(ValueError, match=expected):
+        predict(model, plain(0), **arguments)
+
+
+def test_missing_files_before_any_work(model, tmp_path):
+    Image.new("RGB", (5, 5)).save(tmp_path / "here.png")
+    paths = [tmp_path / "here.png"] * 3 + [tmp_path / "absent.png"]
+    with pytest.raises(FileNotFoundError, match="1 of 4 images do not exist"):
+        predict(model, paths, batch_size=1)
+
+
+def test_logits_that_are_no_numbers(model):
+    broken = keras.Model(model.input, keras.layers.Lambda(lambda x: x * np.nan)(model.output))
+    with pytest.raises(ValueError, match=r"must be finite\. Received: NaN or infinity"):
+        predict(broken, plain(0))

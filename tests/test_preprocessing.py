@@ -1,0 +1,47 @@
+"""A preprocessing is a value: checked, printable, and JSON-able both ways."""
+
+import json
+
+import pytest
+
+from keras_vit import preprocessing
+from keras_vit.preprocessing import Preprocessing
+
+pytestmark = pytest.mark.any_backend
+
+
+def test_preprocessing_says_what_it_is():
+    assert str(preprocessing.TIMM) == "shortest crop 0.9, bicubic (pillow), mean 0.5, std 0.5"
+    other = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    assert str(other).endswith("mean 0.485/0.456/0.406, std 0.229/0.224/0.225")
+    assert Preprocessing.from_config(json.loads(json.dumps(other.to_config()))) == other
+    assert Preprocessing.from_config({}) == preprocessing.GOOGLE
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"mean": 0.5},
+        {"mean": ("a", "b", "c")},
+        {"mean": (0.5,)},
+        {"std": (0.5, 0.5, 0.0)},
+        {"resize": "stretch"},
+        {"interpolation": "lanczos"},
+        {"library": "opencv"},
+        {"resize": "shortest", "crop_fraction": 0},
+        {"resize": "shortest", "crop_fraction": 1.5},
+        {"crop_fraction": 0.9},
+        {"interpolation": "area", "library": "pillow"},
+    ],
+)
+def test_preprocessing_refuses(arguments):
+    with pytest.raises(ValueError, match="Received: "):
+        Preprocessing(**arguments)
+    with pytest.raises(ValueError, match="Received: "):
+        Preprocessing.from_config({**arguments, "color": 1})
+
+
+@pytest.mark.parametrize("image_size, shorter_side", [(224, 256), (384, 448)])
+def test_crop_fractions_of_big_vision_are_exact(image_size, shorter_side):
+    fraction = Preprocessing(resize="shortest", crop_fraction=image_size / shorter_side)
+    assert int(image_size / fraction.crop_fraction) == shorter_side
