@@ -1,6 +1,6 @@
 """keras_vit: the Vision Transformer in Keras 3, on TensorFlow, JAX and PyTorch."""
 
-from keras_vit import data, inspection, layers
+from keras_vit import data, inspection, layers, weights
 from keras_vit.builders import (
     ViT_B8,
     ViT_B16,
@@ -16,15 +16,28 @@ from keras_vit.builders import (
     ViT_So400m14,
     ViT_Ti16,
 )
+from keras_vit.data import Prediction, predict, preprocess
 from keras_vit.models import VisionTransformer
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS, Variant, get_variant
-from keras_vit.weights import LoadReport, from_checkpoint, load_weights
+from keras_vit.weights import (
+    CheckpointError,
+    LoadReport,
+    from_checkpoint,
+    list_weights,
+    load_weights,
+    resize,
+    save_weights,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "VARIANTS",
+    "CheckpointError",
     "LoadReport",
+    "Prediction",
+    "Preprocessing",
     "Variant",
     "ViT_B8",
     "ViT_B16",
@@ -45,5 +58,11 @@ __all__ = [
     "get_variant",
     "inspection",
     "layers",
+    "list_weights",
     "load_weights",
+    "predict",
+    "preprocess",
+    "resize",
+    "save_weights",
+    "weights",
 ]

@@ -2,23 +2,23 @@
 
 from keras_vit.models.vit import VisionTransformer
 from keras_vit.variants import VARIANTS
-from keras_vit.weights.load import load_weights
+from keras_vit.weights.load import build_and_load
 
 
 def _builder(variant, title):
     """A function that builds the model of one row of `VARIANTS`."""
 
     def build(num_classes=1000, image_size=224, weights=None, include_top=True, **options):
-        model = VisionTransformer(
-            variant,
-            num_classes=num_classes,
-            image_size=image_size,
-            include_top=include_top,
-            **{"name": name.lower(), **options},
-        )
-        if weights is not None:
-            model.load_report = load_weights(model, weights)
-        return model
+        options = {
+            "name": name.lower(),
+            "num_classes": num_classes,
+            "image_size": image_size,
+            "include_top": include_top,
+            **options,
+        }
+        if weights is None:
+            return VisionTransformer(variant, **options)
+        return build_and_load(variant, weights, options)
 
     row = VARIANTS[variant]
     name = "ViT_" + variant.replace("/", "").replace("-", "_")
@@ -28,8 +28,10 @@ def _builder(variant, title):
     Args:
         num_classes: number of logits; 0 for none.
         image_size: int or (height, width), in pixels; {row.patch_size[0]} must divide it.
-        weights: `None`, or the path of a checkpoint to load; what was loaded is then in
-            `model.load_report`.
+        weights: `None`, or a checkpoint to load: a name of `keras_vit.list_weights`, the path of
+            a file or folder, or a URL. What its family decides (GELU, epsilon, pooling) is then
+            taken from it unless it is an argument here; a head for another number of classes is
+            left out, and the model's own is zero. What happened is in `model.load_report`.
         include_top: `False` for the representation instead of logits.
         **options: any other argument of `keras_vit.VisionTransformer`, such as `pool`,
             `representation_size`, `dropout`, `position`, `gelu`, `channels`, `remat`, `dtype`.

@@ -12,6 +12,7 @@ from keras_vit.checks import check_choice, check_heads, pair, positive_float, po
 POOLS = ("token", "mean", "map", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "none")
 POSITION_PLACES = ("input", "every_layer", "shared")
+INTERPOLATIONS = ("align_corners", "bilinear", "bicubic", "bicubic_no_antialias")
 GELUS = ("tanh", "erf")
 
 
@@ -37,6 +38,11 @@ class Variant:
         position_at: where it is added: `"input"`, `"every_layer"` (each block has its own) or
             `"shared"` (every block adds the same one). `None` means `"input"`, and
             `"every_layer"` for relative positions, which have no place at the input.
+        interpolation: how position embeddings are resampled for images of another size:
+            `"align_corners"`, the authors' rule, or another of `keras_vit.layers.resize_matrix`.
+        registers: number of register tokens between class token and patches (Darcet et al., 2024).
+        norm_after_pool: whether the last LayerNorm follows the mean instead of preceding it
+            (timm's `fc_norm`).
         gelu: `"tanh"`, the approximation that the authors' code uses, or `"erf"`, the exact form.
         qkv_bias: whether the query, key and value projections have a bias.
         epsilon: added to the variance in every LayerNorm.
@@ -55,6 +61,9 @@ class Variant:
     representation_size: int | None = None
     position: str | None = "learned_1d"
     position_at: str | None = None
+    interpolation: str = "align_corners"
+    registers: int = 0
+    norm_after_pool: bool = False
     gelu: str = "tanh"
     qkv_bias: bool = True
     epsilon: float = 1e-6
@@ -87,8 +96,21 @@ class Variant:
                 "Relative positions live in the attention of a block, not at the input. Received: "
                 "position='relative', position_at='input'; choose 'every_layer' or 'shared'."
             )
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
+        if self.registers != 0:
+            set_field("registers", positive_int(self.registers, "registers"))
+        if self.norm_after_pool and self.pool not in ("token", "mean"):
+            raise ValueError(
+                "norm_after_pool needs a pooled vector, so pool must be 'token' or 'mean'. "
+                f"Received: norm_after_pool=True, pool={self.pool!r}."
+            )
         check_choice("gelu", self.gelu, GELUS)
         positive_float(self.epsilon, "epsilon")
+
+    @property
+    def learned_tokens(self):
+        """Tokens that are no patches: the class token and the registers."""
+        return int(self.class_token) + self.registers
 
     def replace(self, **choices):
         """A copy with the named fields changed.

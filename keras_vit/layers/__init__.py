@@ -7,6 +7,7 @@ from keras_vit.layers.linear import LayerNorm, Linear
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding, RelativePosition
+from keras_vit.layers.resample import resize_grid, resize_matrix
 from keras_vit.layers.transformer_block import MLP, TransformerBlock
 
 __all__ = [
@@ -23,4 +24,6 @@ __all__ = [
     "StochasticDepth",
     "TokenPool",
     "TransformerBlock",
+    "resize_grid",
+    "resize_matrix",
 ]

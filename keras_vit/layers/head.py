@@ -18,27 +18,34 @@ class TokenPool(keras.layers.Layer):
     Args:
         pool: `"token"` or `"mean"`.
         class_token: whether the first token is a class token, which the mean leaves out.
+        registers: number of register tokens, which the mean leaves out too.
     """
 
-    def __init__(self, pool, class_token, **kwargs):
+    def __init__(self, pool, class_token, registers=0, **kwargs):
         super().__init__(**kwargs)
         if pool not in ("token", "mean") or (pool == "token" and not class_token):
             raise ValueError(
                 "pool must be 'token', for tokens that begin with a class token, or 'mean'. "
                 f"Received: pool={pool!r}, class_token={class_token}."
             )
-        self.pool, self.class_token = pool, class_token
+        self.pool, self.class_token, self.registers = pool, class_token, registers
 
     def call(self, x):
         if self.pool == "token":
             return x[:, 0]
-        return kernels.mean(x[:, 1:] if self.class_token else x, axis=1)
+        learned = int(self.class_token) + self.registers
+        return kernels.mean(x[:, learned:] if learned else x, axis=1)
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[2])
 
     def get_config(self):
-        return {**super().get_config(), "pool": self.pool, "class_token": self.class_token}
+        return {
+            **super().get_config(),
+            "pool": self.pool,
+            "class_token": self.class_token,
+            "registers": self.registers,
+        }
 
 
 @keras.saving.register_keras_serializable("keras_vit")

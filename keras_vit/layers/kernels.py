@@ -76,7 +76,7 @@ def weighted_sum(weights, value):
 def mean(x, axis):
     """The mean in float32 at least, returned in the type of `x`."""
     total = ops.sum(ops.cast(x, at_least_float32(x.dtype)), axis=axis)
-    return ops.cast(total / x.shape[axis], x.dtype)
+    return ops.cast(total / ops.cast(ops.shape(x)[axis], total.dtype), x.dtype)
 
 
 def is_float64(x):

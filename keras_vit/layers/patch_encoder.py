@@ -1,5 +1,7 @@
 """Patches become tokens (Eq. 1)."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -14,6 +16,8 @@ class PatchEncoder(keras.layers.Layer):
     """z_0 = [x_class; x_p¹ E; ...; x_pᴺ E] + E_pos (Eq. 1).
 
     Shapes: (batch, N, P²·C) -> (batch, N + 1, width), or (batch, N, width) without class token.
+    Patches that keep their grid, (batch, rows, columns, P²·C), may be of another grid than the
+    position embedding, which is then resampled.
 
     Args:
         width: D, the length of a token.
@@ -22,6 +26,9 @@ class PatchEncoder(keras.layers.Layer):
         position: `"learned_1d"`, `"learned_2d"`, `"sincos_2d"`, or `"none"` where no position
             embedding belongs at the input.
         dropout: rate on the tokens in training.
+        registers: number of further learned tokens, after the class token (Darcet et al., 2024).
+        interpolation: how the position embedding is resampled, as in
+            `keras_vit.layers.resize_matrix`.
     """
 
     def __init__(
@@ -31,11 +38,14 @@ class PatchEncoder(keras.layers.Layer):
         class_token=True,
         position="learned_1d",
         dropout=0.0,
+        registers=0,
+        interpolation="align_corners",
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
-        self.has_class_token, self.kind = class_token, position
+        self.has_class_token, self.kind, self.num_registers = class_token, position, registers
+        self.interpolation = interpolation
         policy = self.dtype_policy
         self.projection = Linear(
             "bnp,pd->bnd",
@@ -48,31 +58,48 @@ class PatchEncoder(keras.layers.Layer):
         self.position = None
         if position != "none":
             self.position = PositionEmbedding(
-                position, grid, class_token, dtype=policy, name="position"
+                position, grid, class_token, registers, interpolation, dtype=policy, name="position"
             )
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
 
     def build(self, input_shape):
-        self.projection.build(input_shape)
+        self.projection.build((input_shape[0], None, input_shape[-1]))
         if self.has_class_token:
             self.class_token = self.add_weight(
                 (1, 1, self.width), initializer="zeros", name="class_token"
+            )
+        if self.num_registers:
+            self.registers = self.add_weight(
+                (1, self.num_registers, self.width),
+                initializer=keras.initializers.RandomNormal(stddev=0.02),
+                name="registers",
             )
         if self.position is not None:
             self.position.build(self.compute_output_shape(input_shape))
         self.built = True
 
     def call(self, patches, training=False):
-        x = self.projection(patches)
-        if self.has_class_token:
-            first = ops.broadcast_to(self.class_token, (ops.shape(x)[0], 1, self.width))
-            x = ops.concatenate([ops.cast(first, x.dtype), x], axis=1)
+        grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None
+        if grid is not None:
+            patches = ops.reshape(patches, (-1, grid[0] * grid[1], patches.shape[3]))
+        x = self._prepend_learned_tokens(self.projection(patches))
         if self.position is not None:
-            x = self.position(x)
+            x = self.position(x, grid=grid)
         return self.dropout(x, training=training)
 
+    def _prepend_learned_tokens(self, x):
+        learned = [self.class_token] if self.has_class_token else []
+        learned += [self.registers] if self.num_registers else []
+        if not learned:
+            return x
+        first = ops.concatenate([ops.cast(token, x.dtype) for token in learned], axis=1)
+        first = ops.broadcast_to(first, (ops.shape(x)[0], *first.shape[1:]))
+        return ops.concatenate([first, x], axis=1)
+
     def compute_output_shape(self, input_shape):
-        return (input_shape[0], input_shape[1] + self.has_class_token, self.width)
+        patches = None if None in input_shape[1:-1] else math.prod(input_shape[1:-1])
+        learned = int(self.has_class_token) + self.num_registers
+        return (input_shape[0], None if patches is None else learned + patches, self.width)
 
     def get_config(self):
         return {
@@ -82,4 +109,6 @@ class PatchEncoder(keras.layers.Layer):
             "class_token": self.has_class_token,
             "position": self.kind,
             "dropout": self.dropout.rate,
+            "registers": self.num_registers,
+            "interpolation": self.interpolation,
         }

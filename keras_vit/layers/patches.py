@@ -36,27 +36,39 @@ class Patches(keras.layers.Layer):
     order (row, column, channel), which is that of the authors' patch kernels, so that their
     (P, P, C, D) kernel is this library's (P²·C, D) matrix by a plain reshape.
 
-    Shapes: (batch, height, width, channels) -> (batch, N, P²·C).
+    Shapes: (batch, height, width, channels) -> (batch, N, P²·C), or (batch, rows, columns, P²·C)
+    with `keep_grid`, for images of any size.
 
     Args:
         patch_size: P, as an int or as (height, width).
+        keep_grid: whether the patches stay in their rows and columns, which tells the layers
+            that follow how large the image was.
     """
 
-    def __init__(self, patch_size, **kwargs):
+    def __init__(self, patch_size, keep_grid=False, **kwargs):
         super().__init__(**kwargs)
-        self.patch_size = pair(patch_size, "patch_size")
+        self.patch_size, self.keep_grid = pair(patch_size, "patch_size"), keep_grid
 
     def build(self, input_shape):
-        _check_images_shape(input_shape)
-        grid_of(input_shape[1:3], self.patch_size)
+        _check_images_shape(input_shape, any_size=self.keep_grid)
+        self._grid(input_shape)
         self.built = True
 
     def call(self, images):
-        _, height, width, channels = images.shape
-        (rows, columns), (p_h, p_w) = grid_of((height, width), self.patch_size), self.patch_size
+        (p_h, p_w), channels = self.patch_size, images.shape[3]
+        _, height, width, _ = ops.shape(images)
+        rows, columns = self._grid(images.shape)
+        rows, columns = rows or height // p_h, columns or width // p_w
         x = ops.reshape(images, (-1, rows, p_h, columns, p_w, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
-        return ops.reshape(x, (-1, rows * columns, p_h * p_w * channels))
+        tokens = (rows, columns) if self.keep_grid else (rows * columns,)
+        return ops.reshape(x, (-1, *tokens, p_h * p_w * channels))
+
+    def _grid(self, images_shape):
+        """(rows, columns), `None` for each that is not known yet."""
+        known = [p if side is None else side for side, p in zip(images_shape[1:3], self.patch_size)]
+        grid = grid_of(known, self.patch_size)
+        return tuple(None if side is None else n for side, n in zip(images_shape[1:3], grid))
 
     def inverse(self, patches, image_size):
         """The images that `patches` were cut from.
@@ -88,16 +100,20 @@ class Patches(keras.layers.Layer):
         return ops.reshape(x, (-1, rows * p_h, columns * p_w, channels))
 
     def compute_output_shape(self, input_shape):
-        rows, columns = grid_of(input_shape[1:3], self.patch_size)
-        p_h, p_w = self.patch_size
-        return (input_shape[0], rows * columns, p_h * p_w * input_shape[3])
+        (rows, columns), (p_h, p_w) = self._grid(input_shape), self.patch_size
+        tokens = (rows, columns) if self.keep_grid else (rows * columns,)
+        return (input_shape[0], *tokens, p_h * p_w * input_shape[3])
 
     def get_config(self):
-        return {**super().get_config(), "patch_size": self.patch_size}
+        return {
+            **super().get_config(),
+            "patch_size": self.patch_size,
+            "keep_grid": self.keep_grid,
+        }
 
 
-def _check_images_shape(shape):
-    if len(shape) != 4 or None in shape[1:]:
+def _check_images_shape(shape, any_size):
+    if len(shape) != 4 or shape[3] is None or (None in shape[1:3] and not any_size):
         raise ValueError(
             "Expected images of shape (batch, height, width, channels), channels last and with "
             f"known sizes. Received: shape {tuple(shape)}."

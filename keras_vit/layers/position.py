@@ -5,6 +5,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_choice, pair
+from keras_vit.layers import kernels
+from keras_vit.layers.resample import resize_matrix, resize_matrix_in_graph
 
 ABSOLUTE = ("learned_1d", "learned_2d", "sincos_2d")
 
@@ -23,8 +25,8 @@ class PositionEmbedding(keras.layers.Layer):
       concatenated (appendix D.4).
     - `"sincos_2d"`: fixed sines and cosines of the column and the row (Beyer et al., 2022).
 
-    The two 2-D kinds add zero to the class token, which has no place in the grid and is learned
-    itself.
+    The two 2-D kinds add zero to the class token and to registers, which have no place in the grid
+    and are learned themselves.
 
     Shapes: (batch, tokens, width) -> the same.
 
@@ -32,24 +34,41 @@ class PositionEmbedding(keras.layers.Layer):
         kind: one of the three names above.
         grid: (rows, columns) of patches.
         class_token: whether the first token is a class token.
+        registers: number of register tokens before the patches.
+        interpolation: how the embedding is resampled for patches of another grid, as in
+            `resize_matrix`; `"sincos_2d"` is computed for that grid instead.
     """
 
-    def __init__(self, kind, grid, class_token=True, **kwargs):
+    def __init__(
+        self, kind, grid, class_token=True, registers=0, interpolation="align_corners", **kwargs
+    ):
         super().__init__(**kwargs)
         check_choice("kind", kind, ABSOLUTE)
         self.kind, self.grid, self.class_token = kind, pair(grid, "grid"), class_token
+        self.registers, self.interpolation = registers, interpolation
+
+    @property
+    def learned_tokens(self):
+        """Tokens before those of the patches."""
+        return int(self.class_token) + self.registers
+
+    @property
+    def _precise_dtype(self):
+        return kernels.at_least_float32(self.variable_dtype)
 
     def build(self, input_shape):
         tokens, width = input_shape[1:]
         rows, columns = self.grid
-        if tokens != rows * columns + self.class_token:
+        expected = rows * columns + self.learned_tokens
+        if tokens not in (None, expected):
+            registers = f" and {self.registers} registers" * bool(self.registers)
             raise ValueError(
                 f"A grid of {rows}x{columns} patches {'with' if self.class_token else 'without'} "
-                f"class token has {rows * columns + self.class_token} tokens. "
+                f"class token{registers} has {expected} tokens. "
                 f"Received: tokens of shape {tuple(input_shape)}."
             )
         if self.kind == "learned_1d":
-            self.embedding = self.add_weight((1, tokens, width), _normal(), name="embedding")
+            self.embedding = self.add_weight((1, expected, width), _normal(), name="embedding")
         elif self.kind == "learned_2d":
             _check_multiple(width, 2, self.kind)
             self.row_embedding = self.add_weight((rows, width // 2), _normal(), name="rows")
@@ -57,24 +76,60 @@ class PositionEmbedding(keras.layers.Layer):
                 (columns, width // 2), _normal(), name="columns"
             )
         else:
-            self.fixed = sincos_2d(self.grid, width)
+            self.width, self.fixed = width, sincos_2d(self.grid, width)
         self.built = True
 
-    def table(self):
-        """E_pos itself. Shape: (1, tokens, width)."""
-        if self.kind == "learned_1d":
-            return ops.convert_to_tensor(self.embedding)
-        if self.kind == "sincos_2d":
-            patches = ops.convert_to_tensor(self.fixed, dtype=self.compute_dtype)
-        else:
-            (rows, columns), half = self.grid, self.row_embedding.shape[1]
-            x = ops.broadcast_to(self.column_embedding[None, :, :], (rows, columns, half))
-            y = ops.broadcast_to(self.row_embedding[:, None, :], (rows, columns, half))
-            patches = ops.reshape(ops.concatenate([x, y], axis=-1), (rows * columns, 2 * half))
-        return ops.pad(patches, ((int(self.class_token), 0), (0, 0)))[None]
+    def table(self, grid=None):
+        """E_pos itself. Shape: (1, tokens, width).
 
-    def call(self, x):
-        return x + ops.cast(self.table(), x.dtype)
+        Args:
+            grid: (rows, columns) of the patches, ints or tensors; `None` for those of the layer.
+        """
+        same = grid is None or (_are_ints(grid) and tuple(grid) == self.grid)
+        if self.kind == "sincos_2d":
+            table = self.fixed if same else self._sincos_2d(grid)
+            return self._below_learned_tokens(ops.cast(table, self.compute_dtype))
+        if self.kind == "learned_2d":
+            return self._below_learned_tokens(self._rows_and_columns(None if same else grid))
+        if same:
+            return ops.convert_to_tensor(self.embedding)
+        table = ops.cast(self.embedding[0], self._precise_dtype)
+        first, patches = ops.split(table, [self.learned_tokens], axis=0)
+        patches = ops.reshape(patches, (*self.grid, patches.shape[-1]))
+        rows, columns = self._matrices(grid)
+        patches = ops.einsum("ro,opd->rpd", rows, patches)
+        patches = ops.einsum("cp,rpd->rcd", columns, patches)
+        patches = ops.reshape(patches, (-1, patches.shape[-1]))
+        return ops.concatenate([first, patches], axis=0)[None]
+
+    def _rows_and_columns(self, grid):
+        dtype = self._precise_dtype
+        row, column = ops.cast(self.row_embedding, dtype), ops.cast(self.column_embedding, dtype)
+        if grid is not None:
+            row, column = (m @ e for m, e in zip(self._matrices(grid), (row, column)))
+        (rows, half), (columns, _) = ops.shape(row), ops.shape(column)
+        x = ops.broadcast_to(ops.expand_dims(column, 0), (rows, columns, half))
+        y = ops.broadcast_to(ops.expand_dims(row, 1), (rows, columns, half))
+        return ops.reshape(ops.concatenate([x, y], axis=-1), (-1, 2 * half))
+
+    # The backends that know the grid take both from NumPy, which keeps float64 throughout.
+
+    def _matrices(self, grid):
+        args = [(old, new, self.interpolation) for old, new in zip(self.grid, grid)]
+        if _are_ints(grid):
+            return [ops.convert_to_tensor(resize_matrix(*a), self._precise_dtype) for a in args]
+        return [resize_matrix_in_graph(*a, self._precise_dtype) for a in args]
+
+    def _sincos_2d(self, grid):
+        if _are_ints(grid):
+            return sincos_2d(grid, self.width)
+        return sincos_2d(grid, self.width, ops, self._precise_dtype)
+
+    def _below_learned_tokens(self, patches):
+        return ops.pad(patches, ((self.learned_tokens, 0), (0, 0)))[None]
+
+    def call(self, x, grid=None):
+        return x + ops.cast(self.table(grid), x.dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -85,6 +140,8 @@ class PositionEmbedding(keras.layers.Layer):
             "kind": self.kind,
             "grid": self.grid,
             "class_token": self.class_token,
+            "registers": self.registers,
+            "interpolation": self.interpolation,
         }
 
 
@@ -142,7 +199,11 @@ def relative_scores(query, table):
     return x[:, :, :tokens, tokens - 1 :]
 
 
-def sincos_2d(grid, width, temperature=10_000.0):
+def _are_ints(grid):
+    return all(isinstance(side, int) for side in grid)
+
+
+def sincos_2d(grid, width, xp=np, dtype="float64", temperature=10_000.0):
     """Fixed 2-D position embedding of the "better plain ViT" (as in MoCo v3).
 
     A quarter of the values each: sin of the column, cos of the column, sin of the row, cos of the
@@ -151,16 +212,18 @@ def sincos_2d(grid, width, temperature=10_000.0):
     Args:
         grid: (rows, columns).
         width: length of a vector, a multiple of 4.
+        xp: `numpy`, or `keras.ops` for a grid of tensors.
+        dtype: of the result, at least float32.
 
     Returns:
-        float64 array of shape (rows * columns, width), positions in reading order.
+        Array of shape (rows * columns, width), positions in reading order.
     """
     _check_multiple(width, 4, "sincos_2d")
-    row, column = np.mgrid[: grid[0], : grid[1]].reshape(2, -1, 1)
-    frequency = temperature ** -np.linspace(0.0, 1.0, width // 4)
-    return np.concatenate(
-        [f(place * frequency) for place in (column, row) for f in (np.sin, np.cos)], axis=1
-    )
+    frequency = xp.array(temperature ** -np.linspace(0.0, 1.0, width // 4), dtype=dtype)
+    places = [xp.arange(side, dtype=dtype) for side in grid]
+    row, column = xp.meshgrid(*places, indexing="ij")
+    angles = [xp.reshape(place, (-1, 1)) * frequency for place in (column, row)]
+    return xp.concatenate([f(angle) for angle in angles for f in (xp.sin, xp.cos)], axis=1)
 
 
 def _check_multiple(width, factor, kind):

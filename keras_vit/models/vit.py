@@ -12,7 +12,10 @@ from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches, grid_of
 from keras_vit.layers.position import PositionEmbedding, RelativePosition
 from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import get_variant
+
+FACTS = ("frozen", "preprocessing", "class_names", "label_set")  # of a config, not of __init__
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -23,6 +26,9 @@ class VisionTransformer(keras.Model):
     `block_{depth - 1}`, `norm`, `pool`, `pre_logits` (with a `representation_size`) and `head`
     (with classes); models with positions in the blocks also have `position` or `position_0` and
     so on. These names and the paths of the variables under them are part of the interface.
+
+    What came with the weights is kept in `preprocessing` (how images are prepared), `class_names`
+    and `label_set` (what the logits stand for, or `None`).
 
     Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
     (batch, tokens, num_classes) with pool=None; the representation, of length
@@ -41,9 +47,12 @@ class VisionTransformer(keras.Model):
         head_bias: initial bias of the head, for sigmoid losses.
         remat: whether the backward pass computes each block again instead of keeping its
             intermediate values: less memory, about a third more time.
+        variable_size: whether images of other sizes than `image_size` are taken too, as far as
+            the patch size divides them: the position embedding is then resampled in the graph.
         **architecture: fields of `keras_vit.Variant` to change or to give: `width`, `depth`,
             `num_heads`, `mlp_dim`, `patch_size`, `pool`, `class_token`, `representation_size`,
-            `position`, `position_at`, `gelu`, `qkv_bias`, `epsilon`; and Keras's `name`, `dtype`.
+            `position`, `position_at`, `interpolation`, `registers`, `norm_after_pool`, `gelu`,
+            `qkv_bias`, `epsilon`; and Keras's `name`, `dtype`.
 
     Raises:
         ValueError: a value is outside its range or contradicts another one.
@@ -61,11 +70,14 @@ class VisionTransformer(keras.Model):
         stochastic_depth=0.0,
         head_bias=0.0,
         remat=False,
+        variable_size=False,
         name=None,
         dtype=None,
         **architecture,
     ):
         v = get_variant(variant, **architecture)
+        if variable_size:
+            _check_variable_size(v)
         image_size, channels = pair(image_size, "image_size"), positive_int(channels, "channels")
         num_classes = positive_int(num_classes, "num_classes") if include_top and num_classes else 0
         grid = grid_of(image_size, v.patch_size)
@@ -78,11 +90,19 @@ class VisionTransformer(keras.Model):
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         _check_precision(policy)
 
-        images = keras.Input((*image_size, channels), dtype=_input_dtype(policy), name="images")
-        x = Patches(v.patch_size, dtype=policy, name="patches")(images)
-        position = v.position if v.position_at == "input" else "none"
+        shape = (*((None, None) if variable_size else image_size), channels)
+        images = keras.Input(shape, dtype=_input_dtype(policy), name="images")
+        x = Patches(v.patch_size, keep_grid=variable_size, dtype=policy, name="patches")(images)
         x = PatchEncoder(
-            v.width, grid, v.class_token, position, dropout, dtype=policy, name="patch_encoder"
+            v.width,
+            grid,
+            v.class_token,
+            v.position if v.position_at == "input" else "none",
+            dropout,
+            v.registers,
+            v.interpolation,
+            dtype=policy,
+            name="patch_encoder",
         )(x)
         for i, position in enumerate(_block_positions(v, grid, policy)):
             x, relative_position = _apply_position(position, x)
@@ -110,12 +130,15 @@ class VisionTransformer(keras.Model):
         self.dtype_policy = policy  # Functional models ignore the argument
         self.variant, self.image_size, self.grid = v, image_size, grid
         self.num_classes, self.channels = num_classes, channels
+        self.variable_size = bool(variable_size)
+        self.preprocessing, self.class_names, self.label_set = Preprocessing(), None, None
         self._training_options = {
             "dropout": dropout,
             "attention_dropout": attention_dropout,
             "stochastic_depth": stochastic_depth,
             "head_bias": head_bias,
             "remat": remat,
+            "variable_size": self.variable_size,
         }
 
     # Both, because Keras's own check comes between them, and `predict` skips the first on JAX.
@@ -125,7 +148,7 @@ class VisionTransformer(keras.Model):
 
     def call(self, inputs, training=None, mask=None):
         self._check_images(inputs)
-        if None in tuple(getattr(inputs, "shape", ()))[1:]:
+        if None in tuple(getattr(inputs, "shape", ()))[1:] and not self.variable_size:
             # A pipeline of TensorFlow may not know the shape of its images. Multiplying by ones
             # tells it, and fails when an image is of another.
             ones = keras.ops.ones((*self.image_size, self.channels), dtype=inputs.dtype)
@@ -134,6 +157,12 @@ class VisionTransformer(keras.Model):
 
     def _check_images(self, images):
         expected, shape = (*self.image_size, self.channels), getattr(images, "shape", None)
+        if self.variable_size and shape is not None and len(shape) == 4:
+            grid_of(
+                [s or p for s, p in zip(shape[1:3], self.variant.patch_size)],
+                self.variant.patch_size,
+            )
+            expected = (*tuple(shape)[1:3], self.channels)
         if shape is not None and not _fits(tuple(shape)[1:], expected):
             raise ValueError(
                 f"{self.name} takes images of shape {('batch', *expected)}, channels last. "
@@ -151,12 +180,20 @@ class VisionTransformer(keras.Model):
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "frozen": [v.path for v in self.weights if not v.trainable and not _is_seed(v)],
+            "preprocessing": self.preprocessing.to_config(),
+            "class_names": self.class_names,
+            "label_set": self.label_set,
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        frozen = set(config.get("frozen", ()))
-        model = cls(**{name: value for name, value in config.items() if name != "frozen"})
+        config = dict(config)
+        facts = {name: config.pop(name, None) for name in FACTS}
+        frozen = set(facts["frozen"] or ())
+        model = cls(**config)
+        model.preprocessing = Preprocessing.from_config(facts["preprocessing"] or {})
+        model.class_names = facts["class_names"] and tuple(facts["class_names"])
+        model.label_set = facts["label_set"]
         for layer in model.layers:
             inside = {v.path for v in layer.weights if not _is_seed(v)}
             if inside and inside <= frozen:
@@ -170,14 +207,23 @@ def _is_seed(variable):
     return "seed_generator" in variable.path
 
 
+def _check_variable_size(v):
+    if v.position_at != "input" and v.position != "none":
+        raise ValueError(
+            "variable_size needs the position embedding at the input. Received: "
+            f"position={v.position!r}, position_at={v.position_at!r}; build one model per image "
+            "size instead."
+        )
+
+
 def _pooled(x, v, policy):
     norm = LayerNorm(v.epsilon, dtype=policy, name="norm")
-    if v.pool == "token":
-        # LayerNorm works on each token by itself: normalising the one that is read is enough.
-        return norm(TokenPool("token", True, dtype=policy, name="pool")(x))
+    # LayerNorm works on each token by itself: normalising the one that is read is enough.
+    if v.pool == "token" or v.norm_after_pool:
+        return norm(TokenPool(v.pool, v.class_token, v.registers, dtype=policy, name="pool")(x))
     x = norm(x)
     if v.pool == "mean":
-        return TokenPool("mean", v.class_token, dtype=policy, name="pool")(x)
+        return TokenPool("mean", v.class_token, v.registers, dtype=policy, name="pool")(x)
     if v.pool == "map":
         return AttentionPool(
             v.num_heads, v.mlp_dim, v.gelu, v.qkv_bias, v.epsilon, dtype=policy, name="pool"
@@ -191,7 +237,9 @@ def _block_positions(v, grid, policy):
     def layer(name):
         if v.position == "relative":
             return RelativePosition(v.num_heads, dtype=policy, name=name)
-        return PositionEmbedding(v.position, grid, v.class_token, dtype=policy, name=name)
+        return PositionEmbedding(
+            v.position, grid, v.class_token, v.registers, v.interpolation, dtype=policy, name=name
+        )
 
     if v.position_at == "input" or v.position == "none":
         return [None] * v.depth

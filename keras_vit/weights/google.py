@@ -1,143 +1,189 @@
 """Names of google-research/vision_transformer checkpoints <-> canonical names.
 
-Canonical names are the variable paths of `keras_vit.VisionTransformer`. The files exist in two
-generations, which number the modules of a block differently; both are read.
+The files exist in two generations, which number the modules of a block differently
+(`LayerNorm_2`, `MlpBlock_3` and `MultiHeadDotProductAttention_1` in the published ones); both are
+read, and the published one is written. big_vision uses the second generation's names.
 """
 
-import math
 import re
 
+import numpy as np
+
+from keras_vit.preprocessing import GOOGLE
+from keras_vit.weights.canonical import (
+    POSITION,
+    PROJECTION,
+    Canonical,
+    architecture_of,
+    check_position,
+    find_grid,
+    rename,
+    size_without_positions,
+)
+from keras_vit.weights.files import CheckpointError
+
+FAMILY = "google-research/vision_transformer"
 BLOCK = r"Transformer/encoderblock_(\d+)/"
 ATTENTION = BLOCK + r"MultiHeadDotProductAttention_[01]/"
 
-# (pattern of the name in the file, canonical name), the first match counts
-NAMES = (
-    (r"cls", "patch_encoder/class_token"),
-    (r"embedding/(kernel|bias)", r"patch_encoder/projection/\1"),
-    (r"Transformer/posembed_input/pos_embedding", "patch_encoder/position/embedding"),
-    (BLOCK + r"LayerNorm_0/(scale|bias)", r"block_\1/norm_1/\2"),
-    (ATTENTION + r"(query|key|value|out)/(kernel|bias)", r"block_\1/attention/\2/\3"),
-    (BLOCK + r"LayerNorm_[12]/(scale|bias)", r"block_\1/norm_2/\2"),
-    (BLOCK + r"MlpBlock_[03]/Dense_0/(kernel|bias)", r"block_\1/mlp/dense_1/\2"),
-    (BLOCK + r"MlpBlock_[03]/Dense_1/(kernel|bias)", r"block_\1/mlp/dense_2/\2"),
-    (r"Transformer/encoder_norm/(scale|bias)", r"norm/\1"),
-    (r"(pre_logits|head)/(kernel|bias)", r"\1/\2"),
+
+def flat_kernel(kernel):
+    """(P, P, C, D) -> (P²·C, D): a patch is flattened in the same order."""
+    if kernel.ndim != 4:
+        raise ValueError("a patch kernel has 4 axes")
+    return kernel.reshape(-1, kernel.shape[-1])
+
+
+TABLE = (
+    (r"cls", "patch_encoder/class_token", None),
+    (r"embedding/kernel", PROJECTION, flat_kernel),
+    (r"embedding/bias", "patch_encoder/projection/bias", None),
+    (r"Transformer/posembed_input/pos_embedding", POSITION, None),
+    (BLOCK + "LayerNorm_0/scale", r"block_\1/norm_1/gamma", None),
+    (BLOCK + "LayerNorm_0/bias", r"block_\1/norm_1/beta", None),
+    (ATTENTION + "(query|key|value|out)/(kernel|bias)", r"block_\1/attention/\2/\3", None),
+    (BLOCK + "LayerNorm_[12]/scale", r"block_\1/norm_2/gamma", None),
+    (BLOCK + "LayerNorm_[12]/bias", r"block_\1/norm_2/beta", None),
+    (BLOCK + "MlpBlock_[03]/Dense_0/(kernel|bias)", r"block_\1/mlp/dense_1/\2", None),
+    (BLOCK + "MlpBlock_[03]/Dense_1/(kernel|bias)", r"block_\1/mlp/dense_2/\2", None),
+    (r"Transformer/encoder_norm/scale", "norm/gamma", None),
+    (r"Transformer/encoder_norm/bias", "norm/beta", None),
+    (r"(pre_logits|head)/(kernel|bias)", r"\1/\2", None),
 )
+POOLS = {"token": "token", "gap": "mean", "token_unpooled": None, "unpooled": None}
 
 
-REQUIRED = (
-    "patch_encoder/projection",
-    "block_0/attention/query",
-    "block_0/attention/out",
-    "block_0/mlp/dense_1",
-)
+def recognises(arrays):
+    """Whether these are the names of this family."""
+    return any(name.startswith("Transformer/") for name in arrays)
 
 
-def to_canonical(arrays):
-    """The arrays of a file under canonical names.
+def read(contents, hints):
+    """The `Canonical` of a file.
 
     Args:
-        arrays: dict from name in the file to array.
-
-    Returns:
-        Two dicts from canonical name: to the array, and to the name that it had in the file.
+        contents: a `Contents`.
+        hints: dict of what the caller knows, with the constructor's argument names.
 
     Raises:
-        ValueError: names that are none of this format, all listed, or two for one variable.
+        CheckpointError: the arrays are no such model.
     """
-    canonical, origin, unknown = {}, {}, []
-    for name, array in arrays.items():
-        target = _canonical_name(name)
-        if target is None:
-            unknown.append(name)
-            continue
-        if target in canonical:
-            raise ValueError(f"Two arrays for one variable: {origin[target]!r} and {name!r}.")
-        if name == "embedding/kernel":  # (P, P, C, D); a patch is flattened in the same order
-            _check_rank(name, array, 4)
-            array = array.reshape(-1, array.shape[-1])
-        canonical[target], origin[target] = array, name
-    if unknown:
-        raise ValueError(
-            "These arrays have no place in a Vision Transformer of google-research/"
-            f"vision_transformer: {sorted(unknown)}. Checkpoints of hybrids and of other "
-            "libraries are not read here."
-        )
-    return canonical, origin
-
-
-def _canonical_name(name):
-    for pattern, target in NAMES:
-        match = re.fullmatch(pattern, name)
-        if match:
-            path = match.expand(target)
-            if "/norm_" in path or path.startswith("norm/"):
-                path = path.replace("/scale", "/gamma").replace("/bias", "/beta")
-            return path
-    return None
-
-
-def architecture(arrays, image_size=None):
-    """What the arrays of a file say about their model: arguments of `VisionTransformer`.
-
-    GELU and epsilon are the family's.
-
-    Args:
-        arrays: dict from name in the file to array.
-        image_size: int or (height, width), needed where the grid of patches is not square, which
-            the file does not say.
-
-    Raises:
-        ValueError: the arrays are no such model; names what is missing.
-    """
-    canonical, _ = to_canonical(arrays)
-    blocks = {int(name.split("/")[0][6:]) for name in canonical if name.startswith("block_")}
-    missing = [f"{n}/{part}" for n in REQUIRED for part in ("kernel", "bias")]
-    missing = sorted(set(missing) - set(canonical))
-    if missing or blocks != set(range(len(blocks))):
-        raise ValueError(
-            "This is no whole Vision Transformer of google-research/vision_transformer. "
-            f"Received: {len(arrays)} arrays with the blocks {sorted(blocks)}; expected blocks "
-            f"numbered from 0 without a gap, and also {missing} (canonical names)."
-        )
-    shape = {name: array.shape for name, array in canonical.items()}
-    *patch_size, channels, width = arrays["embedding/kernel"].shape
-    class_token = "cls" in arrays
-    position = canonical.get("patch_encoder/position/embedding")
-    if image_size is None and position is not None:
-        image_size = _square_image(position, patch_size, class_token)
-    return {
-        **({} if image_size is None else {"image_size": image_size}),
-        "patch_size": tuple(patch_size),
+    refuse_hybrids(contents.arrays)
+    arrays, origin, _ = rename(contents.arrays, TABLE, FAMILY)
+    shapes = architecture_of(arrays, FAMILY)
+    patch_size, channels = patch_of(contents.arrays["embedding/kernel"])
+    check_position(arrays)
+    found = {
+        **shapes,
+        "patch_size": patch_size,
         "channels": channels,
-        "width": width,
-        "depth": len(blocks),
-        "num_heads": shape["block_0/attention/query/bias"][0],
-        "mlp_dim": shape["block_0/mlp/dense_1/bias"][0],
-        "pool": "token" if class_token else "mean",
-        "representation_size": shape.get("pre_logits/bias", (None,))[0],
-        "num_classes": shape.get("head/kernel", (0,))[-1],
-        "position": "none" if position is None else "learned_1d",
+        "num_heads": heads_of(arrays),
+        "interpolation": "align_corners",
         "gelu": "tanh",
         "epsilon": 1e-6,
     }
+    assumed = {}
+    config = _config(contents.config, found)
+    if POOLS.get(config.get("classifier"), found["pool"]) != found["pool"]:
+        found["pool"] = POOLS[config["classifier"]]
+        assumed["pool"] = "its config.json"
+    add_image_size(found, assumed, arrays, hints, config.get("image"))
+    return Canonical(FAMILY, arrays, origin, found, assumed, preprocessing=GOOGLE)
 
 
-def _square_image(position, patch_size, class_token):
-    _check_rank("Transformer/posembed_input/pos_embedding", position, 3)
-    patches = position.shape[1] - class_token
-    side = math.isqrt(max(patches, 0))
-    if side * side != patches or not side:
-        raise ValueError(
-            f"The file has positions for {patches} patches, which make no square. Its image was "
-            "not square: say so with image_size=(height, width)."
+def _config(config, found):
+    """The `config.json` beside the file, if it is this model's."""
+    return config if config.get("hidden_size") == found["width"] else {}
+
+
+def refuse_hybrids(arrays):
+    stem = sorted(n for n in arrays if re.match(r"conv_root/|gn_root/|block\d+/unit", n))
+    if stem:
+        raise CheckpointError(
+            f"The file is a hybrid, with a ResNet stem: {stem[:4]} and {max(len(stem) - 4, 0)} "
+            "more. Only plain Vision Transformers are read."
         )
-    return tuple(side * patch for patch in patch_size)
 
 
-def _check_rank(name, array, rank):
-    if array.ndim != rank:
-        raise ValueError(
-            f"{name!r} must have {rank} axes. Received: shape {array.shape}; the file is damaged "
-            "or of another format."
+def patch_of(kernel):
+    """((height, width), channels) of the patches of a (P, P, C, D) kernel."""
+    height, width, channels, _ = kernel.shape
+    return (height, width), channels
+
+
+def heads_of(arrays):
+    """The number of heads, which these formats keep as an axis."""
+    kernel = arrays["block_0/attention/query/kernel"]
+    if kernel.ndim != 3:
+        raise CheckpointError(
+            "'query/kernel' must have 3 axes (width, heads, head width). Received: shape "
+            f"{kernel.shape}; the file is damaged or of another format."
         )
+    return kernel.shape[1]
+
+
+def add_image_size(found, assumed, arrays, hints, configured):
+    """Puts `image_size` into `found`, and where it is from into `assumed`."""
+    patch_size = found["patch_size"]
+    if POSITION in arrays:
+        patches = arrays[POSITION].shape[1] - found["class_token"] - found["registers"]
+        grid, source = find_grid(patches, patch_size, hints, configured)
+        found["image_size"] = tuple(side * patch for side, patch in zip(grid, patch_size))
+    else:
+        found["image_size"], source = size_without_positions(patch_size, hints, configured)
+    if source:
+        assumed["image_size"] = source
+
+
+PUBLISHED = (
+    (r"patch_encoder/class_token", "cls"),
+    (r"patch_encoder/projection/(kernel|bias)", r"embedding/\1"),
+    (POSITION, "Transformer/posembed_input/pos_embedding"),
+    (r"block_(\d+)/norm_1/", r"Transformer/encoderblock_\1/LayerNorm_0/"),
+    (r"block_(\d+)/norm_2/", r"Transformer/encoderblock_\1/LayerNorm_2/"),
+    (r"block_(\d+)/attention/", r"Transformer/encoderblock_\1/MultiHeadDotProductAttention_1/"),
+    (r"block_(\d+)/mlp/dense_1/", r"Transformer/encoderblock_\1/MlpBlock_3/Dense_0/"),
+    (r"block_(\d+)/mlp/dense_2/", r"Transformer/encoderblock_\1/MlpBlock_3/Dense_1/"),
+    (r"norm/", "Transformer/encoder_norm/"),
+)
+
+
+def write(variant, arrays, channels):
+    """The arrays of a published file from canonical ones.
+
+    Args:
+        variant: the `Variant` of the model.
+        arrays: dict from canonical name to array.
+        channels: of the images.
+    """
+    file = {}
+    for name, array in arrays.items():
+        if name == PROJECTION:
+            array = array.reshape(*variant.patch_size, channels, -1)
+        for pattern, target in PUBLISHED:
+            name = re.sub("^" + pattern, target, name)
+        if "Norm" in name or "encoder_norm" in name:
+            name = name.replace("/gamma", "/scale").replace("/beta", "/bias")
+        file[name] = np.ascontiguousarray(array)
+    return file
+
+
+def obstacles(variant):
+    """What of `variant` the authors' code cannot compute, as texts."""
+    found = [
+        ("gelu='erf'", variant.gelu != "tanh"),
+        (f"epsilon={variant.epsilon}", variant.epsilon != 1e-6),
+        ("pool='map'", variant.pool == "map"),
+        ("pool='mean' with a class token", variant.pool == "mean" and variant.class_token),
+        (f"registers={variant.registers}", variant.registers),
+        ("norm_after_pool=True", variant.norm_after_pool),
+        ("qkv_bias=False", not variant.qkv_bias),
+    ]
+    return [text for text, is_so in found if is_so]
+
+
+def impossible(model):
+    """What of a model the authors' format has no place for, as texts."""
+    v = model.variant
+    found = [("pool='map'", v.pool == "map"), (f"registers={v.registers}", v.registers)]
+    return [text for text, is_so in found if is_so]

@@ -1,62 +1,97 @@
-"""From a file to a model: read -> canonical names -> strict assignment -> a report."""
+"""Checkpoints into models: read -> canonical names -> resize -> assignment -> a report."""
 
-import dataclasses
+import warnings
 
 from keras_vit.models.vit import VisionTransformer
-from keras_vit.weights import google
-from keras_vit.weights.files import read_npz
+from keras_vit.weights import families
+from keras_vit.weights.assign import assign
+from keras_vit.weights.contents import open_checkpoint
+from keras_vit.weights.locate import locate
 
-HEAD = ("head/kernel", "head/bias")
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadReport:
-    """What became of a checkpoint. Every variable and every array is in one of the three lists.
-
-    Attributes:
-        loaded: canonical names of the variables that took their value from the file.
-        initial: variables left at their initial value: a fresh head, if anything.
-        ignored: arrays of the file that the model has no use for: its head, if anything.
-    """
-
-    loaded: tuple[str, ...]
-    initial: tuple[str, ...]
-    ignored: tuple[str, ...]
-
-    def __str__(self):
-        rows = [("loaded", f"{len(self.loaded)} variables")]
-        rows += [("left at initial value", ", ".join(self.initial))] * bool(self.initial)
-        rows += [("ignored", ", ".join(self.ignored))] * bool(self.ignored)
-        return "\n".join(f"{what:<22} {which}" for what, which in rows)
+# What a model of a published size takes from its checkpoint unless it is told otherwise.
+INHERITED = (
+    "gelu",
+    "epsilon",
+    "qkv_bias",
+    "pool",
+    "class_token",
+    "registers",
+    "position",
+    "norm_after_pool",
+    "interpolation",
+)
 
 
-def load_weights(model, path):
-    """Gives `model` the weights of a checkpoint of google-research/vision_transformer (npz).
+def load_weights(
+    model,
+    weights,
+    interpolation=None,
+    file_image_size=None,
+    resize_patches=False,
+    fresh_head=False,
+):
+    """Gives `model` the weights of a checkpoint.
 
-    Everything must fit, with one exception, as in the authors' fine-tuning: a head for another
-    number of classes is left out, and the model keeps its fresh head.
+    Formats: npz of google-research/vision_transformer (both generations) and of big_vision, timm
+    state dicts (safetensors, or PyTorch files), folders of Hugging Face transformers, KerasHub
+    presets. Which it is follows from its content.
+
+    Everything must fit, with three exceptions. Position embeddings of another grid are resampled.
+    A head for another number of classes is left out, and the model keeps its own. The pre-logits
+    layer is used where the model has an equal one and is otherwise dropped, together with the head
+    that was trained on it.
 
     Args:
         model: a `VisionTransformer`.
-        path: the npz file.
+        weights: a name of `keras_vit.list_weights`, the path of a file or folder, or a URL
+            (https://, gs://, hf://).
+        interpolation: how position embeddings are resampled, as in `keras_vit.resize`; `None` for
+            the rule of the checkpoint's family.
+        file_image_size: int or (height, width) that the checkpoint was trained at, where its grid
+            is not square and nothing beside it says so.
+        resize_patches: whether patch kernels may be resized too (FlexiViT), for a checkpoint of
+            another patch size.
+        fresh_head: whether the model keeps its own head even where that of the file fits.
 
     Returns:
         A `LoadReport`.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: file and model do not fit; lists both sides. The model is then unchanged.
+        ValueError: checkpoint and model do not fit; lists both sides and the likely cause. The
+            model is then unchanged.
     """
-    return _assign(model, read_npz(path), path)
+    v = model.variant
+    hints = {
+        "num_heads": v.num_heads,
+        "pool": v.pool,
+        "representation_size": v.representation_size,
+        "image_size": model.image_size,
+        "file_image_size": file_image_size,
+    }
+    canonical, record = _read(weights, hints)
+    report = assign(model, canonical, interpolation, resize_patches, fresh_head)
+    _carry_facts(model, canonical, record, report)
+    if report.differs:
+        warnings.warn(
+            f"The model computes something else than its weights:\n{report}", stacklevel=2
+        )
+    return report
 
 
-def from_checkpoint(path, **overrides):
+def from_checkpoint(weights, file_image_size=None, **overrides):
     """A `VisionTransformer` with the architecture and the weights of a checkpoint.
 
+    What the file cannot say (the heads in a timm file, a grid that is not square) comes from
+    `overrides`, from a config beside it, or from the custom of its family; the report says which.
+
     Args:
-        path: npz file of google-research/vision_transformer.
-        overrides: arguments of `VisionTransformer` for what the file cannot say, such as an
-            `image_size` that is not square, or should be otherwise, such as `pool=None`.
+        weights: as in `load_weights`.
+        file_image_size: as in `load_weights`.
+        overrides: arguments of `VisionTransformer` that shall be otherwise than in the file, such
+            as `num_classes=10`, `image_size=384` or `patch_size=8` (weights are resized),
+            `pool=None`, `channels=1`, `dropout=0.1`; `interpolation` says how positions are
+            resampled, as in `keras_vit.resize`.
 
     Returns:
         The model; what was loaded is in `model.load_report`.
@@ -65,47 +100,48 @@ def from_checkpoint(path, **overrides):
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    arrays = read_npz(path)
-    found = google.architecture(arrays, overrides.get("image_size"))
-    model = VisionTransformer(**{**found, **overrides})
-    model.load_report = _assign(model, arrays, path)
+    canonical, record = _read(weights, {**overrides, "file_image_size": file_image_size})
+    interpolation = overrides.get("interpolation")
+    if interpolation == "scipy_zoom":
+        overrides = {**overrides, "interpolation": "align_corners"}
+    model = VisionTransformer(**{**canonical.architecture, **overrides})
+    model.load_report = assign(
+        model, canonical, interpolation, "patch_size" in overrides, adapt_channels=True
+    )
+    _carry_facts(model, canonical, record, model.load_report)
     return model
 
 
-def _assign(model, arrays, path):
-    canonical, origin = google.to_canonical(arrays)
-    variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
-    in_file, in_model = ({name for name in HEAD if name in side} for side in (canonical, variables))
-    fits = all(_same_shape(canonical, variables, name) for name in HEAD)
-    # Half a head is damage, and belongs to the errors below.
-    fresh_head = HEAD if not fits and len(in_file) != 1 and len(in_model) != 1 else ()
-    assigned = [name for name in variables if name not in fresh_head]
-    wrong_shape = [
-        f"{name}: {canonical[name].shape} in the file, {tuple(variables[name].shape)} in the model"
-        for name in assigned
-        if name in canonical and not _same_shape(canonical, variables, name)
-    ]
-    missing = [name for name in assigned if name not in canonical]
-    unused = [origin[n] for n in canonical if n not in variables and n not in fresh_head]
-    if missing or unused or wrong_shape:
-        raise ValueError(
-            f"The checkpoint {str(path)!r} does not fit the model {model.name!r}; nothing was "
-            f"loaded.\n  In the model only: {missing}\n  In the file only: {unused}\n"
-            f"  Of another shape: {wrong_shape}\nBuild the model with the architecture and "
-            "image size of the file, which keras_vit.from_checkpoint finds out."
-        )
-    for name in assigned:
-        variables[name].assign(canonical[name])
-    return LoadReport(
-        loaded=tuple(assigned),
-        initial=tuple(name for name in fresh_head if name in variables),
-        ignored=tuple(origin[name] for name in fresh_head if name in canonical),
-    )
+def build_and_load(variant, weights, options):
+    """A model of a published size with the weights of a checkpoint, for the builders.
+
+    Args:
+        variant: name of a row of `VARIANTS`.
+        weights: as in `load_weights`.
+        options: arguments of `VisionTransformer`; a choice that the family of the checkpoint
+            decides (`INHERITED`) and that is not among them comes from there.
+    """
+    canonical, record = _read(weights, options)
+    found = {name: canonical.architecture[name] for name in INHERITED}
+    model = VisionTransformer(variant, **{**found, **options})
+    model.load_report = assign(model, canonical, options.get("interpolation"))
+    _carry_facts(model, canonical, record, model.load_report)
+    return model
 
 
-def _same_shape(canonical, variables, name):
-    return (
-        name in canonical
-        and name in variables
-        and canonical[name].shape == tuple(variables[name].shape)
-    )
+def _read(weights, hints):
+    path, record = locate(weights)
+    canonical = families.read(open_checkpoint(path), hints)
+    for name, value in record.overrides if record else ():
+        if name not in canonical.assumed:
+            canonical.architecture[name] = value
+            canonical.assumed[name] = "the catalogue"
+    return canonical, record
+
+
+def _carry_facts(model, canonical, record, report):
+    """Preprocessing belongs to the weights; names of classes to the head that they came with."""
+    model.preprocessing = record.preprocessing if record else canonical.preprocessing
+    if "head/kernel" in report.loaded:
+        model.class_names = canonical.class_names
+        model.label_set = record.label_set if record else None

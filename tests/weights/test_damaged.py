@@ -14,7 +14,7 @@ BLOCK_0 = "Transformer/encoderblock_0/"
 
 def test_one_array_is_no_npz(tmp_path):
     np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(ValueError, match="cannot be read as an npz file"):
+    with pytest.raises(ValueError, match="of an unknown kind"):
         keras_vit.from_checkpoint(tmp_path / "array.npy")
 
 
@@ -62,12 +62,6 @@ def test_two_arrays_for_one_variable(save, arrays):
     arrays[BLOCK_0 + "LayerNorm_1/scale"] = np.zeros(48, "float32")
     with pytest.raises(ValueError, match="LayerNorm_1/scale"):
         keras_vit.from_checkpoint(save(arrays))
-
-
-def test_a_grid_that_is_not_square_says_what_to_pass():
-    path = ORACLES / "flax_vit" / "token_nonsquare" / "checkpoint.npz"
-    with pytest.raises(ValueError, match="image_size"):
-        keras_vit.from_checkpoint(path)
 
 
 def test_half_a_head(save, arrays):

@@ -1,0 +1,246 @@
+"""The one form that every format is brought into: the variable paths of `VisionTransformer`.
+
+What the format modules share stands here: tables of names, the search for the grid of patches,
+and the rules for what a file cannot say.
+"""
+
+import dataclasses
+import math
+import re
+
+from keras_vit.checks import pair
+from keras_vit.preprocessing import GOOGLE, Preprocessing
+from keras_vit.variants import VARIANTS
+from keras_vit.weights.files import CheckpointError
+
+PROJECTION = "patch_encoder/projection/kernel"
+POSITION = "patch_encoder/position/embedding"
+SQUARE = "positions that make a square"
+HEAD_WIDTH = 64  # of the attention heads in nearly every published model
+REQUIRED = (
+    PROJECTION,
+    "block_0/attention/query/kernel",
+    "block_0/attention/out/kernel",
+    "block_0/mlp/dense_1/kernel",
+    "norm/gamma",
+)
+
+
+@dataclasses.dataclass
+class Canonical:
+    """A checkpoint in canonical form.
+
+    Attributes:
+        family: whose format it is.
+        arrays: dict from canonical name to array, in the shapes of the variables.
+        origin: dict from canonical name to the name in the file.
+        architecture: arguments of `VisionTransformer`; `image_size` is that of the position
+            embedding.
+        assumed: dict from an argument that the arrays do not say to where its value is from.
+        ignored: names in the file that are no part of the model, such as a text tower.
+        preprocessing: how the family prepares images.
+        class_names: names of the classes in their order, if the file has them.
+        path: where it was read from.
+    """
+
+    family: str
+    arrays: dict
+    origin: dict
+    architecture: dict
+    assumed: dict = dataclasses.field(default_factory=dict)
+    ignored: tuple = ()
+    preprocessing: Preprocessing = GOOGLE
+    class_names: tuple | None = None
+    path: str = ""
+
+
+def rename(arrays, table, family, ignored=()):
+    """The arrays of a file under canonical names.
+
+    Args:
+        arrays: dict from name in the file to array.
+        table: rows (pattern of a name in the file, canonical name, function of the array or
+            `None`); the first match counts.
+        family: whose format it is, for errors.
+        ignored: patterns of names that are no part of a Vision Transformer.
+
+    Returns:
+        Two dicts from canonical name: to the array, and to the name in the file; and the names
+        that were ignored.
+
+    Raises:
+        CheckpointError: names that the format does not have, or two for one variable.
+    """
+    canonical, origin, left_out, unknown = {}, {}, [], []
+    for name, array in arrays.items():
+        row = next((row for row in table if re.fullmatch(row[0], name)), None)
+        if row is None:
+            is_ignored = any(re.fullmatch(pattern, name) for pattern in ignored)
+            (left_out if is_ignored else unknown).append(name)
+            continue
+        pattern, target, function = row
+        target = re.sub(pattern, target, name)
+        if target in canonical:
+            raise CheckpointError(f"Two arrays for {target!r}: {origin[target]!r} and {name!r}.")
+        canonical[target] = array if function is None else _apply(function, name, array)
+        origin[target] = name
+    if unknown:
+        raise CheckpointError(
+            f"These arrays have no place in a Vision Transformer of {family}: "
+            f"{shortened(sorted(unknown))}."
+        )
+    return canonical, origin, tuple(left_out)
+
+
+def _apply(function, name, array):
+    try:
+        return function(array)
+    except (ValueError, IndexError, TypeError) as error:
+        raise CheckpointError(
+            f"{name!r} has the shape {array.shape}, which no such array has ({error}); the file "
+            "is damaged or of another format."
+        ) from error
+
+
+def shortened(names, limit=12):
+    """A list of names as text, cut where it would fill the screen."""
+    names = list(names)
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{names[:limit]}{more}"
+
+
+def check_whole(arrays, family):
+    """Raises a CheckpointError unless `arrays` have all parts and blocks 0, 1, 2 and so on.
+
+    Returns:
+        The number of blocks.
+    """
+    blocks = {int(name.split("/")[0][6:]) for name in arrays if name.startswith("block_")}
+    missing = sorted(set(REQUIRED) - set(arrays))
+    if missing or blocks != set(range(len(blocks))):
+        raise CheckpointError(
+            f"This is no whole Vision Transformer of {family}. Received: {len(arrays)} arrays "
+            f"with the blocks {sorted(blocks)}; expected blocks numbered from 0 without a gap, "
+            f"and also {missing} (canonical names)."
+        )
+    return len(blocks)
+
+
+def architecture_of(arrays, family):
+    """What the shapes of canonical arrays say: arguments of `VisionTransformer`.
+
+    Head count, image size and patch size are not among them: the formats differ there.
+    """
+    depth = check_whole(arrays, family)
+    class_token = "patch_encoder/class_token" in arrays
+    registers = arrays.get("patch_encoder/registers")
+    return {
+        "width": arrays[PROJECTION].shape[-1],
+        "depth": depth,
+        "mlp_dim": arrays["block_0/mlp/dense_1/kernel"].shape[-1],
+        "pool": _pool(arrays, class_token),
+        "class_token": class_token,
+        "registers": 0 if registers is None else registers.shape[1],
+        "representation_size": _last(arrays, "pre_logits/kernel", None),
+        "num_classes": _last(arrays, "head/kernel", 0),
+        "qkv_bias": "block_0/attention/query/bias" in arrays,
+        "position": "learned_1d" if POSITION in arrays else "none",
+        "norm_after_pool": False,
+    }
+
+
+def check_position(arrays):
+    """Raises a CheckpointError unless the position embedding has shape (1, tokens, width)."""
+    position = arrays.get(POSITION)
+    if position is not None and position.ndim != 3:
+        raise CheckpointError(
+            f"{POSITION!r} must have 3 axes. Received: shape {position.shape}; the file is "
+            "damaged or of another format."
+        )
+
+
+def _pool(arrays, class_token):
+    if "pool/probe" in arrays:
+        return "map"
+    return "token" if class_token else "mean"
+
+
+def _last(arrays, name, default):
+    return arrays[name].shape[-1] if name in arrays and arrays[name].ndim else default
+
+
+def rule_for_heads(width, depth):
+    """The number of heads that a model of this size has by custom, and whose custom it is.
+
+    Raises:
+        CheckpointError: none fits.
+    """
+    for name, variant in VARIANTS.items():
+        if (variant.width, variant.depth) == (width, depth):
+            return variant.num_heads, f"ViT-{name.split('/')[0]} has as many"
+    if width % HEAD_WIDTH == 0:
+        return width // HEAD_WIDTH, f"heads of width {HEAD_WIDTH} are the custom"
+    raise CheckpointError(
+        f"The file does not say how many attention heads it has, and no custom fits its width "
+        f"{width}. Say num_heads=..., or put its config.json beside it."
+    )
+
+
+def find_grid(patches, patch_size, hints, configured=None):
+    """The (rows, columns) of `patches` position embeddings, and where the knowledge is from.
+
+    Args:
+        patches: their number, without those of learned tokens.
+        patch_size: (height, width).
+        hints: arguments of the caller: `file_image_size` is the size that the file was trained
+            at; `image_size` helps where only it fits.
+        configured: image size that a config beside the file states, or `None`.
+
+    Raises:
+        CheckpointError: no grid fits, or two do.
+    """
+    for size, source in ((hints.get("file_image_size"), "file_image_size"), (configured, "config")):
+        if size is not None:
+            grid = grid_for(size, patch_size)
+            if grid is None or grid[0] * grid[1] != patches:
+                raise CheckpointError(
+                    f"The file has positions for {patches} patches of {patch_size} pixels. "
+                    f"Received: {source} says an image of {pair(size, 'image_size')}, which has "
+                    f"a grid of {grid}."
+                )
+            return grid, None if source == "file_image_size" else "its config.json"
+    side = math.isqrt(max(patches, 0))
+    square = (side, side) if side and side * side == patches else None
+    asked = hints.get("image_size") and grid_for(hints["image_size"], patch_size)
+    asked = asked if asked and asked[0] * asked[1] == patches else None
+    if square is None and asked is None:
+        raise CheckpointError(
+            f"The file has positions for {patches} patches, which make no square. Its image was "
+            "not square: say so with file_image_size=(height, width)."
+        )
+    if square and asked and square != asked:
+        raise CheckpointError(
+            f"The file has positions for {patches} patches: a grid of {square}, to be resized to "
+            f"the {asked} of your image_size, or a grid of {asked} already? Say file_image_size="
+            f"{tuple(s * p for s, p in zip(square, patch_size))} or "
+            f"{tuple(s * p for s, p in zip(asked, patch_size))}."
+        )
+    return (square, SQUARE) if square else (asked, "image_size as given")
+
+
+def grid_for(image_size, patch_size):
+    """The (rows, columns) of patches, or `None` where they do not tile the image."""
+    size = pair(image_size, "image_size")
+    if any(side % patch for side, patch in zip(size, patch_size)):
+        return None
+    return tuple(side // patch for side, patch in zip(size, patch_size))
+
+
+def size_without_positions(patch_size, hints, configured):
+    """The image size where no position embedding tells it, and where it is from."""
+    if hints.get("image_size") is not None:
+        return pair(hints["image_size"], "image_size"), None
+    if configured is not None:
+        return pair(configured, "image_size"), "its config.json"
+    nearest = tuple(max(round(224 / patch), 1) * patch for patch in patch_size)
+    return nearest, "the file has no positions: about 224 pixels, the custom"

@@ -1,0 +1,148 @@
+"""What lies at a path: the arrays of a checkpoint, and the JSON files that came with it."""
+
+import dataclasses
+import json
+import pathlib
+import zipfile
+
+from keras_vit.weights.files import CheckpointError, read_npz, read_torch, require_file
+from keras_vit.weights.safetensors import read_safetensors
+
+# In the order in which a folder is searched: safetensors first, because it cannot run code.
+FOLDER_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "task.weights.h5",
+    "model.weights.h5",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """A checkpoint as it lies on the disk.
+
+    Attributes:
+        path: the file or folder.
+        arrays: dict from name to NumPy array; empty for an HDF5 file, whose reader is its
+            family's.
+        config: what `config.json` beside it says; empty if there is none.
+        processor: what `preprocessor_config.json` beside it says; empty if there is none.
+    """
+
+    path: pathlib.Path
+    arrays: dict
+    config: dict = dataclasses.field(default_factory=dict)
+    processor: dict = dataclasses.field(default_factory=dict)
+
+
+def open_checkpoint(path):
+    """The `Contents` of a file, or of a folder with one checkpoint in it.
+
+    What kind of file it is follows from its first bytes, never from its name.
+
+    Raises:
+        FileNotFoundError: there is nothing there.
+        CheckpointError: no checkpoint, several, or a damaged one.
+    """
+    path = pathlib.Path(path).expanduser()
+    file = _file_in(path) if path.is_dir() else require_file(path)
+    arrays = _read_index(file) if file.name.endswith(".index.json") else _read(file)
+    return Contents(
+        path, arrays, _json(file, "config.json"), _json(file, "preprocessor_config.json")
+    )
+
+
+def is_hdf5(path):
+    """Whether the file at `path` begins as an HDF5 file does."""
+    with open(path, "rb") as stream:
+        return stream.read(8) == b"\x89HDF\r\n\x1a\n"
+
+
+def _file_in(folder):
+    for name in FOLDER_FILES:
+        if (folder / name).is_file():
+            return folder / name
+    found = [f for f in sorted(folder.iterdir()) if f.suffix in (".safetensors", ".npz", ".bin")]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise FileNotFoundError(
+            f"The folder {str(folder)!r} holds no checkpoint; expected one of "
+            f"{list(FOLDER_FILES)}, or one .safetensors or .npz file."
+        )
+    raise CheckpointError(
+        f"The folder {str(folder)!r} holds {len(found)} checkpoints: "
+        f"{[f.name for f in found]}; expected one of {list(FOLDER_FILES)}. Give the path of the "
+        "file itself."
+    )
+
+
+def _read(file):
+    with open(file, "rb") as stream:
+        start = stream.read(9)
+    if start[:8] == b"\x89HDF\r\n\x1a\n":
+        return {}
+    if start[:4] == b"PK\x03\x04":
+        return read_torch(file) if _is_torch_archive(file) else read_npz(file)
+    if start[:1] == b"\x80":  # a pickle: PyTorch's format before 1.6
+        return read_torch(file)
+    if start[8:] == b"{":
+        return read_safetensors(file)
+    kind = "empty" if not start else f"of an unknown kind (it begins with {start!r})"
+    raise CheckpointError(
+        f"{str(file)!r} is {kind}. Expected a checkpoint in npz, safetensors, PyTorch or HDF5 "
+        "format; check that the download is complete."
+    )
+
+
+def _is_torch_archive(file):
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return any(name.endswith("/data.pkl") for name in archive.namelist())
+    except Exception:  # damaged: the npz reader says how
+        return False
+
+
+def _read_index(index):
+    """The arrays of a checkpoint in several files, as Hugging Face splits large ones."""
+    table = _load_json(index).get("weight_map")
+    if not isinstance(table, dict) or not all(isinstance(f, str) for f in table.values()):
+        raise CheckpointError(f"{str(index)!r} has no 'weight_map' from names to files.")
+    arrays = {}
+    for name in sorted(set(table.values())):
+        # The index is part of a download: it may name files of its own folder, nothing else.
+        if name != pathlib.PurePath(name).name or "\\" in name or name in ("", ".", ".."):
+            raise CheckpointError(
+                f"{str(index)!r} names the file {name!r}. Expected a plain name of a file in the "
+                "same folder; nothing was read from there."
+            )
+        part = _read(require_file(index.parent / name))
+        if repeated := sorted(set(part) & set(arrays)):
+            raise CheckpointError(f"{str(index)!r}: several files hold {repeated}.")
+        arrays.update(part)
+    if set(arrays) != set(table):
+        raise CheckpointError(
+            f"{str(index)!r} and its files do not agree.\n  In the index only: "
+            f"{sorted(set(table) - set(arrays))}\n  In the files only: "
+            f"{sorted(set(arrays) - set(table))}"
+        )
+    return arrays
+
+
+def _json(file, name):
+    path = file.parent / name
+    return _load_json(path) if path.is_file() else {}
+
+
+def _load_json(path):
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {type(content).__name__}, not names and values")
+        return content
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{str(path)!r} beside the checkpoint cannot be read as JSON: {error}."
+        ) from error

@@ -1,0 +1,227 @@
+"""Names of Hugging Face `ViTForImageClassification` and `ViTModel` folders <-> canonical names.
+
+`config.json` says everything about the architecture. The norm's epsilon is 1e-12 there unless it
+says otherwise, and GELU is exact. The pooler of a `ViTModel` is the pre-logits layer (linear, then
+tanh, on the class token).
+"""
+
+import re
+
+from keras_vit.preprocessing import HUGGING_FACE, Preprocessing
+from keras_vit.weights.canonical import (
+    POSITION,
+    PROJECTION,
+    Canonical,
+    architecture_of,
+    check_position,
+    find_grid,
+    rename,
+    rule_for_heads,
+)
+from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.timm import add_heads, flat_patches, refuse, transposed
+
+FAMILY = "Hugging Face transformers"
+EMBEDDINGS = r"embeddings\."
+# Files name the blocks `encoder.layer.0`; the modules of transformers 5 are called `layers.0`.
+BLOCK = r"(?:encoder\.layer|layers)\.(\d+)\."
+PARTS = {"q": "query", "k": "key", "v": "value", "o": "out"}
+
+TABLE = (
+    (EMBEDDINGS + "cls_token", "patch_encoder/class_token", None),
+    (EMBEDDINGS + "position_embeddings", POSITION, None),
+    (EMBEDDINGS + r"patch_embeddings\.projection\.weight", PROJECTION, flat_patches),
+    (EMBEDDINGS + r"patch_embeddings\.projection\.bias", "patch_encoder/projection/bias", None),
+    (BLOCK + r"layernorm_before\.weight", r"block_\1/norm_1/gamma", None),
+    (BLOCK + r"layernorm_before\.bias", r"block_\1/norm_1/beta", None),
+    (BLOCK + r"layernorm_after\.weight", r"block_\1/norm_2/gamma", None),
+    (BLOCK + r"layernorm_after\.bias", r"block_\1/norm_2/beta", None),
+    (
+        BLOCK + r"attention\.attention\.(query|key|value)\.weight",
+        r"block_\1/attention/\2/kernel",
+        transposed,
+    ),
+    (BLOCK + r"attention\.attention\.(query|key|value)\.bias", r"block_\1/attention/\2/bias", None),
+    (BLOCK + r"attention\.output\.dense\.weight", r"block_\1/attention/out/kernel", transposed),
+    (BLOCK + r"attention\.output\.dense\.bias", r"block_\1/attention/out/bias", None),
+    *(
+        row
+        for short, part in PARTS.items()
+        for row in (
+            (
+                BLOCK + rf"attention\.{short}_proj\.weight",
+                rf"block_\1/attention/{part}/kernel",
+                transposed,
+            ),
+            (BLOCK + rf"attention\.{short}_proj\.bias", rf"block_\1/attention/{part}/bias", None),
+        )
+    ),
+    (BLOCK + r"intermediate\.dense\.weight", r"block_\1/mlp/dense_1/kernel", transposed),
+    (BLOCK + r"intermediate\.dense\.bias", r"block_\1/mlp/dense_1/bias", None),
+    (BLOCK + r"output\.dense\.weight", r"block_\1/mlp/dense_2/kernel", transposed),
+    (BLOCK + r"output\.dense\.bias", r"block_\1/mlp/dense_2/bias", None),
+    (BLOCK + r"mlp\.fc([12])\.weight", r"block_\1/mlp/dense_\2/kernel", transposed),
+    (BLOCK + r"mlp\.fc([12])\.bias", r"block_\1/mlp/dense_\2/bias", None),
+    (r"layernorm\.weight", "norm/gamma", None),
+    (r"layernorm\.bias", "norm/beta", None),
+    (r"pooler\.dense\.weight", "pre_logits/kernel", transposed),
+    (r"pooler\.dense\.bias", "pre_logits/bias", None),
+    (r"classifier\.weight", "head/kernel", transposed),
+    (r"classifier\.bias", "head/bias", None),
+)
+UNSUPPORTED = {
+    r"embeddings\.distillation_token|(distillation|cls)_classifier\..*": "a distillation token",
+    r"embeddings\.patch_embeddings\.backbone\..*|bit\..*": "a ResNet stem",
+    r".*\.layer_scale.*": "the LayerScale of DINOv2, whose Hugging Face names are not read",
+}
+IGNORED = (r"embeddings\.(mask_token|position_ids)", r"decoder\..*")
+ACTIVATIONS = {
+    "gelu": "erf",
+    "gelu_python": "erf",
+    "gelu_new": "tanh",
+    "gelu_pytorch_tanh": "tanh",
+    "gelu_fast": "tanh",
+    "gelu_accurate": "tanh",
+}
+
+
+def recognises(arrays):
+    """Whether these are the names of this family."""
+    return any(name.endswith("embeddings.patch_embeddings.projection.weight") for name in arrays)
+
+
+def read(contents, hints):
+    """The `Canonical` of a folder; arguments and errors as in `google.read`."""
+    tower, names = _without_prefix(contents.arrays)
+    refuse(tower, UNSUPPORTED)
+    arrays, origin, ignored = rename(tower, TABLE, FAMILY, IGNORED)
+    check_position(arrays)
+    config = _checked(contents.config, arrays, contents.path)
+    found = {**architecture_of(arrays, FAMILY), "patch_size": None}
+    *_, height, width = tower["embeddings.patch_embeddings.projection.weight"].shape
+    found.update(
+        patch_size=(height, width),
+        channels=tower["embeddings.patch_embeddings.projection.weight"].shape[1],
+        interpolation="bicubic_no_antialias",
+        gelu=_gelu(config.get("hidden_act", "gelu")),
+        epsilon=config.get("layer_norm_eps", 1e-12),
+    )
+    assumed = {} if config else {"gelu, epsilon": "the family's defaults, as it has no config.json"}
+    found["num_heads"], assumed["num_heads"] = _heads(config, hints, found)
+    add_heads(arrays, found["num_heads"])
+    _drop_pooler_without_token(found, arrays, hints)
+    grid, source = find_grid(
+        arrays[POSITION].shape[1] - found["class_token"],
+        found["patch_size"],
+        hints,
+        config.get("image_size"),
+    )
+    found["image_size"] = tuple(side * patch for side, patch in zip(grid, found["patch_size"]))
+    if source:
+        assumed["image_size"] = source
+    return Canonical(
+        FAMILY,
+        arrays,
+        {target: names[where] for target, where in origin.items()},
+        found,
+        assumed,
+        tuple(names[name] for name in ignored),
+        _preprocessing(contents.processor),
+        _class_names(config, found["num_classes"]),
+    )
+
+
+def _without_prefix(arrays):
+    """The arrays without the name of the task's inner model, and their full names."""
+    names = {re.sub(r"^(vit|deit)\.", "", name): name for name in arrays}
+    if len(names) != len(arrays):
+        raise CheckpointError("The file has the same arrays with and without the prefix 'vit.'.")
+    return {short: arrays[name] for short, name in names.items()}, names
+
+
+def _checked(config, arrays, path):
+    """`config.json`, after a look at whether it is of this model."""
+    if not config:
+        return {}
+    for key, name, axis in (
+        ("hidden_size", PROJECTION, -1),
+        ("intermediate_size", "block_0/mlp/dense_1/kernel", -1),
+    ):
+        if key in config and name in arrays and config[key] != arrays[name].shape[axis]:
+            raise CheckpointError(
+                f"The config.json of {str(path)!r} is of another model: it says "
+                f"{key}={config[key]!r}, the file has {arrays[name].shape[axis]}."
+            )
+    blocks = len({name.split("/")[0] for name in arrays if name.startswith("block_")})
+    if config.get("num_hidden_layers", blocks) != blocks:
+        raise CheckpointError(
+            f"The config.json of {str(path)!r} says num_hidden_layers="
+            f"{config['num_hidden_layers']!r}, the file has {blocks} blocks."
+        )
+    if "pre_logits/kernel" in arrays and config.get("pooler_act", "tanh") != "tanh":
+        raise CheckpointError(
+            f"The pooler of {str(path)!r} uses {config['pooler_act']!r}; expected 'tanh', the "
+            "activation of the pre-logits layer."
+        )
+    return config
+
+
+def _gelu(name):
+    if name not in ACTIVATIONS:
+        raise CheckpointError(
+            f"config.json names the activation {name!r}; expected one of {sorted(ACTIVATIONS)}."
+        )
+    return ACTIVATIONS[name]
+
+
+def _heads(config, hints, found):
+    if config.get("num_attention_heads") is not None:
+        return config["num_attention_heads"], "its config.json"
+    if hints.get("num_heads") is not None:
+        return hints["num_heads"], "num_heads as given"
+    return rule_for_heads(found["width"], found["depth"])
+
+
+def _drop_pooler_without_token(found, arrays, hints):
+    """The pooler reads the class token: a caller who asks for another pooling wants the tokens."""
+    if hints.get("pool", "token") != "token" and "head/kernel" not in arrays:
+        if not hints.get("representation_size"):
+            found["representation_size"] = None
+
+
+def _preprocessing(processor):
+    """What `preprocessor_config.json` says about images."""
+    if not processor:
+        return HUGGING_FACE
+    crop = processor.get("do_center_crop", False)
+    return Preprocessing(
+        mean=_triple(processor.get("image_mean", HUGGING_FACE.mean)),
+        std=_triple(processor.get("image_std", HUGGING_FACE.std)),
+        resize="shortest" if crop else "squash",
+        crop_fraction=_crop_fraction(processor) if crop else 1.0,
+        interpolation="bicubic" if processor.get("resample") == 3 else "bilinear",
+        library="pillow",
+    )
+
+
+def _triple(values):
+    return tuple(float(value) for value in values)
+
+
+def _crop_fraction(processor):
+    """Side of the crop over shorter side of the resized image."""
+    crop, size = (processor.get(key, 224) for key in ("crop_size", "size"))
+    crop, size = (min(s.values()) if isinstance(s, dict) else s for s in (crop, size))
+    return min(crop / size, 1.0)
+
+
+def _class_names(config, num_classes):
+    names = config.get("id2label")
+    if not isinstance(names, dict) or len(names) != num_classes:
+        return None
+    try:
+        ordered = tuple(str(names[str(i)]) for i in range(num_classes))
+    except KeyError:
+        return None
+    generic = all(name == f"LABEL_{i}" for i, name in enumerate(ordered))
+    return None if generic or not ordered else ordered

@@ -1,0 +1,134 @@
+"""Weights for another resolution: position embeddings on another grid, patches of another size."""
+
+import re
+
+import keras
+import numpy as np
+
+from keras_vit.checks import pair
+from keras_vit.layers.patches import grid_of
+from keras_vit.layers.resample import resize_grid, resize_matrix
+from keras_vit.weights.canonical import PROJECTION
+
+POSITIONS = r"(?:patch_encoder/)?position(?:_\d+)?/(embedding|rows|columns)"
+
+
+def resize_positions(arrays, old_grid, new_grid, learned_tokens, method):
+    """Position embeddings resampled from one grid of patches to another.
+
+    Args:
+        arrays: dict from canonical name to array; only position embeddings are looked at. A table
+            has the shape (1, learned_tokens + rows * columns, width); what stands for learned
+            tokens (class token, registers) stays as it is.
+        old_grid, new_grid: (rows, columns).
+        learned_tokens: number of tokens before those of the patches.
+        method: a rule of `keras_vit.layers.resize_matrix`, such as `"align_corners"`.
+
+    Returns:
+        Dict of the arrays that changed.
+
+    Raises:
+        ValueError: an unknown method, or positions that have no grid (relative ones).
+    """
+    if tuple(old_grid) == tuple(new_grid):
+        return {}
+    changed = {}
+    for name, array in arrays.items():
+        match = re.fullmatch(POSITIONS, name)
+        if match is None:
+            continue
+        if match[1] == "embedding":
+            _check_table(name, array, old_grid, learned_tokens)
+            first, patches = array[:, :learned_tokens], array[0, learned_tokens:]
+            patches = resize_grid(patches, old_grid, new_grid, method)[None]
+            changed[name] = np.concatenate([first, patches.astype(array.dtype)], axis=1)
+        else:
+            axis = 0 if match[1] == "rows" else 1
+            matrix = resize_matrix(old_grid[axis], new_grid[axis], method)
+            changed[name] = (matrix @ array).astype(array.dtype)
+    return changed
+
+
+def _check_table(name, array, grid, learned_tokens):
+    tokens = learned_tokens + grid[0] * grid[1]
+    if array.ndim != 3 or array.shape[:2] != (1, tokens):
+        raise ValueError(
+            f"{name!r} cannot be resized. Received: shape {array.shape}; expected (1, {tokens}, "
+            f"width) for {learned_tokens} learned tokens and a grid of {grid}. Relative positions "
+            "have no grid to resize."
+        )
+
+
+def resize_patches(kernel, old, new, method="bicubic"):
+    """Patch kernels for patches of another size: FlexiViT's pseudo-inverse resize.
+
+    The new kernel w' is the one for which the new patches' tokens are the old ones' as well as can
+    be: w' = (Rᵀ)⁺ w, where R resizes a patch from the old size to the new (Beyer et al., 2023).
+
+    Shapes: (old P²·C, width) -> (new P²·C, width).
+
+    Args:
+        kernel: canonical patch kernel.
+        old, new: (height, width) of the patches.
+        method: how a patch is resized, as in `keras_vit.layers.resize_matrix`.
+
+    Raises:
+        ValueError: the kernel does not belong to patches of size `old`.
+    """
+    old, new = pair(old, "old"), pair(new, "new")
+    if kernel.ndim != 2 or kernel.shape[0] % (old[0] * old[1]):
+        raise ValueError(
+            f"A kernel for patches of {old} pixels has a multiple of {old[0] * old[1]} rows. "
+            f"Received: shape {kernel.shape}."
+        )
+    if old == new:
+        return kernel
+    rows, columns = (np.linalg.pinv(resize_matrix(o, n, method).T) for o, n in zip(old, new))
+    grid = np.asarray(kernel, "float64").reshape(*old, -1, kernel.shape[1])
+    resized = np.einsum("ro,cp,opkd->rckd", rows, columns, grid, optimize=True)
+    return resized.reshape(-1, kernel.shape[1]).astype(kernel.dtype)
+
+
+def resize(model, image_size=None, patch_size=None, interpolation=None, **options):
+    """A copy of `model` for images or patches of another size, with its weights resized.
+
+    Args:
+        model: a `VisionTransformer`; it stays as it is.
+        image_size: int or (height, width), in pixels; `None` leaves it.
+        patch_size: int or (height, width), in pixels; `None` leaves it. Patch kernels are
+            resized by FlexiViT's pseudo-inverse.
+        interpolation: how position embeddings are resampled: `"align_corners"` (the authors'),
+            `"bilinear"`, `"bicubic"` (antialiased), `"bicubic_no_antialias"`, or `"scipy_zoom"`
+            (the authors' with the fault of their routine); `None` for the rule of the model, which
+            is that of the checkpoint's family.
+        **options: other arguments of `VisionTransformer` to change that leave the weights as they
+            are, such as `variable_size=True`, `dropout`, `remat`.
+
+    Returns:
+        A new model of the same class.
+
+    Raises:
+        ValueError: the patches do not tile the image, or relative positions, which have no grid.
+    """
+    v = model.variant
+    new_size = pair(model.image_size if image_size is None else image_size, "image_size")
+    new_patch = pair(v.patch_size if patch_size is None else patch_size, "patch_size")
+    new_grid = grid_of(new_size, new_patch)
+    if v.position == "relative" and new_grid != model.grid:
+        raise ValueError(
+            "Relative positions have one vector per distance in the sequence and no grid to "
+            f"resize. Received: a model with position='relative' and image_size={new_size}."
+        )
+    kept = "align_corners" if interpolation == "scipy_zoom" else interpolation
+    config = model.get_config()
+    config.update(options, image_size=new_size, patch_size=new_patch)
+    config.update({} if kept is None else {"interpolation": kept})
+    resized = type(model).from_config(config)
+    arrays = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
+    arrays |= resize_positions(
+        arrays, model.grid, new_grid, v.learned_tokens, interpolation or v.interpolation
+    )
+    arrays[PROJECTION] = resize_patches(arrays[PROJECTION], v.patch_size, new_patch)
+    for variable in resized.weights:
+        variable.assign(arrays[variable.path])
+    return resized

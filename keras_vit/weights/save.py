@@ -1,0 +1,102 @@
+"""Models as checkpoints that other libraries open: Google npz, timm, Hugging Face."""
+
+import json
+import pathlib
+
+import keras
+
+from keras_vit.checks import check_choice
+from keras_vit.weights import google, huggingface_save, timm_save
+from keras_vit.weights.files import replacing, write_npz
+from keras_vit.weights.safetensors import write_safetensors
+
+FORMATS = ("google", "timm", "huggingface")
+BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
+BACKENDS = {"google": google, "timm": timm_save, "huggingface": huggingface_save}
+
+
+def save_weights(model, path, format=None, force=False):
+    """Writes the weights of a model in a format that another library reads.
+
+    - `"google"`: npz with the names of the published files, for google-research/
+      vision_transformer, big_vision and timm.
+    - `"timm"`: a safetensors file, and beside it the `config.json` with which timm builds the
+      same model: `timm.create_model(config["architecture"], **config["model_args"])`.
+    - `"huggingface"`: a folder for `ViTForImageClassification.from_pretrained`, or `ViTModel` where
+      the model has no head.
+
+    Files appear whole or not at all. A learned 2-D or fixed sin-cos embedding is written as the
+    table that it adds. `keras_vit.load_weights` and `from_checkpoint` read all three.
+
+    Args:
+        model: a `VisionTransformer`.
+        path: the file; for `"huggingface"` the folder.
+        format: one of the three; `None` to tell by the suffix of `path`: .npz, .safetensors, none.
+        force: whether to write what the other library would compute otherwise, too.
+
+    Returns:
+        `path` as a `pathlib.Path`.
+
+    Raises:
+        ValueError: an unknown format, or a model that the format cannot hold; says what stands
+            against it.
+    """
+    path = pathlib.Path(path)
+    format = BY_SUFFIX.get(path.suffix) if format is None else format
+    if format not in FORMATS:
+        raise ValueError(
+            f"Unknown format. Received: path={str(path)!r}, format={format!r}; expected format to "
+            f"be one of {FORMATS}, or a path that ends in .npz, .safetensors or nothing."
+        )
+    _check_obstacles(model, format, force)
+    arrays = {v.path: _array(v) for v in model.weights if "seed_generator" not in v.path}
+    _replace_positions_by_their_table(model, arrays)
+    if format == "google":
+        write_npz(path, google.write(model.variant, arrays, model.channels))
+    elif format == "timm":
+        write_safetensors(path, timm_save.write(model, arrays), {"format": "pt"})
+        _write_json(path.parent / "config.json", timm_save.config(model))
+    else:
+        folder = huggingface_save.write(model, arrays)
+        write_safetensors(path / "model.safetensors", folder, {"format": "pt"})
+        _write_json(path / "config.json", huggingface_save.config(model))
+        _write_json(path / "preprocessor_config.json", huggingface_save.processor(model))
+    return path
+
+
+def _check_obstacles(model, format, force):
+    check_choice("format", format, FORMATS)
+    v = model.variant
+    hard = ["position in the blocks"] * (v.position_at != "input" and v.position != "none")
+    hard += BACKENDS[format].impossible(model)
+    if hard:
+        raise ValueError(
+            f"The format {format!r} has no place for: {', '.join(hard)}. Choose another of "
+            f"{FORMATS}, or save the model with model.save(...)."
+        )
+    soft = BACKENDS[format].obstacles(v)
+    if soft and not force:
+        raise ValueError(
+            f"The code that reads {format!r} files computes something else than this model, which "
+            f"has: {', '.join(soft)}. Choose another of {FORMATS}, or force=True to write the "
+            "weights all the same."
+        )
+
+
+def _array(variable):
+    array = keras.ops.convert_to_numpy(variable)
+    return array if array.dtype == "float64" else array.astype("float32")
+
+
+def _replace_positions_by_their_table(model, arrays):
+    """Other libraries know one kind of position embedding: a vector per token."""
+    if model.variant.position in ("learned_2d", "sincos_2d"):
+        for name in [n for n in arrays if n.startswith("patch_encoder/position/")]:
+            del arrays[name]
+        table = keras.ops.convert_to_numpy(model.get_layer("patch_encoder").position.table())
+        arrays["patch_encoder/position/embedding"] = table
+
+
+def _write_json(path, content):
+    with replacing(path) as stream:
+        stream.write(json.dumps(content, indent=2).encode() + b"\n")

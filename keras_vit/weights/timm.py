@@ -1,0 +1,261 @@
+"""Names of timm's ViT state dicts <-> canonical names.
+
+timm keeps q, k and v in one matrix and no axis for the heads, stores (out, in), and computes GELU
+exactly. LayerScale, which some of its models have, is folded into the projection that precedes it.
+"""
+
+import re
+
+import numpy as np
+
+from keras_vit.preprocessing import TIMM, Preprocessing
+from keras_vit.weights.canonical import (
+    POSITION,
+    PROJECTION,
+    SQUARE,
+    Canonical,
+    architecture_of,
+    check_position,
+    find_grid,
+    rename,
+    rule_for_heads,
+    size_without_positions,
+)
+from keras_vit.weights.files import CheckpointError
+
+FAMILY = "timm"
+BLOCK = r"blocks\.(\d+)\."
+
+
+def transposed(matrix):
+    """(out, in) -> (in, out)."""
+    if matrix.ndim != 2:
+        raise ValueError("a matrix has 2 axes")
+    return matrix.T
+
+
+def flat_patches(kernel):
+    """(D, C, P, P) -> (P²·C, D)."""
+    if kernel.ndim != 4:
+        raise ValueError("a patch kernel has 4 axes")
+    return kernel.transpose(2, 3, 1, 0).reshape(-1, kernel.shape[0])
+
+
+TABLE = (
+    (r"cls_token", "patch_encoder/class_token", None),
+    (r"reg_token", "patch_encoder/registers", None),
+    (r"pos_embed", POSITION, None),
+    (r"patch_embed\.proj\.weight", PROJECTION, flat_patches),
+    (r"patch_embed\.proj\.bias", "patch_encoder/projection/bias", None),
+    (BLOCK + r"norm([12])\.weight", r"block_\1/norm_\2/gamma", None),
+    (BLOCK + r"norm([12])\.bias", r"block_\1/norm_\2/beta", None),
+    (BLOCK + r"attn\.qkv\.weight", r"block_\1/attention/qkv/kernel", transposed),
+    (BLOCK + r"attn\.qkv\.bias", r"block_\1/attention/qkv/bias", None),
+    (BLOCK + r"attn\.proj\.weight", r"block_\1/attention/out/kernel", transposed),
+    (BLOCK + r"attn\.proj\.bias", r"block_\1/attention/out/bias", None),
+    (BLOCK + r"mlp\.fc([12])\.weight", r"block_\1/mlp/dense_\2/kernel", transposed),
+    (BLOCK + r"mlp\.fc([12])\.bias", r"block_\1/mlp/dense_\2/bias", None),
+    (BLOCK + r"ls([12])\.gamma", r"block_\1/scale_\2", None),
+    (r"(?:fc_)?norm\.weight", "norm/gamma", None),
+    (r"(?:fc_)?norm\.bias", "norm/beta", None),
+    (r"attn_pool\.latent", "pool/probe", None),
+    (r"attn_pool\.q\.weight", "pool/attention/query/kernel", transposed),
+    (r"attn_pool\.q\.bias", "pool/attention/query/bias", None),
+    (r"attn_pool\.kv\.weight", "pool/attention/kv/kernel", transposed),
+    (r"attn_pool\.kv\.bias", "pool/attention/kv/bias", None),
+    (r"attn_pool\.proj\.weight", "pool/attention/out/kernel", transposed),
+    (r"attn_pool\.proj\.bias", "pool/attention/out/bias", None),
+    (r"attn_pool\.norm\.weight", "pool/norm/gamma", None),
+    (r"attn_pool\.norm\.bias", "pool/norm/beta", None),
+    (r"attn_pool\.mlp\.fc([12])\.weight", r"pool/mlp/dense_\1/kernel", transposed),
+    (r"attn_pool\.mlp\.fc([12])\.bias", r"pool/mlp/dense_\1/bias", None),
+    (r"head\.weight", "head/kernel", transposed),
+    (r"head\.bias", "head/bias", None),
+)
+UNSUPPORTED = {
+    r"dist_token|head_dist\..*": "a distillation token",
+    r"patch_embed\.backbone\..*": "a ResNet stem",
+    r".*\.attn\.[qk]_norm\..*": "normalised queries and keys",
+    r".*\.mlp\.(w12|w3|fc1_g|fc1_x|norm)\..*": "a gated MLP",
+    r"norm_pre\..*": "a norm before the blocks",
+    r"(stem|stages)\..*": "a ResNet",
+}
+ACTIVATIONS = {"gelu": "erf", "gelu_erf": "erf", "gelu_tanh": "tanh"}
+POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
+
+
+def recognises(arrays):
+    """Whether these are the names of this family."""
+    return "patch_embed.proj.weight" in arrays or any(n.startswith("blocks.") for n in arrays)
+
+
+def read(contents, hints):
+    """The `Canonical` of a state dict; arguments and errors as in `google.read`."""
+    refuse(contents.arrays, UNSUPPORTED)
+    arrays, origin, ignored = rename(contents.arrays, TABLE, FAMILY, ignored=("mask_token",))
+    split(arrays, origin)
+    check_position(arrays)
+    found = {**architecture_of(arrays, FAMILY), "gelu": "erf", "epsilon": 1e-6}
+    config, settings = _config(contents.config, found)
+    patch = contents.arrays["patch_embed.proj.weight"].shape
+    found.update(
+        patch_size=patch[2:],
+        channels=patch[1],
+        interpolation="bicubic",
+        norm_after_pool="fc_norm.weight" in contents.arrays,
+    )
+    assumed = {}
+    _choose_pool(found, assumed, config)
+    _choose_heads(found, assumed, hints, config)
+    if config.get("act_layer") is not None:
+        found["gelu"], assumed["gelu"] = _gelu(config["act_layer"]), "its config.json"
+    fold_layer_scale(arrays, origin)
+    add_heads(arrays, found["num_heads"])
+    _add_image_size(found, assumed, arrays, hints, config)
+    return Canonical(
+        FAMILY, arrays, origin, found, assumed, ignored, preprocessing=_preprocessing(settings)
+    )
+
+
+def refuse(arrays, unsupported):
+    """Raises a CheckpointError that names the part which no model here has."""
+    for pattern, what in unsupported.items():
+        names = [name for name in arrays if re.fullmatch(pattern, name)]
+        if names:
+            raise CheckpointError(
+                f"The file has {what} ({names[0]!r} and {len(names) - 1} more), which the Vision "
+                "Transformer of this library has not."
+            )
+
+
+def split(arrays, origin):
+    """q, k and v, and k and v of attention pooling, out of the matrix that they share."""
+    for name in [n for n in arrays if re.search(r"/attention/(qkv|kv)/", n)]:
+        parts = ("query", "key", "value")[-2 if "/kv/" in name else 0 :]
+        joined, where = arrays.pop(name), origin.pop(name)
+        if joined.shape[-1] % len(parts):
+            raise CheckpointError(
+                f"{where!r} does not hold {parts} of one size. Received: shape {joined.shape}."
+            )
+        for part, array in zip(parts, np.split(joined, len(parts), axis=-1)):
+            target = re.sub(r"/(qkv|kv)/", f"/{part}/", name)
+            arrays[target], origin[target] = array, where
+
+
+def fold_layer_scale(arrays, origin):
+    """LayerScale multiplies what a branch adds: so can the last matrix of the branch."""
+    for name in [n for n in arrays if re.fullmatch(r"block_\d+/scale_[12]", n)]:
+        scale, where = arrays.pop(name), origin.pop(name)
+        block, which = name.split("/scale_")
+        last = f"{block}/attention/out" if which == "1" else f"{block}/mlp/dense_2"
+        for part in (f"{last}/kernel", f"{last}/bias"):
+            if part in arrays:
+                if scale.shape != arrays[part].shape[-1:]:
+                    raise CheckpointError(f"{where!r} and {origin[part]!r} are of different width.")
+                arrays[part] = arrays[part] * scale
+                origin[part] += f" * {where}"
+
+
+def add_heads(arrays, num_heads):
+    """Gives the matrices of the attention their axis of heads."""
+    for name in [n for n in arrays if "/attention/" in n]:
+        array, (part, kind) = arrays[name], name.split("/")[-2:]
+        if part == "out" and kind == "bias":
+            continue
+        axis = 0 if part == "out" else array.ndim - 1
+        if array.shape[axis] % num_heads:
+            raise CheckpointError(
+                f"{num_heads} heads do not divide the {array.shape[axis]} units of {name!r}. "
+                "Say num_heads=... as the model was built."
+            )
+        halves = (num_heads, array.shape[axis] // num_heads)
+        arrays[name] = array.reshape(*array.shape[:axis], *halves, *array.shape[axis + 1 :])
+
+
+def _config(config, found):
+    """Arguments of the model and facts about its images, if `config.json` is this model's.
+
+    Hubs store them as `model_args` and `pretrained_cfg` beside a few others.
+    """
+    settings = config.get("pretrained_cfg", {})
+    arguments = {**config, **config.get("model_args", {})}
+    width = arguments.get("embed_dim", config.get("num_features"))
+    if width is not None and width != found["width"]:
+        return {}, {}
+    if "input_size" in settings and "img_size" not in arguments:
+        arguments["img_size"] = list(settings["input_size"][1:])
+    return arguments, settings
+
+
+def _choose_pool(found, assumed, config):
+    pool = config.get("global_pool")
+    if found["pool"] == "map" or pool not in POOLS:
+        if found["norm_after_pool"]:
+            found["pool"] = "mean"
+        return
+    if POOLS[pool] != found["pool"]:
+        found["pool"], assumed["pool"] = POOLS[pool], "its config.json"
+
+
+def _choose_heads(found, assumed, hints, config):
+    if config.get("num_heads") is not None:
+        found["num_heads"], assumed["num_heads"] = config["num_heads"], "its config.json"
+    elif hints.get("num_heads") is not None:
+        found["num_heads"], assumed["num_heads"] = hints["num_heads"], "num_heads as given"
+    else:
+        found["num_heads"], assumed["num_heads"] = rule_for_heads(found["width"], found["depth"])
+
+
+def _gelu(name):
+    if name not in ACTIVATIONS:
+        raise CheckpointError(
+            f"The config beside the file names the activation {name!r}; expected one of "
+            f"{sorted(ACTIVATIONS)}."
+        )
+    return ACTIVATIONS[name]
+
+
+def _add_image_size(found, assumed, arrays, hints, config):
+    patch_size, configured = found["patch_size"], config.get("img_size")
+    if POSITION not in arrays:
+        found["image_size"], source = size_without_positions(patch_size, hints, configured)
+    else:
+        learned = int(found["class_token"]) + found["registers"]
+        grid, source, has_rows = _grid_and_rows(
+            arrays[POSITION].shape[1], learned, patch_size, hints, configured
+        )
+        if not has_rows:  # `no_embed_class`: positions are added before the learned tokens come
+            arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (learned, 0), (0, 0)))
+        found["image_size"] = tuple(side * patch for side, patch in zip(grid, patch_size))
+    if source:
+        assumed["image_size"] = source
+
+
+def _grid_and_rows(positions, learned, patch_size, hints, configured):
+    """The grid, where it is from, and whether learned tokens have rows among the positions."""
+    try:
+        return *find_grid(positions - learned, patch_size, hints, configured), True
+    except CheckpointError as error:
+        if not learned:
+            raise
+        first = error
+    grid, source = find_grid(positions, patch_size, hints, configured)
+    if source == SQUARE and learned == 1:
+        # 25 positions may be 5 x 5 patches, or a class token and 4 x 6.
+        raise first
+    return grid, source, False
+
+
+def _preprocessing(settings):
+    names = ("mean", "std", "crop_pct", "interpolation", "crop_mode")
+    given = {name: settings[name] for name in names if settings.get(name) is not None}
+    if given.get("interpolation") not in (None, "bilinear", "bicubic"):
+        given.pop("interpolation")
+    return Preprocessing(
+        mean=tuple(given.get("mean", TIMM.mean)),
+        std=tuple(given.get("std", TIMM.std)),
+        resize="squash" if given.get("crop_mode") == "squash" else "shortest",
+        crop_fraction=given.get("crop_pct", 0.9) if given.get("crop_mode") != "squash" else 1.0,
+        interpolation=given.get("interpolation", "bicubic"),
+        library="pillow",
+    )

@@ -1,0 +1,256 @@
+"""Files that mean harm, and weights that are none: a clear error, and nothing happens."""
+
+import json
+import re
+import shutil
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights import files
+from keras_vit.weights.safetensors import read_safetensors, write_safetensors
+from tests.support import ORACLES, assert_close, forward, randomize, read_arrays, tiny_vit, values
+
+pytestmark = pytest.mark.any_backend
+
+HF = ORACLES / "hf_transformers5" / "vit_cls_p8"
+
+
+def refused(path, *patterns):
+    with pytest.raises(keras_vit.CheckpointError) as error:
+        keras_vit.from_checkpoint(path)
+    assert path.name in str(error.value)
+    for pattern in patterns:
+        assert re.search(pattern, str(error.value)), str(error.value)
+
+
+def npy(shape, dtype="<f4", data=b""):
+    header = str({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+
+
+@pytest.mark.parametrize(
+    "shape", [(2**62, 2**62), (10**12,), (-1,), (2**31, 2**31, 2**31), (1.5,), "(3,)"]
+)
+def test_absurd_shapes_in_npz(tmp_path, shape):
+    """A header may promise anything: the bytes behind it are counted before they are believed."""
+    path = tmp_path / "absurd.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("cls.npy", npy(shape, data=b"\0" * 16))
+    refused(path, "npz file of plain arrays")
+
+
+def test_a_zip_bomb(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_UNPACKED", 10**6)
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("cls.npy", npy((10**6,), data=b"\0" * (4 * 10**6)))
+    assert path.stat().st_size < 10**4
+    refused(path, r"bytes would unpack to 4\d{6}")
+
+
+def test_a_zip_that_lies_about_its_size(tmp_path):
+    """The directory of the archive says small, the stream goes on: it is cut at what was said."""
+    path = tmp_path / "liar.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("cls.npy", npy((10**6,), data=b"\0" * (4 * 10**6)))
+    content = bytearray(path.read_bytes())
+    directory = content.rindex(b"PK\x01\x02")
+    content[directory + 24 : directory + 28] = struct.pack("<I", 1000)
+    path.write_bytes(content)
+    refused(path, "npz file of plain arrays")
+
+
+def test_two_arrays_of_one_name(tmp_path):
+    path = tmp_path / "twice.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for value in (b"\0" * 4, b"\1" * 4):
+            with pytest.warns(UserWarning) if value[0] else _nothing():
+                archive.writestr("cls.npy", npy((1,), data=value))
+    refused(path, "two arrays have the same name")
+
+
+class _nothing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+def header_of(entries, values=b"\0" * 16):
+    text = json.dumps(entries).encode() if isinstance(entries, dict) else entries
+    return len(text).to_bytes(8, "little") + text + values
+
+
+ARRAY = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+
+
+@pytest.mark.parametrize(
+    "content, pattern",
+    [
+        (header_of({"a": {**ARRAY, "shape": [2**62, 4]}}), "bytes lies at"),
+        (header_of({"a": {**ARRAY, "shape": [-4]}}), "the shape"),
+        (header_of({"a": {**ARRAY, "shape": [True] * 4}}), "the shape"),
+        (header_of({"a": {**ARRAY, "data_offsets": [0, 2**60]}}), "bytes lies at"),
+        (header_of({"a": {**ARRAY, "data_offsets": [8, 24]}}), "not at 0"),
+        (header_of({"a": ARRAY, "b": ARRAY}), "not at 16"),
+        (header_of({"a": {**ARRAY, "dtype": "O"}}), "the type 'O'"),
+        (header_of({"a": {"dtype": "F32"}}), "data_offsets"),
+        (header_of(b'{"a": 1, "a": 2}'), "a name appears twice"),
+        (header_of({"a": ARRAY}, b"\0" * 20), "16 bytes of values, the file has 20"),
+        (header_of({"a": ARRAY}, b"\0" * 8), "16 bytes of values, the file has 8"),
+        (header_of(b"{" * 100_000), "safetensors"),
+        ((2**63).to_bytes(8, "little") + b"{", "its header would have"),
+        (header_of(b"[]"), "of an unknown kind"),
+        (header_of({"__metadata__": [1], "a": ARRAY}), "metadata"),
+    ],
+)
+def test_hostile_safetensors(tmp_path, content, pattern):
+    path = tmp_path / "hostile.safetensors"
+    path.write_bytes(content)
+    refused(path, pattern)
+
+
+# ---- an index that names files elsewhere
+
+
+def sharded(tmp_path, names=("part-1.safetensors", "part-2.safetensors")):
+    arrays = read_safetensors(HF / "model.safetensors")
+    half = len(arrays) // 2
+    table = {name: names[i >= half] for i, name in enumerate(arrays)}
+    for shard in set(names):
+        part = {name: array for name, array in arrays.items() if table[name] == shard}
+        write_safetensors(tmp_path / shard, part)
+    shutil.copy(HF / "config.json", tmp_path)
+    return write_index(tmp_path, table)
+
+
+def write_index(folder, table):
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"metadata": {}, "weight_map": table}))
+    return table
+
+
+def test_a_checkpoint_in_several_files(tmp_path):
+    sharded(tmp_path)
+    whole, parts = keras_vit.from_checkpoint(HF), keras_vit.from_checkpoint(tmp_path)
+    for a, b in zip(whole.weights, parts.weights, strict=True):
+        assert_close(a, b, 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..\\secret", "", ".", ".."]
+)
+def test_an_index_names_files_of_its_folder_only(tmp_path, name):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    table = sharded(folder)
+    shutil.copy(HF / "model.safetensors", tmp_path / "secret.safetensors")
+    write_index(folder, {**table, "classifier.bias": name})
+    refused(folder, r"Expected a plain name of a file in the same folder")
+
+
+def test_an_index_and_its_files_must_agree(tmp_path):
+    table = sharded(tmp_path)
+    write_index(tmp_path, {**table, "more.weight": "part-1.safetensors"})
+    refused(tmp_path, r"In the index only: \['more.weight'\]")
+    write_index(tmp_path, {n: f for n, f in table.items() if n != "classifier.bias"})
+    refused(tmp_path, r"In the files only: \['classifier.bias'\]")
+    for content in ("[]", "{}", '{"weight_map": {"a": 1}}', "{", "[" * 100_000):
+        (tmp_path / "model.safetensors.index.json").write_text(content)
+        refused(tmp_path, "weight_map|JSON")
+    write_index(tmp_path, table)
+    (tmp_path / "part-2.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"part-2\.safetensors"):
+        keras_vit.from_checkpoint(tmp_path)
+
+
+# ---- configs that say what cannot be
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_attention_heads": 0},
+        {"num_attention_heads": 5},
+        {"num_attention_heads": "four"},
+        {"layer_norm_eps": -1.0},
+        {"layer_norm_eps": None},
+        {"image_size": 31},
+        {"image_size": [32]},
+        {"image_size": {"height": 32}},
+        {"hidden_size": 96},
+        {"intermediate_size": 1},
+        {"num_hidden_layers": 12},
+        {"hidden_act": "relu"},
+        {"hidden_act": ["gelu"]},
+    ],
+    ids=str,
+)
+def test_a_config_that_does_not_fit(tmp_path, change):
+    folder = shutil.copytree(HF, tmp_path / "model")
+    config = json.loads((HF / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **change}))
+    refused(folder)
+
+
+# ---- weights that are none
+
+
+def test_weights_that_are_not_numbers(tmp_path):
+    source, target = tiny_vit(), randomize(tiny_vit())
+    before, path = values(target), tmp_path / "nan.npz"
+    for value in (np.nan, np.inf):
+        source.get_layer("block_1").mlp.dense_1.bias.assign(np.full(32, value))
+        keras_vit.save_weights(source, path)
+        with pytest.raises(keras_vit.CheckpointError, match=r"NaN or infinite.*encoderblock_1"):
+            keras_vit.load_weights(target, path)
+        for name, array in values(target).items():
+            np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "U3", "datetime64[s]"])
+def test_arrays_of_another_kind(tmp_path, dtype):
+    arrays = read_arrays(ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz")
+    np.savez(tmp_path / "kind.npz", **{**arrays, "cls": np.zeros((1, 1, 48), dtype)})
+    refused(tmp_path / "kind.npz", "cls")
+
+
+# ---- another model's weights
+
+
+def test_a_file_of_another_variant_is_named(tmp_path):
+    large = keras_vit.VisionTransformer("B/16", image_size=16, num_classes=0)
+    path = keras_vit.save_weights(large, tmp_path / "large.npz")
+    with pytest.raises(ValueError, match=r"This is a ViT-B/16 file; the model is a ViT-Ti/16"):
+        keras_vit.load_weights(keras_vit.ViT_Ti16(image_size=16, num_classes=0), path)
+    with pytest.raises(ValueError, match=r"This is a ViT-B/16 file; the model is a ViT-B/32"):
+        keras_vit.ViT_B32(image_size=32, num_classes=0, weights=path)
+
+
+def test_a_model_that_computes_otherwise_says_so():
+    target = tiny_vit(image_size=32, width=48, depth=3, num_heads=4, mlp_dim=96, num_classes=10)
+    with pytest.warns(UserWarning, match=r"gelu: 'erf' in the checkpoint, 'tanh' in the model"):
+        report = keras_vit.load_weights(target, HF)
+    assert report.differs == (("gelu", "erf", "tanh"), ("epsilon", 1e-12, 1e-6))
+
+
+def test_a_builder_takes_the_family_s_choices(tmp_path):
+    source = randomize(keras_vit.ViT_Ti16(image_size=32, depth=1, num_classes=5, gelu="erf"))
+    path = tmp_path / "model.safetensors"
+    keras_vit.save_weights(source, path)
+    built = keras_vit.ViT_Ti16(image_size=32, depth=1, num_classes=5, weights=path)
+    assert built.variant.gelu == "erf"
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    assert_close(forward(built, x), forward(source, x), 1e-6)
+    chosen = keras_vit.ViT_Ti16(image_size=16, depth=1, num_classes=2, weights=path, gelu="tanh")
+    assert chosen.variant.gelu == "tanh"
+    assert chosen.load_report.differs == (("gelu", "erf", "tanh"),)
+    assert not values(chosen)["head/kernel"].any()
+    assert "5 classes in the file, 2 classes in the model" in str(chosen.load_report)
+    assert "(2, 2) -> (1, 1), bicubic" in str(chosen.load_report)

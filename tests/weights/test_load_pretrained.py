@@ -1,0 +1,118 @@
+"""Fine-tuning starts as with the authors' `load_pretrained`: resized, pre-logits, fresh head."""
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights import google
+from keras_vit.weights.canonical import rename
+from tests.support import ORACLES, OracleCase, assert_close, forward, read_arrays, values
+
+FOLDERS = sorted((ORACLES / "load_pretrained").iterdir())
+every_case = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+POOLS = {"token": "token", "gap": "mean"}
+
+
+def target(folder):
+    config = OracleCase(folder).config["target"]
+    return {
+        "width": config["hidden_size"],
+        "patch_size": config["patches"]["size"],
+        "mlp_dim": config["transformer"]["mlp_dim"],
+        "num_heads": config["transformer"]["num_heads"],
+        "depth": config["transformer"]["num_layers"],
+        "pool": POOLS[config["classifier"]],
+        "representation_size": config["representation_size"],
+        "num_classes": config["num_classes"],
+        "image_size": config["image"],
+    }
+
+
+def canonical(path):
+    return rename(read_arrays(path), google.TABLE, google.FAMILY)[0]
+
+
+@every_case
+def test_the_result_is_the_authors(folder):
+    """Their model started from random values, of which the head keeps its own."""
+    model = keras_vit.VisionTransformer(**target(folder))
+    start = canonical(folder / "init_target.npz")
+    for variable in model.weights:
+        variable.assign(start[variable.path])
+    report = keras_vit.load_weights(model, folder / "pretrained.npz")
+    expected = canonical(folder / "result_linen.npz")
+    assert set(values(model)) == set(expected)
+    for name, value in values(model).items():
+        assert_close(value, expected[name], 3e-7)
+    assert report.initial == ("head/kernel", "head/bias")
+    io = read_arrays(folder / "io.npz")
+    assert_close(forward(model, io["input"]), io["logits_f32"], 1e-5)
+
+
+@every_case
+def test_in_one_call(folder):
+    """From the file alone; the new head is zero, and the report says all that was done."""
+    options = target(folder)
+    changed = {key: options[key] for key in ("image_size", "num_classes", "representation_size")}
+    model = keras_vit.from_checkpoint(folder / "pretrained.npz", **changed)
+    expected = canonical(folder / "result_linen.npz")
+    for name, value in values(model).items():
+        assert_close(value, 0 * value if name.startswith("head/") else expected[name], 3e-7)
+    text = str(model.load_report)
+    before = OracleCase(folder).config["pretrained"]
+    assert f"{before['num_classes']} classes in the file" in text
+    assert ("resized" in text) == (before["image"] != options["image_size"])
+    assert ("pre_logits/kernel" in text) == (
+        before["representation_size"] != options["representation_size"]
+    )
+
+
+def test_a_head_does_not_outlive_its_pre_logits():
+    """Its input was their output: equal shapes alone would load a head that means nothing."""
+    folder = ORACLES / "load_pretrained" / "keep_prelogits"
+    model = keras_vit.from_checkpoint(folder / "pretrained.npz", representation_size=None)
+    assert not values(model)["head/kernel"].any()
+    assert "a head belongs to its own" in model.load_report.head
+    assert set(model.load_report.ignored) == {
+        "pre_logits/kernel",
+        "pre_logits/bias",
+        "head/kernel",
+        "head/bias",
+    }
+
+
+def test_a_fresh_head_on_demand():
+    folder = ORACLES / "load_pretrained" / "gap_resize_down"
+    model = keras_vit.from_checkpoint(folder / "pretrained.npz")
+    head = np.array(values(model)["head/kernel"])
+    model.get_layer("head").kernel.assign(0 * head)
+    report = keras_vit.load_weights(model, folder / "pretrained.npz", fresh_head=True)
+    assert not values(model)["head/kernel"].any()
+    assert report.initial == ("head/kernel", "head/bias")
+    keras_vit.load_weights(model, folder / "pretrained.npz")
+    assert_close(values(model)["head/kernel"], head, 0)
+
+
+def test_the_rule_of_the_resize_at_load_time():
+    path = ORACLES / "load_pretrained" / "drop_prelogits_resize" / "pretrained.npz"
+    table = read_arrays(path)["Transformer/posembed_input/pos_embedding"][0, 1:]
+    for method in ("align_corners", "scipy_zoom", "bilinear", "bicubic"):
+        model = keras_vit.from_checkpoint(path, image_size=(24, 40), interpolation=method)
+        ((_, old, new, said),) = model.load_report.resized
+        assert (old, new, said) == ((4, 4), (3, 5), method)
+        expected = keras_vit.layers.resize_grid(table, old, new, method)
+        loaded = values(model)["patch_encoder/position/embedding"][0, 1:]
+        assert_close(loaded, expected, 1e-6)
+
+
+def test_other_patches_and_channels_at_load_time():
+    path = ORACLES / "load_pretrained" / "gap_resize_down" / "pretrained.npz"
+    source = keras_vit.from_checkpoint(path)
+    smaller = keras_vit.from_checkpoint(path, patch_size=4, image_size=source.image_size)
+    twin = keras_vit.resize(source, patch_size=4)
+    for a, b in zip(smaller.weights, twin.weights, strict=True):
+        assert_close(a, b, 1e-6)
+    gray = keras_vit.from_checkpoint(path, channels=1)
+    x = np.random.default_rng(0).uniform(-1, 1, (2, *source.image_size, 1)).astype("float32")
+    assert_close(forward(gray, x), forward(source, np.repeat(x, 3, axis=-1)), 1e-5)
+    assert "sum over the colours" in str(gray.load_report)

@@ -1,0 +1,108 @@
+"""One argument for all: a path, a folder, a URL, or a name of the catalogue."""
+
+import re
+import shutil
+
+import pytest
+
+import keras_vit
+from keras_vit.weights import catalog
+from keras_vit.weights.locate import locate
+from tests.support import ORACLES, assert_close, values
+from tests.weights.file_server import Answer, FileServer, isolate
+
+pytestmark = pytest.mark.any_backend
+
+CHECKPOINT = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    return isolate(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def offline(cache, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    return cache
+
+
+def put(offline, record):
+    """The file where the download of a record would leave it."""
+    host, path = record.url.removeprefix("gs://").split("/", 1)
+    place = offline / "storage.googleapis.com" / host / path
+    place.parent.mkdir(parents=True)
+    shutil.copy(CHECKPOINT, place)
+    return place
+
+
+def test_a_name_of_the_catalogue(offline):
+    record = catalog.find("imagenet21k/ViT-B_16")
+    place = put(offline, record)
+    path, found = locate("imagenet21k/ViT-B_16")
+    assert (path, found) == (place, record)
+    model = keras_vit.from_checkpoint("imagenet21k/ViT-B_16")
+    assert len(model.load_report.loaded) == len(model.weights)
+    assert model.preprocessing == record.preprocessing
+    assert model.label_set == record.label_set
+
+
+def test_what_the_catalogue_says_and_the_file_cannot(offline):
+    """timm computes the exact GELU with some of Google's own files."""
+    record = next(r for r in catalog.checkpoints(family="timm") if r.url.endswith(".npz"))
+    host, path = record.url.removeprefix("https://").split("/", 1)
+    place = offline / host / path
+    place.parent.mkdir(parents=True)
+    shutil.copy(CHECKPOINT, place)
+    model = keras_vit.from_checkpoint(record.name)
+    assert model.variant.gelu == dict(record.overrides)["gelu"] == "erf"
+    assert ("gelu", "erf", "the catalogue") in model.load_report.assumed
+    assert model.preprocessing == record.preprocessing
+
+
+def test_a_name_offline_says_where_to_put_the_file(offline):
+    with pytest.raises(OSError, match=r"ViT-B_16\.npz") as error:
+        keras_vit.ViT_B16(weights="imagenet21k/ViT-B_16")
+    assert str(offline) in str(error.value)
+
+
+def test_a_misspelt_name_proposes_others(offline):
+    with pytest.raises(ValueError, match=r"imagenet21k/ViT-B_16.*list_weights"):
+        keras_vit.from_checkpoint("imagenet21k/ViT-B_61")
+
+
+def test_a_path_that_is_not_there(offline, tmp_path):
+    for path in ("missing.npz", str(tmp_path / "missing.safetensors"), tmp_path / "nothing"):
+        with pytest.raises(FileNotFoundError, match=re.escape(str(path))):
+            keras_vit.from_checkpoint(path)
+
+
+@pytest.mark.parametrize("weights", [None, "", 3, ["a"]], ids=str)
+def test_what_is_no_name_at_all(weights):
+    with pytest.raises(ValueError, match=r"weights must be.*Received"):
+        keras_vit.from_checkpoint(weights)
+
+
+def test_a_home_folder_is_found(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copy(CHECKPOINT, tmp_path / "mine.npz")
+    assert keras_vit.from_checkpoint("~/mine.npz").load_report.path == str(tmp_path / "mine.npz")
+
+
+def test_a_url(cache):
+    with FileServer() as server:
+        url = server.add("/models/vit.npz", Answer(CHECKPOINT.read_bytes()))
+        model = keras_vit.from_checkpoint(url)
+        again = keras_vit.from_checkpoint(url)
+        assert len(server.requests) == 1, "the second load takes the cached file"
+    expected = values(keras_vit.from_checkpoint(CHECKPOINT))
+    for name, value in values(again).items():
+        assert_close(value, expected[name], 0)
+    assert model.load_report.path.startswith(str(cache))
+
+
+def test_a_damaged_download_is_named(cache):
+    with FileServer() as server:
+        url = server.add("/vit.npz", Answer(CHECKPOINT.read_bytes()[:-500]))
+        with pytest.raises(keras_vit.CheckpointError, match=r"vit\.npz.*download is complete"):
+            keras_vit.from_checkpoint(url)

@@ -1,0 +1,237 @@
+"""Models written for other libraries: they read the same function, and so does this one."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights.safetensors import read_safetensors
+from tests.support import (
+    ORACLES,
+    assert_close,
+    forward,
+    images,
+    oracle_cases,
+    randomize,
+    read_arrays,
+    tiny_vit,
+)
+from tests.weights.test_families import CASES, checkpoint_of
+
+FORMATS = {"google": "model.npz", "timm": "model.safetensors", "huggingface": "folder"}
+SIZE = (16, 24)
+
+# Options of a model, and the formats that hold it.
+MODELS = {
+    "token": ({}, set(FORMATS)),
+    "no_head": ({"num_classes": 0}, set(FORMATS)),
+    "exact_gelu": ({"gelu": "erf"}, {"timm", "huggingface"}),
+    "epsilon": ({"epsilon": 1e-12}, {"huggingface"}),
+    "mean": ({"pool": "mean"}, {"google", "timm"}),
+    "mean_with_class_token": ({"pool": "mean", "class_token": True}, {"timm"}),
+    "norm_after_pool": ({"pool": "mean", "norm_after_pool": True}, {"timm"}),
+    "map": ({"pool": "map"}, {"timm"}),
+    "registers": ({"registers": 2}, {"timm"}),
+    "pre_logits": ({"representation_size": 12}, {"google"}),
+    "pooler": ({"representation_size": 8, "num_classes": 0}, {"google", "huggingface"}),
+    "tokens": ({"pool": None, "num_classes": 0}, set(FORMATS)),
+    "no_qkv_bias": ({"qkv_bias": False}, {"timm", "huggingface"}),
+    "patches_not_square": ({"patch_size": (8, 4)}, set(FORMATS)),
+    "gray": ({"channels": 1}, set(FORMATS)),
+    "learned_2d": ({"position": "learned_2d"}, set(FORMATS)),
+    "sincos_2d": ({"position": "sincos_2d", "pool": "mean"}, {"google", "timm"}),
+    "none": ({"position": "none"}, {"google", "timm"}),
+    "relative": ({"position": "relative"}, set()),
+}
+
+
+def model_of(options):
+    model = randomize(tiny_vit(**{"image_size": SIZE, **options}))
+    for layer in model.layers:  # `randomize` reaches it through no fresh zero alone
+        layer.trainable = True
+    return model
+
+
+def inputs_of(model):
+    return images((3, *SIZE, model.channels))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", MODELS)
+def test_round_trip(tmp_path, name, format):
+    """What is written is read back as the same function; what cannot be written is refused."""
+    options, formats = MODELS[name]
+    model, path = model_of(options), tmp_path / FORMATS[format]
+    if format not in formats:
+        with pytest.raises(ValueError, match=r"Choose another of") as error:
+            keras_vit.save_weights(model, path)
+        assert format in str(error.value)
+        assert not path.exists()
+        return
+    assert keras_vit.save_weights(model, path) == path
+    # The published npz says neither of these; its own family needs them said as well.
+    said = {"image_size": SIZE} if format == "google" else {}
+    said |= {"pool": None} if options.get("pool", "") is None else {}
+    read = keras_vit.from_checkpoint(path, **said)
+    assert_close(forward(read, inputs_of(model)), forward(model, inputs_of(model)), 2e-6)
+    assert read.load_report.initial == read.load_report.resized == ()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_loading_into_the_model_that_was_written(tmp_path, format):
+    model, path = model_of({}), tmp_path / FORMATS[format]
+    keras_vit.save_weights(model, path)
+    other = tiny_vit(image_size=SIZE)
+    report = keras_vit.load_weights(other, path)
+    assert report.differs == () or format == "huggingface"
+    for a, b in zip(other.weights, model.weights, strict=True):
+        assert_close(a, b, 0)
+
+
+@pytest.mark.parametrize("case", oracle_cases("flax_vit"), ids=str)
+def test_published_files_come_back_to_the_byte(tmp_path, case):
+    """The names, shapes and values of the authors' files, from a model that loaded them."""
+    keras_vit.save_weights(case.load(), tmp_path / "again.npz")
+    again, file = read_arrays(tmp_path / "again.npz"), read_arrays(case.checkpoint)
+    assert set(again) == set(file)
+    for name, array in file.items():
+        assert again[name].dtype == array.dtype
+        np.testing.assert_array_equal(again[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if "big" not in case.parent.name], ids=lambda c: c.name
+)
+def test_files_of_timm_and_hugging_face_come_back_to_the_byte(tmp_path, case):
+    format = "timm" if case.parent.name == "timm" else "huggingface"
+    model = keras_vit.from_checkpoint(checkpoint_of(case))
+    keras_vit.save_weights(model, tmp_path / FORMATS[format])
+    written = tmp_path / ("model.safetensors" if format == "timm" else "folder/model.safetensors")
+    again, file = read_safetensors(written), read_safetensors(case / "model.safetensors")
+    assert set(again) == set(file)
+    for name, array in file.items():
+        np.testing.assert_array_equal(again[name], array, err_msg=name)
+    if format == "huggingface":
+        said = json.loads((case / "config.json").read_text())
+        wrote = json.loads((written.parent / "config.json").read_text())
+        passing = {"torch_dtype", "transformers_version", "dtype", "encoder_stride"}
+        labels = set() if model.num_classes else {"id2label", "label2id"}
+        for key in set(said) - passing - labels:
+            assert wrote[key] == said[key], key
+
+
+def test_google_files_of_another_function_are_written_by_force_alone(tmp_path):
+    model = model_of({"gelu": "erf"})
+    with pytest.raises(ValueError, match=r"gelu='erf'.*force=True"):
+        keras_vit.save_weights(model, tmp_path / "model.npz")
+    keras_vit.save_weights(model, tmp_path / "model.npz", force=True)
+    read = keras_vit.from_checkpoint(tmp_path / "model.npz", image_size=SIZE, gelu="erf")
+    assert_close(forward(read, inputs_of(model)), forward(model, inputs_of(model)), 2e-6)
+
+
+def test_an_unknown_format(tmp_path):
+    for path, format in ((tmp_path / "model.h5", None), (tmp_path / "model.npz", "numpy")):
+        with pytest.raises(ValueError, match=r"Unknown format.*google.*timm.*huggingface"):
+            keras_vit.save_weights(tiny_vit(), path, format)
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    model, path = model_of({}), tmp_path / "model.npz"
+    keras_vit.save_weights(model, path)
+    before = path.read_bytes()
+
+    def disk_full(stream, **arrays):
+        stream.write(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez", disk_full)
+    with pytest.raises(OSError, match="No space left"):
+        keras_vit.save_weights(model, path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["model.npz"]
+
+
+def test_weights_in_half_precision_are_written_in_float32(tmp_path):
+    model = tiny_vit(dtype="bfloat16")
+    keras_vit.save_weights(model, tmp_path / "model.npz")
+    assert {a.dtype.name for a in read_arrays(tmp_path / "model.npz").values()} == {"float32"}
+
+
+def test_safetensors_are_read_by_the_library_that_defines_them(tmp_path):
+    reference = pytest.importorskip("safetensors.numpy")
+    keras_vit.save_weights(model_of({}), tmp_path / "model.safetensors")
+    theirs = reference.load_file(tmp_path / "model.safetensors")
+    mine = read_safetensors(tmp_path / "model.safetensors")
+    assert set(theirs) == set(mine)
+    for name, array in theirs.items():
+        np.testing.assert_array_equal(mine[name], array)
+
+
+# ---- the libraries themselves, where they are installed
+
+
+@pytest.mark.parametrize("name", [n for n, (_, formats) in MODELS.items() if "timm" in formats])
+def test_timm_opens_what_was_written(tmp_path, name):
+    timm, torch = pytest.importorskip("timm"), pytest.importorskip("torch")
+    model = model_of(MODELS[name][0])
+    keras_vit.save_weights(model, tmp_path / "model.safetensors")
+    config = json.loads((tmp_path / "config.json").read_text())
+    theirs = timm.create_model(config["architecture"], **config["model_args"])
+    timm.models.load_checkpoint(theirs, str(tmp_path / "model.safetensors"), strict=True)
+    x = inputs_of(model)
+    with torch.no_grad():
+        outputs = theirs.eval()(torch.tensor(x.transpose(0, 3, 1, 2)))
+    assert_close(outputs.numpy(), forward(model, x), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, (_, formats) in MODELS.items() if "huggingface" in formats]
+)
+def test_transformers_opens_what_was_written(tmp_path, name):
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    model = model_of(MODELS[name][0])
+    keras_vit.save_weights(model, tmp_path / "folder")
+    kind = "ViTForImageClassification" if model.num_classes else "ViTModel"
+    theirs, info = getattr(transformers, kind).from_pretrained(
+        tmp_path / "folder", output_loading_info=True
+    )
+    unexplained = [k for k in info["missing_keys"] if not k.startswith("pooler.")]
+    assert not unexplained and not info["unexpected_keys"]
+    x = inputs_of(model)
+    with torch.no_grad():
+        outputs = theirs.eval()(torch.tensor(x.transpose(0, 3, 1, 2)))
+    if model.num_classes:
+        outputs = outputs.logits
+    elif model.variant.representation_size:
+        outputs = outputs.pooler_output
+    else:
+        outputs = outputs.last_hidden_state
+        outputs = outputs if model.variant.pool is None else outputs[:, 0]
+    assert_close(outputs.numpy(), forward(model, x), 1e-5)
+
+
+def test_timm_opens_a_published_npz(tmp_path):
+    """Its reader of the authors' files, on one written here; its GELU is set to theirs."""
+    timm, torch = pytest.importorskip("timm"), pytest.importorskip("torch")
+    model = model_of({})
+    keras_vit.save_weights(model, tmp_path / "model.npz")
+    keras_vit.save_weights(model, tmp_path / "arguments" / "model.safetensors")
+    config = json.loads((tmp_path / "arguments" / "config.json").read_text())
+    theirs = timm.create_model(config["architecture"], **config["model_args"])
+    theirs.load_pretrained(str(tmp_path / "model.npz"))
+    x = inputs_of(model)
+    with torch.no_grad():
+        outputs = theirs.eval()(torch.tensor(x.transpose(0, 3, 1, 2)))
+    assert_close(outputs.numpy(), forward(model, x), 1e-5)
+
+
+def test_a_trained_keras_file_keeps_the_facts_of_its_weights(tmp_path):
+    model = keras_vit.from_checkpoint(ORACLES / "hf_transformers5" / "vit_cls_p8")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.preprocessing == model.preprocessing
+    assert loaded.class_names == model.class_names
+    assert loaded.variant == model.variant

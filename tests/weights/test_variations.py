@@ -1,0 +1,175 @@
+"""Variations of the formats: precision, prefixes, wrappers, parts that are folded or refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights.safetensors import read_safetensors, write_safetensors
+from tests.support import ORACLES, assert_close, forward, read_arrays, values
+from tests.weights.test_families import expected_output
+
+
+def test_bfloat16_arrays_and_every_prefix_of_big_vision(tmp_path):
+    import ml_dtypes
+
+    case = ORACLES / "big_vision_vit" / "map_learn_p16"
+    arrays = read_arrays(case / "checkpoint.npz")
+    half = {name: array.astype(ml_dtypes.bfloat16) for name, array in arrays.items()}
+    for prefix in ("", "params/", "params/img/", "opt/target/", "img/"):
+        others = {"params/txt/head/kernel": np.zeros((2, 2), "float32")} if "img" in prefix else {}
+        path = tmp_path / "half.npz"
+        np.savez(path, **{prefix + name: array for name, array in half.items()}, **others)
+        model = keras_vit.from_checkpoint(path)
+        assert model.load_report.ignored == tuple(others)
+        assert_close(values(model)["head/kernel"], half["head/kernel"].astype("float32"), 0)
+
+
+def test_an_old_big_vision_file_has_a_position_for_its_class_token(tmp_path):
+    case = ORACLES / "big_vision_vit" / "tok_learn_p8"
+    arrays = read_arrays(case / "checkpoint.npz")
+    first = np.full((1, 1, 48), 0.25, "float32")
+    arrays["pos_embedding"] = np.concatenate([first, arrays["pos_embedding"]], axis=1)
+    arrays["cls"] = arrays["cls"] - 0.25
+    np.savez(tmp_path / "old.npz", **arrays)
+    inputs, expected, _ = expected_output(case)
+    assert_close(forward(keras_vit.from_checkpoint(tmp_path / "old.npz"), inputs), expected, 2e-5)
+
+
+def test_half_precision_safetensors(tmp_path):
+    import ml_dtypes
+
+    source = read_safetensors(ORACLES / "timm" / "vit_token_p8" / "model.safetensors")
+    safetensors = pytest.importorskip("safetensors.numpy")
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        half = {name: np.asarray(array, dtype) for name, array in source.items()}
+        safetensors.save_file(half, tmp_path / "half.safetensors")
+        for name, array in read_safetensors(tmp_path / "half.safetensors").items():
+            np.testing.assert_array_equal(array, half[name].astype("float32"))
+
+
+def timm_arrays(case="vit_token_p8"):
+    return read_safetensors(ORACLES / "timm" / case / "model.safetensors")
+
+
+def test_pytorch_files_and_their_wrappers(tmp_path):
+    torch = pytest.importorskip("torch")
+    tensors = {name: torch.tensor(array) for name, array in timm_arrays().items()}
+    inputs, expected, _ = expected_output(ORACLES / "timm" / "vit_token_p8")
+    for i, content in enumerate(
+        (
+            tensors,
+            {"state_dict": tensors, "epoch": 3},
+            {"model": {f"module.{name}": t for name, t in tensors.items()}},
+            {f"_orig_mod.{name}": t for name, t in tensors.items()},
+        )
+    ):
+        path = tmp_path / f"{i}.pth"
+        torch.save(content, path, _use_new_zipfile_serialization=i != 1)
+        model = keras_vit.from_checkpoint(path, num_heads=4)
+        assert_close(forward(model, inputs), expected, 2e-5)
+
+
+class Harmful:
+    def __reduce__(self):
+        return exec, ("import keras_vit; keras_vit.unpickled = True",)
+
+
+def test_no_object_of_a_pytorch_file_is_unpickled(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({"cls_token": Harmful()}, tmp_path / "harmful.pth")
+    with pytest.raises(keras_vit.CheckpointError, match="PyTorch file of plain tensors"):
+        keras_vit.from_checkpoint(tmp_path / "harmful.pth")
+    assert not hasattr(keras_vit, "unpickled")
+
+
+def test_layer_scale_is_folded(tmp_path):
+    """A branch times gamma is the branch whose last matrix was multiplied by gamma."""
+    arrays, rng = timm_arrays(), np.random.default_rng(0)
+    expected, scaled = dict(arrays), dict(arrays)
+    for i in range(3):
+        for which, last in (("1", "attn.proj"), ("2", "mlp.fc2")):
+            gamma = rng.uniform(0.5, 2, 48).astype("float32")
+            scaled[f"blocks.{i}.ls{which}.gamma"] = gamma
+            expected[f"blocks.{i}.{last}.weight"] = (
+                gamma[:, None] * arrays[f"blocks.{i}.{last}.weight"]
+            )
+            expected[f"blocks.{i}.{last}.bias"] = gamma * arrays[f"blocks.{i}.{last}.bias"]
+    for name, content in (("folded", expected), ("scaled", scaled)):
+        write_safetensors(tmp_path / f"{name}.safetensors", content)
+    folded, scaled = (
+        keras_vit.from_checkpoint(tmp_path / f"{name}.safetensors", num_heads=4)
+        for name in ("folded", "scaled")
+    )
+    for a, b in zip(folded.weights, scaled.weights, strict=True):
+        assert_close(a, b, 1e-7)
+
+
+def test_registers_of_a_timm_file(tmp_path):
+    """As in DINOv2: positions belong to the patches alone."""
+    arrays = timm_arrays()
+    registers = np.random.default_rng(0).normal(size=(1, 4, 48)).astype("float32")
+    arrays |= {"reg_token": registers, "pos_embed": arrays["pos_embed"][:, 1:]}
+    write_safetensors(tmp_path / "registers.safetensors", arrays)
+    model = keras_vit.from_checkpoint(tmp_path / "registers.safetensors", num_heads=4)
+    loaded = values(model)
+    assert (model.variant.registers, model.image_size) == (4, (32, 32))
+    assert_close(loaded["patch_encoder/registers"], registers, 0)
+    assert_close(loaded["patch_encoder/position/embedding"][:, :5], np.zeros((1, 5, 48)), 0)
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("dist_token", "a distillation token"),
+        ("patch_embed.backbone.stem.conv.weight", "a ResNet stem"),
+        ("blocks.0.attn.q_norm.weight", "normalised queries and keys"),
+        ("blocks.0.mlp.w12.weight", "a gated MLP"),
+        ("something.else", "no place in a Vision Transformer of timm"),
+    ],
+)
+def test_parts_that_no_model_here_has(tmp_path, name, words):
+    path = tmp_path / "other.safetensors"
+    write_safetensors(path, {**timm_arrays(), name: np.zeros((1, 1, 48), "float32")})
+    with pytest.raises(keras_vit.CheckpointError, match=words) as error:
+        keras_vit.from_checkpoint(path, num_heads=4)
+    assert name in str(error.value)
+
+
+def test_names_of_transformers_5_modules(tmp_path):
+    """Files keep the older names; a state dict that was saved by hand has the modules' names."""
+    case = ORACLES / "hf_transformers5" / "vit_cls_p8"
+    renamed = {}
+    for name, array in read_safetensors(case / "model.safetensors").items():
+        for old, new in (
+            ("encoder.layer.", "layers."),
+            ("attention.attention.query", "attention.q_proj"),
+            ("attention.attention.key", "attention.k_proj"),
+            ("attention.attention.value", "attention.v_proj"),
+            ("attention.output.dense", "attention.o_proj"),
+            ("intermediate.dense", "mlp.fc1"),
+            ("output.dense", "mlp.fc2"),
+        ):
+            name = name.replace(old, new)
+        renamed[name] = array
+    write_safetensors(tmp_path / "model.safetensors", renamed)
+    shutil.copy(case / "config.json", tmp_path)
+    inputs, expected, _ = expected_output(case)
+    assert_close(forward(keras_vit.from_checkpoint(tmp_path), inputs), expected, 2e-5)
+
+
+def test_class_names_and_preprocessing_of_a_folder(tmp_path):
+    folder = shutil.copytree(ORACLES / "hf_transformers5" / "vit_cls_p8", tmp_path / "model")
+    model = keras_vit.from_checkpoint(folder)
+    assert model.class_names == tuple(f"L{i}" for i in range(10))
+    assert model.preprocessing == keras_vit.Preprocessing(library="pillow")
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps({"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2] * 3, "resample": 3})
+    )
+    facts = keras_vit.from_checkpoint(folder, num_classes=3)
+    assert facts.preprocessing == keras_vit.Preprocessing(
+        (0.4, 0.5, 0.6), (0.2, 0.2, 0.2), interpolation="bicubic", library="pillow"
+    )
+    assert facts.class_names is None, "names belong to the head that they came with"
