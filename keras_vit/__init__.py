@@ -26,9 +26,9 @@ from keras_vit.weights import (
     from_checkpoint,
     list_weights,
     load_weights,
-    resize,
     save_weights,
 )
+from keras_vit.weights.resize import resize
 
 __version__ = "0.1.0"
 

@@ -138,6 +138,10 @@ def vision_transformer(weights, images, variant, grid):
     if v.class_token:
         first = np.repeat(weights["patch_encoder/class_token"], len(x), axis=0)
         x = np.concatenate([first, x], axis=1)
+    if v.registers:
+        tokens = np.repeat(weights["patch_encoder/registers"], len(x), axis=0)
+        cut = int(v.class_token)
+        x = np.concatenate([x[:, :cut], tokens, x[:, cut:]], axis=1)
     if v.position_at == "input" and v.position != "none":
         x = x + position("patch_encoder/position")
     for i in range(v.depth):
@@ -148,13 +152,16 @@ def vision_transformer(weights, images, variant, grid):
         elif v.position_at != "input" and v.position != "none":
             x = x + position(name)
         x = block(below(weights, f"block_{i}"), x, relative, v.gelu, v.epsilon)
-    x = layer_norm(below(weights, "norm"), x, v.epsilon)
+    if not v.norm_after_pool:
+        x = layer_norm(below(weights, "norm"), x, v.epsilon)
     if v.pool == "token":
         x = x[:, 0]
     elif v.pool == "mean":
-        x = x[:, int(v.class_token) :].mean(axis=1)
+        x = x[:, int(v.class_token) + v.registers :].mean(axis=1)
     elif v.pool == "map":
         x = attention_pool(below(weights, "pool"), x, v.gelu, v.epsilon)
+    if v.norm_after_pool:
+        x = layer_norm(below(weights, "norm"), x, v.epsilon)
     if v.representation_size:
         x = np.tanh(x @ weights["pre_logits/kernel"] + weights["pre_logits/bias"])
     if "head/kernel" in weights:

@@ -8,7 +8,7 @@ from keras_vit.weights.download import DownloadError, cache_dir, fetch
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.load import from_checkpoint, load_weights
 from keras_vit.weights.report import LoadReport
-from keras_vit.weights.resize import resize, resize_patches, resize_positions
+from keras_vit.weights.resize import resize_patches, resize_positions
 from keras_vit.weights.save import save_weights
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "list_weights",
     "load_weights",
     "read_augreg_index",
-    "resize",
     "resize_patches",
     "resize_positions",
     "save_weights",

@@ -135,10 +135,11 @@ def _check_fit(model, canonical, arrays, variables, assigned, left_out):
     if missing or unused or wrong:
         raise CheckpointError(
             f"The checkpoint {str(canonical.path)!r} does not fit the model {model.name!r}; "
-            f"nothing was loaded.\n  In the model only: {shortened(missing)}\n"
-            f"  In the file only: {shortened(unused)}\n  Of another shape: {shortened(wrong)}\n"
-            f"{_likely_cause(model, canonical)}keras_vit.from_checkpoint builds the model that "
-            "fits a file."
+            f"nothing was loaded. {_likely_cause(model, canonical)}"
+            "keras_vit.from_checkpoint builds the model that fits a file.\n"
+            f"  In the model only: {shortened(missing, 6)}\n"
+            f"  In the file only: {shortened(unused, 6)}\n"
+            f"  Of another shape: {shortened(wrong, 6)}"
         )
 
 

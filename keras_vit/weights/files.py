@@ -56,7 +56,8 @@ def _check_members(members, file_size):
 
 def _array_name(member):
     if not member.filename.endswith(".npy"):
-        raise ValueError(f"it holds {member.filename!r}, which is no array")
+        hint = "; keras.saving.load_model opens a .keras file" * (member.filename == "config.json")
+        raise ValueError(f"it holds {member.filename!r}, which is no array{hint}")
     return member.filename.removesuffix(".npy")
 
 

@@ -3,7 +3,7 @@
 import os
 import pathlib
 
-from keras_vit.weights import catalog
+from keras_vit.weights import augreg, catalog
 from keras_vit.weights.download import fetch
 
 SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://")
@@ -38,13 +38,16 @@ def locate(weights):
         return pathlib.Path(fetch(text, size=record and record.size)), record
     if isinstance(weights, os.PathLike) or path.suffix in (".npz", ".safetensors", ".pth", ".bin"):
         record = None if path.is_absolute() else _known(text)
-        if record is None:
+        if record is None and (path.is_absolute() or not _augreg_url(text)):
             raise FileNotFoundError(
                 f"There is no checkpoint file {text!r}, and no published one has that name."
             )
     else:
-        record = catalog.find(text)
-    return pathlib.Path(fetch(record.url, size=record.size)), record
+        record = _known(text)
+    if record is not None:
+        return pathlib.Path(fetch(record.url, size=record.size)), record
+    url = _augreg_url(text) or catalog.find(text).url  # the error of `find` proposes names
+    return pathlib.Path(fetch(url)), None
 
 
 def _exists(path):
@@ -52,6 +55,14 @@ def _exists(path):
         return path.exists()
     except (OSError, ValueError):  # a name that no file can have
         return False
+
+
+def _augreg_url(text):
+    """The URL of a file of "How to train your ViT?", of which the catalogue lists the best."""
+    try:
+        return augreg.parse_name(text.removeprefix("augreg/")).url
+    except ValueError:
+        return None
 
 
 def _known(text):

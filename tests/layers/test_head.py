@@ -97,3 +97,9 @@ def test_attention_pooling_equals_the_authors_code(dtype):
         tolerance = 1e-9 if dtype == "float64" else MAP.tolerance()
         assert tolerance < 1e-4 * largest(io["output_f64"])
         assert_close(logits, io["output_f64"], tolerance)
+
+
+def test_the_mean_leaves_registers_out():
+    pool = TokenPool("mean", class_token=True, registers=2)
+    assert_close(pool(X), X[:, 3:].mean(axis=1), 1e-6)
+    assert TokenPool.from_config(pool.get_config()).registers == 2

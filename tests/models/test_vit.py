@@ -53,6 +53,9 @@ MODELS = {
     ),
     "grayscale": ({"channels": 1, "num_classes": 0}, (4, 8)),
     "five_channels": ({"channels": 5, "num_classes": 0, "representation_size": 6}, (4, 6)),
+    "registers": ({"registers": 3, "pool": "mean", "norm_after_pool": True}, (4, 3)),
+    "registers_relative": ({"registers": 1, "position": "relative"}, (4, 3)),
+    "any_size": ({"variable_size": True, "registers": 2}, (4, 3)),
     "headless_patches": ({"pool": None, "include_top": False}, (4, 5, 8)),
 }
 

@@ -99,7 +99,7 @@ def test_every_part_of_a_name():
     assert parse_name(B_16).adapt_ds is None
 
 
-@pytest.mark.parametrize("prefix", ["", "augreg/", "gs://vit_models/augreg/", "/tmp/"])
+@pytest.mark.parametrize("prefix", ["", "augreg/", "gs://vit_models/augreg/", "/elsewhere/"])
 @pytest.mark.parametrize("suffix", ["", ".npz"])
 def test_folder_and_suffix_do_not_matter(prefix, suffix):
     name = parse_name(prefix + B_16_TUNED + suffix)

@@ -47,6 +47,16 @@ def test_a_name_of_the_catalogue(offline):
     assert model.label_set == record.label_set
 
 
+def test_any_name_of_the_augreg_grammar(offline):
+    """Fifty thousand files, of which the catalogue lists the recommended ones."""
+    stem = "S_32-i1k-300ep-lr_0.001-aug_light0-wd_0.03-do_0.1-sd_0.1"
+    place = offline / "storage.googleapis.com" / "vit_models" / "augreg" / f"{stem}.npz"
+    place.parent.mkdir(parents=True)
+    shutil.copy(CHECKPOINT, place)
+    for name in (stem, f"{stem}.npz", f"augreg/{stem}"):
+        assert locate(name) == (place, None)
+
+
 def test_what_the_catalogue_says_and_the_file_cannot(offline):
     """timm computes the exact GELU with some of Google's own files."""
     record = next(r for r in catalog.checkpoints(family="timm") if r.url.endswith(".npz"))

@@ -1,0 +1,85 @@
+"""Compares the models with the authors' own outputs and prints the table of the README.
+
+    python benchmarks/parity.py
+
+Every checkpoint in tests/oracles of every family, on every installed backend, in float32 and
+float64. The outputs are those of Google's Flax code, big_vision, timm, Hugging Face and KerasHub.
+"""
+
+import collections
+import datetime
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+ORACLES = ROOT / "tests" / "oracles"
+FAMILIES = {
+    "google-research/vision_transformer": ("flax_vit", "checkpoint.npz"),
+    "google-research/big_vision": ("big_vision_vit", "checkpoint.npz"),
+    "timm 1.0.31": ("timm", "model.safetensors"),
+    "transformers 4.49.0": ("hf_transformers4", ""),
+    "transformers 5.23.0": ("hf_transformers5", ""),
+    "KerasHub 0.32.0": ("keras_hub", ""),
+}
+
+
+def errors(dtype):
+    """Family -> [largest difference, largest output, checkpoints] on this backend."""
+    import keras
+    import numpy as np
+
+    import keras_vit
+
+    found = {}
+    for family, (folder, file) in FAMILIES.items():
+        worst, scale, count = 0.0, 0.0, 0
+        for case in sorted(path.parent for path in (ORACLES / folder).glob("*/io.npz")):
+            io = np.load(case / "io.npz")
+            expected = io["pooler_output_f64" if "pooler_output_f64" in io else "output_f64"]
+            model = keras_vit.from_checkpoint(case / file if file else case, dtype=dtype)
+            outputs = keras.ops.convert_to_numpy(model(io["input"].astype(dtype)))
+            worst = max(worst, float(np.abs(outputs - expected).max()))
+            scale, count = max(scale, float(np.abs(expected).max())), count + 1
+        found[family] = [worst, scale, count]
+    return found
+
+
+def in_process(backend, dtype):
+    """`errors` in a process of its own, because a process has one backend."""
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": backend,
+        "JAX_ENABLE_X64": "1" if dtype == "float64" else "0",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, __file__, dtype]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    if len(sys.argv) > 1:
+        print(json.dumps(errors(sys.argv[1])))
+        return
+    backends = [b for b in ("jax", "tensorflow", "torch") if importlib.util.find_spec(b)]
+    table = collections.defaultdict(list)
+    for dtype in ("float32", "float64"):
+        for backend in backends:
+            for family, (worst, scale, count) in in_process(backend, dtype).items():
+                table[family] = table[family] or [f"{count}", f"{scale:.2g}"]
+                table[family].append(f"{worst:.1e}")
+    columns = [f"{backend} {dtype}" for dtype in ("float32", "float64") for backend in backends]
+    print("| family | checkpoints | largest output |", " | ".join(columns), "|")
+    print("|---" * (3 + len(columns)) + "|")
+    for family, cells in table.items():
+        print(f"| {family} | {' | '.join(cells)} |")
+    print(f"\n{datetime.date.today():%B %Y}")
+
+
+if __name__ == "__main__":
+    main()
