@@ -8,7 +8,7 @@ import dataclasses
 import math
 import re
 
-from keras_vit.checks import pair
+from keras_vit.checks import pair, positive_int
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.variants import VARIANTS
 from keras_vit.weights.files import CheckpointError
@@ -167,6 +167,35 @@ def _pool(arrays, class_token):
 
 def _last(arrays, name, default):
     return arrays[name].shape[-1] if name in arrays and arrays[name].ndim else default
+
+
+def choose_heads(configured, hints, found):
+    """The number of heads where the arrays do not show it, and where it is from.
+
+    Args:
+        configured: what the config beside the file says, or `None`.
+        hints: arguments of the caller.
+        found: arguments read off the arrays.
+    """
+    if configured is not None:
+        return positive_int(configured, "num_heads"), "its config.json"
+    if hints.get("num_heads") is not None:
+        return positive_int(hints["num_heads"], "num_heads"), "num_heads as given"
+    return rule_for_heads(found["width"], found["depth"])
+
+
+def gelu_of(name, names):
+    """`"tanh"` or `"erf"` for the name of an activation in a config.
+
+    Raises:
+        CheckpointError: the name is not in `names`.
+    """
+    if not isinstance(name, str) or name not in names:
+        raise CheckpointError(
+            f"The config beside the file names the activation {name!r}; expected one of "
+            f"{sorted(names)}."
+        )
+    return names[name]
 
 
 def rule_for_heads(width, depth):

@@ -14,9 +14,10 @@ from keras_vit.weights.canonical import (
     Canonical,
     architecture_of,
     check_position,
+    choose_heads,
     find_grid,
+    gelu_of,
     rename,
-    rule_for_heads,
 )
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.timm import add_heads, flat_patches, refuse, transposed
@@ -97,17 +98,20 @@ def read(contents, hints):
     arrays, origin, ignored = rename(tower, TABLE, FAMILY, IGNORED)
     check_position(arrays)
     config = _checked(contents.config, arrays, contents.path)
-    found = {**architecture_of(arrays, FAMILY), "patch_size": None}
-    *_, height, width = tower["embeddings.patch_embeddings.projection.weight"].shape
-    found.update(
-        patch_size=(height, width),
-        channels=tower["embeddings.patch_embeddings.projection.weight"].shape[1],
-        interpolation="bicubic_no_antialias",
-        gelu=_gelu(config.get("hidden_act", "gelu")),
-        epsilon=config.get("layer_norm_eps", 1e-12),
-    )
-    assumed = {} if config else {"gelu, epsilon": "the family's defaults, as it has no config.json"}
-    found["num_heads"], assumed["num_heads"] = _heads(config, hints, found)
+    shapes = architecture_of(arrays, FAMILY)
+    _, channels, *patch_size = tower["embeddings.patch_embeddings.projection.weight"].shape
+    found = {
+        **shapes,
+        "patch_size": tuple(patch_size),
+        "channels": channels,
+        "interpolation": "bicubic_no_antialias",
+        "gelu": gelu_of(config.get("hidden_act", "gelu"), ACTIVATIONS),
+        "epsilon": config.get("layer_norm_eps", 1e-12),
+    }
+    default = "the family's, as it has no config.json"
+    assumed = {} if config else {"gelu": default, "epsilon": default}
+    heads, source = choose_heads(config.get("num_attention_heads"), hints, found)
+    found["num_heads"], assumed["num_heads"] = heads, source
     add_heads(arrays, found["num_heads"])
     _drop_pooler_without_token(found, arrays, hints)
     grid, source = find_grid(
@@ -164,22 +168,6 @@ def _checked(config, arrays, path):
             "activation of the pre-logits layer."
         )
     return config
-
-
-def _gelu(name):
-    if name not in ACTIVATIONS:
-        raise CheckpointError(
-            f"config.json names the activation {name!r}; expected one of {sorted(ACTIVATIONS)}."
-        )
-    return ACTIVATIONS[name]
-
-
-def _heads(config, hints, found):
-    if config.get("num_attention_heads") is not None:
-        return config["num_attention_heads"], "its config.json"
-    if hints.get("num_heads") is not None:
-        return hints["num_heads"], "num_heads as given"
-    return rule_for_heads(found["width"], found["depth"])
 
 
 def _drop_pooler_without_token(found, arrays, hints):

@@ -16,9 +16,10 @@ from keras_vit.weights.canonical import (
     Canonical,
     architecture_of,
     check_position,
+    choose_heads,
     find_grid,
+    gelu_of,
     rename,
-    rule_for_heads,
     size_without_positions,
 )
 from keras_vit.weights.files import CheckpointError
@@ -106,9 +107,11 @@ def read(contents, hints):
     )
     assumed = {}
     _choose_pool(found, assumed, config)
-    _choose_heads(found, assumed, hints, config)
+    heads, source = choose_heads(config.get("num_heads"), hints, found)
+    found["num_heads"], assumed["num_heads"] = heads, source
     if config.get("act_layer") is not None:
-        found["gelu"], assumed["gelu"] = _gelu(config["act_layer"]), "its config.json"
+        found["gelu"] = gelu_of(config["act_layer"], ACTIVATIONS)
+        assumed["gelu"] = "its config.json"
     fold_layer_scale(arrays, origin)
     add_heads(arrays, found["num_heads"])
     _add_image_size(found, assumed, arrays, hints, config)
@@ -195,24 +198,6 @@ def _choose_pool(found, assumed, config):
         return
     if POOLS[pool] != found["pool"]:
         found["pool"], assumed["pool"] = POOLS[pool], "its config.json"
-
-
-def _choose_heads(found, assumed, hints, config):
-    if config.get("num_heads") is not None:
-        found["num_heads"], assumed["num_heads"] = config["num_heads"], "its config.json"
-    elif hints.get("num_heads") is not None:
-        found["num_heads"], assumed["num_heads"] = hints["num_heads"], "num_heads as given"
-    else:
-        found["num_heads"], assumed["num_heads"] = rule_for_heads(found["width"], found["depth"])
-
-
-def _gelu(name):
-    if name not in ACTIVATIONS:
-        raise CheckpointError(
-            f"The config beside the file names the activation {name!r}; expected one of "
-            f"{sorted(ACTIVATIONS)}."
-        )
-    return ACTIVATIONS[name]
 
 
 def _add_image_size(found, assumed, arrays, hints, config):
