@@ -24,7 +24,20 @@ FAMILIES = {
     "transformers 4.49.0": ("hf_transformers4", ""),
     "transformers 5.23.0": ("hf_transformers5", ""),
     "KerasHub 0.32.0": ("keras_hub", ""),
+    "hybrids (Google, timm, transformers)": ("hybrids", None),
+    "BiT, big_transfer": ("bit_official", "checkpoint.npz"),
+    "BiT, big_vision": ("big_vision_bit", "checkpoint.npz"),
+    "BiT, timm": ("bit_timm", "model.safetensors"),
+    "BiT, transformers 5.23.0": ("bit_hf", ""),
 }
+
+
+def checkpoint_of(case, file):
+    """The checkpoint of an oracle: a file of this name, the folder, or whichever is there."""
+    if file is None:
+        found = [case / name for name in ("checkpoint.npz", "model.safetensors")]
+        return case if case.name.startswith("hf") else next(p for p in found if p.is_file())
+    return case / file if file else case
 
 
 def errors(dtype):
@@ -39,8 +52,9 @@ def errors(dtype):
         worst, scale, count = 0.0, 0.0, 0
         for case in sorted(path.parent for path in (ORACLES / folder).glob("*/io.npz")):
             io = np.load(case / "io.npz")
-            expected = io["pooler_output_f64" if "pooler_output_f64" in io else "output_f64"]
-            model = keras_vit.from_checkpoint(case / file if file else case, dtype=dtype)
+            outputs = ("pooler_output_f64", "output_f64", "logits_f64")
+            expected = io[next(name for name in outputs if name in io)]
+            model = keras_vit.from_checkpoint(checkpoint_of(case, file), dtype=dtype)
             outputs = keras.ops.convert_to_numpy(model(io["input"].astype(dtype)))
             worst = max(worst, float(np.abs(outputs - expected).max()))
             scale, count = max(scale, float(np.abs(expected).max())), count + 1

@@ -1,7 +1,23 @@
 """keras_vit: the Vision Transformer in Keras 3, on TensorFlow, JAX and PyTorch."""
 
 from keras_vit import data, inspection, layers, weights
+from keras_vit.bit_builders import (
+    BiT_R50x1,
+    BiT_R50x3,
+    BiT_R101x1,
+    BiT_R101x3,
+    BiT_R152x2,
+    BiT_R152x4,
+    BiT_R200x3,
+)
 from keras_vit.builders import (
+    R26_ViT_B32,
+    R26_ViT_S32,
+    R50_ViT_B16,
+    R50_ViT_B32,
+    R50_ViT_L16,
+    R50_ViT_L32,
+    R_ViT_Ti16,
     ViT_B8,
     ViT_B16,
     ViT_B32,
@@ -17,7 +33,7 @@ from keras_vit.builders import (
     ViT_Ti16,
 )
 from keras_vit.data import Prediction, predict, preprocess
-from keras_vit.models import VisionTransformer
+from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS, Variant, get_variant
 from keras_vit.weights import (
@@ -28,16 +44,34 @@ from keras_vit.weights import (
     load_weights,
     save_weights,
 )
+from keras_vit.weights.fold import fold
 from keras_vit.weights.resize import resize
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BIT_VARIANTS",
     "VARIANTS",
+    "BiT",
+    "BiTVariant",
+    "BiT_R50x1",
+    "BiT_R50x3",
+    "BiT_R101x1",
+    "BiT_R101x3",
+    "BiT_R152x2",
+    "BiT_R152x4",
+    "BiT_R200x3",
     "CheckpointError",
     "LoadReport",
     "Prediction",
     "Preprocessing",
+    "R26_ViT_B32",
+    "R26_ViT_S32",
+    "R50_ViT_B16",
+    "R50_ViT_B32",
+    "R50_ViT_L16",
+    "R50_ViT_L32",
+    "R_ViT_Ti16",
     "Variant",
     "ViT_B8",
     "ViT_B16",
@@ -54,6 +88,7 @@ __all__ = [
     "ViT_g14",
     "VisionTransformer",
     "data",
+    "fold",
     "from_checkpoint",
     "get_variant",
     "inspection",

@@ -5,7 +5,16 @@ from keras_vit.variants import VARIANTS
 from keras_vit.weights.load import build_and_load
 
 
-def _builder(variant, title):
+def _fits(row):
+    """Which image sizes a model takes."""
+    if row.stem is None:
+        return f"{row.patch_size[0]} must divide it"
+    if row.patch_size == (1, 1):
+        return "any, as the stem rounds up"
+    return f"its 4th part, rounded up, must be a multiple of {row.patch_size[0]}"
+
+
+def _builder(variant, title, name=None):
     """A function that builds the model of one row of `VARIANTS`."""
 
     def build(num_classes=1000, image_size=224, weights=None, include_top=True, **options):
@@ -21,13 +30,13 @@ def _builder(variant, title):
         return build_and_load(variant, weights, options)
 
     row = VARIANTS[variant]
-    name = "ViT_" + variant.replace("/", "").replace("-", "_")
+    name = name or "ViT_" + variant.replace("/", "").replace("-", "_")
     build.__name__ = build.__qualname__ = name
     build.__doc__ = f"""{title}: {row.depth} blocks, width {row.width}, {row.num_heads} heads.
 
     Args:
         num_classes: number of logits; 0 for none.
-        image_size: int or (height, width), in pixels; {row.patch_size[0]} must divide it.
+        image_size: int or (height, width), in pixels; {_fits(row)}.
         weights: `None`, or a checkpoint to load: a name of `keras_vit.list_weights`, the path of
             a file or folder, or a URL. What its family decides (GELU, epsilon, pooling) is then
             taken from it unless it is an argument here; a head for another number of classes is
@@ -55,3 +64,12 @@ ViT_H14 = _builder("H/14", "ViT-H/14 (Table 1)")
 ViT_g14 = _builder("g/14", "ViT-g/14 (Zhai et al., 2022)")
 ViT_G14 = _builder("G/14", "ViT-G/14 (Zhai et al., 2022)")
 ViT_So400m14 = _builder("So400m/14", "ViT-So400m/14 (Alabdulmohsin et al., 2023)")
+
+_hybrid = "ViT-{} after a ResNet with {} units (section 3.1)"
+R50_ViT_B16 = _builder("R50+B/16", _hybrid.format("B", "3, 4, 9"), "R50_ViT_B16")
+R50_ViT_L16 = _builder("R50+L/16", _hybrid.format("L", "3, 4, 9"), "R50_ViT_L16")
+R50_ViT_B32 = _builder("R50+B/32", _hybrid.format("B", "3, 4, 6, 3"), "R50_ViT_B32")
+R50_ViT_L32 = _builder("R50+L/32", _hybrid.format("L", "3, 4, 6, 3"), "R50_ViT_L32")
+R26_ViT_S32 = _builder("R26+S/32", _hybrid.format("S", "2, 2, 2, 2"), "R26_ViT_S32")
+R26_ViT_B32 = _builder("R26+B/32", _hybrid.format("B", "2, 2, 2, 2"), "R26_ViT_B32")
+R_ViT_Ti16 = _builder("R+Ti/16", "ViT-Ti on 8 x 8 patches of a ResNet's root", "R_ViT_Ti16")

@@ -14,6 +14,7 @@ POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "none")
 POSITION_PLACES = ("input", "every_layer", "shared")
 INTERPOLATIONS = ("align_corners", "bilinear", "bicubic", "bicubic_no_antialias")
 GELUS = ("tanh", "erf")
+STEM_NUMERICS = ("google", "timm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,12 @@ class Variant:
         norm_after_pool: whether the last LayerNorm follows the mean instead of preceding it
             (timm's `fc_norm`).
         gelu: `"tanh"`, the approximation that the authors' code uses, or `"erf"`, the exact form.
+        stem: units of each stage of a ResNet in front of the patches, such as (3, 4, 9), which
+            makes the model a hybrid (section 3.1); `()` for its root alone, `None` for none.
+        stem_width: factor of the channels of the stem.
+        stem_numerics: whose constants the stem has, a name of
+            `keras_vit.layers.standardize.NUMERICS`.
+        stem_folded: whether the kernels of the stem are standardised already (`keras_vit.fold`).
         qkv_bias: whether the query, key and value projections have a bias.
         epsilon: added to the variance in every LayerNorm.
 
@@ -64,6 +71,10 @@ class Variant:
     interpolation: str = "align_corners"
     registers: int = 0
     norm_after_pool: bool = False
+    stem: tuple[int, ...] | None = None
+    stem_width: float = 1.0
+    stem_numerics: str = "google"
+    stem_folded: bool = False
     gelu: str = "tanh"
     qkv_bias: bool = True
     epsilon: float = 1e-6
@@ -104,6 +115,11 @@ class Variant:
                 "norm_after_pool needs a pooled vector, so pool must be 'token' or 'mean'. "
                 f"Received: norm_after_pool=True, pool={self.pool!r}."
             )
+        if self.stem is not None:
+            units = _units(self.stem)
+            set_field("stem", tuple(positive_int(unit, "each number of stem") for unit in units))
+        set_field("stem_width", positive_float(self.stem_width, "stem_width"))
+        check_choice("stem_numerics", self.stem_numerics, STEM_NUMERICS)
         check_choice("gelu", self.gelu, GELUS)
         positive_float(self.epsilon, "epsilon")
 
@@ -111,6 +127,23 @@ class Variant:
     def learned_tokens(self):
         """Tokens that are no patches: the class token and the registers."""
         return int(self.class_token) + self.registers
+
+    def feature_map(self, image_size):
+        """(height, width) of what the patches are cut from: of the image, or of the stem's output.
+
+        Every stride of 2 rounds up.
+        """
+        return tuple(-(-side // self._shrink) for side in pair(image_size, "image_size"))
+
+    @property
+    def _shrink(self):
+        """Pixels for one place of the feature map: root and later stages halve."""
+        return 1 if self.stem is None else 2 ** (2 + max(len(self.stem) - 1, 0))
+
+    @property
+    def stride(self):
+        """(height, width) in pixels between one patch and the next."""
+        return tuple(side * self._shrink for side in self.patch_size)
 
     def replace(self, **choices):
         """A copy with the named fields changed.
@@ -130,6 +163,15 @@ class Variant:
         return dataclasses.replace(self, **{**freed, **choices})
 
 
+def _units(stem):
+    if isinstance(stem, (tuple, list)):
+        return stem
+    raise ValueError(
+        "stem must be the units of each stage, such as (3, 4, 9), () for the root alone or None "
+        f"for no stem. Received: stem={stem!r}."
+    )
+
+
 def _table():
     sizes = {
         # name: width, depth, heads, MLP units, published patch sizes
@@ -147,6 +189,19 @@ def _table():
         for name, (width, depth, heads, mlp_dim, patches) in sizes.items()
         for patch in patches
     }
+    # Section 3.1 and Table 6: R50 without its last stage, lengthened, or with it; "How to train
+    # your ViT?" for the small ones. What follows the slash is the stride in pixels, but for the
+    # last one, which by its authors' count is 16 and really 32.
+    for name, size, stem, patch in (
+        ("R50+B/16", "B/16", (3, 4, 9), 1),
+        ("R50+L/16", "L/16", (3, 4, 9), 1),
+        ("R50+B/32", "B/32", (3, 4, 6, 3), 1),
+        ("R50+L/32", "L/32", (3, 4, 6, 3), 1),
+        ("R26+S/32", "S/32", (2, 2, 2, 2), 1),
+        ("R26+B/32", "B/32", (2, 2, 2, 2), 1),
+        ("R+Ti/16", "Ti/16", (), 8),
+    ):
+        table[name] = table[size].replace(stem=stem, patch_size=patch)
     # Beyer et al., 2022, "Better plain ViT baselines for ImageNet-1k".
     table["S/16-plain"] = table["S/16"].replace(
         pool="mean", position="sincos_2d", representation_size=384
@@ -175,7 +230,9 @@ def get_variant(variant=None, **choices):
     if str(variant) in VARIANTS:
         return VARIANTS[str(variant)].replace(**choices)
     size, _, patch = str(variant).partition("/")
-    siblings = [name for name in VARIANTS if name.split("/")[0] == size]
+    siblings = [
+        name for name in VARIANTS if name.split("/")[0] == size and VARIANTS[name].stem is None
+    ]
     if siblings and patch.isdecimal() and int(patch) > 0:
         return VARIANTS[siblings[0]].replace(**{"patch_size": int(patch), **choices})
     raise ValueError(

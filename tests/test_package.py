@@ -83,7 +83,15 @@ def test_all_is_what_the_package_imports(package):
     assert len(module.__all__) == len(set(module.__all__))
 
 
-FLOORS = {"checks": 0, "preprocessing": 1, "variants": 1, "layers": 2, "models": 3, "weights": 4}
+FLOORS = {
+    "checks": 0,
+    "preprocessing": 1,
+    "variants": 1,
+    "bit_variants": 1,
+    "layers": 2,
+    "models": 3,
+    "weights": 4,
+}
 TOP_FLOOR = 5
 
 

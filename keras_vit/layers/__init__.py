@@ -8,12 +8,16 @@ from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding, RelativePosition
 from keras_vit.layers.resample import resize_grid, resize_matrix
+from keras_vit.layers.resnet import Bottleneck, Root
+from keras_vit.layers.standardize import GroupNorm, StdConv2D
 from keras_vit.layers.transformer_block import MLP, TransformerBlock
 
 __all__ = [
     "MLP",
     "AttentionPool",
+    "Bottleneck",
     "Dropout",
+    "GroupNorm",
     "LayerNorm",
     "Linear",
     "MultiHeadSelfAttention",
@@ -21,6 +25,8 @@ __all__ = [
     "Patches",
     "PositionEmbedding",
     "RelativePosition",
+    "Root",
+    "StdConv2D",
     "StochasticDepth",
     "TokenPool",
     "TransformerBlock",

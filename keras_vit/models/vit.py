@@ -3,7 +3,6 @@
 import dataclasses
 
 import keras
-import numpy as np
 
 from keras_vit.checks import pair, positive_int, rate
 from keras_vit.layers.head import AttentionPool, TokenPool, linear_head, pre_logits
@@ -12,17 +11,18 @@ from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches, grid_of
 from keras_vit.layers.position import PositionEmbedding, RelativePosition
 from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.models.classifier import Classifier, check_precision, input_dtype
+from keras_vit.models.stages import resnet_stages
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import get_variant
 
-FACTS = ("frozen", "preprocessing", "class_names", "label_set")  # of a config, not of __init__
-
 
 @keras.saving.register_keras_serializable("keras_vit")
-class VisionTransformer(keras.Model):
+class VisionTransformer(Classifier):
     """An image classifier made of a Transformer encoder over patches.
 
-    A Functional model. Its layers are, in this order, `patches`, `patch_encoder`, `block_0` to
+    A Functional model. Its layers are, in this order, `root` and `stage_1_unit_1` and so on (in a
+    hybrid, which has a `stem`), `patches`, `patch_encoder`, `block_0` to
     `block_{depth - 1}`, `norm`, `pool`, `pre_logits` (with a `representation_size`) and `head`
     (with classes); models with positions in the blocks also have `position` or `position_0` and
     so on. These names and the paths of the variables under them are part of the interface.
@@ -51,8 +51,9 @@ class VisionTransformer(keras.Model):
             the patch size divides them: the position embedding is then resampled in the graph.
         **architecture: fields of `keras_vit.Variant` to change or to give: `width`, `depth`,
             `num_heads`, `mlp_dim`, `patch_size`, `pool`, `class_token`, `representation_size`,
-            `position`, `position_at`, `interpolation`, `registers`, `norm_after_pool`, `gelu`,
-            `qkv_bias`, `epsilon`; and Keras's `name`, `dtype`.
+            `position`, `position_at`, `interpolation`, `registers`, `norm_after_pool`, `stem`,
+            `stem_width`, `stem_numerics`, `gelu`, `qkv_bias`, `epsilon`; and Keras's `name`,
+            `dtype`.
 
     Raises:
         ValueError: a value is outside its range or contradicts another one.
@@ -80,7 +81,7 @@ class VisionTransformer(keras.Model):
             _check_variable_size(v)
         image_size, channels = pair(image_size, "image_size"), positive_int(channels, "channels")
         num_classes = positive_int(num_classes, "num_classes") if include_top and num_classes else 0
-        grid = grid_of(image_size, v.patch_size)
+        grid = grid_of(v.feature_map(image_size), v.patch_size)
         for key, value in (
             ("dropout", dropout),
             ("attention_dropout", attention_dropout),
@@ -88,11 +89,14 @@ class VisionTransformer(keras.Model):
         ):
             rate(value, key)
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        _check_precision(policy)
+        check_precision(policy)
 
         shape = (*((None, None) if variable_size else image_size), channels)
-        images = keras.Input(shape, dtype=_input_dtype(policy), name="images")
-        x = Patches(v.patch_size, keep_grid=variable_size, dtype=policy, name="patches")(images)
+        images = keras.Input(shape, dtype=input_dtype(policy), name="images")
+        x = images
+        if v.stem is not None:
+            x = resnet_stages(x, v.stem, v.stem_width, "v1", v.stem_numerics, v.stem_folded, policy)
+        x = Patches(v.patch_size, keep_grid=variable_size, dtype=policy, name="patches")(x)
         x = PatchEncoder(
             v.width,
             grid,
@@ -158,10 +162,9 @@ class VisionTransformer(keras.Model):
     def _check_images(self, images):
         expected, shape = (*self.image_size, self.channels), getattr(images, "shape", None)
         if self.variable_size and shape is not None and len(shape) == 4:
-            grid_of(
-                [s or p for s, p in zip(shape[1:3], self.variant.patch_size)],
-                self.variant.patch_size,
-            )
+            v = self.variant
+            known = [side or stride for side, stride in zip(shape[1:3], v.stride)]
+            grid_of(v.feature_map(known), v.patch_size)
             expected = (*tuple(shape)[1:3], self.channels)
         if shape is not None and not _fits(tuple(shape)[1:], expected):
             raise ValueError(
@@ -179,32 +182,8 @@ class VisionTransformer(keras.Model):
             **dataclasses.asdict(self.variant),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            "frozen": [v.path for v in self.weights if not v.trainable and not _is_seed(v)],
-            "preprocessing": self.preprocessing.to_config(),
-            "class_names": self.class_names,
-            "label_set": self.label_set,
+            **self.facts(),
         }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        facts = {name: config.pop(name, None) for name in FACTS}
-        frozen = set(facts["frozen"] or ())
-        model = cls(**config)
-        model.preprocessing = Preprocessing.from_config(facts["preprocessing"] or {})
-        model.class_names = facts["class_names"] and tuple(facts["class_names"])
-        model.label_set = facts["label_set"]
-        for layer in model.layers:
-            inside = {v.path for v in layer.weights if not _is_seed(v)}
-            if inside and inside <= frozen:
-                layer.trainable = False
-        for variable in model.trainable_variables:
-            variable.trainable = variable.path not in frozen
-        return model
-
-
-def _is_seed(variable):
-    return "seed_generator" in variable.path
 
 
 def _check_variable_size(v):
@@ -260,18 +239,3 @@ def _apply_position(position, x):
 def _fits(shape, expected):
     """Whether the known sides of a shape are the expected ones."""
     return len(shape) == len(expected) and all(a in (None, b) for a, b in zip(shape, expected))
-
-
-def _input_dtype(policy):
-    # Half precision would lose digits of the pixels before the first layer; it casts by itself.
-    return "float64" if policy.compute_dtype == "float64" else "float32"
-
-
-def _check_precision(policy):
-    given = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(np.zeros(())).dtype)
-    if policy.compute_dtype == "float64" != given:
-        raise ValueError(
-            "The backend cuts float64 down to "
-            f"{given}. With JAX, set the environment variable JAX_ENABLE_X64=1 before Python "
-            f"starts. Received: dtype policy {policy.name!r}."
-        )

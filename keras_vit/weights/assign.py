@@ -2,16 +2,25 @@
 
 import numpy as np
 
-from keras_vit.layers.patches import grid_of
 from keras_vit.variants import VARIANTS
-from keras_vit.weights.canonical import PROJECTION, shortened
+from keras_vit.weights.canonical import (
+    PROJECTION,
+    shortened,
+)
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.image_size import (
+    grid_for,
+    shape_of,
+)
 from keras_vit.weights.report import LoadReport
 from keras_vit.weights.resize import resize_patches, resize_positions
 
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
-COMPARED = ("gelu", "epsilon", "pool", "position", "norm_after_pool")
+COMPARED = ("gelu", "epsilon", "pool", "position", "norm_after_pool", "stem_numerics") + (
+    "version",
+    "numerics",
+)
 
 
 def assign(
@@ -34,10 +43,16 @@ def assign(
         CheckpointError: they do not fit; the model is unchanged.
     """
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
-    arrays = dict(canonical.arrays)
-    resized = _resize(arrays, model, canonical, interpolation, patches_too)
-    if adapt_channels:
-        resized += _adapt_channels(arrays, model, canonical)
+    if type(model).__name__ != canonical.model:
+        raise CheckpointError(
+            f"{str(canonical.path)!r} holds a {canonical.model}; the model {model.name!r} is a "
+            f"{type(model).__name__}. Nothing was loaded."
+        )
+    arrays, resized = dict(canonical.arrays), []
+    if canonical.model == "VisionTransformer":
+        resized += _resize(arrays, model, canonical, interpolation, patches_too)
+        if adapt_channels and model.variant.stem is None:
+            resized += _adapt_channels(arrays, model, canonical)
     left_out = _left_out(arrays, variables, fresh_head)
     assigned = [name for name in variables if name not in left_out]
     _check_fit(model, canonical, arrays, variables, assigned, left_out)
@@ -66,7 +81,7 @@ def _resize(arrays, model, canonical, interpolation, patches_too):
         old = arrays[PROJECTION]
         arrays[PROJECTION] = resize_patches(old, patch_size, new_patch)
         notes.append((PROJECTION, old.shape, arrays[PROJECTION].shape, "pseudo-inverse"))
-    grid = grid_of(found["image_size"], patch_size)
+    grid = grid_for(found["image_size"], shape_of(found))
     method = interpolation or found["interpolation"]
     learned = int(found["class_token"]) + found["registers"]
     is_learned = found["position"] == model.variant.position == "learned_1d"
@@ -146,6 +161,9 @@ def _check_fit(model, canonical, arrays, variables, assigned, left_out):
 def _likely_cause(model, canonical):
     """Which two architectures do not fit, in the terms of the paper."""
     found, v = canonical.architecture, model.variant
+    if canonical.model == "BiT":
+        theirs = f"a BiT with units {found['blocks']} and width {found['width']:g}"
+        return f"This is {theirs}; the model has units {v.blocks} and width {v.width:g}. "
     file_name = _name(found["width"], found["depth"], tuple(found["patch_size"]))
     model_name = _name(v.width, v.depth, v.patch_size)
     if file_name != model_name:
@@ -153,7 +171,7 @@ def _likely_cause(model, canonical):
     differing = [
         f"{name}={found[name]!r} in the file, {getattr(v, name)!r} in the model"
         for name in ("num_heads", "mlp_dim", "pool", "class_token", "registers", "position")
-        + ("representation_size", "qkv_bias")
+        + ("representation_size", "qkv_bias", "stem")
         if found.get(name) != getattr(v, name)
     ]
     if found["channels"] != model.channels:
@@ -211,5 +229,5 @@ def _differences(model, canonical):
     return tuple(
         (name, found[name], getattr(v, name))
         for name in COMPARED
-        if found[name] != getattr(v, name)
+        if name in found and found[name] != getattr(v, name)
     )

@@ -19,10 +19,14 @@ from keras_vit.weights.canonical import (
     Canonical,
     architecture_of,
     check_position,
-    grid_for,
     rename,
 )
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.image_size import (
+    add_image_size,
+    grid_for,
+    shape_of,
+)
 
 FAMILY = "google-research/big_vision"
 PREFIXES = ("params/img/", "opt/target/img/", "params/", "opt/target/", "img/")
@@ -89,11 +93,10 @@ def read(contents, hints):
     }
     others = tuple(name for name in contents.arrays if not name.startswith(prefix))
     tower = _unstacked(tower)
-    google.refuse_hybrids(tower)
     arrays, origin, _ = rename(tower, TABLE, FAMILY)
     check_position(arrays)
     shapes = architecture_of(arrays, FAMILY)
-    patch_size, channels = _patch_of(tower["embedding/kernel"])
+    patch_size, channels = _patch_of(tower)
     found = {
         **shapes,
         "patch_size": patch_size,
@@ -108,8 +111,8 @@ def read(contents, hints):
     config = contents.config if is_own else {}
     assumed = {} if POSITION in arrays else {"position": "the family's where a file has none"}
     sizes = (hints.get("file_image_size"), config.get("image"), hints.get("image_size"))
-    _give_class_token_a_position(arrays, patch_size, sizes)
-    google.add_image_size(found, assumed, arrays, hints, config.get("image"))
+    _give_class_token_a_position(arrays, shape_of(found), sizes)
+    add_image_size(found, assumed, arrays, hints, config.get("image"))
     return Canonical(
         FAMILY,
         arrays,
@@ -135,9 +138,10 @@ def _unstacked(tower):
     return blocks
 
 
-def _patch_of(kernel):
+def _patch_of(tower):
+    kernel = tower["embedding/kernel"]
     if kernel.ndim != 2:
-        return google.patch_of(kernel)
+        return google.patch_of(tower)
     side = math.isqrt(kernel.shape[0] // 3)
     if side * side * 3 != kernel.shape[0]:
         raise CheckpointError(
@@ -147,7 +151,7 @@ def _patch_of(kernel):
     return (side, side), 3
 
 
-def _give_class_token_a_position(arrays, patch_size, sizes):
+def _give_class_token_a_position(arrays, shape, sizes):
     """Positions were added before the class token came: it gets zeros.
 
     Files from before that change have a position for the class token already; their number of
@@ -156,14 +160,14 @@ def _give_class_token_a_position(arrays, patch_size, sizes):
     if POSITION not in arrays or "patch_encoder/class_token" not in arrays:
         return
     position = arrays[POSITION]
-    if not _has_class_position(position.shape[1], patch_size, sizes):
+    if not _has_class_position(position.shape[1], shape, sizes):
         arrays[POSITION] = np.pad(position, ((0, 0), (1, 0), (0, 0)))
 
 
-def _has_class_position(positions, patch_size, sizes):
+def _has_class_position(positions, shape, sizes):
     """What an image size says, where one is known that fits; else what makes a square."""
     for size in sizes:
-        grid = size and grid_for(size, patch_size)
+        grid = size and grid_for(size, shape)
         if grid and grid[0] * grid[1] in (positions, positions - 1):
             return grid[0] * grid[1] == positions - 1
     is_square = [math.isqrt(max(n, 0)) ** 2 == n for n in (positions, positions - 1)]

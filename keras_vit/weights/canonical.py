@@ -1,21 +1,19 @@
 """The one form that every format is brought into: the variable paths of `VisionTransformer`.
 
-What the format modules share stands here: tables of names, the search for the grid of patches,
-and the rules for what a file cannot say.
+What the format modules share stands here: tables of names, and the rules for
+what a file cannot say.
 """
 
 import dataclasses
-import math
 import re
 
-from keras_vit.checks import pair, positive_int
+from keras_vit.checks import positive_int
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.variants import VARIANTS
 from keras_vit.weights.files import CheckpointError
 
 PROJECTION = "patch_encoder/projection/kernel"
 POSITION = "patch_encoder/position/embedding"
-SQUARE = "positions that make a square"
 HEAD_WIDTH = 64  # of the attention heads in nearly every published model
 REQUIRED = (
     PROJECTION,
@@ -41,6 +39,7 @@ class Canonical:
         preprocessing: how the family prepares images.
         class_names: names of the classes in their order, if the file has them.
         path: where it was read from.
+        model: name of the class that the architecture is of.
     """
 
     family: str
@@ -52,6 +51,7 @@ class Canonical:
     preprocessing: Preprocessing = GOOGLE
     class_names: tuple | None = None
     path: str = ""
+    model: str = "VisionTransformer"
 
 
 def rename(arrays, table, family, ignored=()):
@@ -59,8 +59,8 @@ def rename(arrays, table, family, ignored=()):
 
     Args:
         arrays: dict from name in the file to array.
-        table: rows (pattern of a name in the file, canonical name, function of the array or
-            `None`); the first match counts.
+        table: rows (pattern of a name in the file, canonical name or a function of the groups of
+            the pattern that gives it, function of the array or `None`); the first match counts.
         family: whose format it is, for errors.
         ignored: patterns of names that are no part of a Vision Transformer.
 
@@ -79,15 +79,15 @@ def rename(arrays, table, family, ignored=()):
             (left_out if is_ignored else unknown).append(name)
             continue
         pattern, target, function = row
-        target = re.sub(pattern, target, name)
+        match = re.fullmatch(pattern, name)
+        target = target(*match.groups()) if callable(target) else match.expand(target)
         if target in canonical:
             raise CheckpointError(f"Two arrays for {target!r}: {origin[target]!r} and {name!r}.")
         canonical[target] = array if function is None else _apply(function, name, array)
         origin[target] = name
     if unknown:
         raise CheckpointError(
-            f"These arrays have no place in a Vision Transformer of {family}: "
-            f"{shortened(sorted(unknown))}."
+            f"These arrays have no place in a model of {family}: {shortened(sorted(unknown))}."
         )
     return canonical, origin, tuple(left_out)
 
@@ -146,6 +146,7 @@ def architecture_of(arrays, family):
         "qkv_bias": "block_0/attention/query/bias" in arrays,
         "position": "learned_1d" if POSITION in arrays else "none",
         "norm_after_pool": False,
+        **stem_of(arrays),
     }
 
 
@@ -157,6 +158,28 @@ def check_position(arrays):
             f"{POSITION!r} must have 3 axes. Received: shape {position.shape}; the file is "
             "damaged or of another format."
         )
+
+
+def stem_of(arrays):
+    """What the stem of a hybrid has: arguments of `VisionTransformer`; none for a plain model.
+
+    Raises:
+        CheckpointError: units are missing.
+    """
+    if "root/conv/kernel" not in arrays:
+        return {}
+    units = {}
+    for name in arrays:
+        if match := re.match(r"stage_(\d+)_unit_(\d+)/", name):
+            units.setdefault(int(match[1]), set()).add(int(match[2]))
+    stem = tuple(len(units.get(stage, ())) for stage in range(1, len(units) + 1))
+    if any(units.get(s + 1) != set(range(1, n + 1)) for s, n in enumerate(stem)):
+        raise CheckpointError(
+            f"The ResNet stem has gaps. Received: units {units}; expected stages and units that "
+            "are numbered without one."
+        )
+    width = arrays["root/conv/kernel"].shape[-1] / 64
+    return {"stem": stem, "stem_width": width, "stem_numerics": "google"}
 
 
 def _pool(arrays, class_token):
@@ -213,63 +236,3 @@ def rule_for_heads(width, depth):
         f"The file does not say how many attention heads it has, and no custom fits its width "
         f"{width}. Say num_heads=..., or put its config.json beside it."
     )
-
-
-def find_grid(patches, patch_size, hints, configured=None):
-    """The (rows, columns) of `patches` position embeddings, and where the knowledge is from.
-
-    Args:
-        patches: their number, without those of learned tokens.
-        patch_size: (height, width).
-        hints: arguments of the caller: `file_image_size` is the size that the file was trained
-            at; `image_size` helps where only it fits.
-        configured: image size that a config beside the file states, or `None`.
-
-    Raises:
-        CheckpointError: no grid fits, or two do.
-    """
-    for size, source in ((hints.get("file_image_size"), "file_image_size"), (configured, "config")):
-        if size is not None:
-            grid = grid_for(size, patch_size)
-            if grid is None or grid[0] * grid[1] != patches:
-                raise CheckpointError(
-                    f"The file has positions for {patches} patches of {patch_size} pixels. "
-                    f"Received: {source} says an image of {pair(size, 'image_size')}, which has "
-                    f"a grid of {grid}."
-                )
-            return grid, None if source == "file_image_size" else "its config.json"
-    side = math.isqrt(max(patches, 0))
-    square = (side, side) if side and side * side == patches else None
-    asked = hints.get("image_size") and grid_for(hints["image_size"], patch_size)
-    asked = asked if asked and asked[0] * asked[1] == patches else None
-    if square is None and asked is None:
-        raise CheckpointError(
-            f"The file has positions for {patches} patches, which make no square. Its image was "
-            "not square: say so with file_image_size=(height, width)."
-        )
-    if square and asked and square != asked:
-        raise CheckpointError(
-            f"The file has positions for {patches} patches: a grid of {square}, to be resized to "
-            f"the {asked} of your image_size, or a grid of {asked} already? Say file_image_size="
-            f"{tuple(s * p for s, p in zip(square, patch_size))} or "
-            f"{tuple(s * p for s, p in zip(asked, patch_size))}."
-        )
-    return (square, SQUARE) if square else (asked, "image_size as given")
-
-
-def grid_for(image_size, patch_size):
-    """The (rows, columns) of patches, or `None` where they do not tile the image."""
-    size = pair(image_size, "image_size")
-    if any(side % patch for side, patch in zip(size, patch_size)):
-        return None
-    return tuple(side // patch for side, patch in zip(size, patch_size))
-
-
-def size_without_positions(patch_size, hints, configured):
-    """The image size where no position embedding tells it, and where it is from."""
-    if hints.get("image_size") is not None:
-        return pair(hints["image_size"], "image_size"), None
-    if configured is not None:
-        return pair(configured, "image_size"), "its config.json"
-    nearest = tuple(max(round(224 / patch), 1) * patch for patch in patch_size)
-    return nearest, "the file has no positions: about 224 pixels, the custom"

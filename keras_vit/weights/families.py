@@ -2,14 +2,14 @@
 
 import dataclasses
 
-from keras_vit.checks import pair, positive_int
+from keras_vit.checks import positive_int
 from keras_vit.layers.patches import grid_of
 from keras_vit.variants import Variant
-from keras_vit.weights import big_vision, google, huggingface, keras_hub, timm
+from keras_vit.weights import big_vision, bit, google, huggingface, keras_hub, timm
 from keras_vit.weights.canonical import shortened
 from keras_vit.weights.files import CheckpointError
 
-FAMILIES = (huggingface, timm, big_vision, google)
+FAMILIES = (huggingface, timm, *bit.FORMATS, big_vision, google)
 
 
 def read(contents, hints):
@@ -26,7 +26,7 @@ def read(contents, hints):
     family = _family_of(contents)
     try:
         canonical = family.read(contents, hints)
-        _check_architecture(canonical.architecture)
+        _check_architecture(canonical)
     except CheckpointError as error:
         raise CheckpointError(f"{str(contents.path)!r}: {error}") from error
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
@@ -46,14 +46,17 @@ def _family_of(contents):
             return family
     raise CheckpointError(
         f"{str(contents.path)!r} is of no family known here. Its arrays are "
-        f"{shortened(sorted(contents.arrays))}; expected a Vision Transformer of "
+        f"{shortened(sorted(contents.arrays))}; expected a model of "
         f"{', '.join(family.FAMILY for family in (*FAMILIES, keras_hub))}."
     )
 
 
-def _check_architecture(found):
+def _check_architecture(canonical):
     """Raises a ValueError for numbers that no model has; a config may say anything."""
+    found = canonical.architecture
+    positive_int(found["channels"], "channels")
+    if canonical.model == "BiT":
+        return
     fields = {field.name for field in dataclasses.fields(Variant)}
     variant = Variant(**{name: value for name, value in found.items() if name in fields})
-    grid_of(pair(found["image_size"], "image_size"), variant.patch_size)
-    positive_int(found["channels"], "channels")
+    grid_of(variant.feature_map(found["image_size"]), variant.patch_size)

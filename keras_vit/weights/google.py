@@ -16,15 +16,26 @@ from keras_vit.weights.canonical import (
     Canonical,
     architecture_of,
     check_position,
-    find_grid,
     rename,
-    size_without_positions,
 )
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.image_size import (
+    add_image_size,
+)
 
 FAMILY = "google-research/vision_transformer"
 BLOCK = r"Transformer/encoderblock_(\d+)/"
 ATTENTION = BLOCK + r"MultiHeadDotProductAttention_[01]/"
+
+
+UNIT = r"block(\d+)/unit(\d+)/"
+
+
+def one_axis(array):
+    """(1, 1, 1, C), as Flax stored group norms once, -> (C,)."""
+    if array.ndim not in (1, 4) or array.size != array.shape[-1]:
+        raise ValueError("a group norm has one number per channel")
+    return array.reshape(-1)
 
 
 def flat_kernel(kernel):
@@ -49,6 +60,12 @@ TABLE = (
     (r"Transformer/encoder_norm/scale", "norm/gamma", None),
     (r"Transformer/encoder_norm/bias", "norm/beta", None),
     (r"(pre_logits|head)/(kernel|bias)", r"\1/\2", None),
+    (r"conv_root/kernel", "root/conv/kernel", None),
+    (r"gn_root/scale", "root/norm/gamma", one_axis),
+    (r"gn_root/bias", "root/norm/beta", one_axis),
+    (UNIT + r"(conv(?:\d|_proj))/kernel", r"stage_\1_unit_\2/\3/kernel", None),
+    (UNIT + r"gn(\d|_proj)/scale", r"stage_\1_unit_\2/norm\3/gamma", one_axis),
+    (UNIT + r"gn(\d|_proj)/bias", r"stage_\1_unit_\2/norm\3/beta", one_axis),
 )
 POOLS = {"token": "token", "gap": "mean", "token_unpooled": None, "unpooled": None}
 
@@ -68,10 +85,9 @@ def read(contents, hints):
     Raises:
         CheckpointError: the arrays are no such model.
     """
-    refuse_hybrids(contents.arrays)
     arrays, origin, _ = rename(contents.arrays, TABLE, FAMILY)
     shapes = architecture_of(arrays, FAMILY)
-    patch_size, channels = patch_of(contents.arrays["embedding/kernel"])
+    patch_size, channels = patch_of(contents.arrays)
     check_position(arrays)
     found = {
         **shapes,
@@ -96,19 +112,11 @@ def _config(config, found):
     return config if config.get("hidden_size") == found["width"] else {}
 
 
-def refuse_hybrids(arrays):
-    stem = sorted(n for n in arrays if re.match(r"conv_root/|gn_root/|block\d+/unit", n))
-    if stem:
-        raise CheckpointError(
-            f"The file is a hybrid, with a ResNet stem: {stem[:4]} and {max(len(stem) - 4, 0)} "
-            "more. Only plain Vision Transformers are read."
-        )
-
-
-def patch_of(kernel):
-    """((height, width), channels) of the patches of a (P, P, C, D) kernel."""
-    height, width, channels, _ = kernel.shape
-    return (height, width), channels
+def patch_of(arrays):
+    """((height, width), channels) of the patches; in a hybrid the root has the image's channels."""
+    height, width, channels, _ = arrays["embedding/kernel"].shape
+    root = arrays.get("conv_root/kernel")
+    return (height, width), channels if root is None else root.shape[2]
 
 
 def heads_of(arrays):
@@ -122,19 +130,6 @@ def heads_of(arrays):
     return kernel.shape[1]
 
 
-def add_image_size(found, assumed, arrays, hints, configured):
-    """Puts `image_size` into `found`, and where it is from into `assumed`."""
-    patch_size = found["patch_size"]
-    if POSITION in arrays:
-        patches = arrays[POSITION].shape[1] - found["class_token"] - found["registers"]
-        grid, source = find_grid(patches, patch_size, hints, configured)
-        found["image_size"] = tuple(side * patch for side, patch in zip(grid, patch_size))
-    else:
-        found["image_size"], source = size_without_positions(patch_size, hints, configured)
-    if source:
-        assumed["image_size"] = source
-
-
 PUBLISHED = (
     (r"patch_encoder/class_token", "cls"),
     (r"patch_encoder/projection/(kernel|bias)", r"embedding/\1"),
@@ -145,24 +140,29 @@ PUBLISHED = (
     (r"block_(\d+)/mlp/dense_1/", r"Transformer/encoderblock_\1/MlpBlock_3/Dense_0/"),
     (r"block_(\d+)/mlp/dense_2/", r"Transformer/encoderblock_\1/MlpBlock_3/Dense_1/"),
     (r"norm/", "Transformer/encoder_norm/"),
+    (r"root/conv/", "conv_root/"),
+    (r"root/norm/", "gn_root/"),
+    (r"stage_(\d+)_unit_(\d+)/norm", r"block\1/unit\2/gn"),
+    (r"stage_(\d+)_unit_(\d+)/", r"block\1/unit\2/"),
 )
 
 
-def write(variant, arrays, channels):
+def write(variant, arrays):
     """The arrays of a published file from canonical ones.
 
     Args:
         variant: the `Variant` of the model.
         arrays: dict from canonical name to array.
-        channels: of the images.
     """
     file = {}
     for name, array in arrays.items():
         if name == PROJECTION:
-            array = array.reshape(*variant.patch_size, channels, -1)
+            array = array.reshape(*variant.patch_size, -1, array.shape[-1])
+        if re.search("(root|unit_.*)/norm", name):
+            array = array.reshape(1, 1, 1, -1)  # as published
         for pattern, target in PUBLISHED:
             name = re.sub("^" + pattern, target, name)
-        if "Norm" in name or "encoder_norm" in name:
+        if re.search("Norm|encoder_norm|gn", name):
             name = name.replace("/gamma", "/scale").replace("/beta", "/bias")
         file[name] = np.ascontiguousarray(array)
     return file
@@ -176,6 +176,10 @@ def obstacles(variant):
         ("pool='map'", variant.pool == "map"),
         ("pool='mean' with a class token", variant.pool == "mean" and variant.class_token),
         (f"registers={variant.registers}", variant.registers),
+        (
+            f"stem_numerics={variant.stem_numerics!r}",
+            variant.stem is not None and variant.stem_numerics != "google",
+        ),
         ("norm_after_pool=True", variant.norm_after_pool),
         ("qkv_bias=False", not variant.qkv_bias),
     ]

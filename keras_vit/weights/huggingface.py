@@ -8,6 +8,7 @@ tanh, on the class token).
 import re
 
 from keras_vit.preprocessing import HUGGING_FACE, Preprocessing
+from keras_vit.weights import torch_stem
 from keras_vit.weights.canonical import (
     POSITION,
     PROJECTION,
@@ -15,11 +16,13 @@ from keras_vit.weights.canonical import (
     architecture_of,
     check_position,
     choose_heads,
-    find_grid,
     gelu_of,
     rename,
 )
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.image_size import (
+    add_image_size,
+)
 from keras_vit.weights.timm import add_heads, flat_patches, refuse, transposed
 
 FAMILY = "Hugging Face transformers"
@@ -69,10 +72,14 @@ TABLE = (
     (r"pooler\.dense\.bias", "pre_logits/bias", None),
     (r"classifier\.weight", "head/kernel", transposed),
     (r"classifier\.bias", "head/bias", None),
+    *torch_stem.table(
+        EMBEDDINGS + r"patch_embeddings\.backbone\.bit\.embedder\.convolution",
+        EMBEDDINGS + r"patch_embeddings\.backbone\.bit\.embedder\.norm",
+        EMBEDDINGS + r"patch_embeddings\.backbone\.bit\.encoder\.stages\.(\d+)\.layers\.(\d+)\.",
+    ),
 )
 UNSUPPORTED = {
     r"embeddings\.distillation_token|(distillation|cls)_classifier\..*": "a distillation token",
-    r"embeddings\.patch_embeddings\.backbone\..*|bit\..*": "a ResNet stem",
     r".*\.layer_scale.*": "the LayerScale of DINOv2, whose Hugging Face names are not read",
 }
 IGNORED = (r"embeddings\.(mask_token|position_ids)", r"decoder\..*")
@@ -103,26 +110,20 @@ def read(contents, hints):
     found = {
         **shapes,
         "patch_size": tuple(patch_size),
-        "channels": channels,
+        "channels": channels if "stem" not in shapes else arrays["root/conv/kernel"].shape[2],
         "interpolation": "bicubic_no_antialias",
         "gelu": gelu_of(config.get("hidden_act", "gelu"), ACTIVATIONS),
         "epsilon": config.get("layer_norm_eps", 1e-12),
     }
+    if "stem" in found:
+        found["stem_numerics"] = "timm"
     default = "the family's, as it has no config.json"
     assumed = {} if config else {"gelu": default, "epsilon": default}
     heads, source = choose_heads(config.get("num_attention_heads"), hints, found)
     found["num_heads"], assumed["num_heads"] = heads, source
     add_heads(arrays, found["num_heads"])
     _drop_pooler_without_token(found, arrays, hints)
-    grid, source = find_grid(
-        arrays[POSITION].shape[1] - found["class_token"],
-        found["patch_size"],
-        hints,
-        config.get("image_size"),
-    )
-    found["image_size"] = tuple(side * patch for side, patch in zip(grid, found["patch_size"]))
-    if source:
-        assumed["image_size"] = source
+    add_image_size(found, assumed, arrays, hints, config.get("image_size"))
     return Canonical(
         FAMILY,
         arrays,

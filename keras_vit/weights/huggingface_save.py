@@ -92,6 +92,7 @@ def impossible(model):
         ("representation_size and a head", v.representation_size and model.num_classes),
         ("class_token=False", not v.class_token),
         (f"registers={v.registers}", v.registers),
+        (f"stem={v.stem}", v.stem is not None),
         ("position='none'", v.position == "none"),
         (f"pool={v.pool!r} and a head", v.pool != "token" and model.num_classes),
         ("pool='map'", v.pool == "map"),

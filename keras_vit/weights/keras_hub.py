@@ -17,13 +17,15 @@ from keras_vit.weights.canonical import (
     PROJECTION,
     Canonical,
     architecture_of,
-    find_grid,
     rename,
     shortened,
 )
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.google import flat_kernel
 from keras_vit.weights.hdf5 import read_hdf5
+from keras_vit.weights.image_size import (
+    add_image_size,
+)
 from keras_vit.weights.keras_hub_configs import (
     backbone_arguments,
     converter_arguments,
@@ -238,8 +240,4 @@ def _add_image_size(found, assumed, arrays, hints, configured):
             f"The file has no position embedding; expected {EMBEDDING}position_embedding/vars/0, "
             "which every ViTBackbone has."
         )
-    patches = arrays[POSITION].shape[1] - found["class_token"]
-    grid, source = find_grid(patches, found["patch_size"], hints, configured)
-    found["image_size"] = tuple(side * patch for side, patch in zip(grid, found["patch_size"]))
-    if source:
-        assumed["image_size"] = source
+    add_image_size(found, assumed, arrays, hints, configured)

@@ -2,10 +2,12 @@
 
 import warnings
 
+from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
 from keras_vit.weights import families
 from keras_vit.weights.assign import assign
 from keras_vit.weights.contents import open_checkpoint
+from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.locate import locate
 
 # What a model of a published size takes from its checkpoint unless it is told otherwise.
@@ -19,7 +21,11 @@ INHERITED = (
     "position",
     "norm_after_pool",
     "interpolation",
+    "stem_numerics",
+    "version",
+    "numerics",
 )
+MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}
 
 
 def load_weights(
@@ -42,7 +48,7 @@ def load_weights(
     that was trained on it.
 
     Args:
-        model: a `VisionTransformer`.
+        model: a `VisionTransformer` or a `BiT`.
         weights: a name of `keras_vit.list_weights`, the path of a file or folder, or a URL
             (https://, gs://, hf://).
         interpolation: how position embeddings are resampled, as in `keras_vit.resize`; `None` for
@@ -61,14 +67,10 @@ def load_weights(
         ValueError: checkpoint and model do not fit; lists both sides and the likely cause. The
             model is then unchanged.
     """
-    v = model.variant
-    hints = {
-        "num_heads": v.num_heads,
-        "pool": v.pool,
-        "representation_size": v.representation_size,
-        "image_size": model.image_size,
-        "file_image_size": file_image_size,
-    }
+    hints = {"image_size": model.image_size, "file_image_size": file_image_size}
+    for name in ("num_heads", "pool", "representation_size"):
+        if hasattr(model.variant, name):
+            hints[name] = getattr(model.variant, name)
     canonical, record = _read(weights, hints)
     report = assign(model, canonical, interpolation, resize_patches, fresh_head)
     _carry_facts(model, canonical, record, report)
@@ -80,7 +82,7 @@ def load_weights(
 
 
 def from_checkpoint(weights, file_image_size=None, **overrides):
-    """A `VisionTransformer` with the architecture and the weights of a checkpoint.
+    """A model with the architecture and the weights of a checkpoint.
 
     What the file cannot say (the heads in a timm file, a grid that is not square) comes from
     `overrides`, from a config beside it, or from the custom of its family; the report says which.
@@ -88,13 +90,13 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
     Args:
         weights: as in `load_weights`.
         file_image_size: as in `load_weights`.
-        overrides: arguments of `VisionTransformer` that shall be otherwise than in the file, such
+        overrides: arguments of the model's class that shall be otherwise than in the file, such
             as `num_classes=10`, `image_size=384` or `patch_size=8` (weights are resized),
             `pool=None`, `channels=1`, `dropout=0.1`; `interpolation` says how positions are
             resampled, as in `keras_vit.resize`.
 
     Returns:
-        The model; what was loaded is in `model.load_report`.
+        The model, a `VisionTransformer` or a `BiT`; what was loaded is in `model.load_report`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -104,7 +106,7 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
     interpolation = overrides.get("interpolation")
     if interpolation == "scipy_zoom":
         overrides = {**overrides, "interpolation": "align_corners"}
-    model = VisionTransformer(**{**canonical.architecture, **overrides})
+    model = MODELS[canonical.model](**{**canonical.architecture, **overrides})
     model.load_report = assign(
         model, canonical, interpolation, "patch_size" in overrides, adapt_channels=True
     )
@@ -112,18 +114,24 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
     return model
 
 
-def build_and_load(variant, weights, options):
+def build_and_load(variant, weights, options, model="VisionTransformer"):
     """A model of a published size with the weights of a checkpoint, for the builders.
 
     Args:
-        variant: name of a row of `VARIANTS`.
+        variant: name of a row of the table of the class.
         weights: as in `load_weights`.
         options: arguments of `VisionTransformer`; a choice that the family of the checkpoint
             decides (`INHERITED`) and that is not among them comes from there.
+        model: name of the class, one of `MODELS`.
     """
     canonical, record = _read(weights, options)
-    found = {name: canonical.architecture[name] for name in INHERITED}
-    model = VisionTransformer(variant, **{**found, **options})
+    if canonical.model != model:
+        raise CheckpointError(
+            f"{canonical.path!r} holds a {canonical.model}; this builder makes a {model}. "
+            "keras_vit.from_checkpoint builds the model that fits a file."
+        )
+    found = {n: canonical.architecture[n] for n in INHERITED if n in canonical.architecture}
+    model = MODELS[model](variant, **{**found, **options})
     model.load_report = assign(model, canonical, options.get("interpolation"))
     _carry_facts(model, canonical, record, model.load_report)
     return model

@@ -8,6 +8,7 @@ import numpy as np
 from keras_vit.checks import pair
 from keras_vit.layers.patches import grid_of
 from keras_vit.layers.resample import resize_grid, resize_matrix
+from keras_vit.models.bit import BiT
 from keras_vit.weights.canonical import PROJECTION
 
 POSITIONS = r"(?:patch_encoder/)?position(?:_\d+)?/(embedding|rows|columns)"
@@ -93,7 +94,8 @@ def resize(model, image_size=None, patch_size=None, interpolation=None, **option
     """A copy of `model` for images or patches of another size, with its weights resized.
 
     Args:
-        model: a `VisionTransformer`; it stays as it is.
+        model: a `VisionTransformer`, or a `BiT`, which takes images of any size and only notes
+            what it is used at; it stays as it is.
         image_size: int or (height, width), in pixels; `None` leaves it.
         patch_size: int or (height, width), in pixels; `None` leaves it. Patch kernels are
             resized by FlexiViT's pseudo-inverse.
@@ -110,10 +112,12 @@ def resize(model, image_size=None, patch_size=None, interpolation=None, **option
     Raises:
         ValueError: the patches do not tile the image, or relative positions, which have no grid.
     """
+    if isinstance(model, BiT):
+        return _resized_bit(model, image_size, patch_size, interpolation, options)
     v = model.variant
     new_size = pair(model.image_size if image_size is None else image_size, "image_size")
     new_patch = pair(v.patch_size if patch_size is None else patch_size, "patch_size")
-    new_grid = grid_of(new_size, new_patch)
+    new_grid = grid_of(v.feature_map(new_size), new_patch)
     if v.position == "relative" and new_grid != model.grid:
         raise ValueError(
             "Relative positions have one vector per distance in the sequence and no grid to "
@@ -132,3 +136,15 @@ def resize(model, image_size=None, patch_size=None, interpolation=None, **option
     for variable in resized.weights:
         variable.assign(arrays[variable.path])
     return resized
+
+
+def _resized_bit(model, image_size, patch_size, interpolation, options):
+    if patch_size is not None or interpolation is not None:
+        raise ValueError(
+            "A BiT has neither patches nor position embeddings. Received: "
+            f"patch_size={patch_size!r}, interpolation={interpolation!r}; leave them out."
+        )
+    size = model.image_size if image_size is None else pair(image_size, "image_size")
+    copy = type(model).from_config({**model.get_config(), **options, "image_size": size})
+    copy.set_weights(model.get_weights())
+    return copy

@@ -6,13 +6,15 @@ import pathlib
 import keras
 
 from keras_vit.checks import check_choice
-from keras_vit.weights import google, huggingface_save, timm_save
+from keras_vit.models.bit import BiT
+from keras_vit.weights import bit_big_transfer, bit_timm, google, huggingface_save, timm_save
 from keras_vit.weights.files import replacing, write_npz
 from keras_vit.weights.safetensors import write_safetensors
 
 FORMATS = ("google", "timm", "huggingface")
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
-BACKENDS = {"google": google, "timm": timm_save, "huggingface": huggingface_save}
+WRITERS = {"google": google, "timm": timm_save, "huggingface": huggingface_save}
+BIT_WRITERS = {"google": bit_big_transfer, "timm": bit_timm}
 
 
 def save_weights(model, path, format=None, force=False):
@@ -29,7 +31,7 @@ def save_weights(model, path, format=None, force=False):
     table that it adds. `keras_vit.load_weights` and `from_checkpoint` read all three.
 
     Args:
-        model: a `VisionTransformer`.
+        model: a `VisionTransformer` or a `BiT`.
         path: the file; for `"huggingface"` the folder.
         format: one of the three; `None` to tell by the suffix of `path`: .npz, .safetensors, none.
         force: whether to write what the other library would compute otherwise, too.
@@ -50,9 +52,11 @@ def save_weights(model, path, format=None, force=False):
         )
     _check_obstacles(model, format, force)
     arrays = {v.path: _array(v) for v in model.weights if "seed_generator" not in v.path}
+    if isinstance(model, BiT):
+        return _save_bit(model, arrays, path, format)
     _replace_positions_by_their_table(model, arrays)
     if format == "google":
-        write_npz(path, google.write(model.variant, arrays, model.channels))
+        write_npz(path, google.write(model.variant, arrays))
     elif format == "timm":
         write_safetensors(path, timm_save.write(model, arrays), {"format": "pt"})
         _write_json(path.parent / "config.json", timm_save.config(model))
@@ -66,21 +70,36 @@ def save_weights(model, path, format=None, force=False):
 
 def _check_obstacles(model, format, force):
     check_choice("format", format, FORMATS)
-    v = model.variant
-    hard = ["position in the blocks"] * (v.position_at != "input" and v.position != "none")
-    hard += BACKENDS[format].impossible(model)
+    v, is_bit = model.variant, isinstance(model, BiT)
+    writer = (BIT_WRITERS if is_bit else WRITERS).get(format)
+    folded = v.folded if is_bit else v.stem_folded
+    hard = ["folded kernels, which would be standardised twice"] * folded
+    hard += ["a BiT, which nothing opens in this format"] * (writer is None)
+    if not is_bit and v.position_at != "input" and v.position != "none":
+        hard.append("position in the blocks")
+    hard += writer.impossible(model) if writer else []
     if hard:
         raise ValueError(
             f"The format {format!r} has no place for: {', '.join(hard)}. Choose another of "
             f"{FORMATS}, or save the model with model.save(...)."
         )
-    soft = BACKENDS[format].obstacles(v)
+    soft = writer.obstacles(v)
     if soft and not force:
         raise ValueError(
             f"The code that reads {format!r} files computes something else than this model, which "
             f"has: {', '.join(soft)}. Choose another of {FORMATS}, or force=True to write the "
             "weights all the same."
         )
+
+
+def _save_bit(model, arrays, path, format):
+    """The npz of big_transfer, or timm's file and its config."""
+    if format == "google":
+        write_npz(path, bit_big_transfer.write(model, arrays))
+    else:
+        write_safetensors(path, bit_timm.write(model, arrays), {"format": "pt"})
+        _write_json(path.parent / "config.json", bit_timm.config(model))
+    return path
 
 
 def _array(variable):

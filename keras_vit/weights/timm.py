@@ -9,20 +9,24 @@ import re
 import numpy as np
 
 from keras_vit.preprocessing import TIMM, Preprocessing
+from keras_vit.weights import torch_stem
 from keras_vit.weights.canonical import (
     POSITION,
     PROJECTION,
-    SQUARE,
     Canonical,
     architecture_of,
     check_position,
     choose_heads,
-    find_grid,
     gelu_of,
     rename,
-    size_without_positions,
 )
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.image_size import (
+    SQUARE,
+    add_image_size,
+    find_image_size,
+    shape_of,
+)
 
 FAMILY = "timm"
 BLOCK = r"blocks\.(\d+)\."
@@ -72,10 +76,15 @@ TABLE = (
     (r"attn_pool\.mlp\.fc([12])\.bias", r"pool/mlp/dense_\1/bias", None),
     (r"head\.weight", "head/kernel", transposed),
     (r"head\.bias", "head/bias", None),
+    *torch_stem.table(
+        # A stem without stages is the backbone itself.
+        r"patch_embed\.backbone\.(?:stem\.)?conv",
+        r"patch_embed\.backbone\.(?:stem\.)?norm",
+        r"patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\.",
+    ),
 )
 UNSUPPORTED = {
     r"dist_token|head_dist\..*": "a distillation token",
-    r"patch_embed\.backbone\..*": "a ResNet stem",
     r".*\.attn\.[qk]_norm\..*": "normalised queries and keys",
     r".*\.mlp\.(w12|w3|fc1_g|fc1_x|norm)\..*": "a gated MLP",
     r"norm_pre\..*": "a norm before the blocks",
@@ -101,10 +110,12 @@ def read(contents, hints):
     patch = contents.arrays["patch_embed.proj.weight"].shape
     found.update(
         patch_size=patch[2:],
-        channels=patch[1],
+        channels=patch[1] if "stem" not in found else arrays["root/conv/kernel"].shape[2],
         interpolation="bicubic",
         norm_after_pool="fc_norm.weight" in contents.arrays,
     )
+    if "stem" in found:
+        found["stem_numerics"] = "timm"
     assumed = {}
     _choose_pool(found, assumed, config)
     heads, source = choose_heads(config.get("num_heads"), hints, found)
@@ -114,7 +125,8 @@ def read(contents, hints):
         assumed["gelu"] = "its config.json"
     fold_layer_scale(arrays, origin)
     add_heads(arrays, found["num_heads"])
-    _add_image_size(found, assumed, arrays, hints, config)
+    _give_learned_tokens_positions(found, arrays, hints, config.get("img_size"))
+    add_image_size(found, assumed, arrays, hints, config.get("img_size"))
     return Canonical(
         FAMILY, arrays, origin, found, assumed, ignored, preprocessing=_preprocessing(settings)
     )
@@ -200,35 +212,19 @@ def _choose_pool(found, assumed, config):
         found["pool"], assumed["pool"] = POOLS[pool], "its config.json"
 
 
-def _add_image_size(found, assumed, arrays, hints, config):
-    patch_size, configured = found["patch_size"], config.get("img_size")
-    if POSITION not in arrays:
-        found["image_size"], source = size_without_positions(patch_size, hints, configured)
-    else:
-        learned = int(found["class_token"]) + found["registers"]
-        grid, source, has_rows = _grid_and_rows(
-            arrays[POSITION].shape[1], learned, patch_size, hints, configured
-        )
-        if not has_rows:  # `no_embed_class`: positions are added before the learned tokens come
-            arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (learned, 0), (0, 0)))
-        found["image_size"] = tuple(side * patch for side, patch in zip(grid, patch_size))
-    if source:
-        assumed["image_size"] = source
-
-
-def _grid_and_rows(positions, learned, patch_size, hints, configured):
-    """The grid, where it is from, and whether learned tokens have rows among the positions."""
+def _give_learned_tokens_positions(found, arrays, hints, configured):
+    """In models with `no_embed_class` positions are added before the learned tokens come."""
+    learned, shape = int(found["class_token"]) + found["registers"], shape_of(found)
+    if POSITION not in arrays or not learned:
+        return
+    positions = arrays[POSITION].shape[1]
     try:
-        return *find_grid(positions - learned, patch_size, hints, configured), True
-    except CheckpointError as error:
-        if not learned:
-            raise
-        first = error
-    grid, source = find_grid(positions, patch_size, hints, configured)
-    if source == SQUARE and learned == 1:
-        # 25 positions may be 5 x 5 patches, or a class token and 4 x 6.
-        raise first
-    return grid, source, False
+        find_image_size(positions - learned, shape, hints, configured)
+    except CheckpointError:
+        _, source = find_image_size(positions, shape, hints, configured)
+        if source == SQUARE and learned == 1:
+            raise  # 25 positions may be 5 x 5 patches, or a class token and 4 x 6
+        arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (learned, 0), (0, 0)))
 
 
 def _preprocessing(settings):

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 
+from keras_vit.weights import torch_stem
 from keras_vit.weights.canonical import POSITION, PROJECTION
 
 NAMES = (
@@ -25,6 +26,13 @@ NAMES = (
     (r"head/", "head."),
 )
 KINDS = (("gamma", "weight"), ("beta", "bias"), ("kernel", "weight"))
+# timm makes a stem for these only; what surrounds it may have any size.
+HYBRIDS = {
+    ((3, 4, 9), (1, 1)): "vit_base_r50_s16_224",
+    ((3, 4, 6, 3), (1, 1)): "vit_large_r50_s32_224",
+    ((2, 2, 2, 2), (1, 1)): "vit_small_r26_s32_224",
+    ((), (8, 8)): "vit_tiny_r_s16_p8_224",
+}
 POOLS = {"token": "token", "mean": "avg", "map": "map", None: ""}
 
 
@@ -33,6 +41,10 @@ def write(model, arrays):
     arrays = joined(flat_heads(arrays))
     file = {}
     for name, array in arrays.items():
+        if torch_stem.is_stem(name):
+            name, array = torch_stem.write(name, array, *_stem_names(model.variant))
+            file[name] = array
+            continue
         array = torch_layout(name, array, model)
         for pattern, target in NAMES:
             name = re.sub("^" + pattern, target, name)
@@ -40,6 +52,11 @@ def write(model, arrays):
             name = re.sub("^norm", "fc_norm", name)
         file[torch_kind(name)] = array
     return file
+
+
+def _stem_names(variant):
+    root = "patch_embed.backbone." + ("stem." if variant.stem else "")
+    return f"{root}conv", f"{root}norm", "patch_embed.backbone.stages.{}.blocks.{}."
 
 
 def torch_kind(name):
@@ -52,7 +69,7 @@ def torch_kind(name):
 def torch_layout(name, array, model):
     """(in, out) -> (out, in); (P²·C, D) -> (D, C, P, P)."""
     if name == PROJECTION:
-        grid = array.reshape(*model.variant.patch_size, model.channels, -1)
+        grid = array.reshape(*model.variant.patch_size, -1, array.shape[-1])
         return np.ascontiguousarray(grid.transpose(3, 2, 0, 1))
     return np.ascontiguousarray(array.T) if name.endswith("/kernel") else array
 
@@ -85,7 +102,7 @@ def config(model):
     """`config.json` as timm's hub has it: the architecture and its arguments."""
     v, facts = model.variant, model.preprocessing
     return {
-        "architecture": "vit_base_patch16_224",
+        "architecture": HYBRIDS.get(_stem_of(v), "vit_base_patch16_224"),
         "num_classes": model.num_classes,
         "num_features": v.width,
         "global_pool": POOLS[v.pool],
@@ -121,13 +138,29 @@ def config(model):
     }
 
 
+def _stem_of(variant):
+    """The key of `HYBRIDS` for a stem that timm makes, else `None`."""
+    key = (variant.stem, variant.patch_size)
+    return key if key in HYBRIDS and variant.stem_width == 1.0 else None
+
+
 def impossible(model):
     """What of a model timm's Vision Transformer has no place for, as texts."""
     v = model.variant
-    found = [(f"representation_size={v.representation_size}", v.representation_size)]
+    found = [
+        (f"representation_size={v.representation_size}", v.representation_size),
+        (f"stem={v.stem}, stem_width={v.stem_width}", v.stem is not None and _stem_of(v) is None),
+    ]
     return [text for text, is_so in found if is_so]
 
 
 def obstacles(variant):
     """What of `variant` timm computes otherwise, as texts."""
-    return [f"epsilon={variant.epsilon}"] if variant.epsilon != 1e-6 else []
+    found = [
+        (f"epsilon={variant.epsilon}", variant.epsilon != 1e-6),
+        (
+            f"stem_numerics={variant.stem_numerics!r}",
+            variant.stem is not None and variant.stem_numerics != "timm",
+        ),
+    ]
+    return [text for text, is_so in found if is_so]

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from keras_vit import layers
-from tests.harness import CASES, NO_GRADIENT
+from tests import harness
+from tests.harness import NO_GRADIENT
+from tests.layers import resnet_cases
 from tests.support import assert_close, dtype_of, gradients, largest, precision, to_numpy, values
 
+CASES = harness.CASES + resnet_cases.CASES
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 cases_with_variables = pytest.mark.parametrize(
     "case", [case for case in CASES if case.variables], ids=str
@@ -31,7 +34,8 @@ def test_equals_its_definition(case, dtype, tolerance):
         outputs = case.call(layer, case.tensors(dtype))
         assert dtype_of(outputs) == dtype
         assert {dtype_of(v) for v in layer.weights} <= {dtype}
-        assert_close(outputs, case.expected(values(layer)), tolerance)
+        expected = case.expected(values(layer))
+        assert_close(outputs, expected, tolerance * max(largest(expected), 1))
 
 
 @every_case

@@ -82,13 +82,15 @@ def test_every_shape_is_that_of_the_published_file(name, no_memory):
 
 
 def builder(name):
-    return getattr(keras_vit, "ViT_" + name.replace("/", "").replace("-", "_"))
+    stem, plus, size = name.rpartition("+")
+    prefix = f"{stem}_ViT_" if plus else "ViT_"
+    return getattr(keras_vit, prefix + size.replace("/", "").replace("-", "_"))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_has_a_builder(name, no_memory):
     build = builder(name)
-    options = {"image_size": 2 * VARIANTS[name].patch_size[0], "depth": 1}
+    options = {"image_size": 2 * VARIANTS[name].stride[0], "depth": 1}
     model = build(num_classes=5, pool="mean", dropout=0.1, **options)
     changed = {"depth": 1, "pool": "mean"}
     assert model.variant == VARIANTS[name].replace(**changed)
@@ -105,7 +107,18 @@ def test_names_of_the_table():
     assert set(VARIANTS) == {
         *("Ti/16", "S/32", "S/16", "B/32", "B/16", "B/8", "L/32", "L/16", "H/14"),
         *("g/14", "G/14", "So400m/14", "S/16-plain"),
+        *("R50+B/16", "R50+L/16", "R50+B/32", "R50+L/32"),
+        *("R26+S/32", "R26+B/32", "R+Ti/16"),
     }
+
+
+def test_the_stride_of_a_hybrid():
+    """Root only and 8 x 8 patches is called /16 by its authors, and makes 7 x 7 of 224 pixels."""
+    for name, stride in (("R50+B/16", 16), ("R50+L/32", 32), ("R26+S/32", 32), ("R+Ti/16", 32)):
+        v = VARIANTS[name]
+        assert v.stride == (stride, stride)
+        assert v.feature_map(224) == tuple(224 // stride * p for p in v.patch_size)
+    assert VARIANTS["R50+B/16"].feature_map((45, 17)) == (3, 2)
 
 
 def test_the_paper_s_table_1():

@@ -136,7 +136,7 @@ def model_of(kind, **options):
 
 
 @every_kind
-@pytest.mark.parametrize("size", [(16, 32), (32, 16), (12, 40), (4, 4)])
+@pytest.mark.parametrize("size", [(32, 16), (12, 40)])
 def test_a_model_of_any_size_is_the_resized_model(kind, size):
     """Interpolating in the graph equals resizing first, for any h x w."""
     model = model_of(kind, variable_size=True)

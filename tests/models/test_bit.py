@@ -1,0 +1,167 @@
+"""BiT: its numbers, its names, and what it computes."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import bit_builders
+from keras_vit.layers.standardize import StdConv2D
+from keras_vit.models.bit import BiT
+from keras_vit.models.bit_variants import BIT_VARIANTS, BiTVariant, get_bit_variant
+from keras_vit.preprocessing import BIT
+from tests.models.bit_definition import bit_v2, tiny_bit
+from tests.support import (
+    BACKEND,
+    assert_close,
+    dtype_of,
+    forward,
+    images,
+    largest,
+    precision,
+    randomize,
+    to_numpy,
+)
+
+# Of the authors' code, for 1000 and 21843 classes and for no head; R200x3's is timm's.
+COUNTS = {
+    "R50x1": (25549352, 68256659, 23500352),
+    "R50x3": (217319080, 345399315, 211174080),
+    "R101x1": (44541480, 87248787, 42492480),
+    "R101x3": (387934888, 516015123, 381789888),
+    "R152x2": (236335208, 321728979, 232238208),
+    "R152x4": (936533224, 1107299923, 928340224),
+    "R200x3": (568633000, 568633000 + (6144 + 1) * 20843, 568633000 - (6144 + 1) * 1000),
+}
+
+
+@pytest.fixture
+def no_memory():
+    """Models are built without values, so that one of a billion parameters costs nothing."""
+    with keras.StatelessScope(initialize_variables=False):
+        yield
+    keras.utils.clear_session(free_memory=False)
+
+
+def parameters(layer):
+    return sum(int(np.prod(v.shape)) for v in layer.weights)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_published_parameter_counts(name, no_memory):
+    counts = dict(zip((1000, 21843, 0), COUNTS[name]))
+    trunk = parameters(BiT(name, include_top=False))
+    assert trunk == counts[0]
+    features = BIT_VARIANTS[name].features
+    for num_classes in (1000, 21843):
+        assert trunk + (features + 1) * num_classes == counts[num_classes]
+
+
+def test_parameter_counts_with_a_head(no_memory):
+    for num_classes, count in zip((1000, 21843, 0), COUNTS["R50x1"]):
+        assert parameters(BiT("R50x1", num_classes=num_classes)) == count
+
+
+def test_every_variant_has_a_builder(no_memory):
+    assert set(BIT_VARIANTS) == set(COUNTS)
+    for name, variant in BIT_VARIANTS.items():
+        build = getattr(bit_builders, f"BiT_{name}")
+        model = build(num_classes=5, blocks=(1,), image_size=32)
+        assert model.variant == variant.replace(blocks=(1,))
+        assert model.output_shape == (None, 5)
+        assert (model.name, model.image_size) == (f"bit_{name.lower()}", (32, 32))
+        assert build.__name__ in repr(build)
+        headless = build(include_top=False, blocks=(1,), name="mine")
+        assert (headless.name, headless.output_shape) == ("mine", (None, headless.variant.features))
+
+
+def test_a_variant_is_a_value():
+    assert BiTVariant() == get_bit_variant() == BIT_VARIANTS["R50x1"]
+    assert get_bit_variant(BIT_VARIANTS["R101x3"], width=1).blocks == (3, 4, 23, 3)
+    assert hash(get_bit_variant("R50x3")) == hash(BIT_VARIANTS["R50x1"].replace(width=3))
+    assert BiTVariant(blocks=[1, 2]).blocks == (1, 2)
+
+
+NAMES = {
+    "v2": ["images", "root", "stage_1_unit_1", "stage_2_unit_1", "norm", "relu", "pool", "head"],
+    "v1": ["images", "root", "stage_1_unit_1", "stage_2_unit_1", "pool", "head"],
+}
+
+
+@pytest.mark.parametrize("version", NAMES)
+def test_names_of_layers(version):
+    assert [layer.name for layer in tiny_bit(version=version).layers] == NAMES[version]
+
+
+@pytest.mark.parametrize("version", NAMES)
+def test_paths_of_variables(version):
+    """Part of the interface: weights, freezing and per-layer learning rates rely on them."""
+    unit = "conv1/kernel conv2/kernel conv3/kernel conv_proj/kernel"
+    norms = ["norm1", "norm2", "norm3"] + ["norm_proj"] * (version == "v1")
+    last = "norm" if version == "v2" else "root/norm"
+    parts = [*unit.split(), *(f"{norm}/{kind}" for norm in norms for kind in ("gamma", "beta"))]
+    expected = ["root/conv/kernel", f"{last}/gamma", f"{last}/beta", "head/kernel", "head/bias"]
+    expected += [f"stage_1_unit_1/{part}" for part in parts]
+    # A unit whose input has the shape of its output needs no projection.
+    expected += [f"stage_1_unit_2/{part}" for part in parts if "_proj" not in part]
+    model = tiny_bit(blocks=(2,), version=version)
+    assert sorted(v.path for v in model.weights) == sorted(expected)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-12), ("float32", 1e-5)])
+def test_equals_the_paper_in_numpy(dtype, tolerance):
+    with precision(dtype):
+        model = randomize(tiny_bit(channels=2, dtype=dtype))
+        x = images((2, 23, 30, 2))
+        outputs = forward(model, x.astype(dtype))
+        assert dtype_of(outputs) == dtype
+        assert {dtype_of(v) for v in model.weights} == {dtype}
+        weights = {v.path: to_numpy(v).astype("float64") for v in model.weights}
+    expected = bit_v2(weights, x.astype("float64"), 2)
+    assert_close(outputs, expected, tolerance * max(largest(expected), 1))
+
+
+def test_half_precision_keeps_norms_and_logits_in_float32():
+    model = randomize(tiny_bit(dtype="mixed_bfloat16"))
+    logits = forward(model, images())
+    assert dtype_of(logits) == "float32"
+    assert {dtype_of(v) for v in model.weights} == {"float32"}
+    exact = randomize(tiny_bit())
+    assert 0 < largest(to_numpy(logits) - to_numpy(forward(exact, images()))) < 0.2
+    inner = keras.Model(model.input, model.get_layer("stage_2_unit_1").output)
+    assert dtype_of(forward(inner, images())) == "bfloat16"
+
+
+def test_half_precision_rounds_kernels_behind_their_standardisation():
+    """In front of it, a mean that the standardisation takes away would cost the digits."""
+    layer = StdConv2D(8, 3, dtype="mixed_bfloat16")
+    before = to_numpy(layer(images()))
+    layer.kernel.assign(layer.kernel + 16.0)
+    assert_close(layer(images()), before, 0.02 * largest(before))
+
+
+# TensorFlow's own convolution of no images on a CPU gives another shape.
+NO_IMAGES = () if BACKEND == "tensorflow" else ((0, 16, 16, 3),)
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 16, 3), (1, 33, 47, 3), (3, 1, 5, 3), *NO_IMAGES])
+@pytest.mark.parametrize("version", NAMES)
+def test_images_of_any_size_give_logits(shape, version):
+    logits = forward(randomize(tiny_bit(version=version)), images(shape))
+    assert tuple(logits.shape) == (shape[0], 3)
+
+
+def test_features_without_a_head():
+    model = randomize(tiny_bit(include_top=False))
+    assert model.num_classes == 0
+    assert model.output_shape == (None, 256)
+    assert tuple(forward(model, images()).shape) == (4, 256)
+
+
+def test_a_fresh_head_is_zero():
+    np.testing.assert_array_equal(to_numpy(tiny_bit()(images())), np.zeros((4, 3)))
+
+
+def test_facts_of_a_fresh_model():
+    model = tiny_bit()
+    assert (model.preprocessing, model.class_names, model.label_set) == (BIT, None, None)
+    assert (model.image_size, model.channels, model.num_classes) == ((16, 16), 3, 3)
