@@ -22,7 +22,7 @@ SMALL = {"blocks": (1, 1), "width": 0.5, "image_size": 48, "num_classes": 3}
 
 
 def checkpoints():
-    for folder in ("bit_official", "big_vision_bit", "bit_timm", "bit_hf"):
+    for folder in ("bit_official", "bit_timm", "bit_hf"):  # all of them are in test_bit.py
         for case in sorted(path.parent for path in (ORACLES / folder).glob("*/io.npz")):
             file = {"bit_timm": "model.safetensors", "bit_hf": ""}.get(folder, "checkpoint.npz")
             yield pytest.param(case, case / file, id=f"{folder}-{case.name}")
