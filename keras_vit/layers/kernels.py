@@ -1,22 +1,36 @@
 """The computations of the network, each behind one function.
 
-They are the place for what a backend or a precision needs. Today that is float64: `keras.ops`
-goes down to float32 on JAX and PyTorch in `matmul`, `mean`, `layer_normalization` and
-`dot_product_attention`, on JAX in `tanh`, and on TensorFlow in the constants of GELU, so a float64
-model that used them would have float32 digits without a word. Operators, `einsum`, `sum`,
-`sigmoid` and `erf` keep the type of their operands.
+They are the place for what a backend or a precision needs. What a backend does faster in its own
+words stands in `fast_torch`, beside the function here that says the same in `keras.ops`.
+
+In float64 `keras.ops` goes down to float32 on JAX and PyTorch in `matmul`, `mean`,
+`layer_normalization` and `dot_product_attention`, on JAX in `tanh`, and on TensorFlow in the
+constants of GELU, so a float64 model that used them would have float32 digits without a word.
+Operators, `einsum`, `sum`, `sigmoid` and `erf` keep the type of their operands.
 """
 
+import importlib
 import math
 
 import keras
 from keras import ops
 
+FAST = {"torch": "keras_vit.layers.fast_torch"}
+
+
+def fast(name):
+    """The backend's own form of a function of this module, or `None`."""
+    module = FAST.get(keras.backend.backend())
+    return module and getattr(importlib.import_module(module), name, None)
+
 
 def linear(x, kernel, bias=None):
     """x·W + b. Shapes: (rows, in), (in, out), any shape of `out` values -> (rows, out)."""
+    bias = None if bias is None else ops.reshape(bias, (-1,))
+    if own := fast("linear"):
+        return own(ops.convert_to_tensor(x), ops.convert_to_tensor(kernel), bias)
     x = x @ kernel
-    return x if bias is None else x + ops.reshape(bias, (-1,))
+    return x if bias is None else x + bias
 
 
 def gelu(x, approximate):
@@ -47,17 +61,59 @@ def layer_norm(x, gamma, beta, epsilon):
     return x / ops.sqrt(variance + epsilon) * gamma + beta
 
 
+def conv(x, kernel, strides, explicit_padding):
+    """A convolution without bias.
+
+    Shapes: (batch, height, width, in), (size, size, in, out) ->
+    (batch, ceil(height / strides), ceil(width / strides), out).
+
+    Args:
+        x: the images or maps.
+        kernel: of an odd size.
+        strides: of both axes.
+        explicit_padding: whether size // 2 zeros stand on each side, rather than as many as
+            "same" needs.
+    """
+    if own := fast("conv"):
+        return own(x, kernel, strides, explicit_padding)
+    if not explicit_padding:
+        return ops.conv(x, kernel, strides, "same", data_format="channels_last")
+    side = kernel.shape[0] // 2
+    x = ops.pad(x, ((0, 0), (side, side), (side, side), (0, 0))) if side else x
+    return ops.conv(x, kernel, strides, "valid", data_format="channels_last")
+
+
+def lay_out(kernel):
+    """Prepares a variable for being the kernel of `conv`, where a backend gains by it."""
+    if own := fast("lay_out"):
+        own(kernel)
+
+
+def max_pool(x, size, strides, same):
+    """The largest value of each window of each channel.
+
+    Shapes: (batch, height, width, channels) -> (batch, rows of windows, columns, channels).
+    With `same`, windows also begin outside of the map and leave nothing of it out.
+    """
+    if own := fast("max_pool"):
+        return own(x, size, strides, same)
+    padding = "same" if same else "valid"
+    return ops.max_pool(x, size, strides, padding, data_format="channels_last")
+
+
 def group_norm(x, groups, gamma, beta, epsilon):
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta, each group of channels by itself.
 
     Shapes: (batch, height, width, channels) -> the same, in float32 at least.
     """
     x = ops.cast(x, at_least_float32(x.dtype))
+    gamma, beta = ops.cast(gamma, x.dtype), ops.cast(beta, x.dtype)
+    if own := fast("group_norm"):
+        return own(x, groups, gamma, beta, epsilon)
     channels, shape = x.shape[-1], ops.shape(x)
     x = ops.reshape(x, (shape[0], shape[1] * shape[2], groups, channels // groups))
     x = x - _mean_of_group(x)
     x = x / ops.sqrt(_mean_of_group(x * x) + epsilon)
-    gamma, beta = ops.cast(gamma, x.dtype), ops.cast(beta, x.dtype)
     return ops.reshape(x, shape) * gamma + beta
 
 

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import positive_int
+from keras_vit.layers import kernels
 from keras_vit.layers.standardize import NUMERICS, GroupNorm, StdConv2D
 
 
@@ -43,10 +44,10 @@ class Root(keras.layers.Layer):
         x = self.conv(x)
         if self.version == "v1":
             x = ops.relu(self.norm(x))
-            return ops.max_pool(x, 3, 2, "same", data_format="channels_last")
+            return kernels.max_pool(x, 3, 2, same=True)
         padding = NUMERICS[self.numerics].pool_padding
         x = ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=padding)
-        return ops.max_pool(x, 3, 2, "valid", data_format="channels_last")
+        return kernels.max_pool(x, 3, 2, same=False)
 
     def convolutions(self):
         """The standardised convolutions in it."""

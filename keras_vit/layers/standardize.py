@@ -87,6 +87,7 @@ class StdConv2D(keras.layers.Layer):
         shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
         # Not rounded to half precision in front of the standardisation, but behind it.
         self.kernel = self.add_weight(shape, "lecun_normal", autocast=False, name="kernel")
+        kernels.lay_out(self.kernel)
         self.built = True
 
     def call(self, x):
@@ -94,11 +95,7 @@ class StdConv2D(keras.layers.Layer):
         if not self.folded:
             kernel = standardize(kernel, NUMERICS[self.numerics])
         kernel = ops.cast(kernel, self.compute_dtype)
-        if not self.explicit_padding:
-            return ops.conv(x, kernel, self.strides, "same", data_format="channels_last")
-        side = (self.kernel_size - 1) // 2
-        x = ops.pad(x, ((0, 0), (side, side), (side, side), (0, 0))) if side else x
-        return ops.conv(x, kernel, self.strides, "valid", data_format="channels_last")
+        return kernels.conv(x, kernel, self.strides, self.explicit_padding)
 
     def compute_output_shape(self, input_shape):
         batch, *sides, _ = input_shape

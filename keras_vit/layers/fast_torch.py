@@ -1,0 +1,151 @@
+"""What PyTorch does faster than `keras.ops` asks for; `kernels` has the twin of each function.
+
+Channels-last maps are given to PyTorch as they lie in memory, as a view with the channels in
+front: oneDNN computes on either layout, and nothing is copied.
+"""
+
+import functools
+import time
+
+import torch
+import torch.nn.functional as F
+
+_PROBE_SIDE = 384  # of the matrices that settle which library multiplies faster
+
+
+def linear(x, kernel, bias=None):
+    """The linear map of `kernels.linear`."""
+    if _takes_onednn(x):
+        return _Linear.apply(x, kernel, bias)
+    return x @ kernel if bias is None else torch.addmm(bias, x, kernel)
+
+
+def _takes_onednn(x):
+    is_plain = x.dtype == torch.float32 and x.device.type == "cpu"
+    return is_plain and not torch.compiler.is_compiling() and onednn_is_faster()
+
+
+@functools.cache
+def onednn_is_faster():
+    """Whether oneDNN multiplies float32 matrices at least 10 % faster here than what PyTorch uses.
+
+    That is so where PyTorch multiplies by MKL on a CPU for which MKL has no fast code. It is
+    measured, once in a process, in some milliseconds. False where this PyTorch has no oneDNN.
+    """
+    try:
+        a, b = torch.ones(2, _PROBE_SIDE, _PROBE_SIDE)
+        seconds = {product: [] for product in (_onednn, torch.matmul)}
+        for _ in range(5):  # in turns, so that a busy moment harms both
+            for product, times in seconds.items():
+                start = time.perf_counter()
+                product(a, b)
+                times.append(time.perf_counter() - start)
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    return min(seconds[_onednn]) * 1.1 < min(seconds[torch.matmul])
+
+
+def _onednn(x, kernel, bias=None):
+    return torch.ops.mkldnn._linear_pointwise(x, kernel.t(), bias, "none", [], "")
+
+
+class _Linear(torch.autograd.Function):
+    """The product by oneDNN, whose operation has no gradient of its own."""
+
+    @staticmethod
+    def forward(ctx, x, kernel, bias):
+        ctx.save_for_backward(x, kernel)
+        return _onednn(x, kernel, bias)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, kernel = ctx.saved_tensors
+        dy = dy.contiguous()
+        needs_x, needs_kernel, needs_bias = ctx.needs_input_grad
+        return (
+            _Linear.apply(dy, kernel.t(), None) if needs_x else None,
+            _Linear.apply(x.t(), dy, None) if needs_kernel else None,
+            dy.sum(0) if needs_bias else None,
+        )
+
+
+def conv(x, kernel, strides, explicit_padding):
+    """The convolution of `kernels.conv`; one of single pixels is a linear map."""
+    if kernel.shape[0] == 1 and _takes_onednn(x):
+        x = x[:, ::strides, ::strides]
+        return linear(x.flatten(0, 2), kernel[0, 0]).unflatten(0, x.shape[:3])
+    (top, bottom), (left, right) = (
+        _padding(side, size, strides, explicit_padding)
+        for side, size in zip(x.shape[1:3], kernel.shape[:2])
+    )
+    x, kernel = x.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1)
+    if (top, left) != (bottom, right):
+        x, top, left = F.pad(x, (left, right, top, bottom)), 0, 0
+    return F.conv2d(x, kernel, stride=strides, padding=(top, left)).permute(0, 2, 3, 1)
+
+
+def _padding(side, size, strides, explicit):
+    """Zeros before and after; "same" puts the odd one after."""
+    if explicit:
+        return (size // 2, size // 2)
+    total = max((-(-side // strides) - 1) * strides + size - side, 0)
+    return (total // 2, total - total // 2)
+
+
+def lay_out(kernel):
+    """Moves the values of a variable to the order in which `conv` reads them; its shape stays."""
+    values = kernel.value.data.permute(3, 2, 0, 1)
+    kernel.value.data = values.contiguous(memory_format=torch.channels_last).permute(2, 3, 1, 0)
+
+
+def max_pool(x, size, strides, same):
+    """The pooling of `kernels.max_pool`."""
+    if same:
+        pads = [_padding(side, size, strides, explicit=False) for side in x.shape[1:3]]
+        x = F.pad(x, (0, 0, *pads[1], *pads[0]), value=-float("inf"))
+    return F.max_pool2d(x.permute(0, 3, 1, 2), size, strides).permute(0, 2, 3, 1)
+
+
+def group_norm(x, groups, gamma, beta, epsilon):
+    """The group norm of `kernels.group_norm`."""
+    y = _GroupNorm.apply(x.permute(0, 3, 1, 2), gamma, beta, groups, epsilon)
+    return y.permute(0, 2, 3, 1)
+
+
+class _GroupNorm(torch.autograd.Function):
+    """PyTorch's own forward pass; its backward pass crashes on maps with channels last.
+
+    With x̂ = (x - mean) r, r = 1 / deviation and g = γ dy, all of a group of n values:
+    dx = r (g - Σg / n - x̂ Σ(g x̂) / n), dγ = Σ dy x̂ and dβ = Σ dy.
+    """
+
+    @staticmethod
+    def forward(ctx, x, gamma, beta, groups, epsilon):
+        batch, channels, height, width = x.shape
+        sizes = (batch, channels, height * width, groups, epsilon)
+        y, mean, r = torch.native_group_norm(x, gamma, beta, *sizes)
+        ctx.save_for_backward(x, gamma, mean, r)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, dy):
+        x, gamma, mean, r = ctx.saved_tensors
+        groups = mean.shape[1]
+        per_group = x.shape[1] // groups
+        n = per_group * x.shape[2] * x.shape[3]
+        mean, r = (v.repeat_interleave(per_group, 1) for v in (mean, r))
+        sum_dy = dy.sum((2, 3))
+        sum_dy_xhat = ((dy * x).sum((2, 3)) - mean * sum_dy) * r
+        # dx is a multiple of dy, a multiple of x, and a number for each channel of each image.
+        slope = -_in_its_group(sum_dy_xhat * gamma, groups) * r * r / n
+        shift = -_in_its_group(sum_dy * gamma, groups) * r / n - slope * mean
+        dx = torch.addcmul(shift[:, :, None, None], x, slope[:, :, None, None])
+        dx.addcmul_(dy, (gamma * r)[:, :, None, None])
+        return dx, sum_dy_xhat.sum(0), sum_dy.sum(0), None, None
+
+
+def _in_its_group(values, groups):
+    """The sum over the group of each channel. Shapes: (batch, channels) -> the same."""
+    sums = values.unflatten(1, (groups, -1)).sum(2)
+    return sums.repeat_interleave(values.shape[1] // groups, 1)
