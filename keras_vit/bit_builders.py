@@ -1,27 +1,13 @@
 """The published BiT ResNets by name: a row of the table, a model, its weights."""
 
-from keras_vit.models.bit import BiT
 from keras_vit.models.bit_variants import BIT_VARIANTS
-from keras_vit.weights.load import build_and_load
+from keras_vit.weights.load import builder_of
 
 
 def _builder(variant):
-    """A function that builds the model of one row of `BIT_VARIANTS`."""
-
-    def build(num_classes=1000, image_size=224, weights=None, include_top=True, **options):
-        options = {
-            "name": name.lower(),
-            "num_classes": num_classes,
-            "image_size": image_size,
-            "include_top": include_top,
-            **options,
-        }
-        if weights is None:
-            return BiT(variant, **options)
-        return build_and_load(variant, weights, options, model="BiT")
-
-    row, name = BIT_VARIANTS[variant], f"BiT_{variant}"
-    build.__name__ = build.__qualname__ = name
+    """The builder of one row of `BIT_VARIANTS`."""
+    row = BIT_VARIANTS[variant]
+    build = builder_of("BiT", variant, f"BiT_{variant}", __name__)
     build.__doc__ = f"""BiT-{variant} (Kolesnikov et al., 2020): {sum(row.blocks)} units.
 
     Args:

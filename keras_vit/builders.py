@@ -1,8 +1,7 @@
 """The published models by name: a row of the table, a model, its weights."""
 
-from keras_vit.models.vit import VisionTransformer
 from keras_vit.variants import VARIANTS
-from keras_vit.weights.load import build_and_load
+from keras_vit.weights.load import builder_of
 
 
 def _fits(row):
@@ -15,23 +14,10 @@ def _fits(row):
 
 
 def _builder(variant, title, name=None):
-    """A function that builds the model of one row of `VARIANTS`."""
-
-    def build(num_classes=1000, image_size=224, weights=None, include_top=True, **options):
-        options = {
-            "name": name.lower(),
-            "num_classes": num_classes,
-            "image_size": image_size,
-            "include_top": include_top,
-            **options,
-        }
-        if weights is None:
-            return VisionTransformer(variant, **options)
-        return build_and_load(variant, weights, options)
-
+    """The builder of one row of `VARIANTS`."""
     row = VARIANTS[variant]
     name = name or "ViT_" + variant.replace("/", "").replace("-", "_")
-    build.__name__ = build.__qualname__ = name
+    build = builder_of("VisionTransformer", variant, name, __name__)
     build.__doc__ = f"""{title}: {row.depth} blocks, width {row.width}, {row.num_heads} heads.
 
     Args:

@@ -1,7 +1,5 @@
 """BiT, the ResNet that the Vision Transformer is compared with (Kolesnikov et al., 2020)."""
 
-import dataclasses
-
 import keras
 from keras import ops
 
@@ -79,38 +77,12 @@ class BiT(Classifier):
         self.num_classes, self.channels = num_classes, channels
         self.preprocessing, self.class_names, self.label_set = BIT, None, None
 
-    # Both, because Keras's own check comes between them, and `predict` skips the first on JAX.
-    def __call__(self, inputs, *args, **kwargs):
-        self._check_images(inputs)
-        return super().__call__(inputs, *args, **kwargs)
-
-    def call(self, inputs, training=None, mask=None):
-        self._check_images(inputs)
-        shape = getattr(inputs, "shape", (None,) * 4)
-        if shape[3] is None and not isinstance(inputs, keras.KerasTensor):
-            # A pipeline of TensorFlow may not know the channels; a convolution must.
-            inputs = ops.reshape(inputs, (*ops.shape(inputs)[:3], self.channels))
-        return super().call(inputs, training=training, mask=mask)
-
-    def _check_images(self, images):
+    def _with_known_sides(self, images):
         shape = getattr(images, "shape", None)
-        if shape is not None and (len(shape) != 4 or shape[3] not in (None, self.channels)):
-            expected = ("batch", "height", "width", self.channels)
-            raise ValueError(
-                f"{self.name} takes images of shape {expected}, channels last. Received: shape "
-                f"{tuple(shape)}. Reshape the images, or build the model with their channels."
-            )
-
-    def get_config(self):
-        return {
-            "image_size": self.image_size,
-            "num_classes": self.num_classes,
-            "channels": self.channels,
-            **dataclasses.asdict(self.variant),
-            "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            **self.facts(),
-        }
+        if shape and shape[3] is None and not isinstance(images, keras.KerasTensor):
+            # A pipeline of TensorFlow may not know the channels; a convolution must.
+            images = ops.reshape(images, (*ops.shape(images)[:3], self.channels))
+        return images
 
 
 @keras.saving.register_keras_serializable("keras_vit")

@@ -1,4 +1,6 @@
-"""What models have in common: facts that came with the weights, and what keeps float64 exact."""
+"""What models have in common: which images they take, facts of the weights, and exact float64."""
+
+import dataclasses
 
 import keras
 import numpy as np
@@ -10,11 +12,50 @@ FACTS = ("frozen", "preprocessing", "class_names", "label_set")  # of a config, 
 
 @keras.saving.register_keras_serializable("keras_vit")
 class Classifier(keras.Model):
-    """A model whose config also holds what is frozen and what came with its weights.
+    """A model of images whose config also holds what is frozen and what came with its weights.
 
-    A subclass sets `preprocessing`, `class_names` and `label_set`, and puts `facts()` into its
-    config; `from_config` gives the other entries to its constructor.
+    A subclass sets `variant`, `image_size`, `num_classes`, `channels` and `dtype_policy`, and
+    `preprocessing`, `class_names` and `label_set`; it adds what else its constructor takes to the
+    config. Images that do not fit its input raise a ValueError.
     """
+
+    # Both, because Keras's own check comes between them, and `predict` skips the first on JAX.
+    def __call__(self, inputs, *args, **kwargs):
+        self._check_images(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def call(self, inputs, training=None, mask=None):
+        self._check_images(inputs)
+        inputs = self._with_known_sides(inputs)
+        return super().call(inputs, training=training, mask=mask)
+
+    def _check_images(self, images):
+        shape = getattr(images, "shape", None)
+        expected = tuple(self.inputs[0].shape[1:])
+        if shape is None or _fits(tuple(shape)[1:], expected):
+            return
+        any_size = None in expected
+        sides = [side or name for side, name in zip(expected, ("height", "width", "channels"))]
+        raise ValueError(
+            f"{self.name} takes images of shape {('batch', *sides)}, channels last. Received: "
+            f"shape {tuple(shape)}. {'Reshape' if any_size else 'Resize'} the images, or build the "
+            f"model with their {'channels' if any_size else 'image_size and channels'}."
+        )
+
+    def _with_known_sides(self, images):
+        """The images with a shape that the layers can build on; a pipeline may not know it."""
+        return images
+
+    def get_config(self):
+        return {
+            "image_size": self.image_size,
+            "num_classes": self.num_classes,
+            "channels": self.channels,
+            **dataclasses.asdict(self.variant),
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            **self.facts(),
+        }
 
     def facts(self):
         """The part of the config that is no argument of the constructor."""
@@ -35,6 +76,12 @@ class Classifier(keras.Model):
         model.label_set = facts["label_set"]
         _freeze(model, set(facts["frozen"] or ()))
         return model
+
+
+def _fits(shape, expected):
+    """Whether the sides of a shape are the expected ones, where both are known."""
+    pairs = zip(shape, expected)
+    return len(shape) == len(expected) and all(a in (None, b) or b is None for a, b in pairs)
 
 
 def _freeze(model, frozen):

@@ -1,7 +1,5 @@
 """The Vision Transformer (Figure 1, Eq. 1 to 4)."""
 
-import dataclasses
-
 import keras
 
 from keras_vit.checks import pair, positive_int, rate
@@ -145,45 +143,24 @@ class VisionTransformer(Classifier):
             "variable_size": self.variable_size,
         }
 
-    # Both, because Keras's own check comes between them, and `predict` skips the first on JAX.
-    def __call__(self, inputs, *args, **kwargs):
-        self._check_images(inputs)
-        return super().__call__(inputs, *args, **kwargs)
-
-    def call(self, inputs, training=None, mask=None):
-        self._check_images(inputs)
-        if None in tuple(getattr(inputs, "shape", ()))[1:] and not self.variable_size:
-            # A pipeline of TensorFlow may not know the shape of its images. Multiplying by ones
-            # tells it, and fails when an image is of another.
-            ones = keras.ops.ones((*self.image_size, self.channels), dtype=inputs.dtype)
-            inputs = keras.ops.einsum("bhwc,hwc->bhwc", inputs, ones)
-        return super().call(inputs, training=training, mask=mask)
-
     def _check_images(self, images):
-        expected, shape = (*self.image_size, self.channels), getattr(images, "shape", None)
-        if self.variable_size and shape is not None and len(shape) == 4:
+        super()._check_images(images)
+        shape = getattr(images, "shape", None)
+        if self.variable_size and shape is not None:
             v = self.variant
             known = [side or stride for side, stride in zip(shape[1:3], v.stride)]
             grid_of(v.feature_map(known), v.patch_size)
-            expected = (*tuple(shape)[1:3], self.channels)
-        if shape is not None and not _fits(tuple(shape)[1:], expected):
-            raise ValueError(
-                f"{self.name} takes images of shape {('batch', *expected)}, channels last. "
-                f"Received: shape {tuple(shape)}. Resize the images, or build the model with "
-                "their image_size and channels."
-            )
+
+    def _with_known_sides(self, images):
+        if None in tuple(getattr(images, "shape", ()))[1:] and not self.variable_size:
+            # A pipeline of TensorFlow may not know the shape of its images. Multiplying by ones
+            # tells it, and fails when an image is of another.
+            ones = keras.ops.ones((*self.image_size, self.channels), dtype=images.dtype)
+            images = keras.ops.einsum("bhwc,hwc->bhwc", images, ones)
+        return images
 
     def get_config(self):
-        return {
-            "image_size": self.image_size,
-            "num_classes": self.num_classes,
-            "channels": self.channels,
-            **self._training_options,
-            **dataclasses.asdict(self.variant),
-            "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            **self.facts(),
-        }
+        return {**super().get_config(), **self._training_options}
 
 
 def _check_variable_size(v):
@@ -234,8 +211,3 @@ def _apply_position(position, x):
     if isinstance(position, RelativePosition):
         return x, position(x)
     return position(x), None
-
-
-def _fits(shape, expected):
-    """Whether the known sides of a shape are the expected ones."""
-    return len(shape) == len(expected) and all(a in (None, b) for a, b in zip(shape, expected))

@@ -2,25 +2,31 @@
 
 import numpy as np
 
+from keras_vit.models.bit import BiT
+from keras_vit.models.vit import VisionTransformer
 from keras_vit.variants import VARIANTS
-from keras_vit.weights.canonical import (
-    PROJECTION,
-    shortened,
-)
+from keras_vit.weights.canonical import PROJECTION, shortened
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.image_size import (
-    grid_for,
-    shape_of,
-)
+from keras_vit.weights.image_size import grid_for, shape_of
 from keras_vit.weights.report import LoadReport
 from keras_vit.weights.resize import resize_patches, resize_positions
 
+MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # as `Canonical.model` has them
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
-COMPARED = ("gelu", "epsilon", "pool", "position", "norm_after_pool", "stem_numerics") + (
-    "version",
-    "numerics",
-)
+OF_A_VIT = ("gelu", "epsilon", "pool", "position", "norm_after_pool", "stem_numerics")
+OF_A_BIT = ("version", "numerics")
+
+
+def check_model(model):
+    """Raises a TypeError unless it is a `VisionTransformer`, a `BiT`, or of a subclass of them."""
+    if not isinstance(model, tuple(MODELS.values())):
+        raise TypeError(
+            f"The model must be a keras_vit.{' or a keras_vit.'.join(MODELS)}, or of a subclass. "
+            f"Received: {model!r}. Where it contains such a model, give that one "
+            "(model.get_layer(...)); the weights of any other Keras model are read and written by "
+            "its own load_weights and save_weights."
+        )
 
 
 def assign(
@@ -29,7 +35,7 @@ def assign(
     """Gives a model the weights of a checkpoint in canonical form.
 
     Args:
-        model: a `VisionTransformer`.
+        model: a `VisionTransformer` or a `BiT`.
         canonical: a `Canonical`.
         interpolation: how position embeddings are resampled; `None` for the family's rule.
         patches_too: whether patch kernels may be resized.
@@ -43,7 +49,7 @@ def assign(
         CheckpointError: they do not fit; the model is unchanged.
     """
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
-    if type(model).__name__ != canonical.model:
+    if not isinstance(model, MODELS[canonical.model]):
         raise CheckpointError(
             f"{str(canonical.path)!r} holds a {canonical.model}; the model {model.name!r} is a "
             f"{type(model).__name__}. Nothing was loaded."
@@ -228,6 +234,6 @@ def _differences(model, canonical):
     found, v = canonical.architecture, model.variant
     return tuple(
         (name, found[name], getattr(v, name))
-        for name in COMPARED
+        for name in (OF_A_BIT if canonical.model == "BiT" else OF_A_VIT)
         if name in found and found[name] != getattr(v, name)
     )

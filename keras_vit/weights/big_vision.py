@@ -22,11 +22,7 @@ from keras_vit.weights.canonical import (
     rename,
 )
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.image_size import (
-    add_image_size,
-    grid_for,
-    shape_of,
-)
+from keras_vit.weights.image_size import add_image_size, grid_for, shape_of
 
 FAMILY = "google-research/big_vision"
 PREFIXES = ("params/img/", "opt/target/img/", "params/", "opt/target/", "img/")

@@ -48,15 +48,7 @@ def recognises(arrays):
 
 
 def read(contents, hints):
-    """The `Canonical` of a file.
-
-    Args:
-        contents: a `Contents`.
-        hints: dict of what the caller knows, with the constructor's argument names.
-
-    Raises:
-        CheckpointError: the arrays are no such model.
-    """
+    """The `Canonical` of a file; arguments and errors as in `google.read`."""
     return canonical_of(FAMILY, rename(contents.arrays, TABLE, FAMILY), "bit", hints)
 
 

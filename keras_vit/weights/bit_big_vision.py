@@ -40,7 +40,7 @@ def recognises(arrays):
 
 
 def read(contents, hints):
-    """The `Canonical` of a file; arguments and errors as in `bit_big_transfer.read`."""
+    """The `Canonical` of a file; arguments and errors as in `google.read`."""
     tower, prefix, left_out = _tower(contents.arrays)
     arrays, origin, _ = rename(tower, TABLE, FAMILY)
     origin = {name: prefix + where for name, where in origin.items()}

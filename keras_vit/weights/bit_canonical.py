@@ -7,7 +7,7 @@ from keras_vit.layers.standardize import GROUPS
 from keras_vit.models.bit_variants import BiTVariant
 from keras_vit.models.stages import ROOT_FILTERS
 from keras_vit.preprocessing import BIT
-from keras_vit.weights.canonical import Canonical, shortened
+from keras_vit.weights.canonical import CONFIG, Canonical, shortened
 from keras_vit.weights.files import CheckpointError
 
 ROOT = "root/conv/kernel"
@@ -155,5 +155,5 @@ def _image_size(hints, configured):
     if hints.get("image_size") is not None:
         return pair(hints["image_size"], "image_size"), None
     if configured is not None:
-        return pair(configured, "image_size"), "its config.json"
+        return pair(configured, "image_size"), CONFIG
     return (224, 224), "the custom; a ResNet takes any size"

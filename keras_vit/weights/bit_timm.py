@@ -13,7 +13,8 @@ from keras_vit.weights import torch_stem
 from keras_vit.weights.bit_canonical import canonical_of
 from keras_vit.weights.canonical import rename, shortened
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.timm import _preprocessing
+from keras_vit.weights.timm import preprocessing_of
+from keras_vit.weights.timm_save import pretrained_cfg
 
 FAMILY = "timm (BiT)"
 UNIT = r"stages\.(\d+)\.blocks\.(\d+)\."
@@ -45,7 +46,7 @@ def recognises(arrays):
 
 
 def read(contents, hints):
-    """The `Canonical` of a state dict; arguments and errors as in `bit_big_transfer.read`."""
+    """The `Canonical` of a state dict; arguments and errors as in `google.read`."""
     other = [name for name in contents.arrays if re.match(r"stem\.norm\.|.*running_mean$", name)]
     if other:
         raise CheckpointError(
@@ -61,7 +62,7 @@ def read(contents, hints):
         "timm",
         hints,
         {"image_size": tuple(size[1:])} if size else {},
-        preprocessing=_preprocessing({**DEFAULTS, **settings}),
+        preprocessing=preprocessing_of({**DEFAULTS, **settings}),
     )
 
 
@@ -80,23 +81,13 @@ def _written(name, array):
 
 def config(model):
     """`config.json` as timm's hub has it: the architecture and its arguments."""
-    facts = model.preprocessing
     return {
         "architecture": _architecture(model.variant) or "resnetv2_50x1_bit",
         "num_classes": model.num_classes,
         "num_features": model.variant.features,
         "global_pool": "avg",
         "model_args": {"in_chans": model.channels, "num_classes": model.num_classes},
-        "pretrained_cfg": {
-            "input_size": [model.channels, *model.image_size],
-            "fixed_input_size": False,
-            "mean": list(facts.mean),
-            "std": list(facts.std),
-            "crop_pct": facts.crop_fraction,
-            "crop_mode": "squash" if facts.resize == "squash" else "center",
-            "interpolation": "bicubic" if facts.interpolation == "bicubic" else "bilinear",
-            "num_classes": model.num_classes,
-        },
+        "pretrained_cfg": {"fixed_input_size": False, **pretrained_cfg(model)},
     }
 
 

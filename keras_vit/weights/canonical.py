@@ -1,7 +1,7 @@
 """The one form that every format is brought into: the variable paths of `VisionTransformer`.
 
-What the format modules share stands here: tables of names, and the rules for
-what a file cannot say.
+What the format modules share stands here: tables of names, and the rules for what a file cannot
+say.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from keras_vit.weights.files import CheckpointError
 
 PROJECTION = "patch_encoder/projection/kernel"
 POSITION = "patch_encoder/position/embedding"
+CONFIG = "its config.json"  # where a fact in `Canonical.assumed` is from
 HEAD_WIDTH = 64  # of the attention heads in nearly every published model
 REQUIRED = (
     PROJECTION,
@@ -197,12 +198,13 @@ def choose_heads(configured, hints, found):
 
     Args:
         configured: what the config beside the file says, or `None`.
-        hints: arguments of the caller.
+        hints: arguments of the caller, or of a model that waits for the file: its `num_heads` says
+            nothing about a file of another `width`.
         found: arguments read off the arrays.
     """
     if configured is not None:
-        return positive_int(configured, "num_heads"), "its config.json"
-    if hints.get("num_heads") is not None:
+        return positive_int(configured, "num_heads"), CONFIG
+    if hints.get("num_heads") is not None and hints.get("width", found["width"]) == found["width"]:
         return positive_int(hints["num_heads"], "num_heads"), "num_heads as given"
     return rule_for_heads(found["width"], found["depth"])
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_vit.preprocessing import GOOGLE
 from keras_vit.weights.canonical import (
+    CONFIG,
     POSITION,
     PROJECTION,
     Canonical,
@@ -19,9 +20,7 @@ from keras_vit.weights.canonical import (
     rename,
 )
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.image_size import (
-    add_image_size,
-)
+from keras_vit.weights.image_size import add_image_size
 
 FAMILY = "google-research/vision_transformer"
 BLOCK = r"Transformer/encoderblock_(\d+)/"
@@ -102,7 +101,7 @@ def read(contents, hints):
     config = _config(contents.config, found)
     if POOLS.get(config.get("classifier"), found["pool"]) != found["pool"]:
         found["pool"] = POOLS[config["classifier"]]
-        assumed["pool"] = "its config.json"
+        assumed["pool"] = CONFIG
     add_image_size(found, assumed, arrays, hints, config.get("image"))
     return Canonical(FAMILY, arrays, origin, found, assumed, preprocessing=GOOGLE)
 
@@ -147,17 +146,17 @@ PUBLISHED = (
 )
 
 
-def write(variant, arrays):
+def write(model, arrays):
     """The arrays of a published file from canonical ones.
 
     Args:
-        variant: the `Variant` of the model.
+        model: a `VisionTransformer`.
         arrays: dict from canonical name to array.
     """
     file = {}
     for name, array in arrays.items():
         if name == PROJECTION:
-            array = array.reshape(*variant.patch_size, -1, array.shape[-1])
+            array = array.reshape(*model.variant.patch_size, -1, array.shape[-1])
         if re.search("(root|unit_.*)/norm", name):
             array = array.reshape(1, 1, 1, -1)  # as published
         for pattern, target in PUBLISHED:

@@ -10,6 +10,7 @@ import re
 from keras_vit.preprocessing import HUGGING_FACE, Preprocessing
 from keras_vit.weights import torch_stem
 from keras_vit.weights.canonical import (
+    CONFIG,
     POSITION,
     PROJECTION,
     Canonical,
@@ -20,9 +21,7 @@ from keras_vit.weights.canonical import (
     rename,
 )
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.image_size import (
-    add_image_size,
-)
+from keras_vit.weights.image_size import add_image_size
 from keras_vit.weights.timm import add_heads, flat_patches, refuse, transposed
 
 FAMILY = "Hugging Face transformers"
@@ -117,8 +116,7 @@ def read(contents, hints):
     }
     if "stem" in found:
         found["stem_numerics"] = "timm"
-    default = "the family's, as it has no config.json"
-    assumed = {} if config else {"gelu": default, "epsilon": default}
+    assumed = {"gelu": _source(config, "hidden_act"), "epsilon": _source(config, "layer_norm_eps")}
     heads, source = choose_heads(config.get("num_attention_heads"), hints, found)
     found["num_heads"], assumed["num_heads"] = heads, source
     add_heads(arrays, found["num_heads"])
@@ -131,8 +129,8 @@ def read(contents, hints):
         found,
         assumed,
         tuple(names[name] for name in ignored),
-        _preprocessing(contents.processor),
-        _class_names(config, found["num_classes"]),
+        preprocessing_of(contents.processor),
+        class_names_of(config, found["num_classes"]),
     )
 
 
@@ -171,6 +169,15 @@ def _checked(config, arrays, path):
     return config
 
 
+def _source(config, key):
+    """Where a fact of `config.json` is from, which may be missing, or silent about it."""
+    if key in config:
+        return CONFIG
+    return (
+        f"the family's, as {f'its config.json has no {key}' if config else 'it has no config.json'}"
+    )
+
+
 def _drop_pooler_without_token(found, arrays, hints):
     """The pooler reads the class token: a caller who asks for another pooling wants the tokens."""
     if hints.get("pool", "token") != "token" and "head/kernel" not in arrays:
@@ -178,7 +185,7 @@ def _drop_pooler_without_token(found, arrays, hints):
             found["representation_size"] = None
 
 
-def _preprocessing(processor):
+def preprocessing_of(processor):
     """What `preprocessor_config.json` says about images."""
     if not processor:
         return HUGGING_FACE
@@ -204,7 +211,8 @@ def _crop_fraction(processor):
     return min(crop / size, 1.0)
 
 
-def _class_names(config, num_classes):
+def class_names_of(config, num_classes):
+    """What `config.json` calls the classes; `None` where it names others, or just numbers them."""
     names = config.get("id2label")
     if not isinstance(names, dict) or len(names) != num_classes:
         return None

@@ -39,7 +39,6 @@ def write(model, arrays):
 def config(model):
     """`config.json`."""
     v = model.variant
-    names = model.class_names or [f"LABEL_{i}" for i in range(model.num_classes)]
     size, patch = (s[0] if s[0] == s[1] else list(s) for s in (model.image_size, v.patch_size))
     return {
         "architectures": ["ViTForImageClassification" if model.num_classes else "ViTModel"],
@@ -60,6 +59,14 @@ def config(model):
         "pooler_output_size": v.representation_size or v.width,
         "qkv_bias": v.qkv_bias,
         "torch_dtype": "float32",
+        **labels(model),
+    }
+
+
+def labels(model):
+    """What `config.json` calls the classes."""
+    names = model.class_names or [f"LABEL_{i}" for i in range(model.num_classes)]
+    return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
     }
@@ -92,7 +99,7 @@ def impossible(model):
         ("representation_size and a head", v.representation_size and model.num_classes),
         ("class_token=False", not v.class_token),
         (f"registers={v.registers}", v.registers),
-        (f"stem={v.stem}", v.stem is not None),
+        (f"stem={v.stem} (transformers 5 has removed ViTHybrid)", v.stem is not None),
         ("position='none'", v.position == "none"),
         (f"pool={v.pool!r} and a head", v.pool != "token" and model.num_classes),
         ("pool='map'", v.pool == "map"),

@@ -4,7 +4,7 @@ import math
 
 from keras_vit.checks import pair
 from keras_vit.variants import Variant
-from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.canonical import CONFIG, POSITION
 from keras_vit.weights.files import CheckpointError
 
 SQUARE = "positions that make a square"
@@ -48,7 +48,7 @@ def find_image_size(patches, shape, hints, configured=None):
                     f"The file has positions for {patches} patches of {shape.stride} pixels. "
                     f"Received: {source} says an image of {size}, which has a grid of {grid}."
                 )
-            return size, None if source == "file_image_size" else "its config.json"
+            return size, None if source == "file_image_size" else CONFIG
     side = math.isqrt(max(patches, 0))
     square = (side, side) if side and side * side == patches else None
     asked = hints.get("image_size") and grid_for(hints["image_size"], shape)
@@ -91,6 +91,6 @@ def size_without_positions(shape, hints, configured):
     if hints.get("image_size") is not None:
         return pair(hints["image_size"], "image_size"), None
     if configured is not None:
-        return pair(configured, "image_size"), "its config.json"
+        return pair(configured, "image_size"), CONFIG
     nearest = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
     return nearest, "the file has no positions: about 224 pixels, the custom"

@@ -23,9 +23,7 @@ from keras_vit.weights.canonical import (
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.google import flat_kernel
 from keras_vit.weights.hdf5 import read_hdf5
-from keras_vit.weights.image_size import (
-    add_image_size,
-)
+from keras_vit.weights.image_size import add_image_size
 from keras_vit.weights.keras_hub_configs import (
     backbone_arguments,
     converter_arguments,

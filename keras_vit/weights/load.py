@@ -2,13 +2,14 @@
 
 import warnings
 
-from keras_vit.models.bit import BiT
-from keras_vit.models.vit import VisionTransformer
+from keras_vit.variants import VARIANTS
 from keras_vit.weights import families
-from keras_vit.weights.assign import assign
+from keras_vit.weights.assign import MODELS, assign, check_model
+from keras_vit.weights.canonical import CONFIG
 from keras_vit.weights.contents import open_checkpoint
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.locate import locate
+from keras_vit.weights.resize import for_a_model
 
 # What a model of a published size takes from its checkpoint unless it is told otherwise.
 INHERITED = (
@@ -25,7 +26,6 @@ INHERITED = (
     "version",
     "numerics",
 )
-MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}
 
 
 def load_weights(
@@ -48,7 +48,7 @@ def load_weights(
     that was trained on it.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`.
+        model: a `VisionTransformer` or a `BiT`, also of a subclass.
         weights: a name of `keras_vit.list_weights`, the path of a file or folder, or a URL
             (https://, gs://, hf://).
         interpolation: how position embeddings are resampled, as in `keras_vit.resize`; `None` for
@@ -64,11 +64,13 @@ def load_weights(
 
     Raises:
         FileNotFoundError: there is no such file.
+        TypeError: `model` is neither.
         ValueError: checkpoint and model do not fit; lists both sides and the likely cause. The
             model is then unchanged.
     """
+    check_model(model)
     hints = {"image_size": model.image_size, "file_image_size": file_image_size}
-    for name in ("num_heads", "pool", "representation_size"):
+    for name in ("width", "num_heads", "pool", "representation_size"):
         if hasattr(model.variant, name):
             hints[name] = getattr(model.variant, name)
     canonical, record = _read(weights, hints)
@@ -103,15 +105,43 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
     canonical, record = _read(weights, {**overrides, "file_image_size": file_image_size})
-    interpolation = overrides.get("interpolation")
-    if interpolation == "scipy_zoom":
-        overrides = {**overrides, "interpolation": "align_corners"}
-    model = MODELS[canonical.model](**{**canonical.architecture, **overrides})
+    model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
     model.load_report = assign(
-        model, canonical, interpolation, "patch_size" in overrides, adapt_channels=True
+        model,
+        canonical,
+        overrides.get("interpolation"),
+        patches_too="patch_size" in overrides,
+        adapt_channels=True,
     )
     _carry_facts(model, canonical, record, model.load_report)
     return model
+
+
+def builder_of(model, variant, name, module):
+    """A function that builds a model of a published size and, if asked, loads its weights.
+
+    Args:
+        model: name of the class, one of `MODELS`.
+        variant: name of a row of the table of the class.
+        name: of the function; its models have it in lower case.
+        module: where the function stands, for pickle.
+    """
+
+    def build(num_classes=1000, image_size=224, weights=None, include_top=True, **options):
+        options = {
+            "name": name.lower(),
+            "num_classes": num_classes,
+            "image_size": image_size,
+            "include_top": include_top,
+            **options,
+        }
+        if weights is None:
+            return MODELS[model](variant, **options)
+        return build_and_load(variant, weights, options, model)
+
+    build.__name__ = build.__qualname__ = name
+    build.__module__ = module
+    return build
 
 
 def build_and_load(variant, weights, options, model="VisionTransformer"):
@@ -120,18 +150,21 @@ def build_and_load(variant, weights, options, model="VisionTransformer"):
     Args:
         variant: name of a row of the table of the class.
         weights: as in `load_weights`.
-        options: arguments of `VisionTransformer`; a choice that the family of the checkpoint
-            decides (`INHERITED`) and that is not among them comes from there.
+        options: arguments of the class; a choice that the family of the checkpoint decides
+            (`INHERITED`) and that is not among them comes from there. `interpolation` as in
+            `from_checkpoint`.
         model: name of the class, one of `MODELS`.
     """
-    canonical, record = _read(weights, options)
+    row = VARIANTS.get(variant)
+    heads = {"width": row.width, "num_heads": row.num_heads} if row else {}  # a BiT has none
+    canonical, record = _read(weights, {**heads, **options})
     if canonical.model != model:
         raise CheckpointError(
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {model}. "
             "keras_vit.from_checkpoint builds the model that fits a file."
         )
     found = {n: canonical.architecture[n] for n in INHERITED if n in canonical.architecture}
-    model = MODELS[model](variant, **{**found, **options})
+    model = MODELS[model](variant, **{**found, **for_a_model(options)})
     model.load_report = assign(model, canonical, options.get("interpolation"))
     _carry_facts(model, canonical, record, model.load_report)
     return model
@@ -141,7 +174,8 @@ def _read(weights, hints):
     path, record = locate(weights)
     canonical = families.read(open_checkpoint(path), hints)
     for name, value in record.overrides if record else ():
-        if name not in canonical.assumed:
+        # The catalogue speaks for files that come alone; a config beside one knows better.
+        if canonical.assumed.get(name) != CONFIG:
             canonical.architecture[name] = value
             canonical.assumed[name] = "the catalogue"
     return canonical, record

@@ -90,6 +90,19 @@ def resize_patches(kernel, old, new, method="bicubic"):
     return resized.reshape(-1, kernel.shape[1]).astype(kernel.dtype)
 
 
+def for_a_model(options):
+    """What of a caller's arguments a model is built with: not every `interpolation` is for it.
+
+    `"scipy_zoom"` is a way to load: the model keeps the rule that it stands for. `None` leaves the
+    rule to whoever knows it.
+    """
+    rule = options.get("interpolation")
+    others = {name: value for name, value in options.items() if name != "interpolation"}
+    if rule is None:
+        return others
+    return {**others, "interpolation": "align_corners" if rule == "scipy_zoom" else rule}
+
+
 def resize(model, image_size=None, patch_size=None, interpolation=None, **options):
     """A copy of `model` for images or patches of another size, with its weights resized.
 
@@ -123,11 +136,9 @@ def resize(model, image_size=None, patch_size=None, interpolation=None, **option
             "Relative positions have one vector per distance in the sequence and no grid to "
             f"resize. Received: a model with position='relative' and image_size={new_size}."
         )
-    kept = "align_corners" if interpolation == "scipy_zoom" else interpolation
-    config = model.get_config()
-    config.update(options, image_size=new_size, patch_size=new_patch)
-    config.update({} if kept is None else {"interpolation": kept})
-    resized = type(model).from_config(config)
+    choices = {**options, "image_size": new_size, "patch_size": new_patch}
+    choices = for_a_model({**choices, "interpolation": interpolation})
+    resized = type(model).from_config({**model.get_config(), **choices})
     arrays = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
     arrays |= resize_positions(
         arrays, model.grid, new_grid, v.learned_tokens, interpolation or v.interpolation

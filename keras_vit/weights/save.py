@@ -5,33 +5,40 @@ import pathlib
 
 import keras
 
-from keras_vit.checks import check_choice
 from keras_vit.models.bit import BiT
-from keras_vit.weights import bit_big_transfer, bit_timm, google, huggingface_save, timm_save
+from keras_vit.weights import (
+    bit_big_transfer,
+    bit_huggingface,
+    bit_timm,
+    google,
+    huggingface_save,
+    timm_save,
+)
+from keras_vit.weights.assign import check_model
 from keras_vit.weights.files import replacing, write_npz
 from keras_vit.weights.safetensors import write_safetensors
 
 FORMATS = ("google", "timm", "huggingface")
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
 WRITERS = {"google": google, "timm": timm_save, "huggingface": huggingface_save}
-BIT_WRITERS = {"google": bit_big_transfer, "timm": bit_timm}
+BIT_WRITERS = {"google": bit_big_transfer, "timm": bit_timm, "huggingface": bit_huggingface}
 
 
 def save_weights(model, path, format=None, force=False):
     """Writes the weights of a model in a format that another library reads.
 
     - `"google"`: npz with the names of the published files, for google-research/
-      vision_transformer, big_vision and timm.
+      vision_transformer, big_vision and timm; of a BiT, for google-research/big_transfer.
     - `"timm"`: a safetensors file, and beside it the `config.json` with which timm builds the
       same model: `timm.create_model(config["architecture"], **config["model_args"])`.
     - `"huggingface"`: a folder for `ViTForImageClassification.from_pretrained`, or `ViTModel` where
-      the model has no head.
+      the model has no head; of a BiT, for `BitForImageClassification` or `BitModel`.
 
     Files appear whole or not at all. A learned 2-D or fixed sin-cos embedding is written as the
     table that it adds. `keras_vit.load_weights` and `from_checkpoint` read all three.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`.
+        model: a `VisionTransformer` or a `BiT`, also of a subclass.
         path: the file; for `"huggingface"` the folder.
         format: one of the three; `None` to tell by the suffix of `path`: .npz, .safetensors, none.
         force: whether to write what the other library would compute otherwise, too.
@@ -40,9 +47,11 @@ def save_weights(model, path, format=None, force=False):
         `path` as a `pathlib.Path`.
 
     Raises:
+        TypeError: `model` is neither.
         ValueError: an unknown format, or a model that the format cannot hold; says what stands
-            against it.
+            against it, and which formats can.
     """
+    check_model(model)
     path = pathlib.Path(path)
     format = BY_SUFFIX.get(path.suffix) if format is None else format
     if format not in FORMATS:
@@ -52,54 +61,55 @@ def save_weights(model, path, format=None, force=False):
         )
     _check_obstacles(model, format, force)
     arrays = {v.path: _array(v) for v in model.weights if "seed_generator" not in v.path}
-    if isinstance(model, BiT):
-        return _save_bit(model, arrays, path, format)
-    _replace_positions_by_their_table(model, arrays)
+    if not isinstance(model, BiT):
+        _replace_positions_by_their_table(model, arrays)
+    writer = _writer(model, format)
+    file = writer.write(model, arrays)
     if format == "google":
-        write_npz(path, google.write(model.variant, arrays))
+        write_npz(path, file)
     elif format == "timm":
-        write_safetensors(path, timm_save.write(model, arrays), {"format": "pt"})
-        _write_json(path.parent / "config.json", timm_save.config(model))
+        write_safetensors(path, file, {"format": "pt"})
+        _write_json(path.parent / "config.json", writer.config(model))
     else:
-        folder = huggingface_save.write(model, arrays)
-        write_safetensors(path / "model.safetensors", folder, {"format": "pt"})
-        _write_json(path / "config.json", huggingface_save.config(model))
-        _write_json(path / "preprocessor_config.json", huggingface_save.processor(model))
+        write_safetensors(path / "model.safetensors", file, {"format": "pt"})
+        _write_json(path / "config.json", writer.config(model))
+        _write_json(path / "preprocessor_config.json", writer.processor(model))
     return path
+
+
+def _writer(model, format):
+    return (BIT_WRITERS if isinstance(model, BiT) else WRITERS)[format]
 
 
 def _check_obstacles(model, format, force):
-    check_choice("format", format, FORMATS)
-    v, is_bit = model.variant, isinstance(model, BiT)
-    writer = (BIT_WRITERS if is_bit else WRITERS).get(format)
-    folded = v.folded if is_bit else v.stem_folded
-    hard = ["folded kernels, which would be standardised twice"] * folded
-    hard += ["a BiT, which nothing opens in this format"] * (writer is None)
-    if not is_bit and v.position_at != "input" and v.position != "none":
-        hard.append("position in the blocks")
-    hard += writer.impossible(model) if writer else []
+    hard, soft = _obstacles(model, format)
+    holding = [f for f in FORMATS if f != format and _obstacles(model, f) == ([], [])]
+    advice = (
+        f"Choose another of the formats, {' or '.join(map(repr, holding))}"
+        if holding
+        else "Choose another of the ways to keep a model (no format here holds this one)"
+    )
     if hard:
         raise ValueError(
-            f"The format {format!r} has no place for: {', '.join(hard)}. Choose another of "
-            f"{FORMATS}, or save the model with model.save(...)."
+            f"The format {format!r} has no place for: {', '.join(hard)}. {advice}, or save the "
+            "model with model.save(...)."
         )
-    soft = writer.obstacles(v)
     if soft and not force:
         raise ValueError(
             f"The code that reads {format!r} files computes something else than this model, which "
-            f"has: {', '.join(soft)}. Choose another of {FORMATS}, or force=True to write the "
-            "weights all the same."
+            f"has: {', '.join(soft)}. {advice}, or force=True to write the weights all the same."
         )
 
 
-def _save_bit(model, arrays, path, format):
-    """The npz of big_transfer, or timm's file and its config."""
-    if format == "google":
-        write_npz(path, bit_big_transfer.write(model, arrays))
-    else:
-        write_safetensors(path, bit_timm.write(model, arrays), {"format": "pt"})
-        _write_json(path.parent / "config.json", bit_timm.config(model))
-    return path
+def _obstacles(model, format):
+    """What a format has no place for, and what its readers compute otherwise, as texts."""
+    v, writer = model.variant, _writer(model, format)
+    is_bit = isinstance(model, BiT)
+    folded = v.folded if is_bit else v.stem_folded
+    hard = ["folded kernels, which would be standardised twice"] * folded
+    if not is_bit and v.position_at != "input" and v.position != "none":
+        hard.append("position in the blocks")
+    return hard + writer.impossible(model), writer.obstacles(v)
 
 
 def _array(variable):

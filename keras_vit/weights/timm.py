@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit.preprocessing import TIMM, Preprocessing
 from keras_vit.weights import torch_stem
 from keras_vit.weights.canonical import (
+    CONFIG,
     POSITION,
     PROJECTION,
     Canonical,
@@ -21,12 +22,7 @@ from keras_vit.weights.canonical import (
     rename,
 )
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.image_size import (
-    SQUARE,
-    add_image_size,
-    find_image_size,
-    shape_of,
-)
+from keras_vit.weights.image_size import SQUARE, add_image_size, find_image_size, shape_of
 
 FAMILY = "timm"
 BLOCK = r"blocks\.(\d+)\."
@@ -88,7 +84,6 @@ UNSUPPORTED = {
     r".*\.attn\.[qk]_norm\..*": "normalised queries and keys",
     r".*\.mlp\.(w12|w3|fc1_g|fc1_x|norm)\..*": "a gated MLP",
     r"norm_pre\..*": "a norm before the blocks",
-    r"(stem|stages)\..*": "a ResNet",
 }
 ACTIVATIONS = {"gelu": "erf", "gelu_erf": "erf", "gelu_tanh": "tanh"}
 POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
@@ -122,13 +117,13 @@ def read(contents, hints):
     found["num_heads"], assumed["num_heads"] = heads, source
     if config.get("act_layer") is not None:
         found["gelu"] = gelu_of(config["act_layer"], ACTIVATIONS)
-        assumed["gelu"] = "its config.json"
+        assumed["gelu"] = CONFIG
     fold_layer_scale(arrays, origin)
     add_heads(arrays, found["num_heads"])
     _give_learned_tokens_positions(found, arrays, hints, config.get("img_size"))
     add_image_size(found, assumed, arrays, hints, config.get("img_size"))
     return Canonical(
-        FAMILY, arrays, origin, found, assumed, ignored, preprocessing=_preprocessing(settings)
+        FAMILY, arrays, origin, found, assumed, ignored, preprocessing=preprocessing_of(settings)
     )
 
 
@@ -208,8 +203,7 @@ def _choose_pool(found, assumed, config):
         if found["norm_after_pool"]:
             found["pool"] = "mean"
         return
-    if POOLS[pool] != found["pool"]:
-        found["pool"], assumed["pool"] = POOLS[pool], "its config.json"
+    found["pool"], assumed["pool"] = POOLS[pool], CONFIG
 
 
 def _give_learned_tokens_positions(found, arrays, hints, configured):
@@ -227,7 +221,8 @@ def _give_learned_tokens_positions(found, arrays, hints, configured):
         arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (learned, 0), (0, 0)))
 
 
-def _preprocessing(settings):
+def preprocessing_of(settings):
+    """How images are prepared, by a `pretrained_cfg`; timm's defaults for the rest."""
     names = ("mean", "std", "crop_pct", "interpolation", "crop_mode")
     given = {name: settings[name] for name in names if settings.get(name) is not None}
     if given.get("interpolation") not in (None, "bilinear", "bicubic"):

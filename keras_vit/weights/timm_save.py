@@ -100,7 +100,7 @@ def joined(arrays):
 
 def config(model):
     """`config.json` as timm's hub has it: the architecture and its arguments."""
-    v, facts = model.variant, model.preprocessing
+    v = model.variant
     return {
         "architecture": HYBRIDS.get(_stem_of(v), "vit_base_patch16_224"),
         "num_classes": model.num_classes,
@@ -126,15 +126,21 @@ def config(model):
             "num_classes": model.num_classes,
             "act_layer": "gelu_tanh" if v.gelu == "tanh" else "gelu",
         },
-        "pretrained_cfg": {
-            "input_size": [model.channels, *model.image_size],
-            "mean": list(facts.mean),
-            "std": list(facts.std),
-            "crop_pct": facts.crop_fraction,
-            "crop_mode": "squash" if facts.resize == "squash" else "center",
-            "interpolation": "bicubic" if facts.interpolation == "bicubic" else "bilinear",
-            "num_classes": model.num_classes,
-        },
+        "pretrained_cfg": pretrained_cfg(model),
+    }
+
+
+def pretrained_cfg(model):
+    """What timm's `config.json` says about images and classes; `timm.preprocessing_of` reads it."""
+    facts = model.preprocessing
+    return {
+        "input_size": [model.channels, *model.image_size],
+        "mean": list(facts.mean),
+        "std": list(facts.std),
+        "crop_pct": facts.crop_fraction,
+        "crop_mode": "squash" if facts.resize == "squash" else "center",
+        "interpolation": "bicubic" if facts.interpolation == "bicubic" else "bilinear",
+        "num_classes": model.num_classes,
     }
 
 

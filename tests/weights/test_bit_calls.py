@@ -88,8 +88,11 @@ def test_published_names_come_back_to_the_byte(tmp_path):
 
 def test_what_is_not_written(tmp_path):
     model = keras_vit.BiT(**SMALL)
-    with pytest.raises(ValueError, match="a BiT, which nothing opens in this format"):
-        keras_vit.save_weights(model, tmp_path / "folder")
+    for path in (tmp_path / "folder", tmp_path / "model.npz"):
+        with pytest.raises(ValueError, match=r"numerics='bit_paper'\. Choose another of the ways"):
+            keras_vit.save_weights(keras_vit.BiT(**SMALL, numerics="bit_paper"), path)
+    with pytest.raises(ValueError, match=r"blocks=\(1, 1\).*formats, 'google' or 'huggingface',"):
+        keras_vit.save_weights(model, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"Choose another of"):
         keras_vit.save_weights(keras_vit.BiT(**SMALL, version="v1"), tmp_path / "model.npz")
     with pytest.raises(ValueError, match="standardised twice"):

@@ -11,31 +11,12 @@ import pytest
 
 from keras_vit.weights import progress, transfer, web
 from keras_vit.weights.download import DownloadError, fetch
-from tests.weights.file_server import (
-    Answer,
-    FileServer,
-    isolate,
-    sha256,
-    start_process,
-    wait_until,
-)
+from tests.weights.file_server import Answer, sha256, start_process, wait_until
 
-pytestmark = pytest.mark.any_backend
+pytestmark = [pytest.mark.any_backend, pytest.mark.usefixtures("cache")]
 
 CONTENT = bytes(range(256)) * 4096 * 3  # 3 MiB
 NAME = "/models/ViT-B_16.npz"
-
-
-@pytest.fixture(autouse=True)
-def cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(transfer, "_FIRST_PAUSE", 0.001)
-    return isolate(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def server():
-    with FileServer() as running:
-        yield running
 
 
 def refused(url, *texts, **options):

@@ -16,24 +16,12 @@ from keras_vit.weights import transfer
 from keras_vit.weights.cache import path_for
 from keras_vit.weights.download import DownloadError, _url, cache_dir, fetch, split_subtree
 from keras_vit.weights.progress import ProgressBar
-from tests.weights.file_server import Answer, FileServer, isolate, sha256
+from tests.weights.file_server import Answer, sha256
 
-pytestmark = pytest.mark.any_backend
+pytestmark = [pytest.mark.any_backend, pytest.mark.usefixtures("cache")]
 
 CONTENT = b"weights" * 1000
 NAME = "/models/ViT-B_16.npz"
-
-
-@pytest.fixture(autouse=True)
-def cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(transfer, "_FIRST_PAUSE", 0.001)
-    return isolate(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def server():
-    with FileServer() as running:
-        yield running
 
 
 def test_the_environment_decides_where(monkeypatch, tmp_path):

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_vit.weights import transfer
 from keras_vit.weights.download import DownloadError, fetch
-from tests.weights.file_server import Answer, FileServer, isolate, sha256
+from tests.weights.file_server import Answer, FileServer, sha256
 
 pytestmark = pytest.mark.any_backend
 
@@ -17,17 +16,14 @@ INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.saf
 
 
 @pytest.fixture(autouse=True)
-def cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(transfer, "_FIRST_PAUSE", 0.001)
+def no_library(cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # an import fails
-    return isolate(monkeypatch, tmp_path)
 
 
 @pytest.fixture
-def server(monkeypatch):
-    with FileServer() as running:
-        monkeypatch.setenv("HF_ENDPOINT", running.at + "/")
-        yield running
+def server(cache, server, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", server.at + "/")
+    return server
 
 
 def offer(server, *names, repo=REPO):

@@ -1,7 +1,9 @@
 """One argument for all: a path, a folder, a URL, or a name of the catalogue."""
 
+import json
 import re
 import shutil
+import sys
 
 import pytest
 
@@ -9,16 +11,11 @@ import keras_vit
 from keras_vit.weights import catalog
 from keras_vit.weights.locate import locate
 from tests.support import ORACLES, assert_close, values
-from tests.weights.file_server import Answer, FileServer, isolate
+from tests.weights.file_server import Answer
 
 pytestmark = pytest.mark.any_backend
 
 CHECKPOINT = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    return isolate(monkeypatch, tmp_path)
 
 
 @pytest.fixture
@@ -70,6 +67,48 @@ def test_what_the_catalogue_says_and_the_file_cannot(offline):
     assert model.preprocessing == record.preprocessing
 
 
+@pytest.fixture
+def published(offline, monkeypatch):
+    """A name of the catalogue, and the folder where its files are taken from."""
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # which has a cache of its own
+    name = "google/vit-base-patch16-224"
+    folder = offline / "huggingface.co" / name / "resolve" / "main"
+    shutil.copytree(ORACLES / "hf_transformers5" / "vit_cls_p8", folder)
+    (folder / "config.json").chmod(0o644)
+    assert dict(catalog.find(name).overrides) == {"gelu": "erf", "epsilon": 1e-12}
+    return name, folder
+
+
+def change(config, **changes):
+    said = {**json.loads(config.read_text()), **changes}
+    config.write_text(json.dumps({key: value for key, value in said.items() if value is not None}))
+
+
+def test_a_config_beside_the_arrays_knows_better_than_the_catalogue(published):
+    name, folder = published
+    change(folder / "config.json", hidden_act="gelu_new", layer_norm_eps=1e-5)
+    model = keras_vit.from_checkpoint(name)
+    assert (model.variant.gelu, model.variant.epsilon) == ("tanh", 1e-5)
+    said = {("gelu", "tanh", "its config.json"), ("epsilon", 1e-5, "its config.json")}
+    assert said <= set(model.load_report.assumed)
+
+
+def test_the_catalogue_speaks_where_the_config_is_silent(published):
+    name, folder = published
+    change(folder / "config.json", hidden_act=None, layer_norm_eps=1e-5)
+    assumed = keras_vit.from_checkpoint(name).load_report.assumed
+    assert ("gelu", "erf", "the catalogue") in assumed
+    assert ("epsilon", 1e-5, "its config.json") in assumed
+
+
+def test_the_caller_knows_best(published):
+    name, folder = published
+    change(folder / "config.json", hidden_act="gelu_new")
+    model = keras_vit.from_checkpoint(name, gelu="erf", epsilon=1e-3)
+    assert (model.variant.gelu, model.variant.epsilon) == ("erf", 1e-3)
+    assert ("gelu", "tanh", "erf") in model.load_report.differs
+
+
 def test_a_name_offline_says_where_to_put_the_file(offline):
     with pytest.raises(OSError, match=r"ViT-B_16\.npz") as error:
         keras_vit.ViT_B16(weights="imagenet21k/ViT-B_16")
@@ -99,20 +138,18 @@ def test_a_home_folder_is_found(monkeypatch, tmp_path):
     assert keras_vit.from_checkpoint("~/mine.npz").load_report.path == str(tmp_path / "mine.npz")
 
 
-def test_a_url(cache):
-    with FileServer() as server:
-        url = server.add("/models/vit.npz", Answer(CHECKPOINT.read_bytes()))
-        model = keras_vit.from_checkpoint(url)
-        again = keras_vit.from_checkpoint(url)
-        assert len(server.requests) == 1, "the second load takes the cached file"
+def test_a_url(cache, server):
+    url = server.add("/models/vit.npz", Answer(CHECKPOINT.read_bytes()))
+    model = keras_vit.from_checkpoint(url)
+    again = keras_vit.from_checkpoint(url)
+    assert len(server.requests) == 1, "the second load takes the cached file"
     expected = values(keras_vit.from_checkpoint(CHECKPOINT))
     for name, value in values(again).items():
         assert_close(value, expected[name], 0)
     assert model.load_report.path.startswith(str(cache))
 
 
-def test_a_damaged_download_is_named(cache):
-    with FileServer() as server:
-        url = server.add("/vit.npz", Answer(CHECKPOINT.read_bytes()[:-500]))
-        with pytest.raises(keras_vit.CheckpointError, match=r"vit\.npz.*download is complete"):
-            keras_vit.from_checkpoint(url)
+def test_a_damaged_download_is_named(cache, server):
+    url = server.add("/vit.npz", Answer(CHECKPOINT.read_bytes()[:-500]))
+    with pytest.raises(keras_vit.CheckpointError, match=r"vit\.npz.*download is complete"):
+        keras_vit.from_checkpoint(url)
