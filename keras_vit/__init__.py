@@ -1,6 +1,8 @@
 """keras_vit: the Vision Transformer in Keras 3, on TensorFlow, JAX and PyTorch."""
 
-from keras_vit import data, inspection, layers, weights
+import importlib
+
+from keras_vit import data, inspection, layers, training, weights
 from keras_vit.bit_builders import (
     BiT_R50x1,
     BiT_R50x3,
@@ -10,6 +12,7 @@ from keras_vit.bit_builders import (
     BiT_R152x4,
     BiT_R200x3,
 )
+from keras_vit.build import build
 from keras_vit.builders import (
     R26_ViT_B32,
     R26_ViT_S32,
@@ -33,6 +36,7 @@ from keras_vit.builders import (
     ViT_Ti16,
 )
 from keras_vit.data import Prediction, predict, preprocess
+from keras_vit.efficientnet import EfficientNet_L2
 from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS, Variant, get_variant
@@ -49,6 +53,16 @@ from keras_vit.weights.resize import resize
 
 __version__ = "0.1.0"
 
+# Read when they are first used; the others hold classes that saved models need to be known.
+_LATER = ("evaluation", "recipes")
+
+
+def __getattr__(name):
+    if name in _LATER:
+        return importlib.import_module(f"keras_vit.{name}")
+    raise AttributeError(f"module 'keras_vit' has no attribute {name!r}")
+
+
 __all__ = [
     "BIT_VARIANTS",
     "VARIANTS",
@@ -62,6 +76,7 @@ __all__ = [
     "BiT_R152x4",
     "BiT_R200x3",
     "CheckpointError",
+    "EfficientNet_L2",
     "LoadReport",
     "Prediction",
     "Preprocessing",
@@ -87,7 +102,9 @@ __all__ = [
     "ViT_Ti16",
     "ViT_g14",
     "VisionTransformer",
+    "build",
     "data",
+    "evaluation",
     "fold",
     "from_checkpoint",
     "get_variant",
@@ -97,7 +114,9 @@ __all__ = [
     "load_weights",
     "predict",
     "preprocess",
+    "recipes",
     "resize",
     "save_weights",
+    "training",
     "weights",
 ]

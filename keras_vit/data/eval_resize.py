@@ -99,7 +99,7 @@ def _pillow_plane(pixels, size, resampling):
     return np.asarray(picture.resize((size[1], size[0]), resampling))
 
 
-def tensorflow_resize(image, size, method, window=None):
+def tensorflow_resize(image, size, method, window=None, mirror=False):
     """`tf.image.resize` without antialias.
 
     Args:
@@ -107,6 +107,7 @@ def tensorflow_resize(image, size, method, window=None):
         size: (height, width) in pixels.
         method: `"bilinear"`, `"bicubic"` or `"area"`.
         window: (top, left, height, width) of the part of the result to compute; all by default.
+        mirror: whether to compute its columns from right to left, which costs nothing here.
 
     Returns:
         float32 array of shape (*size, channels), or that of the window.
@@ -114,7 +115,8 @@ def tensorflow_resize(image, size, method, window=None):
     Source: resize_bilinear_op.cc, resize_bicubic_op.cc, resize_area_op.cc of TensorFlow.
     """
     top, left, height, width = window or (0, 0, *size)
-    parts = slice(top, top + height), slice(left, left + width)
+    columns = np.arange(left, left + width)
+    parts = slice(top, top + height), columns[::-1] if mirror else columns
     resize = {"bilinear": _bilinear, "bicubic": _bicubic, "area": _area}[method]
     return resize(image, size, parts)
 
@@ -130,11 +132,20 @@ def _bilinear(image, size, parts):
         old = image.shape[axis]
         place = _centers(old, size[axis])[parts[axis]]
         below, above = np.floor(place), np.ceil(place)
-        fraction = _along(place - below, axis)
-        low = image.take(np.maximum(below, 0).astype(int), axis).astype(np.float32)
-        high = image.take(np.minimum(above, old - 1).astype(int), axis).astype(np.float32)
-        image = low + (high - low) * fraction
+        low = image.take(np.maximum(below, 0).astype(int), axis)
+        high = image.take(np.minimum(above, old - 1).astype(int), axis)
+        image = _interpolated(low, high, place - below, axis)
     return image
+
+
+def _interpolated(low, high, fraction, axis):
+    """low + (high - low) * fraction in float32, with rows as vectors: short ones are slow."""
+    shape, rows = high.shape, len(high)
+    low, high = (x.reshape(rows, -1).astype(np.float32, copy=False) for x in (low, high))
+    high -= low
+    high *= fraction[:, None] if axis == 0 else np.repeat(fraction, shape[-1])
+    high += low
+    return high.reshape(shape)
 
 
 def _bicubic(image, size, parts):

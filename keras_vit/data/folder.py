@@ -42,26 +42,9 @@ def load_folder(path, *, image_size, channels, test_fraction, skip_corrupt, seed
     """
     path = Path(path)
     train_dir, test_dir = _train_and_test(path)
-    classes = _class_files(train_dir)
-    names = tuple(classes)
-    empty = [name for name, files in classes.items() if not files]
-    if empty:
-        raise ValueError(
-            f"Every class folder in {train_dir} must hold an image ({_extensions()}). "
-            f"Received: none in {', '.join(map(repr, empty))}; add images, or remove or hide "
-            "the folders that are no classes"
-        )
-    files = [(file, names.index(name)) for name, found in classes.items() for file in found]
-    num_train = len(files)
-    if test_dir is not None:
-        test_classes = {name: found for name, found in _class_files(test_dir).items() if found}
-        strangers = sorted(set(test_classes) - set(names))
-        if strangers:
-            raise ValueError(
-                f"The classes in {test_dir} must be among those in {train_dir} "
-                f"({', '.join(names)}). Received: unknown {', '.join(strangers)}"
-            )
-        files += [(file, names.index(n)) for n, found in test_classes.items() for file in found]
+    names, train_files = _training_files(train_dir)
+    files = train_files + (_known_files(test_dir, names, train_dir) if test_dir else [])
+    num_train = len(train_files)
     images, readable = decode_images(
         [file for file, _ in files],
         image_size=image_size,
@@ -85,6 +68,70 @@ def load_folder(path, *, image_size, channels, test_fraction, skip_corrupt, seed
     return ImageDataset(
         name, images[train], labels[train], images[test], labels[test], names, skipped
     )
+
+
+def find_files(path):
+    """Finds the images of a folder without opening them.
+
+    Args:
+        path: a folder whose subfolders are the classes, or one with a folder train, and perhaps
+            val or validation and test, of such.
+
+    Returns:
+        (class names, dict from each part to a list of (path, label)), classes and files in sorted
+        order. Where there are no parts, a fifth of each class is `"test"`.
+
+    Raises:
+        ValueError: as `load_folder`, but images are not read.
+    """
+    path = Path(path)
+    subfolders, _ = _entries(path)
+    if "train" not in subfolders or not set(subfolders) & set(_TEST_NAMES):
+        train_dir = path / "train" if subfolders == ["train"] else path
+        names, files = _training_files(train_dir)
+        if train_dir != path:
+            return names, {"train": files}
+        labels = np.array([label for _, label in files])
+        parts = dict(zip(("train", "test"), stratified_split(labels, 0.2, seed=0)))
+        return names, {part: [files[row] for row in rows] for part, rows in parts.items()}
+    names, train_files = _training_files(path / "train")
+    files = {"train": train_files}
+    for part in _TEST_NAMES:
+        if part in subfolders:
+            files[part] = _known_files(path / part, names, path / "train")
+            if not files[part]:
+                raise ValueError(f"{path / part} must hold an image ({_extensions()}).")
+    return names, files
+
+
+def _training_files(folder):
+    """(class names, list of (path, label)), where every class has an image."""
+    classes = _class_files(folder)
+    empty = [name for name, files in classes.items() if not files]
+    if empty:
+        raise ValueError(
+            f"Every class folder in {folder} must hold an image ({_extensions()}). "
+            f"Received: none in {', '.join(map(repr, empty))}; add images, or remove or hide "
+            "the folders that are no classes"
+        )
+    return tuple(classes), _labelled(classes, tuple(classes))
+
+
+def _known_files(folder, names, train_dir):
+    """List of (path, label) of a held-out part, whose classes must be known."""
+    classes = {name: found for name, found in _class_files(folder).items() if found}
+    strangers = sorted(set(classes) - set(names))
+    if strangers:
+        raise ValueError(
+            f"The classes in {folder} must be among those in {train_dir} "
+            f"({', '.join(names)}). Received: unknown {', '.join(strangers)}"
+        )
+    return _labelled(classes, names)
+
+
+def _labelled(classes, names):
+    numbers = {name: number for number, name in enumerate(names)}
+    return [(file, numbers[name]) for name, files in classes.items() for file in files]
 
 
 def _train_and_test(path):

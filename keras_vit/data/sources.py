@@ -1,6 +1,7 @@
 """`load`: one entry for every place a dataset can come from."""
 
 import dataclasses
+import difflib
 import os
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from keras_vit.data.checks import check_dataset
 from keras_vit.data.dataset import ImageDataset
 from keras_vit.data.fashion_mnist import load_fashion_mnist
 from keras_vit.data.folder import load_folder
+from keras_vit.data.load_pipeline import load_pipeline
 from keras_vit.data.npz import load_npz
+from keras_vit.data.open_examples import known_datasets
 from keras_vit.data.resize import (
     check_channels,
     check_memory,
@@ -23,15 +26,25 @@ from keras_vit.data.split import check_test_fraction, stratified_split
 
 def load(
     source,
+    recipe=None,
+    split=None,
+    batch=None,
     *,
     data_dir=None,
     image_size=None,
     channels=None,
     test_fraction=0.2,
     skip_corrupt=False,
-    seed=0,
+    seed=None,
+    engine="auto",
+    training=None,
+    threads=None,
 ):
-    """Loads an image classification dataset into memory and checks it.
+    """Loads an image classification dataset: into memory, or as a pipeline for a recipe.
+
+        dataset = load("digits")                          # arrays, an ImageDataset
+        train = load("cifar10", recipe)                   # batches for model.fit
+        test = load("cifar10", recipe, split="test")      # batches for model.evaluate
 
     Args:
         source: one of
@@ -40,21 +53,38 @@ def load(
               prepared by TensorFlow Datasets); nothing is downloaded;
             - the path of a .npz file, see `keras_vit.data.npz`;
             - the path of a folder with one subfolder of images per class, or with such
-              folders below train/ and test/ (or val/, validation/).
+              folders below train/ and test/ (or val/, validation/);
+            and, with a recipe,
+            - a name of TensorFlow Datasets, such as "cifar10" or "eurosat/rgb:2.0.0", that lies
+              prepared in `data_dir`; or a task of VTAB, such as "vtab/clevr_count";
+            - arrays (images, labels), or ((images, labels), (images, labels)) to train and test.
             To read a folder that is called like a built-in set, write "./digits".
-        data_dir: where "fashion_mnist" lies; other sources do not use it.
-        image_size: height and width in pixels, one int or (height, width), to resize to,
-            bilinear and without regard to the aspect ratio. None keeps the size.
+        recipe: a `keras_vit.recipes.Recipe`. None reads arrays into memory.
+        split: with a recipe, "train", "validation" or "test", a slice as "train[:98%]", several
+            joined by "+", or a split of VTAB as "train800val200"; None is what the recipe trains
+            on. A validation or test part that the set does not have is the recipe's, or else the
+            other one. Slices of folders are drawn from all classes.
+        batch: with a recipe, images per batch; None is the recipe's.
+        data_dir: where "fashion_mnist" or the prepared datasets lie; None is, for the latter,
+            the environment variable TFDS_DATA_DIR or ~/tensorflow_datasets.
+        image_size: without a recipe, height and width in pixels, one int or (height, width), to
+            resize to, bilinear and without regard to the aspect ratio. None keeps the size.
         channels: 1 (grayscale) or 3 (RGB) to convert to. None keeps what there is, and
-            means 3 for folders.
+            means 3 for image files.
         test_fraction: share of each class that becomes the test set, in (0, 1), for
             sources that have none of their own.
-        skip_corrupt: for folders, leave out unreadable images and list them in `skipped`
-            instead of raising.
-        seed: non-negative int that decides the split.
+        skip_corrupt: without a recipe, for folders: leave out unreadable images and list them in
+            `skipped` instead of raising. A pipeline always does.
+        seed: non-negative int. Without a recipe it decides the split (None is 0); with one, order
+            and augmentation (None is the recipe's), and the split is the same for all seeds.
+        engine: with a recipe, "tensorflow" (tf.data), "grain", or "auto": the first of these that
+            is installed. The batches are the same.
+        training: with a recipe, whether to shuffle and augment. None: if the split begins with
+            the first training example, so "train[:98%]" does and "train[98%:]" does not.
+        threads: with a recipe, examples to read at a time; None is the number of cores.
 
     Returns:
-        A checked `ImageDataset`.
+        A checked `ImageDataset`, or, with a recipe, a `keras_vit.data.Pipeline`.
 
     Raises:
         ValueError: an unknown source, an argument out of range, or data that is missing,
@@ -65,8 +95,51 @@ def load(
     size = parse_image_size(image_size)
     check_channels(channels)
     check_test_fraction(test_fraction)
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+    if seed is not None and (
+        isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0
+    ):
         raise ValueError(f"seed must be a whole number >= 0. Received: {seed!r}")
+    if recipe is None:
+        _only_with_recipe(split=split, batch=batch, training=training, threads=threads)
+        return _load_arrays(
+            source, data_dir, size, channels, test_fraction, skip_corrupt, seed or 0
+        )
+    if size is not None:
+        raise ValueError(
+            "With a recipe, images have the size of its transforms: change the recipe. Received: "
+            f"image_size={image_size!r}"
+        )
+
+    def in_memory(name):
+        # Always the same split: what one seed trains on must not be what another one tests on.
+        return _load_arrays(name, data_dir, None, None, test_fraction, False, seed=0)
+
+    return load_pipeline(
+        source,
+        recipe,
+        split,
+        batch,
+        engine=engine,
+        training=training,
+        seed=seed,
+        data_dir=data_dir,
+        channels=channels,
+        threads=threads,
+        load_in_memory=in_memory,
+    )
+
+
+def _only_with_recipe(**options):
+    given = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+    if given:
+        raise ValueError(
+            "Without a recipe, load reads all of a dataset into memory. Received: "
+            f"{', '.join(given)}; pass a recipe, or leave them out"
+        )
+
+
+def _load_arrays(source, data_dir, size, channels, test_fraction, skip_corrupt, seed):
+    """An `ImageDataset`: see `load`."""
     # Comparing anything else, such as an array, with a name need not give a truth value.
     name = source if isinstance(source, str) else None
     if name == "digits":
@@ -105,7 +178,17 @@ def _existing_path(source):
             f"No such file or folder, or it cannot be reached. Received: {str(path)!r}. "
             f"{_accepted()}"
         )
-    raise ValueError(f"{_accepted()} Received: {source!r}, and no folder has that name")
+    hint = _nearest(str(source))
+    raise ValueError(f"{_accepted()} Received: {source!r}, and no folder has that name.{hint}")
+
+
+def _nearest(name):
+    """What a name could mean, as the end of a message."""
+    known = known_datasets()
+    if name in known:
+        return " It can be loaded as a pipeline: pass a recipe."
+    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def _accepted():

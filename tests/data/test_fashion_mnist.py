@@ -77,7 +77,11 @@ IMAGES = idx_bytes(np.zeros((3, 4, 5)))
         ("labels", idx_bytes(np.zeros(3)), "labels is not an IDX file.*00 00 08 01"),
         ("float", b"\0\0\x0d\x03" + IMAGES[4:], "float is not an IDX file.*00 00 0d 03"),
         ("empty", b"", "empty is not an IDX file.*an empty file"),
-        ("cut.gz", gzip.compress(IMAGES, mtime=0)[:-9], r"cut\.gz cannot be read.*truncated or damaged"),
+        (
+            "cut.gz",
+            gzip.compress(IMAGES, mtime=0)[:-9],
+            r"cut\.gz cannot be read.*truncated or damaged",
+        ),
         ("raw.gz", IMAGES, r"raw\.gz cannot be read"),
     ],
 )

@@ -1,0 +1,222 @@
+"""Times decoding and augmentation of JPEGs: this package's pipelines, tf.data, PyTorch's loader.
+
+    python benchmarks/input.py [--images 512] [--seconds 8] [--repeats 3] [--peers SITE_PACKAGES]
+
+Every contender reads the same files (500 x 375 pixels, quality 90), takes an inception crop of 224
+pixels, flips half of the images and gives float32 batches of 64, with two workers. Each runs in a
+process of its own; they take turns, and medians count. timm's loader is timed where timm and
+torchvision are installed, or found in the folder given with --peers. Nothing else should keep the
+machine busy.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SIZE, BATCH, WORKERS = 224, 64, 2
+
+
+def make_images(folder, count):
+    """Photographs in two class folders, each cut elsewhere so that no two files are alike."""
+    import numpy as np
+    from PIL import Image
+    from sklearn.datasets import load_sample_images
+
+    rng = np.random.default_rng(0)
+    photographs = [Image.fromarray(pixels) for pixels in load_sample_images().images]
+    for index in range(count):
+        photograph = photographs[index % len(photographs)]
+        left, top = rng.integers(0, 100, 2)
+        cut = photograph.crop((left, top, left + 540, top + 327)).resize((500, 375))
+        place = pathlib.Path(folder) / str(index % 2)
+        place.mkdir(exist_ok=True)
+        cut.save(place / f"{index:05d}.jpg", quality=90)
+
+
+def ours(engine):
+    """Batches of `keras_vit.data.load`."""
+
+    def batches(folder):
+        import types
+
+        from keras_vit.data import Transform, load
+
+        train = Transform((SIZE, SIZE), crop="inception", flip=True)
+        recipe = types.SimpleNamespace(
+            batch_size=BATCH, seed=0, train=train, eval=train, mixup=0.0, cutmix=0.0
+        )
+        # The slice is nearly all: a folder without train/ keeps a fifth for testing.
+        pipeline = load(folder, recipe, "train+test", engine=engine, training=True, threads=WORKERS)
+        return pipeline.stream.batches(0, engine)
+
+    return batches
+
+
+def plain_tf_data(folder):
+    """What one writes by hand: decode, crop at random, resize, flip."""
+    import tensorflow as tf
+
+    files = sorted(str(path) for path in pathlib.Path(folder).glob("*/*.jpg"))
+
+    def load(path):
+        image = tf.io.decode_jpeg(tf.io.read_file(path), 3)
+        box = tf.zeros((1, 0, 4))
+        begin, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.shape(image),
+            box,
+            area_range=(0.05, 1),
+            min_object_covered=0,
+            use_image_if_no_bounding_boxes=True,
+        )
+        image = tf.image.resize(tf.slice(image, begin, size), (SIZE, SIZE))
+        return tf.image.random_flip_left_right(image) / 127.5 - 1, 0
+
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = WORKERS
+    dataset = tf.data.Dataset.from_tensor_slices(files).shuffle(len(files)).repeat()
+    dataset = dataset.map(load, num_parallel_calls=WORKERS).batch(BATCH).prefetch(2)
+    return ((images.numpy(), labels) for images, labels in dataset.with_options(options))
+
+
+def torch_loader(folder):
+    """PyTorch's loader with Pillow and torchvision's RandomResizedCrop, written out."""
+    import math
+
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    class Files(torch.utils.data.Dataset):
+        files = sorted(pathlib.Path(folder).glob("*/*.jpg"))
+
+        def __len__(self):
+            return len(self.files)
+
+        def __getitem__(self, index):
+            image = Image.open(self.files[index]).convert("RGB")
+            box = _box(*image.size)
+            image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)
+            pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+            pixels = pixels.flip(-1) if torch.rand(()) < 0.5 else pixels
+            return pixels.float().div_(127.5).sub_(1), 0
+
+    def _box(width, height):
+        for _ in range(10):
+            area = width * height * torch.empty(1).uniform_(0.05, 1).item()
+            aspect = math.exp(torch.empty(1).uniform_(math.log(3 / 4), math.log(4 / 3)).item())
+            w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if 0 < w <= width and 0 < h <= height:
+                left = int(torch.randint(0, width - w + 1, ()))
+                top = int(torch.randint(0, height - h + 1, ()))
+                return left, top, left + w, top + h
+        return 0, 0, width, height
+
+    return _endless(
+        torch.utils.data.DataLoader(
+            Files(),
+            BATCH,
+            shuffle=True,
+            num_workers=WORKERS,
+            persistent_workers=True,
+            drop_last=True,
+        )
+    )
+
+
+def timm_loader(folder):
+    """timm's own loader, its defaults for training."""
+    import timm.data
+
+    loader = timm.data.create_loader(
+        timm.data.create_dataset("", folder),
+        (3, SIZE, SIZE),
+        BATCH,
+        is_training=True,
+        scale=(0.05, 1.0),
+        color_jitter=None,
+        interpolation="bilinear",
+        num_workers=WORKERS,
+        device=__import__("torch").device("cpu"),
+        use_prefetcher=True,
+        persistent_workers=True,
+    )
+    return _endless(loader)
+
+
+def _endless(loader):
+    while True:
+        yield from loader
+
+
+CONTENDERS = {
+    "keras_vit, tf.data": ours("tensorflow"),
+    "keras_vit, Grain": ours("grain"),
+    "plain tf.data": plain_tf_data,
+    "PyTorch DataLoader, Pillow": torch_loader,
+    "timm": timm_loader,
+}
+
+
+def measure(name, folder, seconds):
+    """Images per second once the loader runs."""
+    batches = iter(CONTENDERS[name](folder))
+    for _ in range(4):
+        next(batches)
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        count += len(next(batches)[0])
+    return count / (time.perf_counter() - start)
+
+
+def run(name, folder, options):
+    """The rate of a contender in a process of its own, or None where it is not installed."""
+    command = [sys.executable, __file__, "--only", name, "--folder", folder]
+    environment = {**os.environ, "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    paths = [str(ROOT), *([options.peers] if name == "timm" and options.peers else [])]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    command += ["--seconds", str(options.seconds)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode:
+        missing = "ModuleNotFoundError" in result.stderr
+        print(f"{name}: {'not installed' if missing else result.stderr[-2000:]}", file=sys.stderr)
+        return None
+    return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peers", help="folder of packages to find timm and torchvision in")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        print(json.dumps(measure(options.only, options.folder, options.seconds)))
+        return
+    rates = {name: [] for name in CONTENDERS}
+    with tempfile.TemporaryDirectory() as folder:
+        make_images(folder, options.images)
+        for _ in range(options.repeats):
+            for name, found in rates.items():
+                found.append(run(name, folder, options))
+    print(f"{platform.platform()}, {os.cpu_count()} cores, {datetime.date.today()}\n")
+    print("| loader | images/s, median | all |\n|---|---|---|")
+    for name, found in rates.items():
+        if None not in found:
+            each = ", ".join(f"{rate:.0f}" for rate in found)
+            print(f"| {name} | {statistics.median(found):.0f} | {each} |")
+
+
+if __name__ == "__main__":
+    main()

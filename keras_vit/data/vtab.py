@@ -1,0 +1,183 @@
+"""The 19 tasks of VTAB: their sets, their splits and how a label is made of what was annotated.
+
+Source: Zhai et al., "A Large-scale Study of Representation Learning with the Visual Task Adaptation
+Benchmark", arXiv:1910.04867, and the library published with it, google-research/task_adaptation
+(task_adaptation/data/*.py; the tasks are those of scripts/run_all_tasks.sh). VTAB-1k, which the
+ViT paper reports, trains on `train800val200` and tests on `test`.
+"""
+
+import dataclasses
+import io
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from keras_vit.data.resize import import_pillow
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One task of VTAB.
+
+    Attributes:
+        name: such as `"clevr_count"`.
+        dataset: name, and configuration if there are several, in TensorFlow Datasets.
+        major: the major version that the published splits belong to.
+        num_classes: how many classes the task has, which may be fewer than are annotated.
+        splits: number of examples of each part -> dict from the name of a split to what
+            `parse_split` reads.
+        label: features of an example -> class.
+        decode: encoded image -> uint8 pixels, where they are not simply the image.
+    """
+
+    name: str
+    dataset: str
+    major: int
+    num_classes: int
+    splits: Callable[[Mapping[str, int]], dict[str, str]]
+    label: Callable[[dict], int]
+    decode: Callable[[bytes], np.ndarray] | None = None
+
+
+def parts_given(sizes):
+    """Splits of a set that comes with a validation part."""
+    return _with_1000("train", "validation", "train+validation", "test", "validation[:200]")
+
+
+def cut_from_train(percent, test="test"):
+    """Splits whose validation examples are the last ones of the training part.
+
+    Args:
+        percent: share of the training part that remains for training.
+        test: the part to test on.
+    """
+
+    def splits(sizes):
+        kept = sizes["train"] * percent // 100
+        held_out = f"train[{kept}:{kept + 200}]"
+        return _with_1000(f"train[:{kept}]", f"train[{kept}:]", "train", test, held_out)
+
+    return splits
+
+
+def all_from_train(percent, validation_percent):
+    """Splits of a set with one part, of which the end becomes the test examples."""
+
+    def splits(sizes):
+        train = sizes["train"] * percent // 100
+        both = train + sizes["train"] * validation_percent // 100
+        return _with_1000(
+            f"train[:{train}]",
+            f"train[{train}:{both}]",
+            f"train[:{both}]",
+            f"train[{both}:]",
+            f"train[{train}:{train + 200}]",
+        )
+
+    return splits
+
+
+def half_of_test(sizes):
+    """Splits that validate on the first half of the test part (smallNORB)."""
+    validation = "test[:50%]"
+    return _with_1000("train", validation, f"train+{validation}", "test[50%:]", "test[:200]")
+
+
+def _with_1000(train, validation, both, test, held_out_200):
+    return {
+        "train": train,
+        "val": validation,
+        "trainval": both,
+        "test": test,
+        "train800": "train[:800]",
+        "val200": held_out_200,
+        "train800val200": f"train[:800]+{held_out_200}",
+    }
+
+
+def feature(name):
+    """The label is annotated."""
+    return lambda features: int(features[name][0])
+
+
+def grouped(name, annotated, num_classes):
+    """Neighbouring values form one class: `annotated` values become `num_classes`."""
+    width = np.float32(annotated / num_classes)
+    return lambda features: int(np.float32(features[name][0]) // width)
+
+
+def clevr_count(features):
+    """The number of objects, 3 to 10, counted from 3."""
+    return len(features["objects/size"]) - 3
+
+
+def clevr_distance(features):
+    """The distance of the nearest object, in six intervals."""
+    distance = features["objects/pixel_coords"].reshape(-1, 3)[:, 2].min()
+    return _interval(distance, (0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0))
+
+
+def kitti_distance(features):
+    """The distance of the nearest car, van or truck, in metres: to 8, to 20, farther, or none."""
+    ahead = features["objects/location"].reshape(-1, 3)[:, 2]
+    vehicles = ahead[features["objects/type"] < 3]
+    return _interval(min([1000.0, *vehicles.tolist()]), (-100.0, 8.0, 20.0, 999.0))
+
+
+def _interval(value, bounds):
+    """The last bound below the value; a value on a bound belongs to the interval before it."""
+    return int(np.flatnonzero(np.array(bounds) < value).max())
+
+
+def white_on_black(encoded):
+    """dSprites stores pixels as 0 and 1."""
+    with import_pillow().open(io.BytesIO(encoded)) as image:
+        return np.asarray(image.convert("L"), dtype=np.uint8)[..., None] * np.uint8(255)
+
+
+_LABEL = feature("label")
+_TASKS = (
+    Task("caltech101", "caltech101", 3, 102, cut_from_train(90), _LABEL),
+    Task("cifar100", "cifar100", 3, 100, cut_from_train(90), _LABEL),
+    Task("dtd", "dtd", 3, 47, parts_given, _LABEL),
+    Task("oxford_flowers102", "oxford_flowers102", 2, 102, parts_given, _LABEL),
+    Task("oxford_iiit_pet", "oxford_iiit_pet", 3, 37, cut_from_train(80), _LABEL),
+    Task("sun397", "sun397/tfds", 4, 397, parts_given, _LABEL),
+    Task("svhn", "svhn_cropped", 3, 10, cut_from_train(90), _LABEL),
+    Task("patch_camelyon", "patch_camelyon", 2, 2, parts_given, _LABEL),
+    Task("eurosat", "eurosat/rgb", 2, 10, all_from_train(60, 20), _LABEL),
+    Task("resisc45", "resisc45", 3, 45, all_from_train(60, 20), _LABEL),
+    Task(
+        "diabetic_retinopathy",
+        "diabetic_retinopathy_detection/btgraham-300",
+        3,
+        5,
+        parts_given,
+        _LABEL,
+    ),
+    Task("clevr_count", "clevr", 3, 8, cut_from_train(90, "validation"), clevr_count),
+    Task("clevr_distance", "clevr", 3, 6, cut_from_train(90, "validation"), clevr_distance),
+    Task("dmlab", "dmlab", 2, 6, parts_given, _LABEL),
+    Task(
+        "dsprites_location",
+        "dsprites",
+        2,
+        16,
+        all_from_train(80, 10),
+        grouped("label_x_position", 32, 16),
+        white_on_black,
+    ),
+    Task(
+        "dsprites_orientation",
+        "dsprites",
+        2,
+        16,
+        all_from_train(80, 10),
+        grouped("label_orientation", 40, 16),
+        white_on_black,
+    ),
+    Task("kitti_distance", "kitti", 3, 4, parts_given, kitti_distance),
+    Task("smallnorb_azimuth", "smallnorb", 2, 18, half_of_test, feature("label_azimuth")),
+    Task("smallnorb_elevation", "smallnorb", 2, 9, half_of_test, feature("label_elevation")),
+)
+VTAB_TASKS = {task.name: task for task in _TASKS}

@@ -1,0 +1,91 @@
+"""EfficientNet-L2, the fourth system of the paper's Table 2 (Noisy Student), for comparison."""
+
+import contextlib
+import inspect
+import pathlib
+import sys
+
+import keras
+
+from keras_vit.checks import pair
+from keras_vit.preprocessing import Preprocessing
+
+WIDTH, DEPTH, RESOLUTION = 4.3, 5.3, 800
+# The mean and deviation of ImageNet's colours, and 255 times that, as Keras's network begins with
+# a division by 255.
+PREPROCESSING = Preprocessing(
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229 / 255, 0.224 / 255, 0.225 / 255),
+    resize="shortest",
+    crop_fraction=0.96,
+    interpolation="bicubic",
+    library="tensorflow",
+)
+
+
+def EfficientNet_L2(num_classes=1000, image_size=RESOLUTION, weights=None, include_top=True):
+    """EfficientNet-L2 (Xie et al., 2020), as Keras's own EfficientNet with the published factors.
+
+    480,309,308 trained parameters with 1000 classes. The authors trained at 475 pixels and
+    fine-tuned at 800. It stands here to be compared with: `keras_vit` lists no checkpoint of it.
+
+    Args:
+        num_classes: number of logits; 0 for none.
+        image_size: int or (height, width), in pixels.
+        weights: `None`, or the path of a file that Keras wrote with `save_weights`.
+        include_top: `False` for the pooled features instead of logits.
+
+    Returns:
+        A `keras.Model` of images that `keras_vit.preprocess(images, model)` made.
+
+    Raises:
+        ValueError: `weights` is neither `None` nor the path of a file.
+    """
+    if weights is not None and not pathlib.Path(weights).is_file():
+        raise ValueError(
+            "weights must be None or the path of a file written by Keras's save_weights; no "
+            f"checkpoint of EfficientNet-L2 is listed. Received: weights={weights!r}."
+        )
+    height, width = pair(image_size, "image_size")
+    classes = num_classes if include_top else 0
+    with _deep_graphs():
+        model = _keras_efficientnet()(
+            WIDTH,
+            DEPTH,
+            RESOLUTION,
+            dropout_rate=0.5,
+            name="efficientnet_l2",
+            include_top=classes > 0,
+            weights=None,
+            input_shape=(height, width, 3),
+            pooling="avg",
+            classes=classes or 1000,
+            classifier_activation=None,
+        )
+    model.preprocessing = PREPROCESSING
+    if weights is not None:
+        model.load_weights(weights)
+    return model
+
+
+@contextlib.contextmanager
+def _deep_graphs():
+    """Keras walks a graph by recursion, and Python's usual limit is below its 1,305 layers."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, 10_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _keras_efficientnet():
+    """The function behind `keras.applications.EfficientNetB0`, for any width and depth."""
+    # Keras exports it for B0 to B7 and the V2 family alone.
+    module = inspect.getmodule(keras.applications.EfficientNetB0)
+    if not hasattr(module, "EfficientNet"):
+        raise ImportError(
+            "EfficientNet_L2 needs the function EfficientNet beside EfficientNetB0 in Keras, as in "
+            f"Keras 3.15. Received: Keras {keras.__version__}; install keras==3.15.1."
+        )
+    return module.EfficientNet

@@ -1,0 +1,170 @@
+"""The paper's own runs: Table 3, pre-training, and the protocol of Table 4, fine-tuning."""
+
+from keras_vit.recipes import transforms
+from keras_vit.recipes.datasets import DATASETS, find_dataset
+from keras_vit.recipes.names import unknown
+from keras_vit.recipes.recipe import Recipe
+from keras_vit.training.losses import sigmoid_head_bias
+from keras_vit.variants import VARIANTS
+
+PAPER = "Dosovitskiy et al., 2021"
+
+# Table 3: models, epochs (the shorter runs first), learning rate. All: batch 4096, warm-up 10,000.
+_JFT = (
+    (("B/16", "B/32"), (7,), 8e-4),
+    (("L/32",), (7,), 6e-4),
+    (("L/16",), (7, 14), 4e-4),
+    (("H/14",), (14,), 3e-4),
+    (("R50x1", "R50x2"), (7,), 1e-3),
+    (("R101x1",), (7,), 8e-4),
+    (("R152x1", "R152x2"), (7,), 6e-4),
+    (("R50+B/16", "R50+B/32"), (7,), 8e-4),
+    (("R50+L/32",), (7,), 2e-4),
+    (("R50+L/16",), (7, 14), 4e-4),
+)
+_IMAGENET21K = ((("B/16", "B/32"), (90,), 1e-3), (("L/16", "L/32"), (30, 90), 1e-3))
+_IMAGENET = ((("B/16", "B/32", "L/16", "L/32", "H/14"), (300,), 3e-3),)
+TABLE_3 = {
+    (dataset, variant): (epochs, rate)
+    for dataset, rows in (
+        ("jft300m", _JFT),
+        ("imagenet21k", _IMAGENET21K),
+        ("imagenet2012", _IMAGENET),
+    )
+    for variants, epochs, rate in rows
+    for variant in variants
+}
+NO_HEAD_BIAS = "keras_vit.BiT takes no head_bias: assign it to the bias of the layer head."
+BIT_SIZES = {  # those of Table 3 that BiT did not publish
+    name: {"blocks": blocks, "width": width}
+    for name, blocks, width in (
+        ("R50x2", (3, 4, 6, 3), 2.0),
+        ("R152x1", (3, 8, 36, 3), 1.0),
+    )
+}
+_SHARED = {  # per data set: schedule, weight decay, dropout, clipping
+    "jft300m": {"schedule": "linear", "weight_decay": 0.1},
+    "imagenet21k": {"schedule": "linear", "weight_decay": 0.03, "dropout": 0.1},
+    "imagenet2012": {"schedule": "cosine", "weight_decay": 0.3, "dropout": 0.1, "clip_norm": 1.0},
+}
+
+
+def pretrain(variant="B/16", dataset="imagenet21k", epochs=None):
+    """Pre-training as in Table 3: Adam, batch 4096, 224 pixels, a warm-up of 10,000 updates.
+
+    Args:
+        variant: a model of the table, such as `"B/16"`, `"R50+L/16"` or `"R50x1"` (JFT-300M).
+        dataset: `"jft300m"`, `"imagenet21k"` or `"imagenet2012"`, or another name of these.
+        epochs: which of two runs, where the table has two: the longer one is taken for `None`.
+
+    Returns:
+        A `Recipe`.
+
+    Raises:
+        ValueError: the table has no such row; the message lists the nearest.
+    """
+    facts = find_dataset(dataset, [*dict.fromkeys(name for name, _ in TABLE_3)])
+    rows = {name: row for (of, name), row in TABLE_3.items() if of == facts.name}
+    if variant not in rows:
+        raise unknown(f"variant of Table 3 on {facts.name}", variant, rows)
+    lengths, rate = rows[variant]
+    epochs = lengths[-1] if epochs is None else epochs
+    if epochs not in lengths:
+        raise ValueError(
+            f"Table 3 trains {variant} on {facts.name} for {' or '.join(map(str, lengths))} "
+            f"epochs. Received: epochs={epochs}; use .scale(epochs={epochs}) for another length."
+        )
+    train, evaluated = transforms.vit_jax(224)
+    width = VARIANTS[variant].width if variant in VARIANTS else None
+    return Recipe(
+        name=f"pretrain-{facts.name}-{variant}-{epochs}ep",
+        source=f"{PAPER}, Table 3; issue 2 of google-research/vision_transformer (head)",
+        notes=_notes(facts.name, variant),
+        dataset=facts.name,
+        test_split=facts.test_split if facts.name == "imagenet2012" else "",
+        variant=variant,
+        architecture=BIT_SIZES.get(variant, ()),
+        examples=facts.examples,
+        num_classes=facts.num_classes,
+        batch_size=4096,
+        steps=round(epochs * facts.examples / 4096),
+        train=train,
+        eval=evaluated,
+        loss="sigmoid",
+        head_bias=round(sigmoid_head_bias(facts.num_classes), 1),
+        representation_size=width,
+        optimizer="adam",
+        learning_rate=rate,
+        warmup_steps=10_000,
+        end_learning_rate=1e-5 if _SHARED[facts.name]["schedule"] == "linear" else 0.0,
+        **_SHARED[facts.name],
+    )
+
+
+def _notes(dataset, variant):
+    notes = ["The augmentation is not in the table; it is that of the authors' code."]
+    if dataset == "jft300m":
+        notes.append("JFT-300M is not public; its size is the paper's, 303 million.")
+    if dataset == "imagenet2012":
+        notes.append("Loss and head bias are not in the table; they are as on ImageNet-21k.")
+    if variant not in VARIANTS:
+        notes.append("A BiT ResNet under Adam, as section 4.1 and appendix D.1 compare it.")
+        notes.append(NO_HEAD_BIAS)
+    return tuple(notes)
+
+
+LOW, HIGH = (0.001, 0.003, 0.01, 0.03), (0.003, 0.01, 0.03, 0.06)
+# Table 4: updates, learning rates of the sweep, the one to begin with, warm-up.
+TABLE_4 = {
+    "imagenet2012": (20_000, HIGH, 0.03, 500),
+    "cifar10": (10_000, LOW, 0.01, 500),
+    "cifar100": (10_000, LOW, 0.03, 500),
+    "oxford_iiit_pet": (500, LOW, 0.003, 100),
+    "oxford_flowers102": (500, LOW, 0.003, 100),
+}
+
+
+def finetune_paper(dataset, variant=None):
+    """Fine-tuning as in Table 4; see `keras_vit.recipes.finetune`."""
+    facts = find_dataset(dataset, TABLE_4)
+    steps, rates, rate, warmup = TABLE_4[facts.name]
+    size, ema, extra = _resolution(facts.name, variant)
+    train, evaluated = transforms.vit_jax(size)
+    return Recipe(
+        name=f"finetune-{facts.name}" + (f"-{variant}" if variant else ""),
+        source=f"{PAPER}, Table 4 and appendix B.1.1",
+        notes=(
+            f"Table 4 chooses among the learning rates on {facts.held_out} % held-out training "
+            "images and then trains on all; warm-up and augmentation are those of the authors' "
+            "code.",
+            *extra,
+        ),
+        dataset=facts.name,
+        validation_split=facts.validation_split,
+        test_split=facts.test_split,
+        variant=variant,
+        examples=DATASETS[facts.name].examples,
+        num_classes=facts.num_classes,
+        batch_size=512,
+        steps=steps,
+        train=train,
+        eval=evaluated,
+        optimizer="sgdm",
+        learning_rate=rate,
+        learning_rates=rates,
+        schedule="cosine",
+        warmup_steps=warmup,
+        clip_norm=1.0,
+        ema=ema,
+    )
+
+
+def _resolution(dataset, variant):
+    """Side in pixels, averaging, and a note: those of Table 2 for the two largest models."""
+    if dataset == "imagenet2012" and variant in ("L/16", "H/14"):
+        note = "Resolution and averaging are those of Table 2 (appendix B.1.1)."
+        return {"L/16": 512, "H/14": 518}[variant], 0.9999, (note,)
+    if variant == "H/14":
+        note = "Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out."
+        return 378, None, (note,)
+    return 384, None, ()

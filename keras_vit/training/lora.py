@@ -1,0 +1,197 @@
+"""Low-rank adaptation, LoRA (Hu et al., 2022): a frozen model and small trained products."""
+
+import json
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.checks import positive_int
+from keras_vit.training.freeze import layer_paths, paths, select, selected, set_frozen, train_all
+from keras_vit.weights.files import read_npz, write_npz
+
+_FACTORS = ("lora_kernel_a", "lora_kernel_b")
+_FACTS = "lora"  # the entry of an adapter file that is no variable
+
+
+def enable_lora(model, rank, patterns=("attention", "mlp"), alpha=None, train=("head",)):
+    """Adds a trained product of two small matrices to kernels that stay as they are.
+
+    A kernel W becomes W + (alpha / rank) A B with B zero at first, so that the model computes
+    what it did. A has the shape of W with `rank` in place of the last axis; for the query, key
+    and value projections, whose last axis is the width of a head, that is one product per head
+    with a common B. Everything else is frozen, biases included, but for what `train` selects.
+
+    Keras saves the sum in place of the parts: a saved model is the adapted one, without LoRA.
+    `save_lora` keeps the parts. Under a mixed dtype policy Keras rounds that sum to half
+    precision: use `save_lora`, or save what `merge_lora` returns.
+
+    Args:
+        model: a built Keras model; it is changed in place. Compile it afterwards.
+        rank: columns of A and rows of B.
+        patterns: which layers, as in `keras_vit.training.freeze`; of those, the dense ones.
+        alpha: strength of the product, `rank` if not given, so that the factor is 1.
+        train: patterns of variables that are trained as well; `()` for none.
+
+    Returns:
+        A `TrainableSummary`.
+
+    Raises:
+        ValueError: a pattern selects no dense layer, the rank exceeds a kernel's, or LoRA is on.
+    """
+    rank = positive_int(rank, "rank")
+    dense = _dense_layers(model)
+    chosen = [dense[path] for path in select(dense, patterns, model.name)]
+    also_trained = selected(model, train)
+    for layer in chosen:
+        _check_layer(layer, rank)
+    for layer in chosen:
+        layer.enable_lora(rank, lora_alpha=alpha)
+    return _freeze_all_but(model, also_trained)
+
+
+def _dense_layers(model):
+    return {path: x for path, x in layer_paths(model).items() if _is_dense(x)}
+
+
+def _is_dense(layer):
+    return isinstance(layer, (keras.layers.Dense, keras.layers.EinsumDense))
+
+
+def _check_layer(layer, rank):
+    if layer.lora_enabled:
+        raise ValueError(
+            f"LoRA can be enabled once. Received: {layer.path!r} has it, with rank "
+            f"{layer.lora_rank}; merge_lora gives a model without."
+        )
+    *into, out = layer.kernel.shape
+    if rank > min(np.prod(into), out):
+        raise ValueError(
+            f"rank must not exceed that of the kernels. Received: rank={rank}, and {layer.path!r} "
+            f"has a kernel of shape {tuple(layer.kernel.shape)}, whose last axis is factorised; "
+            f"choose at most {min(np.prod(into), out)}, or other patterns."
+        )
+
+
+def _freeze_all_but(model, also_trained):
+    kept = {f"{path}/kernel" for path in adapted_layers(model)}
+    factors = {path for path in paths(model) if path.rsplit("/", 1)[-1] in _FACTORS}
+    trained = factors | (set(also_trained) - kept)
+    return set_frozen(model, set(paths(model)) - trained)
+
+
+def adapted_layers(model):
+    """Path of each layer with LoRA -> the layer."""
+    return {path: layer for path, layer in _dense_layers(model).items() if layer.lora_enabled}
+
+
+def merge_lora(model):
+    """A new model without LoRA that computes the same, everything in it trainable.
+
+    The sums are taken in the precision of the variables.
+
+    Args:
+        model: a model with LoRA; it stays as it is.
+
+    Raises:
+        ValueError: the model has no LoRA.
+    """
+    adapted = _need_lora(model)
+    merged = type(model).from_config(_without_lora(model.get_config()))
+    train_all(merged)
+    values = paths(model)
+    for path, variable in paths(merged).items():
+        layer = adapted.get(path.removesuffix("/kernel")) if path.endswith("/kernel") else None
+        variable.assign(values[path] if layer is None else _merged_kernel(layer, values[path]))
+    return merged
+
+
+def _need_lora(model):
+    adapted = adapted_layers(model)
+    if not adapted:
+        raise ValueError(
+            f"The model has no LoRA. Received: {model.name!r}; call enable_lora first."
+        )
+    return adapted
+
+
+def _merged_kernel(layer, kernel):
+    product = ops.matmul(
+        ops.convert_to_tensor(layer.lora_kernel_a), ops.convert_to_tensor(layer.lora_kernel_b)
+    )
+    product = ops.cast(product, kernel.dtype) * (layer.lora_alpha / layer.lora_rank)
+    return ops.convert_to_tensor(kernel) + product
+
+
+def _without_lora(config):
+    if isinstance(config, dict):
+        kept = {k: v for k, v in config.items() if k not in ("lora_rank", "lora_alpha")}
+        return {key: _without_lora(value) for key, value in kept.items()}
+    if isinstance(config, (list, tuple)):
+        return type(config)(_without_lora(value) for value in config)
+    return config
+
+
+def save_lora(model, path):
+    """Writes what LoRA adds to a model, and all else that is trained, to a small npz file.
+
+    Args:
+        model: a model with LoRA.
+        path: the file to write.
+
+    Raises:
+        ValueError: the model has no LoRA.
+    """
+    adapted = _need_lora(model)
+    facts = {path: [layer.lora_rank, layer.lora_alpha] for path, layer in adapted.items()}
+    arrays = {p: ops.convert_to_numpy(v) for p, v in paths(model).items() if v.trainable}
+    write_npz(path, {_FACTS: np.array(json.dumps(facts)), **arrays})
+
+
+def load_lora(model, path):
+    """Reads a file of `save_lora` into a model with the weights that LoRA was enabled on.
+
+    Args:
+        model: a model without LoRA, which gets it, or with the same.
+        path: the file to read.
+
+    Returns:
+        A `TrainableSummary`: the model is frozen as the saved one was.
+
+    Raises:
+        ValueError: the file is none of `save_lora`, or belongs to another architecture.
+    """
+    arrays = dict(read_npz(path))
+    if _FACTS not in arrays:
+        raise ValueError(f"Expected a file that save_lora wrote. Received: {str(path)!r}.")
+    facts = json.loads(str(arrays.pop(_FACTS)))
+    _check_file(model, facts, arrays, path)
+    dense = _dense_layers(model)
+    for name, (rank, alpha) in facts.items():
+        if not dense[name].lora_enabled:
+            dense[name].enable_lora(rank, lora_alpha=alpha)
+    variables = paths(model)
+    for name, value in arrays.items():
+        variables[name].assign(value)
+    return set_frozen(model, set(variables) - set(arrays))
+
+
+def _check_file(model, facts, arrays, path):
+    """Raises a ValueError unless every part of the file has its place, before any is assigned."""
+    dense, variables = _dense_layers(model), paths(model)
+    shapes = {name: tuple(v.shape) for name, v in variables.items()}
+    for name, (rank, _) in facts.items():
+        if name in dense:
+            *into, out = variables[f"{name}/kernel"].shape
+            shapes[f"{name}/{_FACTORS[0]}"] = (*into, rank)
+            shapes[f"{name}/{_FACTORS[1]}"] = (rank, out)
+    present = {name: [x.lora_rank, x.lora_alpha] for name, x in adapted_layers(model).items()}
+    wrong = [name for name, value in arrays.items() if shapes.get(name) != value.shape]
+    wrong += [name for name in facts if name not in dense]
+    wrong += [name for name, fact in present.items() if facts.get(name) != fact]
+    if wrong:
+        raise ValueError(
+            f"The file does not fit {model.name!r}: other layers, shapes or ranks in {wrong[:5]} "
+            f"({len(wrong)} in all). Received: {str(path)!r}; load it into the architecture that "
+            "it was saved from, with its number of classes."
+        )

@@ -1,0 +1,136 @@
+"""The authors' losses: on logits, of one-hot or integer labels, in float32 or better."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.checks import positive_int, rate
+
+
+def sigmoid_head_bias(num_classes):
+    """The initial bias of a head under a sigmoid loss: -ln(K), the logit of one class in K.
+
+    Without it, all K classes begin as likely as not, and the first steps only unlearn that. The
+    authors write it as -6.9 for ImageNet's 1,000 classes and -10 for ImageNet-21k's 21,843.
+    """
+    return -math.log(positive_int(num_classes, "num_classes"))
+
+
+class ClassificationLoss(keras.losses.Loss):
+    """A loss of logits against labels, summed over the classes and averaged over the examples.
+
+    Shapes: labels (batch, classes), one-hot or mixed, or (batch,) integers; logits
+    (batch, classes) -> one number. More axes may stand between batch and classes.
+
+    Args:
+        label_smoothing: s in [0, 1): labels y become y · (1 - s) + s / classes.
+        reduction, name, dtype: as in `keras.losses.Loss`; with `dtype="float64"` nothing is
+            rounded to float32 on the way.
+
+    Raises:
+        ValueError: `label_smoothing` is out of range, or labels and logits do not fit.
+    """
+
+    def __init__(self, label_smoothing=0.0, reduction="sum_over_batch_size", name=None, dtype=None):
+        super().__init__(name=name or type(self).__name__, reduction=reduction, dtype=dtype)
+        self.label_smoothing = rate(label_smoothing, "label_smoothing")
+
+    def per_example(self, labels, logits):
+        """(batch, classes), twice, -> (batch,)."""
+        raise NotImplementedError
+
+    def call(self, y_true, y_pred):
+        logits = ops.convert_to_tensor(y_pred)
+        labels = _one_hot(y_true, logits)
+        if self.label_smoothing:
+            s = self.label_smoothing
+            labels = labels * (1.0 - s) + s / logits.shape[-1]
+        return self.per_example(labels, logits)
+
+    def get_config(self):
+        return {
+            "label_smoothing": self.label_smoothing,
+            "reduction": self.reduction,
+            "name": self.name,
+            "dtype": self.dtype,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class SigmoidLoss(ClassificationLoss):
+    """Binary cross-entropy of every class, summed over the classes, averaged over the batch.
+
+    `keras.losses.BinaryCrossentropy` averages over the classes instead: its gradient is K times
+    smaller, and a norm of 1 never clips it.
+
+    Args:
+        label_smoothing, reduction, name, dtype: as in `ClassificationLoss`.
+
+    Source: big_vision/utils.py, `sigmoid_xent`.
+    """
+
+    def per_example(self, labels, logits):
+        positive = labels * ops.log_sigmoid(logits)
+        return -ops.sum(positive + (1.0 - labels) * ops.log_sigmoid(-logits), axis=-1)
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class SoftmaxLoss(ClassificationLoss):
+    """Cross-entropy between the labels and the softmax of the logits, averaged over the batch.
+
+    Args:
+        label_smoothing, reduction, name, dtype: as in `ClassificationLoss`.
+
+    Source: big_vision/utils.py, `softmax_xent`; vit_jax/train.py, `cross_entropy_loss`.
+    """
+
+    def per_example(self, labels, logits):
+        return -ops.sum(labels * ops.log_softmax(logits, axis=-1), axis=-1)
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class Accuracy(keras.metrics.MeanMetricWrapper):
+    """Share of the examples whose label is among the `top` largest logits.
+
+    Labels may be integers or one-hot, even in turns: a recipe trains on one-hot labels and
+    evaluates on integers. Of mixed labels the largest counts.
+
+    Args:
+        top: how many logits may hold the label.
+        name, dtype: as in `keras.metrics.Metric`.
+    """
+
+    def __init__(self, top=1, name=None, dtype=None):
+        self.top = positive_int(top, "top")
+        super().__init__(self._right, name=name or f"top_{top}_accuracy", dtype=dtype)
+
+    def _right(self, y_true, y_pred):
+        logits = ops.convert_to_tensor(y_pred)
+        labels = ops.convert_to_tensor(y_true)
+        if len(labels.shape) == len(logits.shape) and labels.shape[-1] == logits.shape[-1]:
+            labels = ops.argmax(labels, axis=-1)
+        labels = ops.cast(ops.reshape(labels, (-1,)), "int32")
+        classes = logits.shape[-1]
+        logits = ops.reshape(logits, (-1, classes))
+        right = ops.in_top_k(labels, logits, k=min(self.top, classes))
+        return ops.cast(right, self.dtype)
+
+    def get_config(self):
+        return {"top": self.top, "name": self.name, "dtype": self.dtype}
+
+
+def _one_hot(y_true, logits):
+    labels = ops.convert_to_tensor(y_true)
+    rank, classes = len(logits.shape), logits.shape[-1]
+    dtype = keras.backend.standardize_dtype(logits.dtype)
+    if len(labels.shape) == rank and labels.shape[-1] == classes:
+        return ops.cast(labels, dtype)
+    if len(labels.shape) == rank and labels.shape[-1] == 1:
+        labels = ops.squeeze(labels, axis=-1)
+    if len(labels.shape) != rank - 1:
+        raise ValueError(
+            "Labels must be integers (batch,) or one value per class (batch, classes). Received: "
+            f"labels of shape {tuple(labels.shape)} for logits of shape {tuple(logits.shape)}."
+        )
+    return ops.one_hot(ops.cast(labels, "int32"), classes, dtype=dtype)

@@ -1,0 +1,152 @@
+"""Learning rates over the updates of a run, as the authors' codebases compute them."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.checks import positive_float, positive_int
+
+
+class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """A linear warm-up from 0, times a decay that a subclass defines.
+
+    The warm-up multiplies: at update t it is min(1, t / warmup_steps), counted from 0, so that
+    the first update has the learning rate 0. `progress` is the share of the updates after the
+    warm-up that are done, within [0, 1]. All is computed in float32, as by the authors.
+
+    Args:
+        learning_rate: the base, reached after the warm-up.
+        steps: updates in the whole run, the warm-up included.
+        warmup_steps: updates of the warm-up.
+
+    Raises:
+        ValueError: a value is out of range, or the warm-up is not shorter than the run.
+
+    Source: vit_jax/utils.py of google-research/vision_transformer, `create_learning_rate_schedule`;
+    big_vision/utils.py has the same.
+    """
+
+    def __init__(self, learning_rate, steps, warmup_steps=0, name=None):
+        self.base = positive_float(learning_rate, "learning_rate")
+        self.steps = positive_int(steps, "steps")
+        if not 0 <= warmup_steps < steps:
+            raise ValueError(
+                "The warm-up must be shorter than the run. Received: "
+                f"warmup_steps={warmup_steps}, steps={steps}; lower warmup_steps or train longer."
+            )
+        self.warmup_steps, self.name = warmup_steps, name
+
+    def decay(self, step, progress):
+        """The learning rate at a step (float32 tensor) without the warm-up."""
+        raise NotImplementedError
+
+    def __call__(self, step):
+        step = ops.cast(ops.convert_to_tensor(step), "float32")
+        progress = ops.clip((step - self.warmup_steps) / (self.steps - self.warmup_steps), 0.0, 1.0)
+        rate = self.decay(step, progress)
+        return rate * ops.minimum(1.0, step / self.warmup_steps) if self.warmup_steps else rate
+
+    def get_config(self):
+        return {
+            "learning_rate": self.base,
+            "steps": self.steps,
+            "warmup_steps": self.warmup_steps,
+            "name": self.name,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class WarmupCosine(WarmupSchedule):
+    """Half a cosine from the base to 0: base · ½(1 + cos(π · progress)).
+
+    Args:
+        learning_rate, steps, warmup_steps: as in `WarmupSchedule`.
+    """
+
+    def decay(self, step, progress):
+        return self.base * 0.5 * (1.0 + ops.cos(math.pi * progress))
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class WarmupLinear(WarmupSchedule):
+    """A straight line from the base to `end`.
+
+    Args:
+        learning_rate, steps, warmup_steps: as in `WarmupSchedule`.
+        end: the learning rate at the last step; the authors of the paper end at 1e-5.
+    """
+
+    def __init__(self, learning_rate, steps, warmup_steps=0, end=1e-5, name=None):
+        super().__init__(learning_rate, steps, warmup_steps, name)
+        self.end = end
+
+    def decay(self, step, progress):
+        return self.end + (self.base - self.end) * (1.0 - progress)
+
+    def get_config(self):
+        return {**super().get_config(), "end": self.end}
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class WarmupRsqrt(WarmupSchedule):
+    """The reciprocal of a square root, which needs no length of the run, and a linear cooldown.
+
+    base / √(1 + (step - warmup_steps) / timescale) after the warm-up, times
+    min(1, (steps - step) / cooldown_steps).
+
+    Args:
+        learning_rate, steps, warmup_steps: as in `WarmupSchedule`.
+        timescale: updates after the warm-up until the base is divided by √2.
+        cooldown_steps: updates at the end over which the learning rate falls to 0.
+
+    Source: Zhai et al., 2022 (section 3.5), and big_vision/utils.py.
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        steps,
+        warmup_steps=0,
+        timescale=10_000,
+        cooldown_steps=0,
+        name=None,
+    ):
+        super().__init__(learning_rate, steps, warmup_steps, name)
+        self.timescale, self.cooldown_steps = positive_int(timescale, "timescale"), cooldown_steps
+
+    def decay(self, step, progress):
+        since = ops.maximum(step - self.warmup_steps, 0.0)
+        rate = self.base / ops.sqrt(1.0 + since / self.timescale)
+        if self.cooldown_steps:
+            rate = rate * ops.clip((self.steps - step) / self.cooldown_steps, 0.0, 1.0)
+        return rate
+
+    def get_config(self):
+        own = {"timescale": self.timescale, "cooldown_steps": self.cooldown_steps}
+        return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class WarmupStairs(WarmupSchedule):
+    """Divides by ten after each boundary: base · 0.1^(number of boundaries below the step).
+
+    Args:
+        learning_rate, steps, warmup_steps: as in `WarmupSchedule`.
+        boundaries: steps; the one after a boundary is the first with the lower learning rate.
+
+    Source: bit_hyperrule.py of google-research/big_transfer, `get_lr`.
+    """
+
+    def __init__(self, learning_rate, steps, warmup_steps=0, boundaries=(), name=None):
+        super().__init__(learning_rate, steps, warmup_steps, name)
+        self.boundaries = tuple(boundaries)
+
+    def decay(self, step, progress):
+        rate = self.base + 0.0 * step
+        for boundary in self.boundaries:
+            rate = ops.where(step > boundary, rate / 10, rate)
+        return rate
+
+    def get_config(self):
+        return {**super().get_config(), "boundaries": self.boundaries}

@@ -1,0 +1,103 @@
+"""What `evaluate` refuses, before anything comes from below."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.evaluation import evaluate, extract_features
+from tests.support import images
+
+LABELS = np.array([0, 1, 2, 0])
+
+
+@pytest.fixture(scope="module")
+def model():
+    inputs = keras.Input((16, 16, 3))
+    return keras.Model(inputs, keras.layers.Dense(3)(keras.layers.Flatten()(inputs)))
+
+
+@pytest.mark.parametrize(
+    "labels, message",
+    [
+        ([0, 1, 2, 3], r"labels of batch 0 must lie in 0\.\.2 for 3 classes"),
+        ([0, 1, -1, 2], r"must lie in 0\.\.2"),
+        ([0, 1, 0.5, 2], "must be whole numbers"),
+        (["a", "b", "c", "a"], "whole numbers, not names"),
+        (np.eye(4), r"one column for each of the 3 classes.*shape \(4, 4\)"),
+        (np.full((4, 3), 1 / 3), r"Mixup.*4 other rows, the first at index 0"),
+        ([[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]], r"see real_accuracy.*2 other rows"),
+        ([0, 1, 2], r"one label for each image. Received: 4 images and 3 labels"),
+    ],
+)
+def test_labels(model, labels, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(model, (images(), labels))
+
+
+@pytest.mark.parametrize(
+    "data, error, message",
+    [
+        ((np.zeros((0, 16, 16, 3)), []), ValueError, "at least one image"),
+        ([], ValueError, "at least one image"),
+        ((images(), LABELS, LABELS), ValueError, "a tuple of 3"),
+        ((images(), 3), TypeError, "ndarray and int"),
+        ("images/", TypeError, "pair .images, labels.*Received: str"),
+        ({"image": images()}, TypeError, "Received: dict"),
+        (None, TypeError, "Received: NoneType"),
+        ([images()], ValueError, r"must be \(images, labels\).*ndarray of 4 as batch 0"),
+        ([{"image": 1, "label": 2}], ValueError, r"dataset.map.*dict of 2 as batch 0"),
+        ([(images()[0], 1)], ValueError, r"call \.batch.*labels of shape \(\) in batch 0"),
+        ([(images(), LABELS, [1, 1, 0.5, 0])], ValueError, "must be 0 or 1.*from 0 to 1"),
+    ],
+)
+def test_data(model, data, error, message):
+    with pytest.raises(error, match=message):
+        evaluate(model, data)
+
+
+def test_steps(model):
+    batches = [(images(), LABELS)] * 2
+    assert evaluate(model, batches, steps=1).examples == 4
+    for data in (batches, iter(batches)):
+        with pytest.raises(ValueError, match=r"2 batches. Received: steps=3"):
+            evaluate(model, data, steps=3)
+
+
+def test_outputs_that_are_not_finite(model):
+    damaged = images()
+    damaged[1, 3, 3, 0] = np.nan
+    with pytest.raises(ValueError, match=r"3 NaN and 0 infinite values in batch 1.* its image 1"):
+        evaluate(model, [(images(), LABELS), (damaged, LABELS)])
+    with pytest.raises(ValueError, match=r"must be finite.*first in row 1"):
+        extract_features(model, (damaged, LABELS))
+
+
+def test_models(model):
+    data = images(), LABELS
+    with pytest.raises(TypeError, match=r"must be a Keras model. Received: function"):
+        evaluate(lambda x: x, data)
+    with pytest.raises(ValueError, match=r"two or more classes.*\(4, 16, 16, 3\)"):
+        evaluate(keras.Model(model.input, model.layers[0].output), data)
+    twice = keras.Model(model.input, [model.output, model.output])
+    with pytest.raises(ValueError, match=r"must have one output.*with 2; pick one"):
+        evaluate(twice, data)
+    with pytest.raises(ValueError, match=r"takes images of shape .*\(4, 8, 8, 3\)"):
+        evaluate(model, (images((4, 8, 8, 3)), LABELS))
+
+
+def test_arguments(model):
+    data = images(), LABELS
+    with pytest.raises(ValueError, match=r"Unknown metric. Received: 'auc'"):
+        evaluate(model, data, metrics=("top1", "auc"))
+    with pytest.raises(ValueError, match="must be a sequence of names"):
+        evaluate(model, data, metrics="top1")
+    with pytest.raises(ValueError, match=r"Unknown metric. Received: 'top0'"):
+        evaluate(model, data, metrics=("top0",))
+    with pytest.raises(ValueError, match=r"2 names from class_names"):
+        evaluate(model, data, class_names=("a", "b"))
+    with pytest.raises(ValueError, match="from_logits must be 'auto'"):
+        evaluate(model, data, from_logits="no")
+    with pytest.raises(ValueError, match="batch_size must be a positive integer"):
+        evaluate(model, data, batch_size=0)
+    with pytest.raises(ValueError, match="max_confusion_classes must be a positive integer"):
+        evaluate(model, data, max_confusion_classes=0)

@@ -1,0 +1,105 @@
+"""Frozen features: what the head reads, of any model; and the speed of a model."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import BiT
+from keras_vit.evaluation import extract_features, features, throughput
+from tests.support import BACKEND, assert_close, images, tiny_vit
+
+LABELS = np.array([2, 0, 1, 0])
+
+
+def run(model, x):
+    return keras.ops.convert_to_numpy(model.predict_on_batch(x))
+
+
+@pytest.mark.parametrize("options", [{"representation_size": 5}, {"pool": "mean"}])
+def test_the_head_of_a_vision_transformer_reads_them(options):
+    model = tiny_vit(depth=1, **options)
+    kernel, bias = np.random.default_rng(0).normal(size=(model.get_layer("head").kernel.shape)), 1
+    model.get_layer("head").set_weights([kernel, np.full(3, bias)])
+    found = run(features(model), images())
+    assert found.shape == (4, options.get("representation_size", 8))
+    assert_close(found @ kernel + bias, run(model, images()), 1e-5)
+
+
+def test_models_without_a_head_and_of_another_family():
+    headless = tiny_vit(depth=1, num_classes=0, representation_size=5)
+    assert_close(run(features(headless), images()), run(headless, images()), 0)
+    bit = BiT(num_classes=3, image_size=32, blocks=(1,), width=1, version="v2")
+    assert features(bit).output_shape == (None, bit.get_layer("pool").output.shape[1])
+
+
+def test_other_keras_models():
+    inputs = keras.Input((16, 16, 3))
+    pooled = keras.layers.GlobalAveragePooling2D(keepdims=True, name="pooled")(inputs)
+    x = keras.layers.Dense(6, name="hidden")(keras.layers.Flatten()(pooled))
+    scores = keras.layers.Dense(3, name="scores")(x)
+    model = keras.Model(inputs, keras.layers.Softmax()(scores))
+    expected = run(keras.Model(inputs, x), images())
+    assert_close(run(features(model), images()), expected, 0)
+    assert_close(run(features(model, "hidden"), images()), expected, 0)
+    assert_close(run(features(model, "pooled"), images()), images().mean(axis=(1, 2)), 1e-6)
+    backbone = keras.Model(inputs, keras.layers.GlobalMaxPooling2D()(inputs))
+    assert_close(run(features(backbone), images()), images().max(axis=(1, 2)), 0)
+    sequential = keras.Sequential([inputs, keras.layers.Flatten(), keras.layers.Dense(2)])
+    assert features(sequential).output_shape == (None, 16 * 16 * 3)
+
+
+def test_extraction_is_that_of_one_batch():
+    model = tiny_vit(depth=1)
+    x = images((7, 16, 16, 3))
+    batches = [(x[:3], LABELS[:3]), (x[3:7], np.eye(3)[LABELS])]
+    for data in ((x, [*LABELS[:3], *LABELS]), iter(batches)):
+        found, labels = extract_features(model, data, batch_size=3)
+        assert_close(found, run(features(model), x), 1e-5)
+        assert labels.tolist() == [2, 0, 1, 2, 0, 1, 0] and labels.dtype == np.int64
+    stored = np.random.default_rng(1).integers(0, 256, (4, 16, 16, 3), "uint8")
+    from_bytes, _ = extract_features(model, (stored, LABELS))
+    prepared, _ = extract_features(model, ((stored - 127.5) / 127.5, LABELS))
+    assert_close(from_bytes, prepared, 1e-5)
+
+
+def test_what_has_no_features():
+    with pytest.raises(ValueError, match=r"no layer 'neck'.*last layers are"):
+        features(tiny_vit(depth=1), "neck")
+    with pytest.raises(ValueError, match=r"one vector per image.*\(None, 5, 8\).*layer="):
+        features(tiny_vit(depth=1), "block_0")
+    inputs = keras.Input((1, 1, 3))
+    convolution = keras.layers.Conv2D(2, 1)(inputs)
+    scores = keras.layers.Softmax()(keras.layers.Flatten()(convolution))
+    with pytest.raises(ValueError, match=r"ends with no Dense layer.*layer=.*flatten"):
+        features(keras.Model(inputs, scores))
+    with pytest.raises(ValueError, match="at least one image"):
+        extract_features(tiny_vit(depth=1), [])
+    with pytest.raises(TypeError, match=r"must be a Keras model. Received: str"):
+        features("B/16")
+
+    class Subclassed(keras.Model):
+        def call(self, x):
+            return x
+
+    with pytest.raises(TypeError, match=r"graph of a Functional.*Received: Subclassed"):
+        features(Subclassed())
+
+
+def test_throughput(tmp_path):
+    model = tiny_vit(depth=1)
+    found = throughput(model, batch_size=2, repeats=5, warmup=1)
+    assert len(found.seconds) == 5 and min(found.seconds) > 0
+    assert found.images_per_second == pytest.approx(2 / np.median(found.seconds))
+    low, high = found.quartiles
+    assert low <= found.images_per_second <= high
+    assert (found.backend, found.image_size, found.batch_size) == (BACKEND, (16, 16), 2)
+    found.save(tmp_path / "speed.json")
+    assert json.loads((tmp_path / "speed.json").read_text()) == found.to_dict()
+    assert "calls of 2 images of 16x16" in str(found)
+    anywhere = keras.Sequential([keras.Input((None, None, 3)), keras.layers.Flatten()])
+    with pytest.raises(ValueError, match=r"image_size=\(height, width\)"):
+        throughput(anywhere)
+    with pytest.raises(ValueError, match="repeats must be a positive integer"):
+        throughput(model, repeats=0)

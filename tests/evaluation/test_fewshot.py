@@ -1,0 +1,115 @@
+"""The few-shot regression against the authors' code, and the protocol around it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_vit.evaluation import extract_features, fewshot, fewshot_lsr, least_squares, pick_shots
+from tests.support import ORACLES, images, read_arrays, tiny_vit
+
+ORACLE = read_arrays(ORACLES / "fewshot" / "fewshot_lsr.npz")
+CASES = json.loads((ORACLES / "fewshot" / "index.json").read_text())["cases"]
+
+
+def case_name(case):
+    return f"{case['key']}-{case['l2']:g}"
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("case", CASES, ids=case_name)
+def test_equal_to_the_authors_code(case):
+    x, y, test_x, test_y = (
+        ORACLE[f"{case['key']}/{name}"] for name in ("x_train", "y_train", "x_test", "y_test")
+    )
+    found = least_squares(x, y, case["classes"], case["l2"])
+    expected = f"{case['key']}/l2_{case['l2']:g}"
+    # A weak penalty leaves the problem ill-conditioned: the oracle is no better than this itself.
+    tolerance = max(1e-10, 10 * case["max_diff_to_normal_equations"])
+    weights, scores = ORACLE[f"{expected}/W_f64"], ORACLE[f"{expected}/scores_f64"]
+    np.testing.assert_allclose(found.weights, weights, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(found.scores(test_x), scores, rtol=0, atol=100 * tolerance)
+    accuracy = fewshot_lsr(x, y, test_x, test_y, case["l2"], case["classes"])
+    assert accuracy == pytest.approx(case["acc_f64"], abs=1e-7)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("case", [c for c in CASES if c["l2"] >= 1], ids=case_name)
+def test_in_the_precision_of_the_authors(case):
+    x, y, test_x, test_y = (
+        ORACLE[f"{case['key']}/{name}"] for name in ("x_train", "y_train", "x_test", "y_test")
+    )
+    found = least_squares(x, y, case["classes"], case["l2"], dtype="float32")
+    assert found.weights.dtype == found.scores(test_x).dtype == np.float32
+    exact = ORACLE[f"{case['key']}/l2_{case['l2']:g}/scores_f64"]
+    theirs = np.abs(ORACLE[f"{case['key']}/l2_{case['l2']:g}/scores_f32"] - exact).max()
+    assert np.abs(found.scores(test_x) - exact).max() <= 20 * theirs + 1e-6
+    assert found.accuracy(test_x, test_y) == pytest.approx(case["acc_f64"], abs=0.011)
+
+
+@pytest.mark.any_backend
+def test_several_penalties_share_one_decomposition():
+    x, y = ORACLE["1_DgtN/x_train"], ORACLE["1_DgtN/y_train"]
+    test = ORACLE["1_DgtN/x_test"], ORACLE["1_DgtN/y_test"]
+    found = fewshot_lsr(x, y, *test, l2=(1, 1024.0))
+    assert found == {l2: fewshot_lsr(x, y, *test, l2=l2) for l2 in (1.0, 1024.0)}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("shots", [1, 5, 10])
+def test_the_authors_pick_of_images(seed, shots):
+    expected = ORACLE[f"sampling/seed{seed}_shots{shots}"]
+    np.testing.assert_array_equal(pick_shots(ORACLE["sampling/labels"], shots, seed), expected)
+
+
+@pytest.mark.any_backend
+def test_a_class_with_fewer_images_gives_what_it_has():
+    picked = pick_shots([0, 1, 0, 1, 1, 0, 0], shots=4, seed=3)
+    assert sorted(picked[:4]) == [0, 2, 5, 6] and sorted(picked[4:]) == [1, 3, 4]
+    x = np.random.default_rng(0).normal(size=(7, 3))
+    result = fewshot(None, (x, [0, 1, 0, 1, 1, 0, 0]), (x, [0, 1, 0, 1, 1, 0, 0]), shots=(1, 4))
+    assert result.examples == {1: 2, 4: 7}
+
+
+def data(count, seed):
+    """Images of three classes, each brighter in another colour."""
+    labels = np.arange(count) % 3
+    noise = images((count, 16, 16, 3), seed)
+    return noise / 8 + np.eye(3)[labels][:, None, None].astype("float32"), labels
+
+
+def test_a_frozen_model(tmp_path):
+    model, train, test = tiny_vit(), data(31, 0), data(20, 1)
+    result = fewshot(model, train, test, shots=(1, 5), seeds=(0, 7), batch_size=8)
+    x, y = extract_features(model, train)
+    test_features = extract_features(model, test)
+    for position, seed in enumerate((0, 7)):
+        rows = pick_shots(y, 5, seed)
+        expected = fewshot_lsr(x[rows], y[rows], *test_features)
+        assert result.accuracy[5][position] == pytest.approx(expected, abs=0.051)  # one image
+    assert result.mean[5] == pytest.approx(np.mean(result.accuracy[5]))
+    assert result.mean[5] > 0.8 and result.test_examples == 20
+    assert fewshot(None, (x, y), test_features, (1, 5), (0, 7)).mean[5] > 0.8
+    result.save(tmp_path / "fewshot.json")
+    assert json.loads((tmp_path / "fewshot.json").read_text()) == result.to_dict()
+    assert "seed 7" in str(result) and "%" in str(result)
+
+
+@pytest.mark.any_backend
+def test_bad_input():
+    x, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
+    with pytest.raises(ValueError, match=r"l2 must be a positive number. Received: l2=0"):
+        fewshot_lsr(x, y, x, y, l2=0)
+    with pytest.raises(ValueError, match=r"same length. Received: 2 and 3"):
+        fewshot_lsr(x, y, np.zeros((4, 3)), y)
+    with pytest.raises(ValueError, match=r"one label for each row.*\(4, 2\) and 3 labels"):
+        fewshot_lsr(x, y[:3], x, y)
+    with pytest.raises(ValueError, match=r"test_features must be finite.*row 0"):
+        fewshot_lsr(x, y, x + np.nan, y)
+    with pytest.raises(ValueError, match=r"0\.\.1 for 2 classes"):
+        fewshot_lsr(x, y, x, y + 1, num_classes=2)
+    with pytest.raises(ValueError, match=r"training image. Received: none of 1 classes.*\[2\]"):
+        fewshot(None, (x, y), (x, y + 1))
+    with pytest.raises(ValueError, match=r"dtype must be"):
+        least_squares(x, y, dtype="float16")

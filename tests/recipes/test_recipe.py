@@ -1,0 +1,147 @@
+"""A recipe as a value: changing, scaling, printing, saving, and what it says of mistakes."""
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+from keras_vit import recipes
+from keras_vit.recipes.__main__ import markdown
+from tests.support import ROOT
+
+pytestmark = pytest.mark.any_backend
+
+
+def test_a_recipe_is_frozen_and_replace_makes_another():
+    recipe = recipes.digits()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe.steps = 3
+    assert recipe.replace(dropout=0.2).dropout == 0.2
+    assert recipe.dropout == 0.0 and hash(recipe) == hash(recipes.digits())
+
+
+def test_another_image_size_is_one_for_both_and_keeps_proportions():
+    recipe = recipes.finetune("cifar10", source="big_vision").replace(image_size=192)
+    assert recipe.train.image_size == recipe.eval.image_size == recipe.image_size == (192, 192)
+    assert recipe.train.resize_small == recipe.eval.resize_small == 224
+    assert recipes.digits().replace(image_size=(8, 16)).image_size == (8, 16)
+
+
+def test_a_larger_batch_sees_as_many_images():
+    sgd, adam = recipes.finetune("cifar100"), recipes.pretrain("B/16")
+    twice = sgd.scale(batch_size=1024)
+    assert (twice.steps, twice.warmup_steps, twice.batch_size) == (5000, 250, 1024)
+    assert twice.learning_rate == 2 * sgd.learning_rate  # linear under SGD
+    assert twice.learning_rates == tuple(2 * rate for rate in sgd.learning_rates)
+    quarter = adam.scale(batch_size=1024)
+    assert quarter.learning_rate == adam.learning_rate / 2  # the root under Adam
+    assert quarter.steps == pytest.approx(4 * adam.steps, abs=2)
+    assert quarter.warmup_steps == pytest.approx(40_000, abs=1)
+    decay = [r.steps * r.learning_rate * r.weight_decay for r in (adam, quarter)]
+    assert decay[0] == pytest.approx(decay[1], rel=1e-5)  # kernels shrink as much
+    averaged = recipes.finetune("imagenet", "L/16")
+    assert averaged.scale(batch_size=256).ema ** 2 == pytest.approx(averaged.ema)
+    assert sgd.scale(batch_size=512) == sgd
+
+
+def test_another_length_keeps_the_share_of_the_warm_up():
+    recipe = recipes.finetune("cifar100").scale(steps=500)
+    assert (recipe.steps, recipe.warmup_steps, recipe.learning_rate) == (500, 25, 0.03)
+    assert recipes.bit_hyperrule(50_000, 1).scale(steps=1000).boundaries == (300, 600, 900)
+    assert recipes.finetune("cifar100").scale(steps=1).warmup_steps == 0
+    assert recipes.fashion_mnist().scale(batch_size=64, epochs=3).steps == 3 * 60_000 // 64
+    with pytest.raises(ValueError, match="Give steps or epochs, not both"):
+        recipe.scale(steps=3, epochs=2)
+    with pytest.raises(ValueError, match=r"first replace\(examples=...\)"):
+        recipe.replace(examples=None).scale(epochs=2)
+    with pytest.raises(ValueError, match="batch_size must be a positive integer"):
+        recipe.scale(batch_size=-4)
+
+
+@pytest.mark.parametrize("recipe", recipes.all_recipes(), ids=lambda recipe: recipe.name)
+def test_every_recipe_survives_json_and_names_its_source(recipe):
+    again = recipes.Recipe.from_dict(json.loads(json.dumps(recipe.to_dict())))
+    assert again == recipe and again.train == recipe.train
+    assert recipe.source and recipe.source in str(recipe)
+    assert recipes.get(recipe.name) == recipe
+    options = recipe.model_options()
+    assert options["image_size"] == recipe.image_size and None not in options.values()
+
+
+def test_names_are_unique_and_every_one_is_listed(capsys):
+    found = recipes.list_recipes()
+    printed = capsys.readouterr().out.splitlines()
+    assert len({recipe.name for recipe in found}) == len(found) == len(printed)
+    assert all(line.startswith(recipe.name) for line, recipe in zip(printed, found))
+
+
+def test_the_table_shows_what_was_set():
+    recipe = recipes.finetune("cifar100").replace(
+        cutmix=1.0, label_smoothing=0.1, ema=0.999, accumulate=4, layer_decay=0.75
+    )
+    table = dict(recipe.table())
+    assert table["mixing"] == "CutMix Beta(1, 1)"
+    assert table["batch"] == "512, in 4 parts of 128"
+    assert table["loss"] == "softmax cross-entropy, labels smoothed by 0.1"
+    assert "times 0.75 per layer" in table["learning rate"]
+    assert table["sweep"] == "0.001, 0.003, 0.01, 0.03"
+    assert "0.999" in table["averaged weights"]
+    assert "dropout" not in table
+
+
+def test_the_page_shows_the_recipes_as_they_are():
+    page = pathlib.Path(ROOT / "docs" / "recipes.md").read_text()
+    assert markdown(recipes.all_recipes()) in page, "run python -m keras_vit.recipes"
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: recipes.finetune("cifar1000"), r"the nearest are \['cifar100', 'cifar10'\]"),
+        (lambda: recipes.finetune("flower"), r"the nearest are \['oxford_flowers102'"),
+        (lambda: recipes.finetune("pets", source="vit_jx"), r"nearest are \['vit_jax'"),
+        (lambda: recipes.finetune("pets", source="vit_jax"), "all are .*'cifar10', 'cifar100'"),
+        (lambda: recipes.finetune("pets", task="dtd"), "Only VTAB has tasks"),
+        (lambda: recipes.pretrain("B16"), r"nearest are \['B/16'"),
+        (lambda: recipes.pretrain("B/16", "imagenet22k"), r"nearest are \['imagenet21k'"),
+        (lambda: recipes.pretrain("L/16", "jft300m", epochs=8), "for 7 or 14 epochs"),
+        (lambda: recipes.augreg("B/16", augmentation="medium"), r"nearest are \['medium"),
+        (lambda: recipes.augreg("B/16", weight_decay=0.2), "Unknown weight_decay"),
+        (lambda: recipes.better_plain(100), "epochs=100; use .scale"),
+        (lambda: recipes.vtab("clevr"), r"nearest are \['clevr_"),
+        (lambda: recipes.get("finetune-cifar"), r"nearest are \['finetune-cifar10"),
+        (lambda: recipes.digits().replace(learning_rat=1), r"nearest fields are \['learning_rat"),
+        (lambda: recipes.digits().replace(steps=10), "warmup_steps=100, steps=10"),
+        (lambda: recipes.digits().replace(loss="hinge"), "Unknown loss"),
+        (lambda: recipes.digits().replace(accumulate=5), "accumulate must divide the batch"),
+        (lambda: recipes.digits().replace(ema=1.0), "ema must be below 1"),
+        (lambda: recipes.digits().replace(dropout=1.0), "dropout must be a number in"),
+        (lambda: recipes.digits().replace(mixup=-0.1), "mixup must be a number of at least 0"),
+        (
+            lambda: recipes.digits().replace(eval=recipes.fashion_mnist().eval),
+            "so both have one size",
+        ),
+        (
+            lambda: recipes.Recipe.from_dict({**recipes.digits().to_dict(), "momentun": 1}),
+            r"no 'momentun'; the nearest fields are \['momentum'",
+        ),
+    ],
+)
+def test_mistakes_are_named_with_what_is_near(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "written, name",
+    [
+        ("CIFAR-100", "cifar100"),
+        ("ImageNet", "imagenet2012"),
+        ("pets", "oxford_iiit_pet"),
+        ("Flowers", "oxford_flowers102"),
+        ("Oxford-IIIT Pet", "oxford_iiit_pet"),
+    ],
+)
+def test_data_sets_have_the_names_that_people_write(written, name):
+    assert recipes.finetune(written).dataset == name

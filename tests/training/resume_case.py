@@ -1,0 +1,150 @@
+"""A small run with everything in it that a resumed run must repeat; as a script, one to be killed.
+
+python tests/training/resume_case.py OUTPUT [SECONDS_PER_UPDATE] [SAVE_EVERY]
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import sys
+import time
+
+import keras
+import numpy as np
+
+from keras_vit import training
+
+STEPS_PER_EPOCH, BATCH, IMAGES = 5, 4, 22
+
+
+class Pipeline:
+    """Batches that are a function of the step: order by epoch, noise and flips by batch."""
+
+    steps_per_epoch, batch_size = STEPS_PER_EPOCH, BATCH
+
+    def __init__(self, endless=True, broken_step=None, indices=True):
+        rng = np.random.default_rng(0)
+        self.images = rng.normal(size=(IMAGES, 8, 8, 3)).astype("float32")
+        self.labels = (np.arange(IMAGES) % 3).astype("int32")
+        self.endless, self.broken_step = endless, broken_step
+        self.asked = []
+        if indices:
+            self.indices = self.rows
+
+    def rows(self, step):
+        epoch, i = divmod(step, STEPS_PER_EPOCH)
+        order = np.random.default_rng([1, epoch]).permutation(IMAGES)
+        return order[i * BATCH : (i + 1) * BATCH]
+
+    def batch(self, step):
+        images = self.images[self.rows(step)]
+        rng = np.random.default_rng([2, step])
+        images = images[:, :, :: rng.choice([-1, 1])] + rng.normal(size=images.shape) / 10
+        if step == self.broken_step:
+            images *= np.inf
+        return images.astype("float32"), self.labels[self.rows(step)]
+
+    def from_step(self, step):
+        while True:
+            self.asked.append(step)
+            yield self.batch(step)
+            step += 1
+            if not self.endless and step % STEPS_PER_EPOCH == 0:
+                return
+
+
+def seed(number):
+    """Seeds what Keras draws from where it got no seed; its own function imports TensorFlow."""
+    random.seed(number)
+    np.random.seed(number)
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch.manual_seed(number)
+
+
+def build(accumulate=None, seeded=True, **options):
+    """A model with dropout and batch statistics, an optimizer with momenta and an average."""
+    seed(0)
+    layers = [
+        keras.layers.Input((8, 8, 3)),
+        keras.layers.Flatten(),
+        keras.layers.Dense(8, "relu"),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.3, seed=7 if seeded else None),
+        keras.layers.Dense(3),
+    ]
+    model = keras.Sequential(layers)
+    schedule = keras.optimizers.schedules.CosineDecay(0.05, 30)
+    optimizer = keras.optimizers.AdamW(
+        schedule,
+        global_clipnorm=1.0,
+        use_ema=True,
+        ema_momentum=0.9,
+        gradient_accumulation_steps=accumulate,
+        **options,
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, metrics=["accuracy"])
+    return model
+
+
+def validation():
+    pipeline = Pipeline()
+    return pipeline.images[:6], pipeline.labels[:6]
+
+
+def run(output, model=None, pipeline=None, **options):
+    """The history, and the final weights and optimizer state as one list of arrays."""
+    model = build() if model is None else model
+    pipeline = Pipeline() if pipeline is None else pipeline
+    defaults = dict(steps=13, save_every=1, log_every=2, curves=False, tensorboard=False)
+    options = {**defaults, "validation": validation(), **options}
+    history = training.fit(model, pipeline, output, **options)
+    return history, values(model)
+
+
+def values(model):
+    variables = model.variables + model.optimizer.variables
+    return [np.array(keras.ops.convert_to_numpy(v)) for v in variables]
+
+
+def read_log(output, kind):
+    lines = (pathlib.Path(output) / "log.jsonl").read_text().splitlines()
+    records = map(json.loads, lines)
+    return [without_times(record) for record in records if record["kind"] == kind]
+
+
+def without_times(record):
+    timed = ("time", "images_per_second", "peak_memory", "seconds_left")
+    return {name: value for name, value in record.items() if name not in timed}
+
+
+class Slow(keras.callbacks.Callback):
+    """Takes its time, and says where it is, for those who kill by the clock."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+
+    def on_train_batch_end(self, batch, logs=None):
+        print("batch", batch, flush=True)
+        time.sleep(self.seconds)
+
+
+def main(output, seconds="0", save_every="1"):
+    if os.environ.get("FILE_SIZE_LIMIT"):
+        import resource
+
+        limit = int(os.environ["FILE_SIZE_LIMIT"])
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write then fails, as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    save_every = int(save_every) if save_every.isdigit() else save_every
+    _, arrays = run(output, save_every=save_every, callbacks=[Slow(float(seconds))])
+    np.savez(pathlib.Path(output) / "final.npz", *arrays)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,128 @@
+"""Polyak averaging: what is averaged, what is evaluated, and whose weights the model has when."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.training import SGDM, EvaluateAverages, SoftmaxLoss, averaged_weights
+from tests.support import assert_close, to_numpy
+from tests.training.test_accumulation import data, linear_model
+
+MOMENTUM = 0.8
+
+
+def compiled(**options):
+    model = linear_model()
+    options = {"use_ema": True, "ema_momentum": MOMENTUM, **options}
+    model.compile(SGDM(0.1, **options), SoftmaxLoss())
+    return model
+
+
+def weights(model):
+    return [to_numpy(v).copy() for v in model.trainable_variables]
+
+
+class Steps(keras.callbacks.Callback):
+    """The weights after each update, and at the end of each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches, self.epochs = [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()
+        self.batches.append(weights(self.model))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append(weights(self.model))
+
+
+def fit(model, callbacks, epochs=2, **options):
+    images, labels = data(8)
+    options = {"batch_size": 4, "shuffle": False, "verbose": 0, **options}
+    validation = (images, labels)
+    return model.fit(
+        images,
+        labels,
+        epochs=epochs,
+        validation_data=validation,
+        validation_batch_size=4,
+        callbacks=callbacks,
+        **options,
+    )
+
+
+def loss_of(arrays):
+    model = linear_model()
+    model.set_weights(arrays)
+    model.compile(loss=SoftmaxLoss())
+    return model.evaluate(*data(8), batch_size=4, verbose=0)
+
+
+def test_the_average_is_the_closed_form_and_is_what_fit_evaluates():
+    model, steps = compiled(), Steps()
+    history = fit(model, [EvaluateAverages(), steps]).history
+    average = steps.batches[0]  # no weight of the start, and none of zero
+    averages = [average]
+    for now in steps.batches[1:]:
+        average = [MOMENTUM * a + (1 - MOMENTUM) * w for a, w in zip(average, now)]
+        averages.append(average)
+    for found, expected in zip(weights(model), averages[-1]):
+        assert_close(found, expected, 1e-6)  # the end of `fit` leaves the averages
+    expected = [loss_of(averages[1]), loss_of(averages[3])]
+    np.testing.assert_allclose(history["val_loss"], expected, rtol=1e-5)
+    for found, expected in zip(steps.epochs, (steps.batches[1], steps.batches[3])):
+        for one, other in zip(found, expected):  # and in between training goes on with its own
+            np.testing.assert_array_equal(one, other)
+
+
+class Broken(keras.callbacks.Callback):
+    """Interrupts the first evaluation."""
+
+    def on_test_batch_end(self, batch, logs=None):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_evaluation_gives_the_weights_back():
+    model, steps = compiled(), Steps()
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [EvaluateAverages(), steps, Broken()])
+    for found, expected in zip(weights(model), steps.batches[-1]):
+        np.testing.assert_array_equal(found, expected)
+    own = model.evaluate(*data(8), batch_size=4, verbose=0)
+    assert own == pytest.approx(loss_of(weights(model)), rel=1e-5)  # nothing was left behind
+    fit(model, [EvaluateAverages()], epochs=1)  # and it trains on
+    assert "evaluate" not in vars(model)
+
+
+def test_the_averages_can_be_saved_and_the_weights_come_back(tmp_path):
+    model, steps = compiled(), Steps()
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [steps, Broken()])
+    own = weights(model)
+    with averaged_weights(model):
+        averages = weights(model)
+        model.save(tmp_path / "averaged.keras")
+    assert any(np.any(a != w) for a, w in zip(averages, own))
+    for found, expected in zip(weights(model), own):
+        np.testing.assert_array_equal(found, expected)
+    saved = keras.saving.load_model(tmp_path / "averaged.keras", compile=False)
+    for found, expected in zip(weights(saved), averages):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(RuntimeError), averaged_weights(model):
+        raise RuntimeError
+    np.testing.assert_array_equal(weights(model)[0], own[0])
+
+
+def test_before_the_first_update_the_weights_stay():
+    model = compiled()
+    before = weights(model)
+    with averaged_weights(model):
+        np.testing.assert_array_equal(weights(model)[0], before[0])
+
+
+def test_an_optimizer_without_averages_is_refused_before_training():
+    model = compiled(use_ema=False)
+    with pytest.raises(ValueError, match="use_ema=True, or with a recipe that has ema"):
+        fit(model, [EvaluateAverages()])

@@ -1,0 +1,162 @@
+"""Low-rank adaptation of a whole model."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import training
+from keras_vit.training.lora import adapted_layers
+from tests.support import (
+    assert_close,
+    dtype_of,
+    images,
+    largest,
+    randomize,
+    run_in_fresh_process,
+    tiny_vit,
+    to_numpy,
+    values,
+)
+
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+PROJECTIONS = {f"attention/{name}" for name in ("query", "key", "value", "out")}
+DENSE = PROJECTIONS | {"mlp/dense_1", "mlp/dense_2"}
+
+
+def adapted(rank=2, dtype=None, **options):
+    """A model with LoRA whose product is not zero."""
+    model = randomize(tiny_vit(depth=1, dtype=dtype))
+    summary = training.enable_lora(model, rank, **options)
+    rng = np.random.default_rng(0)
+    for layer in adapted_layers(model).values():
+        layer.lora_kernel_b.assign(rng.normal(size=layer.lora_kernel_b.shape) / 5)
+    return model, summary
+
+
+def test_it_adapts_attention_and_mlp_and_trains_the_head():
+    model = randomize(tiny_vit())
+    before = to_numpy(model(images()))
+    summary = training.enable_lora(model, 2)
+    assert set(adapted_layers(model)) == {f"block_{i}/{name}" for i in (0, 1) for name in DENSE}
+    assert_close(model(images()), before, 1e-6)
+    trained = {v.path for v in model.trainable_variables}
+    factors = {f"block_{i}/{d}/lora_kernel_{x}" for i in (0, 1) for d in DENSE for x in "ab"}
+    assert trained == factors | {"head/kernel", "head/bias"}
+    # Width 8, two heads of 4, MLP 32: query, key and value; out; the MLP; the head.
+    block = 3 * (8 * 2 * 2 + 2 * 4) + (2 * 4 * 2 + 2 * 8) + (8 * 2 + 2 * 32) + (32 * 2 + 2 * 8)
+    assert summary.trainable == 2 * block + 8 * 3 + 3
+
+
+def test_patterns_and_what_else_is_trained():
+    model = tiny_vit()
+    training.enable_lora(model, 1, patterns="block_*/attention/[qv]*", train=("norm", "bias"))
+    assert set(adapted_layers(model)) == {
+        f"block_{i}/attention/{name}" for i in (0, 1) for name in ("query", "value")
+    }
+    trained = {v.path for v in model.trainable_variables}
+    assert {"norm/gamma", "norm/beta", "head/bias", "block_1/attention/key/bias"} <= trained
+    assert not any(path.endswith("/kernel") for path in trained)
+
+
+def test_training_moves_the_factors_alone():
+    model, _ = adapted(train=())
+    before = values(model)
+    model.compile(keras.optimizers.SGD(0.1), LOSS)
+    model.fit(images(), np.arange(4) % 3, verbose=0)
+    for path, value in values(model).items():
+        if "lora_kernel" not in path:
+            assert_close(value, before[path], 0)
+        elif "key" not in path:
+            assert largest(value - before[path]) > 0, path
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_merging_gives_a_plain_model_with_the_same_outputs(dtype):
+    model, _ = adapted(dtype=dtype, alpha=4.0)
+    x, merged = images(), training.merge_lora(model)
+    assert not adapted_layers(merged) and len(merged.trainable_variables) == len(merged.weights)
+    assert [v.path for v in merged.weights] == [v.path for v in tiny_vit(depth=1).weights]
+    assert_close(merged(x), model(x), 2e-6 if dtype == "float32" else 0.1)
+    query = model.get_layer("block_0").attention.query
+    factors = to_numpy(query.lora_kernel_a) @ to_numpy(query.lora_kernel_b)
+    expected = to_numpy(query._kernel) + 2.0 * factors  # alpha / rank
+    assert_close(merged.get_layer("block_0").attention.query.kernel, expected, 1e-6)
+    assert dtype_of(merged.get_layer("block_0").attention.query._kernel) == "float32"
+    assert len(adapted_layers(model)) == len(DENSE)
+
+
+def test_merging_a_model_of_keras_layers():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="dense")])
+    training.enable_lora(model, 1, "dense", train=())
+    model.layers[0].lora_kernel_b.assign(np.ones((1, 3)))
+    merged, x = training.merge_lora(model), np.ones((2, 4), "float32")
+    assert not merged.layers[0].lora_enabled
+    assert_close(merged(x), model(x), 1e-6)
+
+
+def test_a_saved_model_is_the_adapted_one(tmp_path):
+    model, _ = adapted()
+    model.compile("adam", LOSS)
+    model.fit(images(), np.arange(4) % 3, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    assert not adapted_layers(loaded)
+    assert_close(loaded(images()), model(images()), 2e-6)
+    assert [v.path for v in loaded.trainable_variables] == ["head/kernel", "head/bias"]
+
+
+def test_the_parts_go_through_a_file_into_a_fresh_process(tmp_path):
+    model, _ = adapted(alpha=3.0)
+    training.save_lora(model, tmp_path / "lora.npz")
+    base = training.merge_lora(model)
+    for name, value in values(model).items():
+        if "lora" not in name and not name.startswith("head/"):
+            next(v for v in base.weights if v.path == name).assign(value)
+    base.save(tmp_path / "base.keras")
+    run_in_fresh_process(f"""
+import keras, numpy as np
+from keras_vit import training
+from tests.support import images, to_numpy
+model = keras.saving.load_model({str(tmp_path / "base.keras")!r})
+training.load_lora(model, {str(tmp_path / "lora.npz")!r})
+np.savez({str(tmp_path / "out.npz")!r}, y=to_numpy(model(images())),
+         trained=[v.path for v in model.trainable_variables])
+""")
+    with np.load(tmp_path / "out.npz") as file:
+        assert_close(file["y"], model(images()), 1e-6)
+        assert set(file["trained"]) == {v.path for v in model.trainable_variables}
+    training.load_lora(model, tmp_path / "lora.npz")  # into a model that has it already
+
+
+def test_wrong_calls_leave_the_model_as_it_is(tmp_path):
+    model = tiny_vit(depth=1)
+    for options, message in (
+        ({"rank": 0}, "rank must be a positive integer"),
+        ({"rank": 5}, "rank=5, and 'block_0/attention/.*choose at most 4"),
+        ({"rank": 1, "patterns": "norm_1"}, "selects nothing.*norm_1"),
+        ({"rank": 1, "train": "haed"}, "selects nothing.*haed.*head"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            training.enable_lora(model, **options)
+        assert not adapted_layers(model) and not model.non_trainable_weights
+    for call in (training.merge_lora, lambda m: training.save_lora(m, tmp_path / "x.npz")):
+        with pytest.raises(ValueError, match=r"has no LoRA.*enable_lora first"):
+            call(model)
+    training.enable_lora(model, 1)
+    with pytest.raises(ValueError, match=r"once.*rank 1; merge_lora"):
+        training.enable_lora(model, 1)
+
+
+def test_files_that_do_not_fit(tmp_path):
+    model, _ = adapted()
+    training.save_lora(model, tmp_path / "lora.npz")
+    for other in (tiny_vit(depth=1, width=16), tiny_vit(depth=1, num_classes=5), adapted(1)[0]):
+        before = values(other)
+        with pytest.raises(ValueError, match="does not fit"):
+            training.load_lora(other, tmp_path / "lora.npz")
+        assert {p: v.shape for p, v in values(other).items()} == {
+            p: v.shape for p, v in before.items()
+        }
+    np.savez(tmp_path / "other.npz", x=np.ones(2))
+    with pytest.raises(ValueError, match="that save_lora wrote"):
+        training.load_lora(model, tmp_path / "other.npz")

@@ -1,0 +1,104 @@
+"""The losses and the accuracy, against their formulas in NumPy."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.training import Accuracy, SigmoidLoss, SoftmaxLoss, sigmoid_head_bias
+from tests.support import precision, to_numpy
+
+CLASSES = 7
+
+
+def case(dtype="float32", seed=0):
+    rng = np.random.default_rng(seed)
+    logits = (5 * rng.normal(size=(4, CLASSES))).astype(dtype)
+    mixed = rng.dirichlet(np.ones(CLASSES), size=4).astype(dtype)
+    return logits, mixed, np.array([0, 3, 6, 3])
+
+
+def sigmoid_xent(labels, logits):
+    """big_vision's: summed over the classes."""
+    log_p, log_not_p = -np.logaddexp(0, -logits), -np.logaddexp(0, logits)
+    return np.mean(-np.sum(labels * log_p + (1 - labels) * log_not_p, axis=-1))
+
+
+def softmax_xent(labels, logits):
+    log_p = logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
+    return np.mean(-np.sum(labels * log_p, axis=-1))
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("float64", 1e-13)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "make, formula", [(SigmoidLoss, sigmoid_xent), (SoftmaxLoss, softmax_xent)]
+)
+def test_losses_equal_their_formulas(make, formula, smoothing, dtype, tolerance):
+    logits, mixed, integers = case(dtype)
+    with precision(dtype):
+        # Not averaged by Keras, which divides in float32 on PyTorch.
+        loss = make(label_smoothing=smoothing, reduction="none", dtype=dtype)
+        for labels, one_hot in ((mixed, mixed), (integers, np.eye(CLASSES)[integers])):
+            smooth = one_hot * (1 - smoothing) + smoothing / CLASSES
+            found = np.mean(to_numpy(loss(labels, logits)))
+            assert found == pytest.approx(formula(smooth, logits.astype("float64")), rel=tolerance)
+
+
+def test_the_sigmoid_loss_is_a_sum_where_kerass_is_a_mean():
+    logits, mixed, _ = case()
+    mean = keras.losses.BinaryCrossentropy(from_logits=True)(mixed, logits)
+    assert float(SigmoidLoss()(mixed, logits)) == pytest.approx(CLASSES * float(mean), rel=1e-5)
+
+
+@pytest.mark.parametrize("make", [SigmoidLoss, SoftmaxLoss])
+def test_extreme_logits_have_a_finite_loss(make):
+    logits = np.array([[1e4, -1e4, 0.0]], "float32")
+    assert float(make()(np.array([0]), logits)) == pytest.approx(np.log(2) * (make is SigmoidLoss))
+    assert np.isfinite(float(make()(np.array([1]), logits)))
+
+
+def test_half_precision_is_summed_in_float32():
+    logits, _, integers = case()
+    half = keras.ops.cast(logits, "bfloat16")
+    expected = softmax_xent(np.eye(CLASSES)[integers], to_numpy(half).astype("float64"))
+    assert float(SoftmaxLoss()(integers, half)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_tokens_have_a_loss_each():
+    logits = np.zeros((2, 3, CLASSES), "float32")
+    labels = np.zeros((2, 3), "int32")
+    assert float(SoftmaxLoss()(labels, logits)) == pytest.approx(np.log(CLASSES), rel=1e-6)
+
+
+def test_labels_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"labels of shape \(4, 5\) for logits of shape \(4, 7\)"):
+        SoftmaxLoss()(np.zeros((4, 5)), np.zeros((4, 7)))
+    with pytest.raises(ValueError, match="label_smoothing must be a number in"):
+        SoftmaxLoss(label_smoothing=1.0)
+
+
+def test_the_bias_for_rare_positives_is_what_the_authors_write():
+    assert round(sigmoid_head_bias(1000), 1) == -6.9
+    assert round(sigmoid_head_bias(21_843), 0) == -10
+    logits = np.full((1, 1000), sigmoid_head_bias(1000), "float32")
+    assert float(SigmoidLoss()(np.array([3]), logits)) == pytest.approx(np.log(1000) + 1, rel=1e-3)
+
+
+def test_accuracy_takes_labels_of_both_kinds_in_turns():
+    logits = np.array([[3, 2, 1], [1, 2, 3], [1, 3, 2], [1, 2, 3]], "float32")
+    accuracy, top_2 = Accuracy(name="accuracy"), Accuracy(top=2)
+    integers = np.array([0, 2, 2, 0])
+    for labels in (integers, np.eye(3, dtype="float32")[integers]):
+        accuracy.update_state(labels, logits)
+        top_2.update_state(labels, logits)
+    assert float(accuracy.result()) == 0.5 and float(top_2.result()) == 0.75
+    assert top_2.name == "top_2_accuracy"
+
+
+@pytest.mark.parametrize("thing", [SigmoidLoss(0.1), SoftmaxLoss(0.2), Accuracy(5)])
+def test_losses_and_metrics_survive_json(thing):
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(thing)))
+    again = keras.saving.deserialize_keras_object(config)
+    assert type(again) is type(thing) and again.get_config() == thing.get_config()

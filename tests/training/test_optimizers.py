@@ -1,0 +1,189 @@
+"""Every update of the optimizers, against the authors' formulas written out in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.training import SGDM, AdamW, WarmupCosine, optimizers_torch
+from keras_vit.weights import google
+from keras_vit.weights.canonical import rename
+from tests.support import (
+    ORACLES,
+    assert_close,
+    precision,
+    read_arrays,
+    tiny_vit,
+    to_numpy,
+    values,
+)
+
+STEPS = 12
+GRADS = read_arrays(ORACLES / "training" / "grads_token_p8.npz")
+SHAPES = {"head/kernel": (5, 3), "head/bias": (3,), "norm/gamma": (5,)}
+
+
+def adam_direction(g, state, t, b1=0.9, b2=0.999, eps=1e-8):
+    """optax's `scale_by_adam`."""
+    state["m"] = b1 * state.get("m", 0.0) + (1 - b1) * g
+    state["v"] = b2 * state.get("v", 0.0) + (1 - b2) * g**2
+    return state["m"] / (1 - b1**t) / (np.sqrt(state["v"] / (1 - b2**t)) + eps)
+
+
+def trace_direction(g, state, t, decay=0.9):
+    """optax's `trace`."""
+    state["t"] = g + decay * state.get("t", 0.0)
+    return state["t"]
+
+
+def closed_form(weights, gradients, direction, rates, decay=0.0, clip=None, factors=None):
+    """The weights after each update: clip, direction, learning rate, decay of the kernels."""
+    weights, states = dict(weights), {path: {} for path in weights}
+    for t, (grads, rate) in enumerate(zip(gradients, rates), start=1):
+        if clip:
+            norm = np.sqrt(sum(np.sum(g.astype("float64") ** 2) for g in grads.values()))
+            grads = {path: g * min(1.0, clip / norm) for path, g in grads.items()}
+        for path, w in weights.items():
+            update = direction(grads[path], states[path], t)
+            update = update + decay * w * path.endswith("/kernel")
+            weights[path] = w - rate * (factors or {}).get(path, 1.0) * update
+        yield dict(weights)
+
+
+def random_run(dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    draw = lambda: {path: rng.normal(size=shape).astype(dtype) for path, shape in SHAPES.items()}  # noqa: E731
+    weights = draw()
+    return weights, [{p: g * 10.0 ** (t % 3 - 1) for p, g in draw().items()} for t in range(STEPS)]
+
+
+class Variables:
+    """Variables with the paths of a model, outside of one."""
+
+    def __init__(self, weights, dtype):
+        self.variables = []
+        for path, value in weights.items():
+            layer, name = path.split("/")
+            with keras.name_scope(layer):
+                self.variables.append(keras.Variable(value, dtype=dtype, name=name))
+
+    def step(self, optimizer, grads):
+        grads = [keras.ops.convert_to_tensor(grads[v.path]) for v in self.variables]
+        optimizer.apply(grads, self.variables)
+        return {v.path: to_numpy(v) for v in self.variables}
+
+
+def schedule_rates(schedule):
+    return [float(to_numpy(schedule(step))) for step in range(STEPS)]
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 2e-6), ("float64", 1e-12)])
+@pytest.mark.parametrize("clip", [None, 1.0])
+@pytest.mark.parametrize("rule", ["adam", "sgdm"])
+def test_every_update_equals_the_authors(rule, clip, dtype, tolerance):
+    schedule = WarmupCosine(0.05, STEPS, 3)
+    make, direction = {"adam": (AdamW, adam_direction), "sgdm": (SGDM, trace_direction)}[rule]
+    weights, gradients = random_run(dtype)
+    with precision(dtype):
+        rates = schedule_rates(schedule)
+        expected = closed_form(weights, gradients, direction, rates, 0.1, clip)
+        optimizer = make(schedule, weight_decay=0.1, global_clipnorm=clip)
+        variables = Variables(weights, dtype)
+        for grads, after in zip(gradients, expected):
+            found = variables.step(optimizer, grads)
+            for path in after:
+                assert found[path].dtype == dtype
+                assert_close(found[path], after[path], tolerance)
+
+
+def test_kerass_own_momentum_is_another_one():
+    """The trap that `SGDM` is there for: under a schedule the two differ."""
+    weights, gradients = random_run("float32")
+    schedule = WarmupCosine(0.05, STEPS, 3)
+    runs = []
+    for optimizer in (SGDM(schedule), keras.optimizers.SGD(schedule, momentum=0.9)):
+        variables = Variables(weights, "float32")
+        runs.append([variables.step(optimizer, grads)["head/bias"] for grads in gradients][-1])
+    assert np.max(np.abs(runs[0] - runs[1])) > 1e-2
+
+
+@pytest.mark.parametrize("make, direction", [(AdamW, adam_direction), (SGDM, trace_direction)])
+def test_a_real_gradient_moves_a_real_model_as_the_authors_would(make, direction):
+    """Gradients of the authors' code for every variable; two updates with clipping and decay."""
+    model = tiny_vit(width=16, depth=2, num_heads=2)
+    grads, _, _ = rename(GRADS, google.TABLE, google.FAMILY)
+    by_shape = {}
+    for grad in grads.values():
+        by_shape.setdefault(grad.shape, []).append(grad)
+    rng = np.random.default_rng(0)
+    chosen = {}
+    for v in model.trainable_variables:
+        found = by_shape.get(tuple(v.shape))
+        scale = np.std(found[0]) if found else 0.1
+        chosen[v.path] = found[0] if found else scale * rng.normal(size=v.shape).astype("float32")
+    weights = {v.path: to_numpy(v) for v in model.trainable_variables}
+    *_, after = closed_form(weights, [chosen] * 2, direction, [0.01] * 2, 0.3, 1.0)
+    optimizer = make(0.01, weight_decay=0.3, global_clipnorm=1.0)
+    for _ in range(2):
+        optimizer.apply(
+            [keras.ops.convert_to_tensor(chosen[v.path]) for v in model.trainable_variables],
+            model.trainable_variables,
+        )
+    for v in model.trainable_variables:
+        assert_close(v, after[v.path], 3e-6)
+
+
+def test_each_layer_has_its_own_learning_rate():
+    """The factor meets the update, not the gradient, to which Adam would be blind."""
+    model = tiny_vit(depth=2)
+    optimizer = AdamW(1e-2, layer_decay=0.5)
+    before = {v.path: to_numpy(v).copy() for v in model.trainable_variables}
+    ones = [keras.ops.ones(v.shape) for v in model.trainable_variables]
+    optimizer.apply(ones, model.trainable_variables)
+    expected = {"patch_encoder": 1 / 8, "block_0": 1 / 4, "block_1": 1 / 2, "norm": 1, "head": 1}
+    for v in model.trainable_variables:
+        layer = next(name for name in v.path.split("/") if name in expected)
+        assert_close(before[v.path] - to_numpy(v), np.full(v.shape, 1e-2 * expected[layer]), 1e-6)
+
+
+def test_an_optimizer_that_is_loaded_decays_what_it_did(tmp_path):
+    """Keras forgets `exclude_from_weight_decay`; a path is remembered."""
+    model = tiny_vit(depth=1)
+    model.compile(AdamW(0.1, weight_decay=0.5, layer_decay=0.9), "mse")
+    model.optimizer.build(model.trainable_variables)
+    model.save(tmp_path / "model.keras")
+    optimizer = model.optimizer.get_config()
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.optimizer.get_config() == optimizer
+    for variable in again.trainable_variables:
+        variable.assign(np.ones(variable.shape))
+    zeros = [keras.ops.zeros(v.shape) for v in again.trainable_variables]
+    again.optimizer.apply(zeros, again.trainable_variables)
+    moved = {path for path, value in values(again).items() if np.any(value != 1.0)}
+    assert moved and moved == {path for path in values(again) if path.endswith("/kernel")}
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="the fast path is PyTorch's")
+@pytest.mark.parametrize("make", [AdamW, SGDM])
+def test_the_fast_path_equals_the_definition(make, monkeypatch):
+    weights, gradients = random_run("float32")
+    runs = []
+    for fast in (True, False):
+        if not fast:
+            monkeypatch.setattr(optimizers_torch, "update_all", lambda *arguments: False)
+        variables = Variables(weights, "float32")
+        optimizer = make(WarmupCosine(0.05, STEPS, 3), weight_decay=0.1, global_clipnorm=1.0)
+        runs.append([variables.step(optimizer, grads) for grads in gradients][-1])
+    for path in weights:
+        assert_close(runs[0][path], runs[1][path], 2e-6)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: AdamW(0.1, weight_decay=-1.0), "weight_decay must not be negative"),
+        (lambda: SGDM(0.1, momentum=1.0), r"momentum must be in \[0, 1\)"),
+    ],
+)
+def test_values_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

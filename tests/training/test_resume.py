@@ -1,0 +1,205 @@
+"""A run that is stopped, at every update and in every way, ends where an undisturbed one does."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import training
+from tests.training import resume_case as case
+
+UPDATES = 13  # two epochs of five and a part of the third
+
+
+class StopsAt(keras.callbacks.Callback):
+    """Crashes in the n-th call of a hook."""
+
+    def __init__(self, hook, count):
+        super().__init__()
+        self.left = count
+        setattr(self, hook, self.crash)
+
+    def crash(self, *_, **__):
+        self.left -= 1
+        if not self.left:
+            raise RuntimeError("the user's own mistake")
+
+
+def interrupted_run(output, callback, **options):
+    """A run that the callback stops, if it gets that far; with a new model, as a new process."""
+    with pytest.raises(RuntimeError, match="the user's own mistake"):
+        case.run(output, callbacks=[callback], **options)
+
+
+def assert_equal_runs(one, other):
+    history, values = one
+    for name, column in history.items():
+        if name not in ("images_per_second", "peak_memory"):
+            assert column == other[0][name], name
+    assert len(values) == len(other[1])
+    for a, b in zip(values, other[1]):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Of each kind of run, once: output, history and final values."""
+    runs = {}
+
+    def get(**options):
+        key = repr(options)
+        if key not in runs:
+            output = tmp_path_factory.mktemp("undisturbed")
+            runs[key] = output, *case.run(output, case.build(**options))
+        return runs[key]
+
+    return get
+
+
+def test_a_run_stopped_again_and_again_equals_one_that_was_not(tmp_path, undisturbed):
+    """After each update the process begins anew: 13 starts, in the middle of epochs and between."""
+    output, *expected = undisturbed()
+    model = case.build()
+    for start in range(UPDATES):
+        for variable in (model.variables + model.optimizer.variables) * bool(start):
+            variable.assign(np.ones(variable.shape))  # as if nothing were left of the process
+        with contextlib.suppress(RuntimeError):
+            # It crashes at the second update, of which it saved the first.
+            result = case.run(tmp_path, model, callbacks=[StopsAt("on_train_batch_end", 2)])
+    assert_equal_runs(result, expected)
+    for kind in ("step", "epoch"):
+        assert case.read_log(tmp_path, kind) == case.read_log(output, kind)
+
+
+@pytest.mark.parametrize("options", [{"accumulate": 2}, {"seeded": False}])
+def test_accumulated_gradients_and_unseeded_dropout_go_on(tmp_path, undisturbed, options):
+    _, *expected = undisturbed(**options)
+    interrupted_run(tmp_path, StopsAt("on_train_batch_end", 8), model=case.build(**options))
+    model = case.build(**options)
+    case.seed(1)  # another process has other random numbers
+    assert_equal_runs(case.run(tmp_path, model), expected)
+
+
+@pytest.mark.parametrize(
+    ("hook", "count"), [("on_epoch_end", 1), ("on_test_batch_end", 2), ("on_train_end", 1)]
+)
+def test_a_crash_between_the_updates_changes_nothing(tmp_path, undisturbed, hook, count):
+    output, *expected = undisturbed()
+    interrupted_run(tmp_path, StopsAt(hook, count))
+    assert_equal_runs(case.run(tmp_path), expected)
+    assert case.read_log(tmp_path, "epoch") == case.read_log(output, "epoch")
+
+
+def test_a_pipeline_may_end_with_each_epoch(tmp_path, undisturbed):
+    _, *expected = undisturbed()
+    pipeline = case.Pipeline(endless=False)
+    interrupted_run(tmp_path, StopsAt("on_train_batch_end", 4), pipeline=pipeline)
+    assert_equal_runs(case.run(tmp_path, pipeline=case.Pipeline(endless=False)), expected)
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path, undisturbed):
+    output, *expected = undisturbed()
+    pipeline = case.Pipeline()
+    before = {path.name: path.stat().st_mtime_ns for path in output.glob("checkpoints/*")}
+    assert_equal_runs(case.run(output, pipeline=pipeline), expected)
+    assert len(pipeline.asked) == 1  # a batch to build the model by
+    assert before == {path.name: path.stat().st_mtime_ns for path in output.glob("checkpoints/*")}
+
+
+def test_the_weights_at_the_end_are_the_average(tmp_path):
+    """Keras sets them so at the end of `fit`; here at the end of the run, not of its parts."""
+    model = case.build()
+    interrupted_run(tmp_path, StopsAt("on_train_batch_end", 4))
+    case.run(tmp_path, model)
+    averages = model.optimizer._model_variables_moving_average
+    for variable, average in zip(model.trainable_variables, averages, strict=True):
+        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (variable, average)))
+
+
+def test_callbacks_see_one_training(tmp_path):
+    seen = []
+    hooks = ("on_train_begin", "on_epoch_begin", "on_train_batch_end", "on_train_end")
+
+    class Listening(keras.callbacks.Callback):
+        pass
+
+    def listen(hook):
+        return lambda self, *args, logs=None: seen.append((hook, *args[:1]))
+
+    for hook in hooks:
+        setattr(Listening, hook, listen(hook))
+    interrupted_run(tmp_path, StopsAt("on_train_batch_end", 4))
+    case.run(tmp_path, callbacks=[Listening()])
+    assert [args for hook, *args in seen if hook == "on_train_batch_end"] == [
+        [i] for i in (3, 4, 0, 1, 2, 3, 4, 0, 1, 2)
+    ]
+    assert [args for hook, *args in seen if hook == "on_epoch_begin"] == [[0], [1], [2]]
+    names = [hook for hook, *_ in seen]
+    assert names.count("on_train_begin") == names.count("on_train_end") == 1
+
+
+def test_a_callback_may_end_the_run(tmp_path):
+    class Enough(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 2
+
+    history, values = case.run(tmp_path, callbacks=[Enough()])
+    assert history["step"] == [3]
+    again, same = case.run(tmp_path, pipeline=case.Pipeline())
+    assert again["step"] == [3]
+    for a, b in zip(values, same):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_batches_of_keras_vit_are_a_pipeline(tmp_path):
+    from keras_vit.data import Batches
+
+    def batches():
+        images = np.random.default_rng(0).uniform(size=(11, 8, 8, 3)).astype("float32")
+        return Batches(images, np.arange(11) % 3, 4, shuffle=True, seed=3, drop_remainder=True)
+
+    options = dict(steps=None, epochs=3)
+    expected = case.run(tmp_path / "a", pipeline=batches(), **options)
+    callback = StopsAt("on_train_batch_end", 4)
+    interrupted_run(tmp_path / "b", callback, pipeline=batches(), **options)
+    assert_equal_runs(case.run(tmp_path / "b", pipeline=batches(), **options), expected)
+
+
+def test_another_run_is_refused_and_what_differs_is_named(tmp_path):
+    interrupted_run(tmp_path, StopsAt("on_train_batch_end", 3), settings={"recipe": {"seed": 1}})
+    with pytest.raises(ValueError, match=r"settings.recipe.seed: 1 there, 2 here") as error:
+        case.run(tmp_path, case.build(beta_1=0.8), settings={"recipe": {"seed": 2}}, steps=14)
+    assert "optimizer.beta_1: 0.9 there, 0.8 here" in str(error.value)
+    assert "steps: 13 there, 14 here" in str(error.value)
+    assert str(error.value).count(" there, ") == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": None}, "Give epochs or steps"),
+        ({"epochs": 1}, "Give epochs or steps"),
+        ({"steps": 0}, "steps must be a whole number of at least 1"),
+        ({"log_every": 1.5}, "log_every must be"),
+        (
+            {"save_every": "often"},
+            'save_every must be a number of updates such as 500.*"often"|often',
+        ),
+        ({"keep": 0}, "keep must be"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        case.run(tmp_path, **options)
+
+
+def test_other_data_and_options_are_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"from_step.*Received: ndarray"):
+        case.run(tmp_path, pipeline=np.ones((2, 2)))
+    with pytest.raises(TypeError, match=r"Received: \['shuffle'\]"):
+        case.run(tmp_path, shuffle=True)
+    with pytest.raises(training.CheckpointError, match="damaged"):
+        (tmp_path / "checkpoints").mkdir(exist_ok=True)
+        (tmp_path / "checkpoints" / "step-0000000001.npz").write_bytes(b"rubbish")
+        case.run(tmp_path)

@@ -1,0 +1,169 @@
+"""Learning-rate sweeps."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import training
+from keras_vit.training.sweep_record import SweepResult, Trial
+from tests.support import images, randomize, tiny_vit
+
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+RATES = (1e-7, 0.02, 1e38)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    name: str = "tiny"
+    learning_rates: tuple = RATES
+    learning_rate: float = 0.02
+    batch_size: int = 16
+    epochs: int | None = 6
+    steps: int | None = None
+    seed: int = 0
+
+    def replace(self, **changes):
+        return dataclasses.replace(self, **changes)
+
+    def compile(self, model):
+        compiled.append(self.learning_rate)
+        model.compile(keras.optimizers.Adam(self.learning_rate), LOSS, metrics=["accuracy"])
+
+
+compiled = []
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    compiled.clear()
+
+
+def easy_task(seed, count=32):
+    """Three classes that differ in brightness."""
+    y = np.arange(count) % 3
+    x = images((count, 16, 16, 3), seed) / 4 + (y - 1).reshape(-1, 1, 1, 1) / 2
+    return x.astype("float32"), y
+
+
+TRAIN, VALIDATION = easy_task(0), easy_task(1)
+
+
+def make_model():
+    return tiny_vit(depth=1, dropout=0.1)
+
+
+def sweep(recipe=None, make_model=make_model, **options):
+    options = {"train": TRAIN, "validation": VALIDATION, "verbose": False, **options}
+    return training.sweep(make_model, recipe or Recipe(), **options)
+
+
+def numbers(result):
+    """The trials without the time they took."""
+    return [dataclasses.replace(trial, seconds=0) for trial in result.trials]
+
+
+def test_the_winner_is_chosen_and_divergence_is_recorded(capsys):
+    result = sweep(verbose=True)
+    slow, good, wild = result.trials
+    assert compiled == list(RATES)
+    assert result.learning_rate == 0.02 and result.best is good
+    assert good.score > 0.9 > slow.score and good.epochs == 6 and good.loss < slow.loss
+    assert wild.diverged and wild.score is None and wild.loss is None
+    lines = capsys.readouterr().out.splitlines()[-4:]
+    assert lines[0].split() == ["learning", "rate", "accuracy", "loss", "epochs", "time"]
+    assert lines[2].split()[:2] == ["0.02", f"{good.score:.4f}"] and lines[2].endswith("<- chosen")
+    assert lines[3].split()[:2] == ["1e+38", "diverged"] and str(result) == "\n".join(lines)
+
+
+def test_every_run_begins_alike_and_a_killed_sweep_goes_on(tmp_path):
+    whole = sweep(Recipe(epochs=2))
+    compiled.clear()
+    path, recipe = tmp_path / "sweep.json", Recipe(epochs=2)
+
+    def dies():
+        if compiled == [RATES[0]]:
+            raise KeyboardInterrupt
+        return make_model()
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(recipe, dies, path=path)
+    assert [t["learning_rate"] for t in json.loads(path.read_text())["trials"]] == [RATES[0]]
+    compiled.clear()
+    # What make_model gives in another process may be other numbers: the first ones count.
+    resumed = sweep(recipe, lambda: shifted(make_model()), path=path)
+    assert compiled == list(RATES[1:])
+    assert numbers(resumed) == numbers(whole)
+    compiled.clear()
+    assert sweep(recipe, path=path) == resumed and compiled == []
+    initial = tmp_path / "sweep.initial.npz"
+    initial.rename(tmp_path / "moved")
+    with pytest.raises(ValueError, match=r"sweep.initial.npz', which is missing"):
+        sweep(recipe, path=path, learning_rates=(*RATES, 0.01))
+    (tmp_path / "moved").rename(initial)
+    more = sweep(recipe, path=path, learning_rates=(*RATES, 0.01))
+    assert compiled == [0.01] and [t.learning_rate for t in more.trials] == sorted((*RATES, 0.01))
+
+
+def shifted(model):
+    for variable in model.weights:
+        variable.assign(variable + 1.0)
+    return model
+
+
+def test_ties_go_to_the_lower_rate_and_losses_are_minimised():
+    trials = tuple(
+        Trial(rate, False, score, 1.0, 1, 0.0) for rate, score in ((1, 3), (2, 5), (3, 5))
+    )
+    assert SweepResult("tiny", "accuracy", trials).learning_rate == 2
+    assert SweepResult("tiny", "loss", trials).learning_rate == 1
+
+
+def test_all_rates_diverged():
+    result = sweep(learning_rates=[1e38], epochs=1)
+    assert "diverged" in str(result) and "chosen" not in str(result)
+    with pytest.raises(ValueError, match=r"not finite at any learning rate.*try lower"):
+        _ = result.best
+
+
+def test_early_stop_keeps_the_best_epoch():
+    """At a rate at which nothing moves, the first epoch stays the best."""
+    rates = {"learning_rates": [1e-30]}
+    result = sweep(make_model=lambda: randomize(make_model()), early_stop=2, epochs=50, **rates)
+    assert result.best.epochs == 3
+
+
+@pytest.mark.parametrize("train", ["arrays", "dataset"])
+def test_a_recipe_in_steps(train):
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, i):
+            return tuple(x[16 * i : 16 * (i + 1)] for x in TRAIN)
+
+    data = TRAIN if train == "arrays" else Batches()
+    result = sweep(Recipe(epochs=None, steps=6), train=data, learning_rates=[0.02])
+    assert result.best.epochs == 3
+
+
+def test_what_a_sweep_refuses(tmp_path):
+    path = tmp_path / "sweep.json"
+    sweep(learning_rates=[0.02], epochs=1, path=path)
+    (tmp_path / "other.json").write_text("{}")
+    for options, message in (
+        ({"learning_rates": []}, "needs learning rates"),
+        ({"learning_rates": [-1.0]}, "learning_rate must be a positive number"),
+        ({"train": iter([TRAIN])}, "train must be .*iterator"),
+        ({"monitor": "f1"}, r"no such metric.*monitor='f1'.*\['accuracy', 'loss'\]"),
+        ({"early_stop": 0}, "early_stop must be a positive integer"),
+        ({"path": tmp_path / "x.csv"}, "must be a .json file"),
+        ({"path": tmp_path / "other.json"}, "Not the record of a sweep"),
+        ({"path": path, "epochs": 2}, "a sweep with another fit.*'epochs': '2'.*'epochs': '1'"),
+        ({"path": path, "recipe": Recipe(seed=1)}, "a sweep with another recipe"),
+        ({"path": path, "make_model": lambda: tiny_vit(depth=2)}, "builds another model"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sweep(**{"learning_rates": [0.02, 0.01], "epochs": 1, **options})
