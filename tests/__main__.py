@@ -18,7 +18,7 @@ ONE_THREAD = {
     "TF_NUM_INTEROP_THREADS": "1",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
-IN_TWO = ("-n", "2", "--dist", "loadfile")
+IN_TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 def main():

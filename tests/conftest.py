@@ -22,7 +22,11 @@ def pytest_report_header():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what computes nothing on a backend, where another backend has run it."""
+    """The longest come first, so that two processes end together.
+
+    What computes nothing on a backend is left out where another backend has run it.
+    """
+    items.sort(key=lambda item: not {"tutorials", "training"} & set(item.path.parts))
     if os.environ.get("KERAS_VIT_SKIP_ANY_BACKEND") == "1":
         left_out = [item for item in items if item.get_closest_marker("any_backend")]
         config.hook.pytest_deselected(items=left_out)

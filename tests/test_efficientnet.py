@@ -52,6 +52,7 @@ def test_the_network_sees_standardised_colours(small):
     np.testing.assert_allclose(outputs(seen, white)[0, 5, 5], expected, rtol=1e-5)
 
 
+@pytest.mark.any_backend
 def test_weights_are_a_file_of_keras(small, tmp_path):
     with pytest.raises(ValueError, match=r"weights.*path of a file.*'imagenet'"):
         keras_vit.EfficientNet_L2(image_size=32, weights="imagenet")

@@ -9,9 +9,11 @@ model.keras. A run that was stopped or killed goes on when the same command is g
 
 import argparse
 import ast
+import itertools
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import time
 
@@ -182,7 +184,8 @@ def draw(model, test, output):
     import keras_vit
     from keras_vit import inspection
 
-    images, labels = (np.asarray(part) for part in next(iter(test)))
+    batches = list(itertools.islice(test, 8))
+    images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
     logits = model.predict(images, verbose=0)
     probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
     chosen = np.argsort(probabilities.argmax(-1) == labels, kind="stable")[:12]
@@ -244,8 +247,12 @@ def main():
         json.dumps({"recipe": recipe.to_dict(), "args": vars(args)}, indent=1)
     )
     draw(model, test, output)
+    again = [sys.executable, __file__, "--evaluate", str(output)]
+    subprocess.run(again, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    reloaded = json.loads((output / "evaluation.json").read_text())["top1"]
     metrics = {
         "test_accuracy": report.top1,
+        "test_accuracy_reloaded": reloaded,
         "train_loss": history["loss"][-1],
         "test_loss": report.loss,
         "epochs": recipe.epochs,
@@ -258,6 +265,9 @@ def main():
     }
     (output / "metrics.json").write_text(json.dumps(metrics, indent=1))
     print(json.dumps(metrics, indent=1))
+    if reloaded != report.top1:
+        print("The reloaded model does not repeat the accuracy of the trained one.")
+        return 1
     print(f"Test accuracy {report.top1:.2%}; see {output}/predictions.png")
 
 

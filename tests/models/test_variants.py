@@ -14,6 +14,8 @@ from keras_vit.weights import google
 from keras_vit.weights.canonical import rename
 from tests.support import ORACLES
 
+pytestmark = pytest.mark.any_backend
+
 REFERENCE = json.loads((ORACLES / "parameter_counts.json").read_text())
 COUNTS, SHAPES = REFERENCE["counts"], REFERENCE["shapes"]
 

@@ -93,6 +93,7 @@ def damage(reason):
     raise checkpoint_file.DamagedCheckpoint(reason)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("damaged", ["flipped", "cut", "empty"])
 def test_a_damaged_checkpoint_is_passed_over_with_a_message(tmp_path, capsys, damaged):
     _, expected = case.run(tmp_path / "whole", steps=6)

@@ -105,6 +105,7 @@ def test_a_saved_model_is_the_adapted_one(tmp_path):
     assert [v.path for v in loaded.trainable_variables] == ["head/kernel", "head/bias"]
 
 
+@pytest.mark.any_backend
 def test_the_parts_go_through_a_file_into_a_fresh_process(tmp_path):
     model, _ = adapted(alpha=3.0)
     training.save_lora(model, tmp_path / "lora.npz")

@@ -149,6 +149,7 @@ def test_the_classifier_has_weights_and_options_of_its_own():
         source.classifier(5, image_size=32)
 
 
+@pytest.mark.any_backend
 def test_a_saved_model_goes_on_in_a_fresh_process(tmp_path):
     model = masked("colors_4x4", value_range=(-2, 2), corrupted=0.25)
     model.fit(images(), verbose=0)

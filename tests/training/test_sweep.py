@@ -78,6 +78,7 @@ def test_the_winner_is_chosen_and_divergence_is_recorded(capsys):
     assert lines[3].split()[:2] == ["1e+38", "diverged"] and str(result) == "\n".join(lines)
 
 
+@pytest.mark.any_backend
 def test_every_run_begins_alike_and_a_killed_sweep_goes_on(tmp_path):
     whole = sweep(Recipe(epochs=2))
     compiled.clear()
@@ -149,6 +150,7 @@ def test_a_recipe_in_steps(train):
     assert result.best.epochs == 3
 
 
+@pytest.mark.any_backend
 def test_what_a_sweep_refuses(tmp_path):
     path = tmp_path / "sweep.json"
     sweep(learning_rates=[0.02], epochs=1, path=path)

@@ -18,7 +18,7 @@ import keras_vit  # noqa: F401  (registers its classes)
 SCRIPT = pathlib.Path(__file__).parents[2] / "tutorials" / "train.py"
 SMALL = ["--epochs", "3", "--batch-size", "256", "--save-every", "2"]
 ENVIRONMENT = {
-    **os.environ,
+    **{k: v for k, v in os.environ.items() if k != "JAX_DISABLE_MOST_OPTIMIZATIONS"},
     "KERAS_BACKEND": keras.backend.backend(),
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "PYTHONUNBUFFERED": "1",
@@ -58,7 +58,7 @@ def rows(output):
 def test_the_main_job_leaves_what_it_promises(whole_run):
     output, printed = whole_run
     metrics = json.loads((output / "metrics.json").read_text())
-    assert 0.1 < metrics["test_accuracy"] <= 1
+    assert metrics["test_accuracy"] == metrics["test_accuracy_reloaded"] > 0.1
     report = json.loads((output / "evaluation.json").read_text())
     assert report["top1"] == metrics["test_accuracy"] and report["examples"] == 359
     assert metrics["backend"] == keras.backend.backend()
@@ -71,9 +71,6 @@ def test_the_main_job_leaves_what_it_promises(whole_run):
     model = keras.saving.load_model(output / "model.keras")
     assert model.name == "vit_mini" and getattr(model, "optimizer", None) is None
     assert "epoch 3/3" in printed and "Test accuracy" in printed
-    code, again = finish(start("--evaluate", str(output)))
-    assert code == 0, again
-    assert f"{report['top1']:.2%}".replace("%", " %") in again
 
 
 def test_a_stopped_run_goes_on_to_the_same_end(whole_run, tmp_path):
@@ -224,6 +221,7 @@ def test_contradictory_flags_are_refused(main, arguments, capsys):
     assert "error" in capsys.readouterr().err
 
 
+@pytest.mark.any_backend
 def test_divergence_is_named(tmp_path):
     code, printed = finish(
         start(

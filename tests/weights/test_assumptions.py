@@ -8,6 +8,8 @@ import keras_vit
 from tests.support import ORACLES, assert_close, forward
 from tests.weights.test_families import checkpoint_of, expected_output
 
+pytestmark = pytest.mark.any_backend
+
 
 def alone(case, tmp_path):
     """The checkpoint without the config beside it."""

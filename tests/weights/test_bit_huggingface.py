@@ -9,6 +9,8 @@ import keras_vit
 from keras_vit.weights.safetensors import read_safetensors
 from tests.support import ORACLES, assert_close, forward, images, largest, randomize, to_numpy
 
+pytestmark = pytest.mark.any_backend
+
 PUBLISHED = ORACLES / "bit_hf" / "bit_preact"
 SIZE = (64, 48)
 

@@ -7,6 +7,8 @@ import pytest
 import keras_vit
 from tests.support import ORACLES, assert_close, forward, images, randomize, tiny_vit, values
 
+pytestmark = pytest.mark.any_backend
+
 BIT = ORACLES / "bit_official" / "r1111_w05" / "checkpoint.npz"
 POSITION = "patch_encoder/position/embedding"
 

@@ -8,6 +8,8 @@ from keras_vit.weights import google
 from keras_vit.weights.canonical import rename
 from tests.support import ORACLES, OracleCase, assert_close, forward, read_arrays, values
 
+pytestmark = pytest.mark.any_backend
+
 FOLDERS = sorted((ORACLES / "load_pretrained").iterdir())
 every_case = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 POOLS = {"token": "token", "gap": "mean"}

@@ -20,6 +20,8 @@ from tests.support import (
 )
 from tests.weights.test_families import CASES, checkpoint_of
 
+pytestmark = pytest.mark.any_backend
+
 FORMATS = {"google": "model.npz", "timm": "model.safetensors", "huggingface": "folder"}
 SIZE = (16, 24)
 

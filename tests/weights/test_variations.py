@@ -11,6 +11,8 @@ from keras_vit.weights.safetensors import read_safetensors, write_safetensors
 from tests.support import ORACLES, assert_close, forward, read_arrays, values
 from tests.weights.test_families import expected_output
 
+pytestmark = pytest.mark.any_backend
+
 
 def test_bfloat16_arrays_and_every_prefix_of_big_vision(tmp_path):
     import ml_dtypes
