@@ -68,7 +68,7 @@ class Run:
             _compare_versions(meta["versions"])
         diverged = StopOnDivergence(progress, self.pipeline, self.output)
         self.logs = Logs(progress, diverged, self.output, log_every, rows, curves, tensorboard, say)
-        self.signals = Signals(say)
+        self.signals = Signals()
         self.keeper = Keeper(
             progress, self.checkpoints, self.interval, self.signals, diverged, self._describe
         )

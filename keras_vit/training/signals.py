@@ -1,6 +1,8 @@
 """Ctrl-C and SIGTERM, which end a run after its present batch."""
 
+import os
 import signal
+import sys
 import threading
 
 
@@ -35,8 +37,8 @@ class Signals:
         asked: the number of the signal that came, or None.
     """
 
-    def __init__(self, say=print):
-        self.asked, self._say, self._before = None, say, {}
+    def __init__(self):
+        self.asked, self._before = None, {}
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
@@ -52,7 +54,15 @@ class Signals:
         self.asked = number
         for each, handler in self._before.items():
             signal.signal(each, handler)
-        self._say(
+        _say_in_a_handler(
             f"{signal.Signals(number).name}: stopping after this batch and saving; a second one "
-            "stops at once, without."
+            "stops at once, without.\n"
         )
+
+
+def _say_in_a_handler(text):
+    """Writes past Python's buffer: a signal that comes within a `print` must not print."""
+    try:
+        os.write(sys.stdout.fileno(), text.encode())
+    except (AttributeError, OSError, ValueError):
+        pass  # a notebook's output is no file; the run says at its end what it did
