@@ -6,7 +6,7 @@ from keras import ops
 from keras_vit.checks import check_heads, positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.linear import Linear
+from keras_vit.layers.linear import Linear, project
 from keras_vit.layers.position import relative_scores
 
 
@@ -70,8 +70,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             relative_position: output of `RelativePosition`, for Table 8's relative attention.
             return_attention_scores: whether to return A beside the output, in at least float32.
         """
-        q, k, bias = self._query_and_key(x, memory, relative_position)
-        v = self.value(x if memory is None else memory)
+        q, k, v, bias = self._project(x, memory, relative_position)
         if training and self.dropout.rate > 0:
             weights = ops.cast(kernels.attention_weights(q, k, bias), v.dtype)
             heads = kernels.weighted_sum(self.dropout(weights, training=True), v)
@@ -84,12 +83,18 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     def scores(self, x, relative_position=None):
         """A of Eq. 6 alone, without the work for the output."""
-        return kernels.attention_weights(*self._query_and_key(x, None, relative_position))
+        q, k, _, bias = self._project(x, None, relative_position)
+        return kernels.attention_weights(q, k, bias)
 
-    def _query_and_key(self, x, memory, relative_position):
-        """q / √D_h, k, and what relative positions add to their product."""
-        q, k = self.query(x) * self.scale, self.key(x if memory is None else memory)
-        return q, k, None if relative_position is None else relative_scores(q, relative_position)
+    def _project(self, x, memory, relative_position):
+        """q / √D_h, k and v (Eq. 5), and what relative positions add to the scores."""
+        if memory is None:
+            q, k, v = project(x, [self.query, self.key, self.value])
+        else:
+            q, k, v = self.query(x), self.key(memory), self.value(memory)
+        q = q * self.scale
+        bias = None if relative_position is None else relative_scores(q, relative_position)
+        return q, k, v, bias
 
     def compute_output_spec(
         self, x, memory=None, relative_position=None, return_attention_scores=False, training=False

@@ -1,7 +1,8 @@
 """The computations of the network, each behind one function.
 
 They are the place for what a backend or a precision needs. What a backend does faster in its own
-words stands in `fast_torch`, beside the function here that says the same in `keras.ops`.
+words stands in `fast_jax`, `fast_tensorflow` and `fast_torch`; the function here says the same in
+`keras.ops`.
 
 In float64 `keras.ops` goes down to float32 on JAX and PyTorch in `matmul`, `mean`,
 `layer_normalization` and `dot_product_attention`, on JAX in `tanh`, and on TensorFlow in the
@@ -15,13 +16,16 @@ import math
 import keras
 from keras import ops
 
-FAST = {"torch": "keras_vit.layers.fast_torch"}
+FAST = ("jax", "tensorflow", "torch")
 
 
 def fast(name):
     """The backend's own form of a function of this module, or `None`."""
-    module = FAST.get(keras.backend.backend())
-    return module and getattr(importlib.import_module(module), name, None)
+    backend = keras.backend.backend()
+    if backend not in FAST:
+        return None
+    module = importlib.import_module(f"keras_vit.layers.fast_{backend}")
+    return getattr(module, name, None) if module.applies() else None
 
 
 def linear(x, kernel, bias=None):
@@ -36,7 +40,8 @@ def linear(x, kernel, bias=None):
 def gelu(x, approximate):
     """GELU by its tanh approximation, or exact by erf."""
     if not is_float64(x):
-        return ops.gelu(x, approximate=approximate)
+        own = fast("gelu")
+        return own(x, approximate) if own else ops.gelu(x, approximate=approximate)
     if approximate:  # (1 + tanh y) / 2 is sigmoid(2 y)
         return x * ops.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
@@ -54,6 +59,8 @@ def layer_norm(x, gamma, beta, epsilon):
     Computed in float32 at least, and returned in the type of `x`.
     """
     if not is_float64(x):
+        if own := fast("layer_norm"):
+            return own(x, *map(ops.convert_to_tensor, (gamma, beta)), epsilon)
         return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
     width = x.shape[-1]
     x = x - ops.sum(x, axis=-1, keepdims=True) / width
@@ -130,6 +137,8 @@ def attention(query, key, value, bias=None):
     """
     if is_float64(query):
         return weighted_sum(attention_weights(query, key, bias), value)
+    if bias is None and (own := fast("attention")):
+        return own(query, key, value)
     return ops.dot_product_attention(query, key, value, bias=bias, scale=1.0)
 
 

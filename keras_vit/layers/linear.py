@@ -19,6 +19,7 @@ class Linear(keras.layers.EinsumDense):
     axes of the input must be the contracted ones, as in `"btd,dhk->bthk"`.
 
     Initial weights are the authors' unless said otherwise: Xavier-uniform kernel, zero bias.
+    An `activation` must be a function of single values.
     LoRA, quantisation and every other ability of `EinsumDense` work as there.
     """
 
@@ -28,8 +29,9 @@ class Linear(keras.layers.EinsumDense):
         into, out = kernel.shape[:contracted], kernel.shape[contracted:]
         x = ops.reshape(inputs, (-1, math.prod(into)))
         x = kernels.linear(x, ops.reshape(kernel, (math.prod(into), math.prod(out))), self.bias)
-        x = ops.reshape(x, (*ops.shape(inputs)[:-contracted], *out))
-        return x if self.activation is None else self.activation(x)
+        # Next to its product an activation may be computed with it.
+        x = x if self.activation is None else self.activation(x)
+        return ops.reshape(x, (*ops.shape(inputs)[:-contracted], *out))
 
     def quantize(self, mode=None, type_check=True, config=None):
         # Keras passes subclasses over, as they might compute something else: this one does not.
@@ -44,6 +46,35 @@ class Linear(keras.layers.EinsumDense):
     def _num_contracted_axes(self):
         inputs, kernel = self.equation.split("->")[0].split(",")
         return sum(axis in inputs for axis in kernel)
+
+
+def project(x, layers):
+    """What several `Linear` layers make of one input, by one product where that is faster.
+
+    Args:
+        x: shape (..., width).
+        layers: with kernels of shape (width, features...), the same for all.
+
+    Returns:
+        A list with an output of shape (..., features...) for each layer.
+    """
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    if not kernels.fast("JOINS_PRODUCTS") or not all(_is_plain(a, dtype) for a in layers):
+        return [layer(x) for layer in layers]
+    features, biases = layers[0].kernel.shape[1:], None
+    kernel = ops.stack([layer.kernel for layer in layers], axis=1)
+    if layers[0].bias is not None:
+        biases = ops.stack([layer.bias for layer in layers])
+    rows = ops.reshape(x, (-1, x.shape[-1]))
+    y = kernels.linear(rows, ops.reshape(kernel, (x.shape[-1], -1)), biases)
+    y = ops.reshape(y, (*ops.shape(x)[:-1], len(layers), *features))
+    return ops.unstack(y, axis=len(x.shape) - 1)
+
+
+def _is_plain(layer, dtype):
+    """Whether the layer does nothing but its linear map, in the type of its input."""
+    changed = layer.lora_enabled or layer.quantization_mode or layer.compute_dtype != dtype
+    return type(layer) is Linear and not changed
 
 
 @keras.saving.register_keras_serializable("keras_vit")

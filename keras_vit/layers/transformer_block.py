@@ -1,5 +1,7 @@
 """The Transformer encoder block (Eq. 2 and 3)."""
 
+import functools
+
 import keras
 
 from keras_vit.checks import check_choice, positive_int
@@ -32,10 +34,15 @@ class MLP(keras.layers.Layer):
 
     def build(self, input_shape):
         width = input_shape[-1]
-        for name, units in (("dense_1", self.hidden_dim), ("dense_2", width)):
+        gelu = functools.partial(kernels.gelu, approximate=self.gelu == "tanh")
+        for name, units, activation in (
+            ("dense_1", self.hidden_dim, gelu),
+            ("dense_2", width, None),
+        ):
             layer = Linear(
                 "btd,df->btf",
                 (None, units),
+                activation=activation,
                 bias_axes="f",
                 bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
                 dtype=self.dtype_policy,
@@ -47,8 +54,7 @@ class MLP(keras.layers.Layer):
         self.built = True
 
     def call(self, x, training=False):
-        x = kernels.gelu(self.dense_1(x), approximate=self.gelu == "tanh")
-        x = self.dropout_1(x, training=training)
+        x = self.dropout_1(self.dense_1(x), training=training)
         return self.dropout_2(self.dense_2(x), training=training)
 
     def compute_output_shape(self, input_shape):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import kernels
+from keras_vit.layers.linear import Linear, project
 from tests.support import assert_close, largest, precision, to_numpy
 
 RNG = np.random.default_rng(0)
@@ -17,6 +18,20 @@ def normal(*shape):
 CASES = {
     "linear": (lambda x, w, b: kernels.linear(x, w, b), normal(6, 5), normal(5, 7), normal(7)),
     "linear_without_bias": (lambda x, w: kernels.linear(x, w), normal(6, 5), normal(5, 7)),
+    "gelu_tanh": (lambda x: kernels.gelu(3 * x, True), normal(6, 5)),
+    "gelu_erf": (lambda x: kernels.gelu(3 * x, False), normal(6, 5)),
+    "layer_norm": (
+        lambda x, g, b: kernels.layer_norm(x, g, b, 1e-6),
+        3 + normal(2, 5, 8),
+        normal(8),
+        normal(8),
+    ),
+    "attention": (
+        lambda q, k, v: kernels.attention(q, k, v),
+        3 * normal(2, 5, 3, 4),
+        normal(2, 6, 3, 4),
+        normal(2, 6, 3, 4),
+    ),
     "group_norm": (
         lambda x, g, b: kernels.group_norm(x, 4, g, b, 1e-6),
         3 + normal(2, 5, 3, 8),
@@ -80,11 +95,46 @@ def test_equals_its_twin(name, dtype, tolerance, monkeypatch):
     function, *arrays = CASES[name]
     with precision(dtype):
         mine = outputs_and_gradients(function, arrays, dtype)
-        monkeypatch.setattr(kernels, "FAST", {})
+        monkeypatch.setattr(kernels, "FAST", ())
         twins = outputs_and_gradients(function, arrays, dtype)
     for a, b in zip(mine, twins, strict=True):
         assert a.dtype == b.dtype == dtype
         assert_close(a, b, tolerance * max(largest(b), 1))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["linear", "gelu_tanh", "gelu_erf", "attention"])
+def test_keeps_a_short_type(name, dtype):
+    function, *arrays = CASES[name]
+    short = [keras.ops.cast(array, dtype) for array in arrays]
+    outputs = function(*short)
+    assert keras.backend.standardize_dtype(outputs.dtype) == dtype
+    exact = function(*(keras.ops.cast(array, "float32") for array in short))
+    assert_close(to_numpy(keras.ops.cast(outputs, "float32")), to_numpy(exact), 0.05)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_layer_norm_computes_short_types_in_float32(dtype):
+    function, x, *scale = CASES["layer_norm"]
+    x, scale = keras.ops.cast(x, dtype), [keras.ops.cast(s, "float32") for s in scale]
+    exact = to_numpy(function(keras.ops.cast(x, "float32"), *scale))
+    found = to_numpy(keras.ops.cast(function(x, *scale), "float32"))
+    assert_close(found, exact, 0.03 * largest(exact))
+
+
+@pytest.mark.parametrize("extreme", [-1e4, -30.0, 30.0, 1e4])
+@pytest.mark.parametrize("approximate", [True, False])
+def test_the_gradient_of_gelu_ends_in_a_step(extreme, approximate):
+    _, gradient = outputs_and_gradients(
+        lambda x: kernels.gelu(x, approximate), [np.array([extreme])], "float32"
+    )
+    assert_close(gradient, np.array([float(extreme > 0)]), 1e-6)
+
+
+def test_attention_takes_scores_that_overflow_an_exponential():
+    q, k, v = normal(1, 4, 1, 2), normal(1, 4, 1, 2), normal(1, 4, 1, 2)
+    found = outputs_and_gradients(kernels.attention, [1e4 * q, k, v], "float32")
+    assert all(np.isfinite(values).all() for values in found)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="of PyTorch's own functions")
@@ -130,3 +180,37 @@ class TestTorch:
         import torch
 
         assert moved.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_joined_products_equal_separate_ones(bias, monkeypatch):
+    layers = [
+        Linear("btd,dhk->bthk", (None, 3, 4), bias_axes="hk" if bias else None) for _ in range(3)
+    ]
+    x = keras.ops.convert_to_tensor(normal(2, 5, 8).astype("float32"))
+    for layer in layers:
+        layer.build(x.shape)
+        if bias:
+            layer.bias.assign(normal(3, 4))
+    separate = [layer(x) for layer in layers]
+    monkeypatch.setattr(kernels, "fast", lambda name: name == "JOINS_PRODUCTS" or None)
+    monkeypatch.setattr(kernels, "linear", _plain_linear)
+    for one, other in zip(project(x, layers), separate, strict=True):
+        assert_close(to_numpy(one), to_numpy(other), 1e-5)
+
+
+def _plain_linear(x, kernel, bias):
+    return x @ kernel if bias is None else x @ kernel + keras.ops.reshape(bias, (-1,))
+
+
+def test_low_rank_changes_are_not_joined(monkeypatch):
+    layers = [Linear("btd,dhk->bthk", (None, 3, 4), bias_axes="hk") for _ in range(3)]
+    x = keras.ops.convert_to_tensor(normal(2, 5, 8).astype("float32"))
+    for layer in layers:
+        layer.build(x.shape)
+    layers[1].enable_lora(2)
+    layers[1].lora_kernel_b.assign(normal(*layers[1].lora_kernel_b.shape))
+    monkeypatch.setattr(kernels, "fast", lambda name: name == "JOINS_PRODUCTS" or None)
+    monkeypatch.setattr(kernels, "linear", _plain_linear)
+    for one, layer in zip(project(x, layers), layers, strict=True):
+        assert_close(to_numpy(one), to_numpy(layer(x)), 1e-5)

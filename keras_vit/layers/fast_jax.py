@@ -1,0 +1,111 @@
+"""What JAX does faster on a CPU with gradients of our own; `kernels` has the twin of each function.
+
+XLA asks the operating system for the values that a gradient keeps, and gives them back, at every
+step: on a CPU they are time. These gradients keep little and compute the rest again. Accelerators
+keep XLA's own, whose kernels are fused there.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+_GATE = math.sqrt(8 / math.pi)  # (1 + tanh(y)) / 2 is sigmoid(2 y)
+_CUBIC = 0.044715
+
+
+JOINS_PRODUCTS = True  # of q, k and v
+
+
+def applies():
+    return jax.default_backend() == "cpu"
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def gelu(x, approximate):
+    """GELU, whose gradient keeps its argument alone."""
+    return jax.nn.gelu(x, approximate=approximate)
+
+
+def _gelu_forward(x, approximate):
+    return gelu(x, approximate), x
+
+
+def _gelu_backward(approximate, x, dy):
+    # In other words than the forward pass has, or XLA would keep what that computed.
+    if approximate:
+        gate = jax.nn.sigmoid(_GATE * x * (1 + _CUBIC * x * x))
+        slope = gate + x * gate * (1 - gate) * _GATE * (1 + 3 * _CUBIC * x * x)
+    else:
+        density = jnp.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
+        slope = 0.5 * jax.lax.erfc(-x * math.sqrt(0.5)) + x * density
+    return (dy * slope.astype(dy.dtype),)
+
+
+gelu.defvjp(_gelu_forward, _gelu_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def layer_norm(x, gamma, beta, epsilon):
+    """The LayerNorm of `kernels.layer_norm`, whose gradient keeps x, its mean and 1 / deviation."""
+    return _layer_norm_forward(x, gamma, beta, epsilon)[0]
+
+
+def _layer_norm_forward(x, gamma, beta, epsilon):
+    wide = x.astype(gamma.dtype)
+    mean = wide.mean(-1, keepdims=True)
+    centred = wide - mean
+    r = jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + epsilon)
+    return (centred * r * gamma + beta).astype(x.dtype), (x, gamma, mean, r)
+
+
+def _layer_norm_backward(epsilon, kept, dy):
+    x, gamma, mean, r = kept
+    dy, x_hat = dy.astype(gamma.dtype), (x.astype(gamma.dtype) - mean) * r
+    g = dy * gamma
+    dx = (g - g.mean(-1, keepdims=True) - x_hat * (g * x_hat).mean(-1, keepdims=True)) * r
+    others = tuple(range(x.ndim - 1))
+    return dx.astype(x.dtype), (dy * x_hat).sum(others), dy.sum(others)
+
+
+layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
+
+
+def attention(query, key, value):
+    """softmax(q kᵀ) v for shapes (batch, tokens, heads, head width)."""
+    return _attention(*(_swap(x) for x in (query, key, value))).swapaxes(1, 2)
+
+
+def _swap(x):
+    """Heads and tokens change places: each head is one matrix then."""
+    return x.swapaxes(1, 2)
+
+
+@jax.custom_vjp
+def _attention(q, k, v):
+    return _attention_forward(q, k, v)[0]
+
+
+def _attention_forward(q, k, v):
+    s = jnp.einsum("bhtd,bhsd->bhts", q, k)
+    s = s.astype(jnp.promote_types(s.dtype, jnp.float32))
+    e = jnp.exp(s - s.max(-1, keepdims=True))
+    total = e.sum(-1, keepdims=True)
+    e = e.astype(v.dtype)
+    o = (jnp.einsum("bhts,bhsd->bhtd", e, v) / total).astype(v.dtype)
+    return o, (q, k, v, e, total, o)
+
+
+def _attention_backward(kept, do):
+    """With e = exp(q kᵀ - max), ℓ = Σe, δ = Σ(do o) / ℓ and do' = do / ℓ: the scores' gradient is
+    e (do' vᵀ - δ), and dv = eᵀ do'."""
+    q, k, v, e, total, o = kept
+    delta = (do.astype(total.dtype) * o).sum(-1, keepdims=True) / total
+    do = (do / total).astype(v.dtype)
+    dv = jnp.einsum("bhts,bhtd->bhsd", e, do)
+    ds = e * (jnp.einsum("bhtd,bhsd->bhts", do, v) - delta).astype(e.dtype)
+    return jnp.einsum("bhts,bhsd->bhtd", ds, k), jnp.einsum("bhts,bhtd->bhsd", ds, q), dv
+
+
+_attention.defvjp(_attention_forward, _attention_backward)
