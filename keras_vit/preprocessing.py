@@ -11,7 +11,8 @@ from keras_vit.checks import check_choice, positive_float, rate
 
 RESIZES = ("squash", "shortest", "center_square")
 INTERPOLATIONS = ("bilinear", "bicubic", "area")
-LIBRARIES = ("tensorflow", "tensorflow_uint8", "pillow")
+LIBRARIES = ("tensorflow", "tensorflow_uint8", "pillow", "transformers")
+BY_PILLOW = ("pillow", "transformers")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,15 +22,17 @@ class Preprocessing:
     Args:
         mean: subtracted from each channel of an image with values in [0, 1].
         std: divides each channel after that. With both 0.5, bytes 0..255 become [-1, 1].
-        resize: `"squash"` both sides straight to the image size, whatever the aspect ratio;
-            `"shortest"` the shorter side to image_size / crop_fraction, rounded down, then a
-            centre crop of image_size; `"center_square"` the largest centred square first, then
-            that to image_size.
-        crop_fraction: part of the resized image that the centre crop of `"shortest"` keeps.
+        resize: `"squash"` both sides straight to image_size / crop_fraction, rounded down,
+            whatever the aspect ratio; `"shortest"` the shorter side to that size; both then take
+            a centre crop of image_size. `"center_square"` takes the largest centred square first,
+            then resizes that to image_size.
+        crop_fraction: part of a side of the resized image that the centre crop keeps.
         interpolation: `"bilinear"`, `"bicubic"` or `"area"`.
         library: whose resize: `"tensorflow"` tf.image.resize without antialias, kept as floats;
             `"tensorflow_uint8"` the same, clipped and truncated to bytes afterwards;
-            `"pillow"` PIL's on bytes, which antialiases.
+            `"pillow"` PIL's on bytes, which antialiases, with the sizes and crops of torchvision
+            and timm; `"transformers"` the same with those of Hugging Face's image processors,
+            whose centre is another by a pixel where the margin is odd.
 
     Raises:
         ValueError: a value is outside its range, or two values contradict each other.
@@ -58,15 +61,16 @@ class Preprocessing:
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("library", self.library, LIBRARIES)
         object.__setattr__(self, "crop_fraction", _fraction(self.crop_fraction))
-        if self.crop_fraction < 1 and self.resize != "shortest":
+        if self.crop_fraction < 1 and self.resize == "center_square":
             raise ValueError(
-                "A crop_fraction below 1 belongs to resize='shortest', the only one with a crop "
-                f"after it. Received: resize={self.resize!r}, crop_fraction={self.crop_fraction}."
+                "A crop_fraction below 1 belongs to resize='shortest' or 'squash', which have a "
+                f"crop after them. Received: resize={self.resize!r}, "
+                f"crop_fraction={self.crop_fraction}."
             )
-        if self.interpolation == "area" and self.library == "pillow":
+        if self.interpolation == "area" and self.library in BY_PILLOW:
             raise ValueError(
                 "interpolation='area' is TensorFlow's. Received: interpolation='area', "
-                "library='pillow'; choose 'bilinear' or 'bicubic', or another library."
+                f"library={self.library!r}; choose 'bilinear' or 'bicubic', or another library."
             )
 
     def to_config(self):
@@ -90,7 +94,8 @@ class Preprocessing:
         return cls(**config)
 
     def __str__(self):
-        crop = f" crop {self.crop_fraction:.4g}" if self.resize == "shortest" else ""
+        crops = self.resize == "shortest" or self.crop_fraction < 1
+        crop = f" crop {self.crop_fraction:.4g}" if crops else ""
         mean, std = (_short(values) for values in (self.mean, self.std))
         return f"{self.resize}{crop}, {self.interpolation} ({self.library}), mean {mean}, std {std}"
 
@@ -132,4 +137,4 @@ SIGLIP = Preprocessing(library="tensorflow_uint8")
 TIMM = Preprocessing(
     resize="shortest", crop_fraction=0.9, interpolation="bicubic", library="pillow"
 )
-HUGGING_FACE = Preprocessing(library="pillow")
+HUGGING_FACE = Preprocessing(library="transformers")

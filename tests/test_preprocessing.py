@@ -30,7 +30,7 @@ def test_preprocessing_says_what_it_is():
         {"library": "opencv"},
         {"resize": "shortest", "crop_fraction": 0},
         {"resize": "shortest", "crop_fraction": 1.5},
-        {"crop_fraction": 0.9},
+        {"resize": "center_square", "crop_fraction": 0.9},
         {"interpolation": "area", "library": "pillow"},
     ],
 )

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from keras_vit.data.resize import import_pillow
+from keras_vit.preprocessing import BY_PILLOW
 
 _TABLE = 1024  # TensorFlow tabulates its cubic kernel at so many places between two pixels
 _CUBIC = -0.5  # Keys's coefficient
@@ -17,6 +18,11 @@ _CUBIC = -0.5  # Keys's coefficient
 
 def fit_image(image, image_size, preprocessing):
     """Resizes and crops one image to the size of a model.
+
+    `resize="squash"` makes of any image one of image_size / crop_fraction, rounded down, and
+    `"shortest"` one that covers as much; of both, the centre is cut out. With
+    `library="transformers"` the shorter side gets the smaller of the two numbers, and black fills
+    what the other may lack.
 
     Args:
         image: shape (height, width, channels); uint8, or float32 with values 0..255, which the
@@ -29,7 +35,8 @@ def fit_image(image, image_size, preprocessing):
         float32 array of shape (*image_size, channels), values 0..255; those of TensorFlow's
         bicubic resize can lie a little outside.
 
-    Source: transforms_factory.py of timm, pp/ops_image.py of big_vision.
+    Source: transforms_factory.py of timm, pp/ops_image.py of big_vision,
+    image_processing_backends.py of transformers 5 (`TorchvisionBackend`).
     """
     library, method = preprocessing.library, preprocessing.interpolation
     if library != "tensorflow" and image.dtype != np.uint8:
@@ -37,11 +44,11 @@ def fit_image(image, image_size, preprocessing):
     if preprocessing.resize == "center_square":
         side = min(image.shape[:2])
         image = _cut(image, _center_window(image.shape[:2], (side, side), library))
-    size = image_size
+    size = tuple(math.floor(side / preprocessing.crop_fraction) for side in image_size)
     if preprocessing.resize == "shortest":
-        size = _covering_size(image.shape[:2], image_size, preprocessing.crop_fraction, library)
+        size = _covering_size(image.shape[:2], size, library)
     window = _center_window(size, image_size, library)
-    if library == "pillow":
+    if library in BY_PILLOW:
         return _cut(pillow_resize(image, size, method), window).astype(np.float32)
     pixels = tensorflow_resize(image, size, method, window)
     if library == "tensorflow_uint8":
@@ -49,12 +56,12 @@ def fit_image(image, image_size, preprocessing):
     return pixels
 
 
-def _covering_size(sides, image_size, crop_fraction, library):
-    """The (height, width) at which an image just covers image_size / crop_fraction."""
-    box = [math.floor(side / crop_fraction) for side in image_size]
-    if library == "pillow" and box[0] == box[1]:  # torchvision's Resize of the shorter side
-        short = min(sides)
-        return tuple(box[0] if side == short else int(box[0] * side / short) for side in sides)
+def _covering_size(sides, box, library):
+    """The (height, width) at which an image of such sides just covers a box."""
+    square = box[0] == box[1]
+    if library == "transformers" or (library == "pillow" and square):  # torchvision's Resize
+        old, new = min(sides), min(box)
+        return tuple(new if side == old else int(new * side / old) for side in sides)
     if library == "pillow":  # timm's ResizeKeepRatio
         ratio = min(side / target for side, target in zip(sides, box))
         return tuple(round(side / ratio) for side in sides)
@@ -64,16 +71,28 @@ def _covering_size(sides, image_size, crop_fraction, library):
 
 
 def _center_window(sides, target, library):
-    """(top, left, height, width) of a centre crop; odd margins are split as the library does."""
+    """(top, left, height, width) of a centre crop; odd margins are split as the library does.
+
+    Top and left are negative where the sides are shorter than the target, by transformers alone.
+    """
     margins = [side - wanted for side, wanted in zip(sides, target)]
     if library == "pillow":
         return (*(round(margin / 2) for margin in margins), *target)
+    if library == "transformers":  # rounds towards zero, also what it adds
+        return (*(int(margin / 2) for margin in margins), *target)
     return (*(margin // 2 for margin in margins), *target)
 
 
 def _cut(image, window):
+    """That part of an image, black where it lies outside."""
     top, left, height, width = window
-    return image[top : top + height, left : left + width]
+    part = image[max(top, 0) : top + height, max(left, 0) : left + width]
+    if part.shape[:2] == (height, width):
+        return part
+    cut = np.zeros((height, width, image.shape[-1]), image.dtype)
+    above, before = max(-top, 0), max(-left, 0)
+    cut[above : above + part.shape[0], before : before + part.shape[1]] = part
+    return cut
 
 
 def pillow_resize(image, size, method):

@@ -11,7 +11,8 @@ from keras_vit.weights.bit_canonical import canonical_of
 from keras_vit.weights.bit_timm import flat_head
 from keras_vit.weights.canonical import rename
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.huggingface import class_names_of, preprocessing_of
+from keras_vit.weights.huggingface import class_names_of
+from keras_vit.weights.huggingface_images import preprocessing_of
 
 FAMILY = "Hugging Face transformers (BiT)"
 UNIT = r"encoder\.stages\.(\d+)\.layers\.(\d+)\."
@@ -45,14 +46,16 @@ def read(contents, hints):
     tower = {short: contents.arrays[name] for short, name in names.items()}
     arrays, origin, ignored = rename(tower, TABLE, FAMILY)
     origin = {name: names[where] for name, where in origin.items()}
+    preprocessing, unsaid = preprocessing_of(contents.processor)
     canonical = canonical_of(
         FAMILY,
         (arrays, origin, ignored),
         "timm",
         hints,
         {"image_size": _size(contents.processor)},
-        preprocessing=preprocessing_of(contents.processor),
+        preprocessing=preprocessing,
     )
+    canonical.ignored = (*unsaid, *canonical.ignored)
     found = canonical.architecture
     _check_config(contents.config, found, contents.path)
     canonical.class_names = class_names_of(contents.config, found["num_classes"])

@@ -13,7 +13,7 @@ from keras_vit.weights import torch_stem
 from keras_vit.weights.bit_canonical import canonical_of
 from keras_vit.weights.canonical import rename, shortened
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.timm import preprocessing_of
+from keras_vit.weights.timm_config import preprocessing_of
 from keras_vit.weights.timm_save import pretrained_cfg
 
 FAMILY = "timm (BiT)"
@@ -56,14 +56,17 @@ def read(contents, hints):
     renamed = rename(contents.arrays, TABLE, FAMILY)
     settings = contents.config.get("pretrained_cfg", {})
     size = settings.get("input_size")
-    return canonical_of(
+    preprocessing, unsaid = preprocessing_of({**DEFAULTS, **settings})
+    canonical = canonical_of(
         FAMILY,
         renamed,
         "timm",
         hints,
         {"image_size": tuple(size[1:])} if size else {},
-        preprocessing=preprocessing_of({**DEFAULTS, **settings}),
+        preprocessing=preprocessing,
     )
+    canonical.ignored = (*unsaid, *canonical.ignored)
+    return canonical
 
 
 def write(model, arrays):

@@ -133,6 +133,7 @@ def architecture_of(arrays, family):
     Head count, image size and patch size are not among them: the formats differ there.
     """
     depth = check_whole(arrays, family)
+    _check_head(arrays)
     class_token = "patch_encoder/class_token" in arrays
     registers = arrays.get("patch_encoder/registers")
     return {
@@ -149,6 +150,21 @@ def architecture_of(arrays, family):
         "norm_after_pool": False,
         **stem_of(arrays),
     }
+
+
+def _check_head(arrays):
+    """Raises a CheckpointError for a head that no model of this width has; it is no other head."""
+    inputs = arrays[PROJECTION].shape[-1:]
+    for name in ("pre_logits/kernel", "head/kernel"):
+        if name not in arrays:
+            continue
+        shape = arrays[name].shape
+        if len(shape) != 2 or shape[:1] != inputs or not shape[1]:
+            raise CheckpointError(
+                f"{name!r} must have the shape ({inputs[0] if inputs else 'width'}, units). "
+                f"Received: shape {shape}; the file is damaged or of another format."
+            )
+        inputs = shape[1:]
 
 
 def check_position(arrays):

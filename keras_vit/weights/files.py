@@ -89,7 +89,9 @@ def as_plain(array):
         array = array.view(ml_dtypes.bfloat16)
     if array.dtype.name in ("bfloat16", "float16"):
         return array.astype("float32")
-    return array
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        return array.astype("float64")  # no backend knows a longer one
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def write_npz(path, arrays):
@@ -143,8 +145,10 @@ def _state_dict(content):
             content = content[key]
     if not isinstance(content, dict):
         raise ValueError(f"it holds a {type(content).__name__}, not a dict of tensors")
+    if other := [name for name in content if not isinstance(name, str)]:
+        raise ValueError(f"it calls a tensor {other[0]!r}, which is no name")
     for prefix in ("module.", "_orig_mod."):
-        if all(str(name).startswith(prefix) for name in content):
+        if all(name.startswith(prefix) for name in content):
             content = {name.removeprefix(prefix): value for name, value in content.items()}
     return content
 

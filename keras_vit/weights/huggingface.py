@@ -7,7 +7,6 @@ tanh, on the class token).
 
 import re
 
-from keras_vit.preprocessing import HUGGING_FACE, Preprocessing
 from keras_vit.weights import torch_stem
 from keras_vit.weights.canonical import (
     CONFIG,
@@ -21,6 +20,7 @@ from keras_vit.weights.canonical import (
     rename,
 )
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.huggingface_images import preprocessing_of
 from keras_vit.weights.image_size import add_image_size
 from keras_vit.weights.timm import add_heads, flat_patches, refuse, transposed
 
@@ -87,6 +87,7 @@ ACTIVATIONS = {
     "gelu_python": "erf",
     "gelu_new": "tanh",
     "gelu_pytorch_tanh": "tanh",
+    "gelu_python_tanh": "tanh",
     "gelu_fast": "tanh",
     "gelu_accurate": "tanh",
 }
@@ -122,14 +123,15 @@ def read(contents, hints):
     add_heads(arrays, found["num_heads"])
     _drop_pooler_without_token(found, arrays, hints)
     add_image_size(found, assumed, arrays, hints, config.get("image_size"))
+    preprocessing, unsaid = preprocessing_of(contents.processor)
     return Canonical(
         FAMILY,
         arrays,
         {target: names[where] for target, where in origin.items()},
         found,
         assumed,
-        tuple(names[name] for name in ignored),
-        preprocessing_of(contents.processor),
+        (*unsaid, *(names[name] for name in ignored)),
+        preprocessing,
         class_names_of(config, found["num_classes"]),
     )
 
@@ -183,32 +185,6 @@ def _drop_pooler_without_token(found, arrays, hints):
     if hints.get("pool", "token") != "token" and "head/kernel" not in arrays:
         if not hints.get("representation_size"):
             found["representation_size"] = None
-
-
-def preprocessing_of(processor):
-    """What `preprocessor_config.json` says about images."""
-    if not processor:
-        return HUGGING_FACE
-    crop = processor.get("do_center_crop", False)
-    return Preprocessing(
-        mean=_triple(processor.get("image_mean", HUGGING_FACE.mean)),
-        std=_triple(processor.get("image_std", HUGGING_FACE.std)),
-        resize="shortest" if crop else "squash",
-        crop_fraction=_crop_fraction(processor) if crop else 1.0,
-        interpolation="bicubic" if processor.get("resample") == 3 else "bilinear",
-        library="pillow",
-    )
-
-
-def _triple(values):
-    return tuple(float(value) for value in values)
-
-
-def _crop_fraction(processor):
-    """Side of the crop over shorter side of the resized image."""
-    crop, size = (processor.get(key, 224) for key in ("crop_size", "size"))
-    crop, size = (min(s.values()) if isinstance(s, dict) else s for s in (crop, size))
-    return min(crop / size, 1.0)
 
 
 def class_names_of(config, num_classes):

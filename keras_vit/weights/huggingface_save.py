@@ -76,13 +76,16 @@ def processor(model):
     """`preprocessor_config.json`."""
     facts, (height, width) = model.preprocessing, model.image_size
     size = {"height": height, "width": width}
-    squash = facts.resize == "squash"
-    shortest = {"shortest_edge": int(min(height, width) / facts.crop_fraction)}
+    squash, crops = facts.resize == "squash", facts.resize != "squash" or facts.crop_fraction < 1
+    before = [int(side / facts.crop_fraction) for side in (height, width)]
+    resized = dict(zip(size, before)) if squash else {"shortest_edge": min(before)}
+    # transformers 4 has a crop in the processors of these models, and in that of ViT none.
+    kind = ("DeiT" if squash else "CLIP") if crops else "ViT"
     return {
-        "image_processor_type": "ViTImageProcessor",
+        "image_processor_type": f"{kind}ImageProcessor",
         "do_resize": True,
-        "size": size if squash else shortest,
-        **({} if squash else {"do_center_crop": True, "crop_size": size}),
+        "size": resized,
+        **({"do_center_crop": True, "crop_size": size} if crops else {}),
         "resample": 3 if facts.interpolation == "bicubic" else 2,
         "do_rescale": True,
         "rescale_factor": 1 / 255,

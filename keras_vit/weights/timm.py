@@ -8,21 +8,24 @@ import re
 
 import numpy as np
 
-from keras_vit.preprocessing import TIMM, Preprocessing
 from keras_vit.weights import torch_stem
 from keras_vit.weights.canonical import (
-    CONFIG,
     POSITION,
     PROJECTION,
     Canonical,
     architecture_of,
     check_position,
     choose_heads,
-    gelu_of,
     rename,
 )
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.image_size import SQUARE, add_image_size, find_image_size, shape_of
+from keras_vit.weights.timm_config import (
+    choose_gelu,
+    choose_pool,
+    preprocessing_of,
+    settings_of,
+)
 
 FAMILY = "timm"
 BLOCK = r"blocks\.(\d+)\."
@@ -85,8 +88,6 @@ UNSUPPORTED = {
     r".*\.mlp\.(w12|w3|fc1_g|fc1_x|norm)\..*": "a gated MLP",
     r"norm_pre\..*": "a norm before the blocks",
 }
-ACTIVATIONS = {"gelu": "erf", "gelu_erf": "erf", "gelu_tanh": "tanh"}
-POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
 
 
 def recognises(arrays):
@@ -100,8 +101,9 @@ def read(contents, hints):
     arrays, origin, ignored = rename(contents.arrays, TABLE, FAMILY, ignored=("mask_token",))
     split(arrays, origin)
     check_position(arrays)
-    found = {**architecture_of(arrays, FAMILY), "gelu": "erf", "epsilon": 1e-6}
-    config, settings = _config(contents.config, found)
+    found = {**architecture_of(arrays, FAMILY), "epsilon": 1e-6}
+    _refuse_by_shape(arrays)
+    config, settings = settings_of(contents.config, found)
     patch = contents.arrays["patch_embed.proj.weight"].shape
     found.update(
         patch_size=patch[2:],
@@ -112,18 +114,17 @@ def read(contents, hints):
     if "stem" in found:
         found["stem_numerics"] = "timm"
     assumed = {}
-    _choose_pool(found, assumed, config)
+    choose_pool(found, assumed, config)
+    choose_gelu(found, assumed, config)
     heads, source = choose_heads(config.get("num_heads"), hints, found)
     found["num_heads"], assumed["num_heads"] = heads, source
-    if config.get("act_layer") is not None:
-        found["gelu"] = gelu_of(config["act_layer"], ACTIVATIONS)
-        assumed["gelu"] = CONFIG
     fold_layer_scale(arrays, origin)
     add_heads(arrays, found["num_heads"])
     _give_learned_tokens_positions(found, arrays, hints, config.get("img_size"))
     add_image_size(found, assumed, arrays, hints, config.get("img_size"))
+    preprocessing, unsaid = preprocessing_of(settings)
     return Canonical(
-        FAMILY, arrays, origin, found, assumed, ignored, preprocessing=preprocessing_of(settings)
+        FAMILY, arrays, origin, found, assumed, (*unsaid, *ignored), preprocessing=preprocessing
     )
 
 
@@ -136,6 +137,26 @@ def refuse(arrays, unsupported):
                 f"The file has {what} ({names[0]!r} and {len(names) - 1} more), which the Vision "
                 "Transformer of this library has not."
             )
+
+
+def _refuse_by_shape(arrays):
+    """Raises a CheckpointError for parts that show only in what is not there, or half as large."""
+    hidden = arrays["block_0/mlp/dense_1/kernel"].shape[-1]
+    second = arrays.get("block_0/mlp/dense_2/kernel")
+    signs = (
+        (second is not None and second.shape[0] * 2 == hidden, "a gated MLP"),
+        (_lacks(arrays, r"(norm|block_\d+/norm_[12])/beta"), "norms without a bias (RMSNorm)"),
+        (_lacks(arrays, r"block_\d+/(attention/out|mlp/dense_[12])/bias"), "layers without a bias"),
+    )
+    for is_so, what in signs:
+        if is_so:
+            raise CheckpointError(
+                f"The file has {what}, which the Vision Transformer of this library has not."
+            )
+
+
+def _lacks(arrays, pattern):
+    return not any(re.fullmatch(pattern, name) for name in arrays)
 
 
 def split(arrays, origin):
@@ -182,30 +203,6 @@ def add_heads(arrays, num_heads):
         arrays[name] = array.reshape(*array.shape[:axis], *halves, *array.shape[axis + 1 :])
 
 
-def _config(config, found):
-    """Arguments of the model and facts about its images, if `config.json` is this model's.
-
-    Hubs store them as `model_args` and `pretrained_cfg` beside a few others.
-    """
-    settings = config.get("pretrained_cfg", {})
-    arguments = {**config, **config.get("model_args", {})}
-    width = arguments.get("embed_dim", config.get("num_features"))
-    if width is not None and width != found["width"]:
-        return {}, {}
-    if "input_size" in settings and "img_size" not in arguments:
-        arguments["img_size"] = list(settings["input_size"][1:])
-    return arguments, settings
-
-
-def _choose_pool(found, assumed, config):
-    pool = config.get("global_pool")
-    if found["pool"] == "map" or pool not in POOLS:
-        if found["norm_after_pool"]:
-            found["pool"] = "mean"
-        return
-    found["pool"], assumed["pool"] = POOLS[pool], CONFIG
-
-
 def _give_learned_tokens_positions(found, arrays, hints, configured):
     """In models with `no_embed_class` positions are added before the learned tokens come."""
     learned, shape = int(found["class_token"]) + found["registers"], shape_of(found)
@@ -214,24 +211,12 @@ def _give_learned_tokens_positions(found, arrays, hints, configured):
     positions = arrays[POSITION].shape[1]
     try:
         find_image_size(positions - learned, shape, hints, configured)
-    except CheckpointError:
-        _, source = find_image_size(positions, shape, hints, configured)
+    except CheckpointError as error:
+        size, source = find_image_size(positions, shape, hints, configured)
         if source == SQUARE and learned == 1:
-            raise  # 25 positions may be 5 x 5 patches, or a class token and 4 x 6
+            # 25 positions may be 5 x 5 patches, or a class token and 4 x 6
+            raise CheckpointError(
+                f"{error} Or all {positions} positions are of patches, none of the class token "
+                f"(timm's no_embed_class): then it is file_image_size={size}."
+            ) from error
         arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (learned, 0), (0, 0)))
-
-
-def preprocessing_of(settings):
-    """How images are prepared, by a `pretrained_cfg`; timm's defaults for the rest."""
-    names = ("mean", "std", "crop_pct", "interpolation", "crop_mode")
-    given = {name: settings[name] for name in names if settings.get(name) is not None}
-    if given.get("interpolation") not in (None, "bilinear", "bicubic"):
-        given.pop("interpolation")
-    return Preprocessing(
-        mean=tuple(given.get("mean", TIMM.mean)),
-        std=tuple(given.get("std", TIMM.std)),
-        resize="squash" if given.get("crop_mode") == "squash" else "shortest",
-        crop_fraction=given.get("crop_pct", 0.9) if given.get("crop_mode") != "squash" else 1.0,
-        interpolation=given.get("interpolation", "bicubic"),
-        library="pillow",
-    )

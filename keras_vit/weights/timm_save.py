@@ -125,13 +125,15 @@ def config(model):
             "global_pool": POOLS[v.pool],
             "num_classes": model.num_classes,
             "act_layer": "gelu_tanh" if v.gelu == "tanh" else "gelu",
+            # Attention pooling looks at all tokens here; timm leaves out the learned ones.
+            **({"pool_include_prefix": True} if v.pool == "map" and v.learned_tokens else {}),
         },
         "pretrained_cfg": pretrained_cfg(model),
     }
 
 
 def pretrained_cfg(model):
-    """What timm's `config.json` says about images and classes; `timm.preprocessing_of` reads it."""
+    """What timm's `config.json` says about images and classes; `timm_config` reads it."""
     facts = model.preprocessing
     return {
         "input_size": [model.channels, *model.image_size],

@@ -121,6 +121,71 @@ def test_timm_with_a_size_that_is_not_square():
     assert difference(actual, expected[None], TIMM) < 1e-6
 
 
+def crop_after(resized, size, split):
+    """The centre of an image, whose margins `split` halves."""
+    top, left = (split((old - new) / 2) for old, new in zip(resized.shape, size))
+    return resized[top : top + size[0], left : left + size[1]] / 127.5 - 1
+
+
+@pytest.mark.parametrize("library, split", [("pillow", round), ("transformers", math.floor)])
+@pytest.mark.parametrize("size, before", [(224, 256), (224, 257), (193, 224), (225, 354)])
+def test_squash_and_crop(library, split, size, before):
+    """DeiT's processor, or timm's crop_mode="squash": resize both sides, crop the centre."""
+    how = Preprocessing(
+        resize="squash",
+        crop_fraction=size / (before + 0.5),
+        interpolation="bicubic",
+        library=library,
+    )
+    images, box = photographs(), (before, before)
+    resized = [np.asarray(Image.fromarray(i).resize(box, Image.BICUBIC)) for i in images]
+    expected = np.stack([crop_after(image, (size, size), split) for image in resized])
+    actual = preprocess(images, model_of(how, (size, size)))
+    assert difference(actual, expected, how) < 1e-6
+
+
+def test_squash_and_crop_by_tensorflow():
+    """The crop computes no more than its window: the same pixels as the middle of all."""
+    cropped, whole = Preprocessing(crop_fraction=0.75), Preprocessing()
+    expected = preprocess(photographs(), model_of(whole, (64, 84)))[:, 8:56, 10:73]
+    actual = preprocess(photographs(), model_of(cropped, (48, 63)))
+    assert difference(actual, expected, cropped) < 1e-6
+
+
+@pytest.mark.parametrize("size, before", [(224, 224), (224, 257), (225, 354)])
+def test_the_shorter_edge_of_transformers(size, before):
+    """get_resize_output_image_size, then a centre crop that rounds down, both to the letter."""
+    how = Preprocessing(
+        resize="shortest", crop_fraction=min(size / (before + 0.5), 1), library="transformers"
+    )
+    expected = []
+    for image in photographs():
+        height, width = image.shape[:2]
+        longer = int(before * max(height, width) / min(height, width))
+        box = (before, longer) if width <= height else (longer, before)
+        resized = np.asarray(Image.fromarray(image).resize(box, Image.BILINEAR))
+        expected.append(crop_after(resized, (size, size), math.floor))
+    actual = preprocess(photographs(), model_of(how, (size, size)))
+    assert difference(actual, np.stack(expected), how) < 1e-6
+
+
+def test_transformers_fills_what_a_crop_lacks_with_black():
+    """The shorter edge becomes 4 pixels; 11 - 8 of the crop's columns and 0 rows are missing."""
+    how = Preprocessing(resize="shortest", library="transformers")
+    image = np.full((10, 20, 3), 255, "uint8")
+    expected = np.full((1, 4, 11, 3), -1.0)
+    expected[:, :, 1:9] = 1
+    np.testing.assert_array_equal(preprocess(image, model_of(how, (4, 11))), expected)
+    turned = preprocess(image.transpose(1, 0, 2), model_of(how, (11, 4)))
+    np.testing.assert_array_equal(turned, expected.transpose(0, 2, 1, 3))
+
+
+@pytest.mark.parametrize("library", ["pillow", "transformers"])
+def test_no_area_by_pillow(library):
+    with pytest.raises(ValueError, match=f"interpolation='area', library='{library}'"):
+        Preprocessing(interpolation="area", library=library)
+
+
 def test_hugging_face():
     images = photographs()
     expected = [
@@ -158,6 +223,8 @@ EVERY_RULE = [
     SIGLIP,
     TIMM,
     HUGGING_FACE,
+    Preprocessing(resize="squash", crop_fraction=0.7, library="pillow"),
+    Preprocessing(crop_fraction=0.7, interpolation="bicubic"),
 ]
 
 
@@ -173,7 +240,7 @@ def test_tiny_flat_and_slim_images(how, size, channels):
     np.testing.assert_allclose(actual, 200 / 127.5 - 1, atol=1.01 / 127.5)
 
 
-@pytest.mark.parametrize("library", ["tensorflow", "pillow"])
+@pytest.mark.parametrize("library", ["tensorflow", "pillow", "transformers"])
 def test_the_centre_square(library):
     """Left and right of the centre square are another colour, which must not show."""
     image = np.zeros((40, 100, 3), "uint8")

@@ -68,7 +68,7 @@ def test_what_belongs_to_the_weights_is_written_too(tmp_path):
     model.class_names = ("cat", "dog", "bird")
     crop = {"resize": "shortest", "crop_fraction": 0.75, "interpolation": "bicubic"}
     for facts in ({}, {**crop, "mean": (0.4, 0.5, 0.6)}):
-        model.preprocessing = keras_vit.Preprocessing(library="pillow", **facts)
+        model.preprocessing = keras_vit.Preprocessing(library="transformers", **facts)
         keras_vit.save_weights(model, tmp_path)
         read = keras_vit.from_checkpoint(tmp_path)
         assert read.preprocessing == model.preprocessing
@@ -114,7 +114,7 @@ def test_the_image_processor_of_transformers_opens_what_was_written(tmp_path, re
     transformers = pytest.importorskip("transformers")
     model = model_of(image_size=48)
     crop = {"crop_fraction": 0.75} if resize == "shortest" else {}
-    model.preprocessing = keras_vit.Preprocessing(resize=resize, library="pillow", **crop)
+    model.preprocessing = keras_vit.Preprocessing(resize=resize, library="transformers", **crop)
     keras_vit.save_weights(model, tmp_path)
     theirs = transformers.BitImageProcessorPil.from_pretrained(tmp_path)
     photograph = np.random.default_rng(0).integers(0, 256, (90, 60, 3), dtype="uint8")

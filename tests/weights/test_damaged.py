@@ -78,3 +78,31 @@ def test_blocks_from_an_iterator_and_as_a_number():
         assert_close(a, b, 0)
     with pytest.raises((TypeError, ValueError), match="blocks"):
         attention_weights(model, images(), 0)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("dtype", [">f4", ">f8", "longdouble"])
+def test_numbers_as_another_machine_writes_them(tmp_path, arrays, dtype):
+    path = tmp_path / "numbers.npz"
+    np.savez(path, **{name: array.astype(dtype) for name, array in arrays.items()})
+    expected = keras_vit.from_checkpoint(CHECKPOINT).get_weights()
+    for ours, theirs in zip(keras_vit.from_checkpoint(path).get_weights(), expected):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("shape", [(), (10,), (47, 10), (0, 10), (48, 0)])
+def test_a_head_that_no_model_of_this_width_has(tmp_path, arrays, shape):
+    """It is damage, and not the head for another number of classes, which is left out."""
+    path = tmp_path / "head.npz"
+    np.savez(path, **{**arrays, "head/kernel": np.zeros(shape, "float32")})
+    with pytest.raises(keras_vit.CheckpointError, match=r"'head/kernel' must have the shape \(48,"):
+        keras_vit.from_checkpoint(path)
+
+
+@pytest.mark.any_backend
+def test_tensors_without_names(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({1: torch.ones(1)}, tmp_path / "numbered.pth")
+    with pytest.raises(keras_vit.CheckpointError, match="calls a tensor 1, which is no name"):
+        keras_vit.from_checkpoint(tmp_path / "numbered.pth")

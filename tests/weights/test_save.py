@@ -35,6 +35,7 @@ MODELS = {
     "mean_with_class_token": ({"pool": "mean", "class_token": True}, {"timm"}),
     "norm_after_pool": ({"pool": "mean", "norm_after_pool": True}, {"timm"}),
     "map": ({"pool": "map"}, {"timm"}),
+    "map_of_all_tokens": ({"pool": "map", "class_token": True, "registers": 2}, {"timm"}),
     "registers": ({"registers": 2}, {"timm"}),
     "pre_logits": ({"representation_size": 12}, {"google"}),
     "pooler": ({"representation_size": 8, "num_classes": 0}, {"google", "huggingface"}),

@@ -165,12 +165,12 @@ def test_class_names_and_preprocessing_of_a_folder(tmp_path):
     folder = shutil.copytree(ORACLES / "hf_transformers5" / "vit_cls_p8", tmp_path / "model")
     model = keras_vit.from_checkpoint(folder)
     assert model.class_names == tuple(f"L{i}" for i in range(10))
-    assert model.preprocessing == keras_vit.Preprocessing(library="pillow")
+    assert model.preprocessing == keras_vit.Preprocessing(library="transformers")
     (folder / "preprocessor_config.json").write_text(
         json.dumps({"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2] * 3, "resample": 3})
     )
     facts = keras_vit.from_checkpoint(folder, num_classes=3)
     assert facts.preprocessing == keras_vit.Preprocessing(
-        (0.4, 0.5, 0.6), (0.2, 0.2, 0.2), interpolation="bicubic", library="pillow"
+        (0.4, 0.5, 0.6), (0.2, 0.2, 0.2), interpolation="bicubic", library="transformers"
     )
     assert facts.class_names is None, "names belong to the head that they came with"

@@ -1,0 +1,143 @@
+"""Hugging Face's image processors as recipes, also where one crops, scales or does nothing."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights import huggingface_save
+from keras_vit.weights.huggingface_images import preprocessing_of
+from tests.support import assert_close, tiny_vit
+
+pytestmark = pytest.mark.any_backend
+
+DEIT = {
+    "feature_extractor_type": "DeiTFeatureExtractor",
+    "do_center_crop": True,
+    "crop_size": 224,
+    "size": 256,
+    "resample": 3,
+}
+
+
+def test_deit_squashes_before_its_crop():
+    recipe, unsaid = preprocessing_of(DEIT)
+    assert (recipe.resize, recipe.crop_fraction, unsaid) == ("squash", 0.875, ())
+    defaults = {"image_processor_type": "DeiTImageProcessor"}
+    assert preprocessing_of(defaults)[0] == recipe
+
+
+def test_the_shorter_edge():
+    processor = {"do_center_crop": True, "size": {"shortest_edge": 256}, "crop_size": 224}
+    recipe, unsaid = preprocessing_of(processor)
+    assert (recipe.resize, recipe.crop_fraction, unsaid) == ("shortest", 0.875, ())
+    bit = {"image_processor_type": "BitImageProcessor", "size": 256}
+    assert preprocessing_of(bit)[0].resize == "shortest"
+
+
+@pytest.mark.parametrize("crop", [(224, 180), (180, 224), (300, 180), (180, 300)])
+def test_a_crop_that_is_not_square(crop):
+    """The shorter edge belongs to the smaller number, and black fills what the other one lacks."""
+    crop = dict(zip(("height", "width"), crop))
+    processor = {"do_center_crop": True, "size": {"shortest_edge": 256}, "crop_size": crop}
+    recipe, unsaid = preprocessing_of(processor)
+    assert math.floor(180 / recipe.crop_fraction) == 256 and unsaid == ()
+    squashed = {**processor, "size": {side: before * 2 for side, before in crop.items()}}
+    assert preprocessing_of(squashed)[0].crop_fraction == 0.5
+    assert preprocessing_of(squashed)[1] == ()
+
+
+@pytest.mark.parametrize("kind", ["ViT", "DeiT", "CLIP", "Bit"])
+def test_odd_margins_are_those_of_transformers(kind):
+    processor = {"image_processor_type": f"{kind}ImageProcessor", "do_center_crop": True}
+    assert preprocessing_of(processor)[0].library == "transformers"
+    assert preprocessing_of({})[0].library == "transformers"
+
+
+PROCESSORS = [
+    ("ViT", {}),
+    ("DeiT", {"size": {"height": 59, "width": 57}, "crop_size": {"height": 50, "width": 48}}),
+    ("CLIP", {"size": {"shortest_edge": 57}, "crop_size": 48}),
+    ("CLIP", {"size": {"shortest_edge": 60}, "crop_size": {"height": 60, "width": 39}}),
+    ("CLIP", {"size": {"shortest_edge": 40}, "crop_size": {"height": 40, "width": 81}}),
+    ("Bit", {"size": {"shortest_edge": 51}, "crop_size": 48}),
+]
+
+
+@pytest.mark.parametrize("kind, arguments", PROCESSORS)
+@pytest.mark.parametrize("height, width", [(90, 61), (53, 90), (31, 37)])
+def test_the_pixels_of_transformers(kind, arguments, height, width):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("torchvision")
+    theirs = getattr(transformers, f"{kind}ImageProcessor")(resample=2, **arguments)
+    said = json.loads(theirs.to_json_string())
+    recipe, unsaid = preprocessing_of({**said, "image_processor_type": f"{kind}ImageProcessor"})
+    photograph = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype="uint8")
+    expected = np.asarray(theirs(photograph, return_tensors="np")["pixel_values"])
+    actual = keras_vit.preprocess(
+        photograph, preprocessing=recipe, image_size=expected.shape[2:]
+    ).transpose(0, 3, 1, 2)
+    assert unsaid == ()
+    scale = np.array(recipe.std)[:, None, None]
+    assert_close(actual * scale, expected * scale, 1.01 / 255)  # their resize rounds otherwise
+
+
+@pytest.mark.parametrize("crop, size", [(224, 354), (256, 372), (288, 422), (384, 438)])
+def test_the_size_comes_back_from_the_fraction(crop, size):
+    """224 / (224 / 354) is a last digit below 354."""
+    recipe, _ = preprocessing_of({"do_center_crop": True, "size": size, "crop_size": crop})
+    assert math.floor(crop / recipe.crop_fraction) == size
+
+
+@pytest.mark.parametrize(
+    "processor, mean, std",
+    [
+        ({"do_normalize": False}, 0.0, 1.0),
+        ({"do_normalize": False, "do_rescale": False}, 0.0, 1 / 255),
+        ({"rescale_factor": 1 / 127.5}, 0.25, 0.25),
+        ({"rescale_factor": 1 / 255}, 0.5, 0.5),
+    ],
+)
+def test_scales(processor, mean, std):
+    recipe, unsaid = preprocessing_of(processor)
+    assert recipe.mean == (mean,) * 3 and recipe.std == (std,) * 3 and unsaid == ()
+
+
+@pytest.mark.parametrize(
+    "processor, words",
+    [
+        ({"resample": 1}, "resample=1"),
+        ({"do_resize": False}, "do_resize=False"),
+        ({"size": {"shortest_edge": 224}}, "without a crop"),
+        ({"size": {"longest_edge": 224}}, "longest_edge"),
+        ({"do_center_crop": True, "size": 224, "crop_size": 256}, "crop_size=(256, 256)"),
+        ({"do_center_crop": True, "size": 224, "crop_size": [224, 448]}, "crop_size=(224, 448)"),
+    ],
+)
+def test_what_no_recipe_can_say(processor, words):
+    (text,) = preprocessing_of(processor)[1]
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    "facts, kind",
+    [
+        ({}, "ViTImageProcessor"),
+        ({"crop_fraction": 0.5}, "DeiTImageProcessor"),
+        ({"resize": "shortest", "crop_fraction": 0.5}, "CLIPImageProcessor"),
+    ],
+)
+def test_a_recipe_is_written_for_a_processor_that_has_it(facts, kind):
+    model = tiny_vit()
+    model.preprocessing = keras_vit.Preprocessing(library="transformers", **facts)
+    written = huggingface_save.processor(model)
+    assert written["image_processor_type"] == kind
+    assert preprocessing_of(written) == (model.preprocessing, ())
+
+
+def test_numbers_that_no_processor_has():
+    for processor in ({"image_std": [0, 0, 0]}, {"size": [1, 2, 3]}, {"rescale_factor": 0}):
+        with pytest.raises(keras_vit.CheckpointError, match="no image processor has"):
+            preprocessing_of({"do_center_crop": True, **processor})
