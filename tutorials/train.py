@@ -166,38 +166,54 @@ def train(args, recipe, output):
     return model, test, history, time.perf_counter() - start
 
 
-def evaluate(model, test, output):
-    """Tests a model and leaves the report."""
+def save(model, recipe, args, output):
+    """Leaves the model and all that `--evaluate` needs."""
+    from keras_vit.training.portable import save_portable
+
+    save_portable(model, output / "model.keras")
+    (output / "settings.json").write_text(
+        json.dumps({"recipe": recipe.to_dict(), "args": vars(args)}, indent=1)
+    )
+
+
+def evaluate(model, test):
+    """Tests a model and prints the report."""
     from keras_vit import evaluation
 
     report = evaluation.evaluate(model, test)
-    report.save(output / "evaluation.json")
     print(report)
     return report
 
 
 def draw(model, test, output):
-    """Test images with what the model sees in them, its mistakes first: they teach most."""
+    """Test images with what the model sees in them, its mistakes first: they teach most.
+
+    Returns the path of the picture, or `None` for a model without attention.
+    """
     import keras
     import numpy as np
 
     import keras_vit
     from keras_vit import inspection
+    from keras_vit.evaluation.predictor import Predictor
+
+    if not isinstance(model, keras_vit.VisionTransformer):
+        return None
 
     batches = list(itertools.islice(test, 8))
     images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
-    logits = model.predict(images, verbose=0)
+    logits = Predictor(model, len(batches[0][1]))(images)  # the size it is compiled for
     probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
     chosen = np.argsort(probabilities.argmax(-1) == labels, kind="stable")[:12]
-    if isinstance(model, keras_vit.VisionTransformer):
-        inspection.plot_predictions(
-            (images[chosen] + 1) / 2,  # shown with values of 0 to 1
-            inspection.attention_maps(model, images[chosen]),
-            labels[chosen],
-            probabilities[chosen],
-            test.class_names,
-            output / "predictions.png",
-        )
+    inspection.plot_predictions(
+        (images[chosen] + 1) / 2,  # shown with values of 0 to 1
+        inspection.attention_maps(model, images[chosen]),
+        labels[chosen],
+        probabilities[chosen],
+        test.class_names,
+        output / "predictions.png",
+    )
+    return output / "predictions.png"
 
 
 def evaluate_again(folder):
@@ -214,7 +230,8 @@ def evaluate_again(folder):
     found = json.loads(settings.read_text())
     recipe, args = recipes.Recipe.from_dict(found["recipe"]), argparse.Namespace(**found["args"])
     test = open_data(args, recipe, args.test_split or recipe.test_split)
-    evaluate(keras.saving.load_model(output / "model.keras", compile=False), test, output)
+    model = keras.saving.load_model(output / "model.keras", compile=False)
+    evaluate(model, test).save(output / "evaluation.json")
 
 
 def main():
@@ -225,6 +242,7 @@ def main():
     import keras
 
     from keras_vit import recipes
+    from keras_vit.training.seeding import set_random_seed
 
     if args.list:
         return recipes.list_recipes() and None
@@ -233,22 +251,21 @@ def main():
     recipe = choose_recipe(args)
     if args.show:
         return print(recipe)
-    keras.utils.set_random_seed(recipe.seed)
+    set_random_seed(recipe.seed)
     keras.config.set_floatx("float64" if recipe.precision == "float64" else "float32")
     keras.config.set_dtype_policy(recipe.precision)
     output = pathlib.Path(args.output)
     model, test, history, seconds = train(args, recipe, output)
-    report = evaluate(model, test, output)
-    # Without its optimizer, which only the backend that made it could use.
-    portable = type(model).from_config(model.get_config())
-    portable.set_weights(model.get_weights())
-    portable.save(output / "model.keras")
-    (output / "settings.json").write_text(
-        json.dumps({"recipe": recipe.to_dict(), "args": vars(args)}, indent=1)
-    )
-    draw(model, test, output)
+    save(model, recipe, args, output)
+    # A fresh process tests what was saved, and leaves the report, while this one goes on.
     again = [sys.executable, __file__, "--evaluate", str(output)]
-    subprocess.run(again, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(again, text=True, **quiet) as process:
+        report = evaluate(model, test)
+        picture = draw(model, test, output)
+        _, errors = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"The saved model cannot be tested again: {errors}")
     reloaded = json.loads((output / "evaluation.json").read_text())["top1"]
     metrics = {
         "test_accuracy": report.top1,
@@ -268,7 +285,7 @@ def main():
     if reloaded != report.top1:
         print("The reloaded model does not repeat the accuracy of the trained one.")
         return 1
-    print(f"Test accuracy {report.top1:.2%}; see {output}/predictions.png")
+    print(f"Test accuracy {report.top1:.2%}; see {picture or output / 'history.png'}")
 
 
 def _one_or_pair(values):

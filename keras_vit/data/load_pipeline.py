@@ -35,7 +35,6 @@ def load_pipeline(
     Raises:
         ValueError, ImportError: see `keras_vit.data.load`.
     """
-    engine = choose_engine(engine)
     examples = open_examples(source, data_dir, load_in_memory)
     if split is None and training is None:
         training = True
@@ -61,7 +60,7 @@ def load_pipeline(
         channels=_channels(examples, channels),
         threads=_cores() if threads is None else positive_int(threads, "threads"),
     )
-    return Pipeline(stream, engine, split)
+    return Pipeline(stream, choose_engine(engine, stream), split)
 
 
 def _split(split, recipe, examples):

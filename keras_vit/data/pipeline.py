@@ -33,7 +33,7 @@ class Pipeline(Passes):
         num_batches: batches in a pass of this object, `steps_per_epoch` unless told otherwise.
         batch_size, image_shape, seed, training: of the batches; the shape is (height, width,
             channels).
-        engine: `"tensorflow"` or `"grain"`.
+        engine: `"tensorflow"`, `"grain"` or `"numpy"`.
         start: the step at which this object begins.
     """
 

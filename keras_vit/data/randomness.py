@@ -43,17 +43,20 @@ def bits(key, purpose, count):
 
     Args:
         key: what the numbers belong to, int64 of shape (words,): (seed, epoch, index) for an
-            example, (seed, step) for a batch. A NumPy array, a sequence, or a TensorFlow tensor.
+            example, (seed, step) for a batch. A NumPy array, a sequence, or a TensorFlow tensor;
+            an array may also be (keys, words), one key in each row.
         purpose: a `Purpose`, or another int.
         count: how many numbers, an int.
 
     Returns:
-        uint64 of shape (count,), uniform over all 2^64 values; a tensor where the key is one.
+        uint64 of shape (count,), uniform over all 2^64 values, or (keys, count); a tensor where
+        the key is one.
     """
     key = _checked(key)
     xp = namespace(key)
     state = xp.cast(np.full(1, int(purpose), np.int64), "uint64")
-    for word in xp.unstack(xp.cast(key, "uint64")):
+    key = xp.cast(key, "uint64")
+    for word in xp.unstack(key) if len(key.shape) == 1 else key.T[..., None]:
         state = _mix((state ^ word) + _STEP)
     steps = np.arange(1, count + 1, dtype=np.uint64) * _STEP
     return _mix(state + steps)
@@ -66,8 +69,8 @@ def uniform(key, purpose, count):
         key, purpose, count: as in `bits`.
 
     Returns:
-        float64 of shape (count,), whole multiples of 2^-53; a tensor where the key is one. Both
-        libraries give the same bits.
+        float64 of shape (count,) or (keys, count), whole multiples of 2^-53; a tensor where the
+        key is one. Both libraries give the same bits.
     """
     numbers = bits(key, purpose, count) // _TO_53_BITS
     return namespace(numbers).cast(numbers, "float64") * 2.0**-53
@@ -83,9 +86,9 @@ def _checked(key):
     if is_tensorflow(key):
         return key
     array = np.asarray(key)
-    if array.dtype.kind not in "iu" or array.ndim != 1 or not len(array):
+    if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or not array.shape[-1]:
         raise ValueError(
-            "key must be whole numbers of shape (words,), such as (seed, epoch, index). Received: "
-            f"{key!r}"
+            "key must be whole numbers of shape (words,), such as (seed, epoch, index), or (keys, "
+            f"words). Received: {key!r}"
         )
     return array

@@ -77,8 +77,9 @@ def load(
             `skipped` instead of raising. A pipeline always does.
         seed: non-negative int. Without a recipe it decides the split (None is 0); with one, order
             and augmentation (None is the recipe's), and the split is the same for all seeds.
-        engine: with a recipe, "tensorflow" (tf.data), "grain", or "auto": the first of these that
-            is installed. The batches are the same.
+        engine: with a recipe, "tensorflow" (tf.data), "grain", "numpy" (no threads, no package),
+            or "auto": "numpy" for small images in memory whose batches it makes at once, else the
+            first of the others that is installed. The batches are the same.
         training: with a recipe, whether to shuffle and augment. None: if the split begins with
             the first training example, so "train[:98%]" does and "train[98%:]" does not.
         threads: with a recipe, examples to read at a time; None is the number of cores.

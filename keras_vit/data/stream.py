@@ -3,11 +3,12 @@
 import dataclasses
 import importlib.util
 
+from keras_vit.data import stream_numpy
 from keras_vit.data.examples import Examples
 from keras_vit.data.schedule import Schedule
 from keras_vit.data.transform import Transform
 
-ENGINES = ("auto", "tensorflow", "grain")
+ENGINES = ("auto", "tensorflow", "grain", "numpy")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,7 +42,7 @@ class Stream:
 
         Args:
             start: the step, counted from the first batch of epoch 0.
-            engine: `"tensorflow"` or `"grain"`.
+            engine: `"tensorflow"`, `"grain"` or `"numpy"`.
 
         Returns:
             iterator of (images, labels): float32 of shape (batch, height, width, channels);
@@ -51,13 +52,15 @@ class Stream:
             from keras_vit.data.stream_tf import tensorflow_batches
 
             return tensorflow_batches(self, start)
+        if engine == "numpy":
+            return stream_numpy.numpy_batches(self, start)
         from keras_vit.data.stream_grain import grain_batches
 
         return grain_batches(self, start)
 
 
-def choose_engine(engine):
-    """`engine`, or for `"auto"` the one that is installed.
+def choose_engine(engine, stream):
+    """`engine`, or for `"auto"` NumPy for small images in memory, else the one that is installed.
 
     Raises:
         ValueError: another name.
@@ -65,6 +68,8 @@ def choose_engine(engine):
     """
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {ENGINES}. Received: engine={engine!r}")
+    if engine == "numpy" or (engine == "auto" and stream_numpy.is_for(stream)):
+        return "numpy"
     if engine == "auto":
         engine = "tensorflow" if _installed("tensorflow") else "grain"
     if not _installed(engine):

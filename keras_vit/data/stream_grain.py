@@ -39,11 +39,11 @@ class _Source:
     def __getitem__(self, index):
         schedule = self._stream.schedule
         step, place = divmod(self._first + int(index), schedule.batch_size)
-        return _example(self._stream, step, schedule.row(step, place))
+        return readable_example(self._stream, step, schedule.row(step, place))
 
 
-def _example(stream, step, row):
-    """(image, label, whether it is the row asked for, step)."""
+def readable_example(stream, step, row):
+    """(image, label, whether it is the row asked for, step), transformed, or what stands in."""
     schedule, wanted = stream.schedule, row
     epoch = schedule.epoch(step)
     while True:

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_vit.data import transform_numpy, transform_tf
+from keras_vit.data.at_exit import closed_at_exit
 from keras_vit.data.mixing import mix
 from keras_vit.data.resize import convert_channels
 from keras_vit.data.stream_grain import readable_only, transformed
@@ -18,7 +19,11 @@ _KNOWN = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM")
 
 def tensorflow_batches(stream, start):
     """See `Stream.batches`."""
-    tf = _tensorflow()
+    return _batches(stream, start, _tensorflow())
+
+
+@closed_at_exit
+def _batches(stream, start, tf):
     step, end = start, _end(stream)
     while end is None or step < end:
         try:

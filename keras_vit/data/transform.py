@@ -5,7 +5,14 @@ import dataclasses
 from keras_vit.checks import pair
 from keras_vit.data import randaugment_tables
 
-CROPS = ("inception", "resize_small_random", "pad_random", "resize_small_center", "squash")
+CROPS = (
+    "inception",
+    "resize_small_random",
+    "squash_random",
+    "pad_random",
+    "resize_small_center",
+    "squash",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,12 +27,14 @@ class Transform:
             - `"inception"`: a random box of `area` and `ratio`, resized (training);
             - `"resize_small_random"`: the shorter side resized to `resize_small`, then a random
               window (training, big_vision's `resmall_crop`);
+            - `"squash_random"`: resized to a square of `resize_small` without regard to the aspect
+              ratio, then a random window (training, BiT-HyperRule);
             - `"pad_random"`: `padding` pixels around, then a random window (small images);
             - `"resize_small_center"`: the shorter side resized to `resize_small`, then the middle;
             - `"squash"`: resized without regard to the aspect ratio.
         area: smallest and largest share of the image that an inception crop covers.
         ratio: smallest and largest width / height of an inception crop.
-        resize_small: shorter side in front of a window, in pixels.
+        resize_small: shorter side in front of a window, or side of the square, in pixels.
         padding: pixels of zeros on each side in front of a `"pad_random"` window.
         flip: whether half of the images are mirrored.
         affine: (rotation in degrees, change of size, move), the largest either way, the last two
@@ -59,7 +68,7 @@ class Transform:
                 "interpolation must be 'bilinear' or 'area'. Received: "
                 f"interpolation={self.interpolation!r}."
             )
-        if self.crop.startswith("resize_small") and not (
+        if self.crop.startswith(("resize_small", "squash_")) and not (
             self.resize_small and self.resize_small >= max(self.image_size)
         ):
             raise ValueError(

@@ -15,8 +15,8 @@ def check_key(transform, key):
 
 
 def is_flipped(key):
-    """Whether the example of a key is mirrored: an array or tensor of one bool."""
-    return uniform(key, Purpose.FLIP, 1)[0] < 0.5
+    """Whether the example of a key is mirrored: a bool, or one for each of several keys."""
+    return uniform(key, Purpose.FLIP, 1)[..., 0] < 0.5
 
 
 def value_scale(value_range):
@@ -27,6 +27,14 @@ def value_scale(value_range):
     """
     low, high = value_range
     return np.float32(low * 255 / (high - low)), np.float32((high - low) / 255)
+
+
+def to_range(pixels, value_range):
+    """Pixels of 0..255 in NumPy as float32 in a range."""
+    shift, factor = value_scale(value_range)
+    pixels = pixels + shift
+    pixels *= factor
+    return pixels
 
 
 def too_small(size, transform):

@@ -17,8 +17,8 @@ from keras_vit.data.resize import import_pillow
 from keras_vit.data.transform_checks import (
     check_key,
     is_flipped,
+    to_range,
     too_small,
-    value_scale,
 )
 
 
@@ -158,7 +158,9 @@ def _crop(transform, image, key):
             raise ValueError(too_small((height, width), transform))
         pixels = _cut(image, _window(transform, *image.shape[:2], key))
         return pixels[:, ::-1] if mirror else pixels
-    new_size = tuple(map(int, geometry.covering_size(height, width, transform.resize_small)))
+    new_size = (transform.resize_small, transform.resize_small)
+    if transform.crop != "squash_random":
+        new_size = tuple(map(int, geometry.covering_size(height, width, transform.resize_small)))
     window = _window(transform, *new_size, key)
     return tensorflow_resize(image, new_size, method, window, mirror)
 
@@ -185,7 +187,4 @@ def _finish(transform, pixels, key):
         pixels = pixels.astype(np.uint8, copy=False)
     if transform.augments:
         pixels = randaugment(pixels, key, *transform.randaugment)
-    shift, factor = value_scale(transform.value_range)
-    pixels = pixels + shift
-    pixels *= factor
-    return pixels
+    return to_range(pixels, transform.value_range)

@@ -143,6 +143,8 @@ def _crop(transform, image, key):
         return _resize(transform, image)
     if transform.crop == "pad_random":
         image = _padded(transform, image)
+    elif transform.crop == "squash_random":
+        image = _resize(transform, image, (transform.resize_small, transform.resize_small))
     else:
         new_size = geometry.covering_size(*_size(image), transform.resize_small)
         image = _resize(transform, image, tf.stack([tf.cast(side, tf.int32) for side in new_size]))

@@ -139,7 +139,8 @@ def attention(query, key, value, bias=None):
         return weighted_sum(attention_weights(query, key, bias), value)
     if bias is None and (own := fast("attention")):
         return own(query, key, value)
-    return ops.dot_product_attention(query, key, value, bias=bias, scale=1.0)
+    flash = keras.config.is_flash_attention_enabled()  # False, or None: where it can
+    return ops.dot_product_attention(query, key, value, bias=bias, scale=1.0, flash_attention=flash)
 
 
 def attention_weights(query, key, bias=None):

@@ -95,8 +95,8 @@ class LayerNorm(keras.layers.Layer):
 
     def build(self, input_shape):
         width = input_shape[-1:]
-        self.gamma = self.add_weight(width, "ones", name="gamma")
-        self.beta = self.add_weight(width, "zeros", name="beta")
+        self.gamma = self.add_weight(width, "ones", name="gamma", autocast=False)
+        self.beta = self.add_weight(width, "zeros", name="beta", autocast=False)
         self.built = True
 
     def call(self, inputs):

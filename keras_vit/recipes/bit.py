@@ -2,9 +2,11 @@
 
 from keras_vit.checks import pair, positive_int
 from keras_vit.data.transform import Transform
+from keras_vit.models.bit_variants import BIT_VARIANTS
 from keras_vit.recipes import transforms
 from keras_vit.recipes.datasets import find_dataset
-from keras_vit.recipes.paper import NO_HEAD_BIAS
+from keras_vit.recipes.names import unknown
+from keras_vit.recipes.paper import BIT_SIZES, NO_HEAD_BIAS
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.training.losses import sigmoid_head_bias
 
@@ -21,15 +23,18 @@ def bit_pretrain(variant="R50x1", dataset="imagenet21k"):
     """Pre-training of a BiT ResNet as in big_vision: SGD with momentum, batch 4096, 90 epochs.
 
     Args:
-        variant: such as `"R50x1"`.
+        variant: such as `"R50x1"`: a published one, or `"R50x2"` or `"R152x1"` of Table 3.
         dataset: `"imagenet2012"` or `"imagenet21k"`.
 
     Returns:
         A `Recipe`.
 
     Raises:
-        ValueError: another data set.
+        ValueError: no such data set or variant; the message lists the nearest.
     """
+    known = [*BIT_VARIANTS, *BIT_SIZES]
+    if variant not in known:
+        raise unknown("variant", variant, known)
     facts = find_dataset(dataset, ("imagenet2012", "imagenet21k"))
     of_21k = facts.name == "imagenet21k"
     examples = facts.examples - 51_200 if of_21k else facts.train_examples
@@ -45,7 +50,7 @@ def bit_pretrain(variant="R50x1", dataset="imagenet21k"):
         validation_split="full[:51200]" if of_21k else facts.validation_split,
         test_split="" if of_21k else facts.test_split,
         variant=variant,
-        architecture=() if of_21k else (("version", "v1"),),
+        architecture={**BIT_SIZES.get(variant, {}), **({} if of_21k else {"version": "v1"})},
         examples=examples,
         num_classes=facts.num_classes,
         batch_size=4096,
@@ -76,11 +81,13 @@ def bit_hyperrule(num_examples, area, variant=None, num_classes=None):
         A `Recipe`.
 
     Raises:
-        ValueError: a number is not positive.
+        ValueError: a number is not positive, or no such variant.
     """
     positive_int(num_examples, "num_examples")
-    height, width = pair(area, "area") if isinstance(area, (tuple, list)) else (area, 1)
-    small = positive_int(height * width, "area") < SMALL_AREA
+    if isinstance(area, (tuple, list)):
+        height, width = pair(area, "area")
+        area = height * width
+    small = positive_int(area, "area") < SMALL_AREA
     resize, crop = (160, 128) if small else (512, 480)
     warmup, *boundaries, steps = next(s for limit, s in SCHEDULES if num_examples < limit)
     return Recipe(
@@ -88,8 +95,8 @@ def bit_hyperrule(num_examples, area, variant=None, num_classes=None):
         source="Kolesnikov et al., 2020, section 3.3; google-research/big_transfer, "
         "bit_hyperrule.py",
         notes=(
-            f"The authors resize to {resize} x {resize} without regard to the aspect ratio before "
-            "they cut the window; here it is kept.",
+            "Half of the images are mirrored, as the paper says; the authors' TF2 and JAX pipeline "
+            "mirrors every one.",
         ),
         dataset="any",
         variant=variant,
@@ -97,7 +104,7 @@ def bit_hyperrule(num_examples, area, variant=None, num_classes=None):
         num_classes=num_classes,
         batch_size=512,
         steps=steps,
-        train=Transform(crop, "resize_small_random", resize_small=resize, flip=True),
+        train=Transform(crop, "squash_random", resize_small=resize, flip=True),
         eval=Transform(crop, "squash"),
         mixup=0.1 if num_examples >= 20_000 else 0.0,
         optimizer="sgdm",

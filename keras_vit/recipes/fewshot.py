@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_vit.data.transform import Transform
+from keras_vit.preprocessing import Preprocessing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,8 @@ class FewShotProtocol:
         features: the layer that gives X, `"pre_logits"`: what the linear head sees.
         constant: value of the feature that stands for the bias, so large that λ leaves it alone.
         epsilon: added to the standard deviations that the features are divided by.
-        transform: of the images.
+        image_size: (height, width) of the images in pixels.
+        preprocessing: of the images, for `keras_vit.data.preprocess` or a model's `preprocessing`.
     """
 
     source: str
@@ -29,14 +30,19 @@ class FewShotProtocol:
     features: str
     constant: float
     epsilon: float
-    transform: Transform
+    image_size: tuple[int, int]
+    preprocessing: Preprocessing
 
 
 def fewshot():
     """The protocol of `FewShotProtocol` with the authors' numbers.
 
-    Their `resize(256)` ignores the aspect ratio before the middle 224 pixels are taken; here the
-    shorter side becomes 256.
+        protocol = keras_vit.recipes.fewshot()
+        model.preprocessing = protocol.preprocessing  # how `evaluation` reads images
+        keras_vit.evaluation.fewshot(model, train, test, shots=protocol.shots)
+
+    Their `resize(256)|central_crop(224)` squashes an image to 256 x 256, whatever its aspect ratio,
+    makes whole grey levels of it, and takes the middle.
     """
     return FewShotProtocol(
         source="Dosovitskiy et al., 2021, section 4.1; google-research/big_vision, "
@@ -55,5 +61,6 @@ def fewshot():
         features="pre_logits",
         constant=100.0,
         epsilon=1e-5,
-        transform=Transform(224, "resize_small_center", resize_small=256),
+        image_size=(224, 224),
+        preprocessing=Preprocessing(crop_fraction=224 / 256, library="tensorflow_uint8"),
     )

@@ -25,7 +25,7 @@ def finetune(dataset, variant=None, source="paper", task=None):
     Args:
         dataset: `"imagenet2012"`, `"cifar10"`, `"cifar100"`, `"oxford_iiit_pet"`,
             `"oxford_flowers102"`, another name of these such as `"pets"`, or `"vtab"` with a
-            `task` (see `vtab`).
+            `task` (see `vtab`), or `"vtab/dtd"`.
         variant: the model, such as `"B/16"`, where it matters: for the resolution of the largest
             models (paper) and for the dropout and the learning rate (vit_jax).
         source: whose settings:
@@ -47,10 +47,13 @@ def finetune(dataset, variant=None, source="paper", task=None):
         "augreg": _augreg,
         "big_vision": _big_vision,
     }
-    if source not in makers:
+    if source not in list(makers):
         raise unknown("source", source, makers)
-    if str(dataset).lower() == "vtab":
-        return vtab_tasks.vtab(task, variant)
+    family, _, named = str(dataset).lower().partition("/")
+    if family == "vtab":
+        if source != "paper":
+            raise ValueError(f"VTAB has the settings of the paper only. Received: {source=}.")
+        return vtab_tasks.vtab(task or named or None, variant)
     if task is not None:
         raise ValueError(f"Only VTAB has tasks. Received: dataset={dataset!r}, task={task!r}.")
     return makers[source](dataset, variant)

@@ -3,7 +3,7 @@
 from keras_vit.checks import check_choice
 from keras_vit.recipes import transforms
 from keras_vit.recipes.datasets import find_dataset
-from keras_vit.recipes.names import nearest, unknown
+from keras_vit.recipes.names import check_epochs, unknown
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.training.losses import sigmoid_head_bias
 from keras_vit.variants import VARIANTS
@@ -66,7 +66,7 @@ def augreg(
     """
     facts = find_dataset(dataset, CHOSEN)
     if variant not in STUDIED:
-        raise unknown("variant of the study", variant, STUDIED)
+        raise unknown("variant of the study", variant, STUDIED, "variant")
     level = augmentation or CHOSEN[facts.name].get(variant, "medium2")
     if level not in LEVELS:
         raise unknown("augmentation", level, LEVELS)
@@ -138,11 +138,7 @@ def better_plain(epochs=90):
     Raises:
         ValueError: another number of epochs; use `scale` for it.
     """
-    if epochs not in (90, 150, 300):
-        raise ValueError(
-            f"The study trains for {nearest(epochs, (90, 150, 300))} epochs. Received: "
-            f"epochs={epochs}; use .scale(epochs={epochs}) for another length."
-        )
+    check_epochs(epochs, (90, 150, 300), "The study trains")
     facts = find_dataset("imagenet2012")
     train, evaluated = transforms.big_vision(224, randaugment=(2, 10))
     return Recipe(

@@ -68,9 +68,9 @@ def get(name):
         ValueError: no such recipe; the message lists the nearest.
     """
     found = {recipe.name: recipe for recipe in all_recipes()}
-    if name not in found and str(name).startswith("augreg-"):
+    if str(name) not in found and str(name).startswith("augreg-"):
         grids = [augreg_grid(v, d) for d in CHOSEN for v in STUDIED]
         found |= {recipe.name: recipe for grid in grids for recipe in grid}
-    if name not in found:
-        raise unknown("recipe", name, found)
-    return found[name]
+    if str(name) not in found:
+        raise unknown("recipe", name, found, listed="keras_vit.recipes.list_recipes()")
+    return found[str(name)]

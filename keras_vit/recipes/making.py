@@ -2,6 +2,8 @@
 
 import re
 
+import keras
+
 from keras_vit import training
 
 MANY_CLASSES = 100
@@ -65,6 +67,8 @@ def callbacks(recipe):
 
 def compile_model(recipe, model, options):
     """See `Recipe.compile`."""
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"model must be a keras.Model. Received: model={model!r}.")
     made = {
         "optimizer": lambda: optimizer(recipe, model),
         "loss": lambda: loss(recipe),

@@ -2,7 +2,7 @@
 
 from keras_vit.recipes import transforms
 from keras_vit.recipes.datasets import DATASETS, find_dataset
-from keras_vit.recipes.names import unknown
+from keras_vit.recipes.names import check_epochs, unknown
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.training.losses import sigmoid_head_bias
 from keras_vit.variants import VARIANTS
@@ -34,7 +34,10 @@ TABLE_3 = {
     for variants, epochs, rate in rows
     for variant in variants
 }
-NO_HEAD_BIAS = "keras_vit.BiT takes no head_bias: assign it to the bias of the layer head."
+NO_HEAD_BIAS = (
+    "keras_vit.BiT takes no head_bias: assign numpy.full(num_classes, head_bias) to the model's "
+    "get_layer('head').bias."
+)
 BIT_SIZES = {  # those of Table 3 that BiT did not publish
     name: {"blocks": blocks, "width": width}
     for name, blocks, width in (
@@ -65,15 +68,11 @@ def pretrain(variant="B/16", dataset="imagenet21k", epochs=None):
     """
     facts = find_dataset(dataset, [*dict.fromkeys(name for name, _ in TABLE_3)])
     rows = {name: row for (of, name), row in TABLE_3.items() if of == facts.name}
-    if variant not in rows:
-        raise unknown(f"variant of Table 3 on {facts.name}", variant, rows)
+    if variant not in list(rows):
+        raise unknown(f"variant of Table 3 on {facts.name}", variant, rows, "variant")
     lengths, rate = rows[variant]
     epochs = lengths[-1] if epochs is None else epochs
-    if epochs not in lengths:
-        raise ValueError(
-            f"Table 3 trains {variant} on {facts.name} for {' or '.join(map(str, lengths))} "
-            f"epochs. Received: epochs={epochs}; use .scale(epochs={epochs}) for another length."
-        )
+    check_epochs(epochs, lengths, f"Table 3 trains {variant} on {facts.name}")
     train, evaluated = transforms.vit_jax(224)
     width = VARIANTS[variant].width if variant in VARIANTS else None
     return Recipe(
@@ -103,10 +102,23 @@ def pretrain(variant="B/16", dataset="imagenet21k", epochs=None):
 
 def _notes(dataset, variant):
     notes = ["The augmentation is not in the table; it is that of the authors' code."]
+    answer = "the authors' answer in issue 2, for B/16 on ImageNet-21k"
+    if dataset == "imagenet21k" and variant != "B/16":
+        notes.append(
+            "On ImageNet-21k, loss, head bias and the last learning rate of models but B/16 are "
+            f"assumed to be as in {answer}."
+        )
     if dataset == "jft300m":
         notes.append("JFT-300M is not public; its size is the paper's, 303 million.")
+        notes.append(
+            "Loss, head bias (-log K) and the last learning rate on JFT-300M are not published; "
+            f"they are assumed to be as in {answer}. K is that of Sun et al., 2017."
+        )
     if dataset == "imagenet2012":
-        notes.append("Loss and head bias are not in the table; they are as on ImageNet-21k.")
+        notes.append(
+            "Loss and head bias (-log K) on ImageNet are not published; they are assumed to be as "
+            f"in {answer}, which big_vision's later configs/vit_i1k.py does as well."
+        )
     if variant not in VARIANTS:
         notes.append("A BiT ResNet under Adam, as section 4.1 and appendix D.1 compare it.")
         notes.append(NO_HEAD_BIAS)

@@ -4,15 +4,10 @@ import dataclasses
 import math
 import re
 
-from keras_vit.checks import check_choice, pair, positive_float, positive_int, rate
+from keras_vit.checks import pair
 from keras_vit.data.transform import Transform
-from keras_vit.recipes import making, scaling, table
-from keras_vit.recipes.names import nearest
-
-LOSSES = ("softmax", "sigmoid")
-OPTIMIZERS = ("adam", "sgdm")
-SCHEDULES = ("cosine", "linear", "rsqrt", "stairs", "constant")
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "float64")
+from keras_vit.recipes import checks, making, scaling, table
+from keras_vit.recipes.names import no_field
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,48 +100,7 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self):
-        for field in ("notes", "learning_rates", "boundaries", "decayed"):
-            object.__setattr__(self, field, tuple(getattr(self, field)))
-        object.__setattr__(self, "architecture", _pairs(self.architecture))
-        check_choice("loss", self.loss, LOSSES)
-        check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        check_choice("schedule", self.schedule, SCHEDULES)
-        check_choice("precision", self.precision, PRECISIONS)
-        for field in ("batch_size", "steps", "accumulate", "timescale"):
-            positive_int(getattr(self, field), field)
-        positive_float(self.learning_rate, "learning_rate")
-        for field in ("label_smoothing", "dropout", "stochastic_depth", "momentum"):
-            rate(getattr(self, field), field)
-        for field in ("mixup", "cutmix", "weight_decay", "end_learning_rate"):
-            _not_negative(getattr(self, field), field)
-        for field in ("clip_norm", "layer_decay", "ema"):
-            if getattr(self, field) is not None:
-                positive_float(getattr(self, field), field)
-        self._check_together()
-
-    def _check_together(self):
-        if not 0 <= self.warmup_steps < self.steps:
-            raise ValueError(
-                "The warm-up must be shorter than the run. Received: "
-                f"warmup_steps={self.warmup_steps}, steps={self.steps}; lower warmup_steps too, or "
-                "use scale(steps=...), which does."
-            )
-        if self.batch_size % self.accumulate:
-            raise ValueError(
-                "accumulate must divide the batch. Received: "
-                f"accumulate={self.accumulate}, batch_size={self.batch_size}."
-            )
-        if (self.ema or 0) >= 1 or (self.layer_decay or 0) > 1:
-            raise ValueError(
-                "ema must be below 1, such as 0.9999, and layer_decay at most 1, such as 0.75. "
-                f"Received: ema={self.ema}, layer_decay={self.layer_decay}."
-            )
-        if tuple(self.train.image_size) != tuple(self.eval.image_size):
-            raise ValueError(
-                "One model sees the images of training and of evaluation, so both have one size. "
-                f"Received: train {self.train.image_size}, eval {self.eval.image_size}; "
-                "replace(image_size=...) changes both."
-            )
+        checks.check_fields(self)
 
     @property
     def image_size(self):
@@ -155,7 +109,7 @@ class Recipe:
 
     @property
     def is_bit(self):
-        """Whether the model is a BiT ResNet, which has no dropout and no choice of pooling."""
+        """Whether the model is a BiT ResNet, which takes none of a ViT's options."""
         return bool(self.variant and re.fullmatch(r"R\d+x\d+", self.variant))
 
     @property
@@ -182,19 +136,15 @@ class Recipe:
         Raises:
             ValueError: a name that is no field, or a value out of range.
         """
-        known = [field.name for field in dataclasses.fields(self)]
-        for name in changes:
-            if name not in (*known, "image_size"):
-                raise ValueError(
-                    f"A recipe has no {name!r}. Received: {name}={changes[name]!r}; the nearest "
-                    f"fields are {nearest(name, [*known, 'image_size'])}."
-                )
+        known = [*(field.name for field in dataclasses.fields(self)), "image_size"]
+        for name, value in changes.items():
+            if name not in known:
+                raise no_field(name, value, known)
         changes = dict(changes)
         if "image_size" in changes:
             size = pair(changes.pop("image_size"), "image_size")
             for field in ("train", "eval"):
-                resized = scaling.resized(changes.get(field, getattr(self, field)), size)
-                changes[field] = resized
+                changes[field] = scaling.resized(changes.get(field, getattr(self, field)), size)
         return dataclasses.replace(self, **changes)
 
     def scale(self, batch_size=None, steps=None, epochs=None):
@@ -202,15 +152,16 @@ class Recipe:
         return scaling.scale(self, batch_size, steps, epochs)
 
     def model_options(self):
-        """Arguments for the builder of `variant`, or for its class, as a dict."""
+        """Arguments for the builder of `variant`, or for its class, as a dict.
+
+        What the recipe leaves as it is in the model (no dropout, say) is not among them.
+        """
         options = {"image_size": self.image_size, "num_classes": self.num_classes}
         if self.precision != "float32":
             options["dtype"] = self.precision
-        if not self.is_bit:
-            for name in ("dropout", "stochastic_depth", "head_bias", "remat"):
-                options[name] = getattr(self, name)
-            for name in ("representation_size", "pool", "position"):
-                options[name] = getattr(self, name)
+        if not self.is_bit:  # which takes none of these
+            for name in (*checks.OF_A_VIT, "head_bias"):
+                options[name] = getattr(self, name) or None
         options = {name: value for name, value in options.items() if value is not None}
         return {**options, **dict(self.architecture)}
 
@@ -240,6 +191,9 @@ class Recipe:
         Args:
             model: any Keras model that gives logits.
             **options: of `keras.Model.compile`, to change or to add, such as `jit_compile`.
+
+        Raises:
+            TypeError: `model` is no Keras model.
         """
         return making.compile_model(self, model, options)
 
@@ -252,16 +206,10 @@ class Recipe:
         """The recipe of a dict as `to_dict` returns it, also after JSON.
 
         Raises:
-            ValueError: a name that is no field, or a value out of range.
+            ValueError: a name that is no field, a field that is missing, or a value out of range.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in fields:
-            if name not in known:
-                raise ValueError(
-                    f"A recipe has no {name!r}; the nearest fields are {nearest(name, known)}. "
-                    "Was it saved by another version?"
-                )
-        transforms = {name: scaling.transform_of(fields[name]) for name in ("train", "eval")}
+        scaling.check_names(fields, cls, "a recipe")
+        transforms = {name: scaling.transform_of(fields[name], name) for name in ("train", "eval")}
         return cls(**{**fields, **transforms})
 
     def table(self):
@@ -270,13 +218,3 @@ class Recipe:
 
     def __str__(self):
         return table.text(self)
-
-
-def _pairs(architecture):
-    items = architecture.items() if isinstance(architecture, dict) else architecture
-    return tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in items)
-
-
-def _not_negative(value, name):
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-        raise ValueError(f"{name} must be a number of at least 0. Received: {name}={value!r}.")

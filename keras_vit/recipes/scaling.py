@@ -4,6 +4,7 @@ import dataclasses
 
 from keras_vit.checks import positive_float, positive_int
 from keras_vit.data.transform import Transform
+from keras_vit.recipes.names import nearest
 
 
 def scale(recipe, batch_size=None, steps=None, epochs=None):
@@ -35,7 +36,8 @@ def scale(recipe, batch_size=None, steps=None, epochs=None):
         ValueError: a number is not positive, both `steps` and `epochs` are given, or `epochs`
             without a known number of images.
     """
-    new_batch = positive_int(batch_size or recipe.batch_size, "batch_size")
+    batch_size = recipe.batch_size if batch_size is None else batch_size
+    new_batch = positive_int(batch_size, "batch_size")
     k = new_batch / recipe.batch_size
     new_steps = _new_steps(recipe, new_batch, k, steps, epochs)
     adam = recipe.optimizer == "adam"
@@ -77,6 +79,8 @@ def _new_steps(recipe, batch_size, k, steps, epochs):
 
 def resized(transform, image_size):
     """The transform for another image size; what it cuts from grows in proportion."""
+    if not isinstance(transform, Transform):
+        return transform  # the recipe says what is wrong with it
     if transform.resize_small is None:
         return dataclasses.replace(transform, image_size=image_size)
     factor = max(image_size) / max(transform.image_size)
@@ -84,9 +88,27 @@ def resized(transform, image_size):
     return dataclasses.replace(transform, image_size=image_size, resize_small=small)
 
 
-def transform_of(fields):
+def transform_of(fields, name):
     """A `Transform` from its fields, whose tuples JSON has made lists."""
     if isinstance(fields, Transform):
         return fields
-    tuples = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
-    return Transform(**tuples)
+    check_names(fields, Transform, f"the transform {name!r}")
+    return Transform(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
+
+
+def check_names(fields, cls, what):
+    """Raises a ValueError that names the keys of a dict that are no fields, or are missing."""
+    if not isinstance(fields, dict):
+        raise ValueError(
+            f"The fields of {what} come as a dict, as to_dict() gives them. Received: {fields!r}."
+        )
+    known = {field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(cls)}
+    for name in fields:
+        if name not in known:
+            raise ValueError(
+                f"There is no {name!r} in {what}; the nearest fields are {nearest(name, known)}. "
+                "Was it saved by another version?"
+            )
+    missing = [name for name, is_needed in known.items() if is_needed and name not in fields]
+    if missing:
+        raise ValueError(f"Fields of {what} are missing: {missing}. Received: {sorted(fields)}.")

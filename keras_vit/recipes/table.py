@@ -67,6 +67,7 @@ def _transform(t):
     crops = {
         "inception": f"random box of {t.area[0]:.0%} to {t.area[1]:.0%} of the image",
         "resize_small_random": f"shorter side to {t.resize_small}, random window",
+        "squash_random": f"squashed to {t.resize_small} x {t.resize_small}, random window",
         "pad_random": f"{t.padding} px of zeros around, random window",
         "resize_small_center": f"shorter side to {t.resize_small}, middle",
         "squash": "resized without regard to the aspect ratio",

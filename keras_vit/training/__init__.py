@@ -1,5 +1,6 @@
 """What stands around `model.fit`."""
 
+from keras_vit.training.allocator import keep_memory
 from keras_vit.training.callbacks import Checkpoint, HistoryCSV, StopOnInterrupt
 from keras_vit.training.checkpoints import CheckpointError
 from keras_vit.training.divergence import DivergenceError
@@ -42,6 +43,7 @@ __all__ = [
     "enable_lora",
     "fit",
     "freeze",
+    "keep_memory",
     "layer_rates",
     "load_lora",
     "merge_lora",

@@ -30,7 +30,7 @@ def fit(
     `model.fit` does the training. If `output` has a checkpoint of a run with the same settings,
     the weights, the optimizer, the metrics, the random generators and the place in the data are
     as they were, in the middle of an epoch too: on a CPU, the final weights equal those of a run
-    that nobody stopped bit for bit. What callbacks remember is theirs to restore.
+    that nobody stopped bit for bit. Of `callbacks` only those go on that can say where they were.
 
     Ctrl-C and SIGTERM let the present batch end and save. After `kill -9`, an exception, or on a
     full disk, the last checkpoint is what the run goes on from; a damaged one is passed over.
@@ -48,7 +48,10 @@ def fit(
         save_every: updates between two checkpoints, or seconds as text such as "600s".
         keep: how many checkpoints stay.
         log_every: updates between two lines of the log.
-        callbacks: more callbacks.
+        callbacks: more callbacks. What one remembers is saved with the run if it has a method
+            `get_state()`, which returns what JSON can hold, and `set_state(state)`, which is
+            called after its `on_train_begin` when the run goes on. Others begin anew then, also
+            Keras's `EarlyStopping` and `ReduceLROnPlateau`.
         settings: a dict of whatever else makes this run what it is, such as the recipe: a run is
             continued only with the same.
         curves: whether to draw `history.png`, for which matplotlib is needed.

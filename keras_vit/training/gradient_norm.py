@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_vit.training import optimizers_torch
+
 
 def track_gradient_norm(optimizer):
     """Makes an optimizer remember the norm of all gradients of its last update, before clipping.
@@ -55,6 +57,9 @@ def track_gradient_norm(optimizer):
 
 def global_norm(gradients):
     """The Euclidean norm of all gradients together, float32."""
+    norm = optimizers_torch.global_norm(gradients)
+    if norm is not None:
+        return keras.ops.cast(norm, "float32")
     squares = [
         keras.ops.sum(keras.ops.square(keras.ops.cast(gradient, "float32")))
         for gradient in gradients

@@ -12,7 +12,7 @@ from keras_vit.training.log_files import JSONLines, write_csv
 from keras_vit.training.memory import peak_memory
 from keras_vit.training.tensorboard import TensorBoardWriter
 
-_SECONDS_BETWEEN_PICTURES = 30  # one takes half a second, and an epoch may take less
+_SECONDS_BETWEEN_PICTURES = 60  # one takes half a second, and an epoch may take less
 
 
 class Logs(keras.callbacks.Callback):
@@ -52,7 +52,7 @@ class Logs(keras.callbacks.Callback):
         self._tensorboard = TensorBoardWriter(folder, first) if tensorboard else None
         self._logged, self._last = step, {}
         self._timed = (0, 0.0)
-        self._drawn = -float("inf")
+        self._drawn = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
         progress = self.progress

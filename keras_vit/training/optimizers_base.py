@@ -114,7 +114,9 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     def _clip_gradients(self, grads):
         if not self.global_clipnorm:
             return super()._clip_gradients(grads)
-        norm = ops.sqrt(sum(ops.sum(ops.square(g)) for g in grads if g is not None))
+        norm = optimizers_torch.global_norm(grads)
+        if norm is None:
+            norm = ops.sqrt(sum(ops.sum(ops.square(g)) for g in grads if g is not None))
         # `ops.minimum` would be shorter, but rounds float64 to float32 on PyTorch.
         limit = self.global_clipnorm
         scale = ops.where(norm <= limit, ops.ones_like(norm), limit / norm)

@@ -46,6 +46,17 @@ def update_all(optimizer, gradients, variables, learning_rate):
     return True
 
 
+def global_norm(gradients):
+    """The norm of all gradients together, of their dtype, or None as `update_all` says False."""
+    dtypes = {keras.backend.standardize_dtype(g.dtype) for g in gradients if g is not None}
+    if keras.backend.backend() != "torch" or dtypes not in ({"float32"}, {"float64"}):
+        return None
+    import torch
+
+    norms = torch._foreach_norm([g for g in gradients if g is not None])
+    return torch.linalg.vector_norm(torch.stack(norms))
+
+
 def adam(gradients, momenta, velocities, step, rule):
     """The directions of `AdamW`, and its state in place."""
     import torch

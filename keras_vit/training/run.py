@@ -72,6 +72,8 @@ class Run:
         self.keeper = Keeper(
             progress, self.checkpoints, self.interval, self.signals, diverged, self._describe
         )
+        self._remembering = [each for each in callbacks if hasattr(each, "get_state")]
+        self._remembered = self.found[1].get("callbacks", []) if self.found else []
         self.callbacks = OneTraining(
             progress,
             [diverged, *callbacks, self.logs, self.keeper],
@@ -117,6 +119,8 @@ class Run:
 
     def _fit(self, validation, options):
         self.callbacks.begin()
+        for callback, memory in zip(self._remembering, self._remembered):
+            callback.set_state(memory)
         if self.progress.step and self.progress.ends_epoch and self.keeper.epoch_open:
             self._close_epoch(validation, options)
         for segment, feed in self._feeds:
@@ -177,6 +181,7 @@ class Run:
             "settings": self.settings,
             "rows": self.logs.rows,
             "variables": state.describe(self.model),
+            "callbacks": [callback.get_state() for callback in self._remembering],
             "versions": _versions(),
         }
 

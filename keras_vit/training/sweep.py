@@ -1,13 +1,12 @@
 """Learning-rate sweeps: the recipe's list, one winner by validation (section 4.1, Table 4)."""
 
 import math
-import random
 import time
 
 import keras
-import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
+from keras_vit.training.seeding import set_random_seed
 from keras_vit.training.sweep_record import Record, SweepResult, Trial, header, lower_is_better
 
 
@@ -66,7 +65,7 @@ def sweep(
     for rate in rates:
         if rate in record.trials:
             continue
-        _seed(getattr(recipe, "seed", 0) or 0)
+        set_random_seed(getattr(recipe, "seed", 0) or 0)
         model = make_model()
         initial = record.initial_weights(model) if initial is None else initial
         model.set_weights(initial)
@@ -163,17 +162,3 @@ def _batches(train, batch_size):
 
 def _as_arguments(data):
     return data if isinstance(data, (tuple, list)) else (data,)
-
-
-def _seed(seed):
-    """As `keras.utils.set_random_seed`, which however imports TensorFlow under every backend."""
-    random.seed(seed)
-    np.random.seed(seed)
-    if keras.backend.backend() == "torch":
-        import torch
-
-        torch.manual_seed(seed)
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        tf.random.set_seed(seed)

@@ -74,8 +74,24 @@ def write_tfrecord_set(data_dir, name, parts, features, version="1.0.0", shards=
 
 
 def _framed(record):
-    # The checksums are not read.
-    return struct.pack("<QI", len(record), 0) + record + struct.pack("<I", 0)
+    length = struct.pack("<Q", len(record))
+    return length + _checksum(length) + record + _checksum(record)
+
+
+def _checksum(content):
+    """As a TFRecord holds it: turned by 15 bits and moved."""
+    value = crc32c(content)
+    return struct.pack("<I", ((value >> 15 | value << 17) + 0xA282EAD8) % 2**32)
+
+
+def crc32c(content):
+    """The CRC-32C of bytes, bit by bit."""
+    value = 0xFFFFFFFF
+    for byte in content:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
 
 
 def serialize(features):

@@ -165,12 +165,14 @@ def test_an_engine_that_is_not_installed_says_how_to_get_it(monkeypatch):
     from keras_vit.data import stream
 
     monkeypatch.setattr(stream, "_installed", lambda package: package == "grain")
-    assert load("digits", recipe(), engine="auto").engine == "grain"
+    large = recipe(train=Transform((224, 224)))
+    assert load("digits", large, engine="auto").engine == "grain"
     with pytest.raises(ImportError, match=r"keras3-vit\[tensorflow\]"):
         load("digits", recipe(), engine="tensorflow")
     monkeypatch.setattr(stream, "_installed", lambda package: False)
     with pytest.raises(ImportError, match=r"keras3-vit\[data\]"):
-        load("digits", recipe())
+        load("digits", large)
+    assert load("digits", recipe()).engine == "numpy"  # for which nothing is needed
 
 
 @pytest.mark.parametrize("step", [-1, 1.5, True, 46])

@@ -103,7 +103,7 @@ def test_without_tensorflow():
     if keras.backend.backend() == "tensorflow":
         pytest.skip("TensorFlow is the backend")
     out = run_in_fresh_process(WITHOUT_TENSORFLOW)
-    assert out.split() == ["grain", "(16,", "8,", "8,", "1)", "grain", "2", "1.0", "done"]
+    assert out.split() == ["numpy", "(16,", "8,", "8,", "1)", "grain", "2", "1.0", "done"]
 
 
 WITHOUT_TENSORFLOW = """
@@ -136,3 +136,21 @@ with tempfile.TemporaryDirectory() as folder:
 assert "tensorflow" not in sys.modules
 print("done")
 """
+
+
+@pytest.mark.any_backend
+def test_a_pipeline_that_was_not_read_to_its_end_lets_python_end_in_silence():
+    pytest.importorskip("tensorflow")
+    code = """
+from keras_vit import data
+from tests.data.pipeline_cases import numbered, recipe
+
+pipeline = data.load(numbered(40), recipe(8), engine="tensorflow")
+batches = iter(pipeline)
+next(batches)
+pipeline.batch(2)
+for batch in pipeline:
+    break
+"""
+    errors = run_in_fresh_process(code, check=False, TF_CPP_MIN_LOG_LEVEL="1")
+    assert "Exception ignored" not in errors and "GeneratorDataset" not in errors, errors

@@ -99,7 +99,13 @@ def test_more_numbers_begin_with_the_same_ones():
     np.testing.assert_array_equal(few, many[:3])
 
 
-@pytest.mark.parametrize("key", [1.5, (1.0, 2.0), 3, [], [[1, 2]]])
+@pytest.mark.parametrize("key", [1.5, (1.0, 2.0), 3, [], [[]], [[[1, 2]]]])
 def test_a_key_that_is_no_vector_of_whole_numbers_is_refused(key):
     with pytest.raises(ValueError, match="key must be whole numbers"):
         uniform(key, Purpose.CROP, 1)
+
+
+def test_several_keys_at_once():
+    keys = np.array([(1, 2, 3), (1, 2, 4), (-1, 0, 2**40)])
+    together = bits(keys, Purpose.FLIP, 5)
+    np.testing.assert_array_equal(together, [bits(key, Purpose.FLIP, 5) for key in keys])

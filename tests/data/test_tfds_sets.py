@@ -3,18 +3,21 @@
 import importlib.util
 import io
 import json
+import struct
 import sys
 
 import numpy as np
 import pytest
 
-from keras_vit.data import Transform, load
+from keras_vit.data import Transform, load, records
 from keras_vit.data.example_proto import parse_example
 from keras_vit.data.record_examples import RecordExamples
+from keras_vit.data.records import TFRecordShard
 from keras_vit.data.tfds_sets import find_prepared
 from keras_vit.data.transform_numpy import decode
 from tests.data.pipeline_cases import (
     class_folders,
+    crc32c,
     numbered,
     numbers,
     photographs,
@@ -122,6 +125,40 @@ def test_imagenet_21k_from_class_folders(tmp_path):
 def edit_info(folder, **changes):
     info = json.loads((folder / "dataset_info.json").read_text())
     (folder / "dataset_info.json").write_text(json.dumps(info | changes))
+
+
+def test_a_length_that_was_damaged_ends_the_file_there(prepared):
+    shard = prepared / "cifar10-train.tfrecord-00001-of-00002"
+    content = bytearray(shard.read_bytes())
+    (length,) = struct.unpack_from("<Q", content)
+    struct.pack_into("<Q", content, 12 + length + 4, 3)  # of its second record
+    shard.write_bytes(content)
+    found = TFRecordShard(shard, 10)
+    assert len(found.read(0)) == length
+    with pytest.raises(ValueError, match="must hold 10 records and holds 1 whole"):
+        found.read(1)
+
+
+def test_damaged_bytes_are_found_where_a_package_is_fast_enough(prepared, monkeypatch):
+    shard = prepared / "cifar10-train.tfrecord-00000-of-00002"
+    content = bytearray(shard.read_bytes())
+    content[40] ^= 1
+    shard.write_bytes(content)
+    monkeypatch.setattr(records, "_fast_crc32c", lambda: None)
+    assert TFRecordShard(shard, 10).read(0)[40 - 12] == content[40]
+    monkeypatch.setattr(records, "_fast_crc32c", lambda: crc32c)
+    with pytest.raises(ValueError, match="checksum is that of other bytes"):
+        TFRecordShard(shard, 10).read(0)
+    assert TFRecordShard(shard, 10).read(1)
+
+
+@pytest.mark.skipif(not has_tfds, reason="needs TensorFlow")
+def test_checksums_are_those_of_tensorflow(prepared):
+    import tensorflow as tf
+
+    path = prepared / "cifar10-train.tfrecord-00000-of-00002"
+    theirs = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())  # verifies them
+    assert [TFRecordShard(path, 10).read(i) for i in range(10)] == theirs
 
 
 def test_damaged_sets_are_named(prepared):

@@ -29,6 +29,7 @@ TRANSFORMS = {
     "center_floats": Transform(48, "resize_small_center", resize_small=61),
     "pad_random": Transform(64, "pad_random", flip=True, randaugment=(2, 20)),
     "squash": SQUASH,
+    "squash_random": Transform((40, 32), "squash_random", resize_small=48, flip=True),
     "squash_area": Transform((30, 50), interpolation="area", value_range=(-0.5, 3)),
 }
 
@@ -176,6 +177,19 @@ def test_resize_small_is_that_of_big_vision(tf, name):
         expected = (resized[top : top + 48, left : left + 48] - 127.5) / 127.5
         actual = transform_numpy.apply(transform, image, np.array([5, 1, 0]))
         np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def test_squash_random_cuts_from_the_whole_image_as_a_square():
+    """Of columns that rise from 0 to 255, the window's rise as in the square, at its place."""
+    ramp = np.tile(np.linspace(0, 255, 256).astype(np.uint8)[None, :, None], (64, 1, 1))
+    transform = Transform(16, "squash_random", resize_small=20, value_range=(0, 255))
+    places = set()
+    for key in keys(60):
+        pixels = transform_numpy.apply(transform, ramp, key)
+        assert pixels.shape == (16, 16, 1)
+        np.testing.assert_allclose(np.diff(pixels[0, :, 0]), 256 / 20, atol=0.6)
+        places.add(round(float(pixels[0, 0, 0] / (256 / 20) - 0.5)))
+    assert places == set(range(5))
 
 
 def test_every_window_is_equally_likely():

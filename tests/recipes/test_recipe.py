@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 
+import numpy as np
 import pytest
 
 from keras_vit import recipes
@@ -122,15 +123,80 @@ def test_the_page_shows_the_recipes_as_they_are():
             lambda: recipes.digits().replace(eval=recipes.fashion_mnist().eval),
             "so both have one size",
         ),
+        (lambda: recipes.finetune("cifar10", "B16"), r"nearest are \['B/16'"),
+        (lambda: recipes.finetune("pets", source=["paper"]), "Unknown source"),
+        (lambda: recipes.finetune("vtab", source="vit_jax", task="dtd"), "settings of the paper"),
+        (lambda: recipes.finetune("vtab"), "Unknown VTAB task. Received: task=None"),
+        (lambda: recipes.pretrain("B/16", epochs=90.0), r"Received: epochs=90.0; use .scale"),
+        (lambda: recipes.pretrain(["B/16"]), r"Received: variant=\['B/16'\]"),
+        (lambda: recipes.bit_pretrain("R51x1"), r"nearest are \['R50x1'"),
+        (lambda: recipes.bit_pretrain("B/16"), "Unknown variant"),
+        (lambda: recipes.bit_hyperrule(1000, "big"), "Received: area='big'"),
+        (lambda: recipes.bit_hyperrule(1000, 1, "X"), "Unknown variant"),
+        (lambda: recipes.get(["digits"]), r"list_recipes\(\) prints all"),
+        (lambda: recipes.digits().scale(batch_size=0), "Received: batch_size=0"),
+        (lambda: recipes.Recipe.from_dict(None), "come as a dict"),
+        (lambda: recipes.Recipe.from_dict({"name": "x"}), r"are missing: \['source'"),
+        (
+            lambda: recipes.Recipe.from_dict({**recipes.digits().to_dict(), "eval": {"crop_": 1}}),
+            r"no 'crop_' in the transform 'eval'; the nearest fields are \['crop'",
+        ),
         (
             lambda: recipes.Recipe.from_dict({**recipes.digits().to_dict(), "momentun": 1}),
-            r"no 'momentun'; the nearest fields are \['momentum'",
+            r"no 'momentun' in a recipe; the nearest fields are \['momentum'",
         ),
     ],
 )
 def test_mistakes_are_named_with_what_is_near(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"warmup_steps": "10"}, "warmup_steps must be a whole number of at least 0"),
+        ({"warmup_steps": 2.5}, "warmup_steps must be a whole number"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"cooldown_steps": 5000}, "cooldown must not be longer than the run"),
+        ({"beta1": 2}, r"beta1 must be a number in \[0, 1\)"),
+        ({"epsilon": 0}, "epsilon must be a positive number"),
+        ({"num_classes": 0}, "num_classes must be a positive integer"),
+        ({"examples": "many"}, "examples must be a positive integer"),
+        ({"boundaries": 5}, "boundaries must be a tuple"),
+        ({"boundaries": (5, 3)}, "boundaries must rise"),
+        ({"boundaries": (5000,)}, "and lie within the run"),
+        ({"learning_rates": (0.1, -1)}, r"learning_rates\[1\] must be a positive number"),
+        ({"decayed": "kernel"}, "decayed must be a tuple"),
+        ({"notes": "hello"}, "notes must be a tuple"),
+        ({"head_bias": None}, "head_bias must be a number"),
+        ({"pool": "avg"}, "Unknown pool"),
+        ({"position": "sin"}, "Unknown position"),
+        ({"representation_size": True}, "representation_size must be a positive integer"),
+        ({"remat": "yes"}, "Unknown remat"),
+        ({"variant": "B16"}, r"Received: variant='B16'; the nearest are \['B/16'"),
+        ({"variant": 16}, "Received: variant=16"),
+        ({"name": ""}, "name must not be empty"),
+        ({"dataset": None}, "dataset must be text"),
+        ({"train": None}, r"train must be a keras_vit.data.Transform"),
+        ({"train": "squash", "image_size": 8}, "Received: train='squash'"),
+        ({"architecture": 3}, "architecture must be a dict"),
+        ({"architecture": {"image_size": 3}}, r"replace\(image_size=...\)"),
+        ({"architecture": {"dtype": "float64"}}, r"replace\(precision=...\)"),
+        ({"lr": 0.1}, r"nearest fields are \['learning_rate'"),
+        ({"epochs": 3}, r"use scale\(epochs=...\)"),
+        ({"variant": "R50x1", "pool": "map"}, "BiT ResNet takes none of .*pool='map'"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else None,
+)
+def test_bad_values_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        recipes.digits().replace(**changes)
+
+
+def test_numbers_of_numpy_become_those_that_json_holds():
+    recipe = recipes.digits().replace(steps=np.int64(500), batch_size=np.int64(32))
+    assert json.loads(json.dumps(recipe.to_dict()))["steps"] == 500
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """The numbers of the recipes: the paper's tables and the authors' configs, row by row."""
 
+import numpy as np
 import pytest
 
-from keras_vit import recipes
+from keras_vit import data, recipes
+from keras_vit.data import Transform, transform_numpy
 
 pytestmark = pytest.mark.any_backend
 
@@ -196,6 +198,12 @@ def test_the_hyperrule_is_the_authors(examples, area, warmup, boundaries, steps,
     assert (recipe.warmup_steps, recipe.boundaries, recipe.steps) == (warmup, boundaries, steps)
     assert (recipe.image_size, recipe.mixup) == ((size, size), mixup)
     assert (recipe.learning_rate, recipe.schedule, recipe.batch_size) == (0.003, "stairs", 512)
+    resize = {128: 160, 480: 512}[size]
+    assert recipe.train == Transform(size, "squash_random", resize_small=resize, flip=True)
+    assert recipe.eval == Transform(size, "squash")
+    shown = f"squashed to {resize} x {resize}, random window, mirrored half of the time"
+    assert dict(recipe.table())["training images"] == shown
+    assert recipe.replace(image_size=2 * size).train.resize_small == 2 * resize
 
 
 def test_vtab_and_few_shot():
@@ -203,7 +211,29 @@ def test_vtab_and_few_shot():
     assert recipe == recipes.vtab("clevr_count")
     assert (recipe.steps, recipe.learning_rate, recipe.image_size) == (2500, 0.01, (384, 384))
     assert recipe.num_classes == 8 and recipe.dataset == "vtab/clevr_count"
-    assert not recipe.train.is_random and recipes.vtab("dtd").train.flip
+    assert not recipe.train.is_random and recipes.finetune("vtab/dtd") == recipes.vtab("dtd")
+    assert recipes.vtab("dtd").train == Transform(384, "squash_random", resize_small=410, flip=True)
+    assert recipes.vtab("dtd", "H/14").image_size == (378, 378)
+
+
+def test_few_shot_is_big_visions():
     protocol = recipes.fewshot()
     assert (protocol.shots, protocol.seeds, protocol.l2) == ((1, 5, 10, 25), (0, 1, 2), 2.0**10)
     assert (protocol.constant, protocol.epsilon, protocol.features) == (100.0, 1e-5, "pre_logits")
+    # resize(256)|central_crop(224): squashed, whole grey levels, the middle.
+    wide = np.random.default_rng(0).integers(0, 256, (300, 600, 3), np.uint8)
+    ours = data.preprocess(
+        [wide], preprocessing=protocol.preprocessing, image_size=protocol.image_size
+    )[0]
+    squashed = transform_numpy.apply(Transform(256, round_to_uint8=True), wide)
+    np.testing.assert_allclose(ours, squashed[16:240, 16:240], atol=1e-6)
+
+
+def test_notes_tell_what_is_assumed_and_not_published():
+    def notes(*row):
+        return " ".join(recipes.pretrain(*row).notes)
+
+    assert "assumed" not in notes("B/16", "imagenet21k")  # the authors' own answer
+    assert "the last learning rate of models but B/16 are assumed" in notes("L/16", "imagenet21k")
+    assert "Loss, head bias (-log K) and the last learning rate on JFT" in notes("H/14", "jft300m")
+    assert "Loss and head bias (-log K) on ImageNet are not published" in notes("B/32", "imagenet")

@@ -1,5 +1,8 @@
 """A recipe at work: what it makes trains models in `model.fit`."""
 
+import dataclasses
+import inspect
+
 import keras
 import numpy as np
 import pytest
@@ -70,6 +73,67 @@ def test_the_options_of_the_model_are_taken_by_the_builders():
     assert digits.input_shape == (None, 16, 16, 1) and digits.variant.depth == 3
     bit = recipes.bit_pretrain("R50x1", "imagenet").replace(num_classes=3).model_options()
     assert keras_vit.BiT_R50x1(**bit).output_shape == (None, 3)
+
+
+def kinds():
+    """One recipe of each kind of model that is given other arguments than those before it."""
+    found = {}
+    for recipe in recipes.all_recipes():
+        kind = recipe.is_bit or "+" in (recipe.variant or "")
+        found.setdefault((kind, recipe.variant is None, *sorted(recipe.model_options())), recipe)
+    return found.values()
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("recipe", recipes.all_recipes(), ids=lambda recipe: recipe.name)
+def test_every_recipe_has_only_arguments_that_its_model_takes(recipe):
+    taken = {
+        True: {*inspect.signature(keras_vit.BiT).parameters, *fields_of(keras_vit.BiTVariant)},
+        False: {
+            *inspect.signature(keras_vit.VisionTransformer).parameters,
+            *fields_of(keras_vit.Variant),
+        },
+    }
+    options = set(recipe.model_options())
+    assert options <= taken[recipe.is_bit]
+    if recipe.variant is None and not recipe.architecture:  # for any model
+        assert options <= taken[True] & taken[False]
+
+
+def fields_of(cls):
+    return {field.name for field in dataclasses.fields(cls)}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("recipe", kinds(), ids=lambda recipe: recipe.name)
+def test_models_can_be_built_of_every_kind_of_recipe(recipe):
+    """With fewer blocks and classes, and of every family that a recipe without variant is for."""
+    small = recipe.replace(num_classes=3, image_size=64 if recipe.variant != "H/14" else 56)
+    variants = [recipe.variant]
+    if recipe.variant is None and not recipe.architecture:
+        variants = ["B/16", "R50x1"]
+    for variant in variants:
+        options = small.model_options()
+        if variant and "x" in variant:
+            model = keras_vit.BiT(**{**options, "blocks": (1, 1), "width": 1.0})
+        else:
+            size = {"depth": 1} if variant else {}
+            model = keras_vit.VisionTransformer(variant, **{**options, **size})
+        assert model.output_shape == (None, 3) and model.image_size == small.image_size
+
+
+def test_the_note_on_the_head_bias_of_bit_works():
+    recipe = recipes.bit_pretrain("R50x1").replace(num_classes=3, image_size=32)
+    model = keras_vit.BiT(**recipe.model_options(), blocks=(1,))
+    model.get_layer("head").bias.assign(np.full(3, recipe.head_bias, "float32"))
+    logits = to_numpy(recipe.compile(model)(images((1, 32, 32, 3))))
+    np.testing.assert_allclose(logits, -10.0)  # the kernel is zero
+
+
+@pytest.mark.any_backend
+def test_what_is_no_model_is_named():
+    with pytest.raises(TypeError, match=r"must be a keras.Model. Received: model='B/16'"):
+        recipes.digits().compile("B/16")
 
 
 def test_layer_decay_counts_frozen_blocks():

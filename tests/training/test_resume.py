@@ -203,3 +203,31 @@ def test_other_data_and_options_are_refused(tmp_path):
         (tmp_path / "checkpoints").mkdir(exist_ok=True)
         (tmp_path / "checkpoints" / "step-0000000001.npz").write_bytes(b"rubbish")
         case.run(tmp_path)
+
+
+class Counts(keras.callbacks.Callback):
+    """Counts updates and epochs, from nothing as training begins."""
+
+    def on_train_begin(self, logs=None):
+        self.batches = self.epochs = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs += 1
+
+    def get_state(self):
+        return {"batches": self.batches, "epochs": self.epochs}
+
+    def set_state(self, state):
+        self.batches, self.epochs = state["batches"], state["epochs"]
+
+
+@pytest.mark.parametrize("count", [1, 5, 7, 11])
+def test_a_callback_that_tells_its_state_goes_on_with_it(tmp_path, count):
+    with pytest.raises(RuntimeError, match="own mistake"):
+        case.run(tmp_path, callbacks=[Counts(), StopsAt("on_train_batch_end", count)])
+    counts = Counts()
+    case.run(tmp_path, callbacks=[counts])
+    assert counts.get_state() == {"batches": UPDATES, "epochs": 3}

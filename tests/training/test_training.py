@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_vit import VisionTransformer, training
+from tests.support import run_in_fresh_process
 
 
 def tiny(**options):
@@ -148,3 +149,25 @@ def test_ctrl_c_ends_the_training_even_where_the_exception_is_swallowed():
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="has TensorFlow anyway")
+def test_a_run_saves_its_model_without_importing_tensorflow(tmp_path):
+    code = f"""
+import sys
+import keras
+from keras_vit.training.portable import save_portable
+from keras_vit.training.seeding import set_random_seed
+from tests.support import tiny_vit
+
+set_random_seed(3)
+model = tiny_vit()
+model.compile("sgd", "mse")
+save_portable(model, {str(tmp_path / "model.keras")!r})
+assert "tensorflow" not in sys.modules
+again = keras.saving.load_model({str(tmp_path / "model.keras")!r})
+assert getattr(again, "optimizer", None) is None
+for a, b in zip(model.get_weights(), again.get_weights(), strict=True):
+    assert (a == b).all()
+"""
+    run_in_fresh_process(code)
