@@ -39,16 +39,18 @@ def digits():
 
 
 def fashion_mnist():
-    """Fashion-MNIST, 28 x 28, in 20 epochs."""
+    """Fashion-MNIST, 28 x 28, in 12 epochs: a hybrid, which learns faster than a plain ViT."""
     return _small(
         "fashion_mnist",
         60_000,
         28,
-        Transform(28, "pad_random", padding=2, flip=True),
-        architecture=_architecture(width=96, depth=4, num_heads=4, patch_size=4),
-        batch_size=128,
-        steps=9360,
-        warmup_steps=900,
+        Transform(28, "squash", flip=True),
+        architecture=_architecture(
+            width=64, depth=4, num_heads=2, stem=(1,), patch_size=1, position="sincos_2d"
+        ),
+        batch_size=64,
+        steps=11_250,
+        warmup_steps=1125,
         learning_rate=2e-3,
         weight_decay=0.05,
         label_smoothing=0.1,
