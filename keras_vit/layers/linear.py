@@ -59,7 +59,8 @@ def project(x, layers):
         A list with an output of shape (..., features...) for each layer.
     """
     dtype = keras.backend.standardize_dtype(x.dtype)
-    if not kernels.fast("JOINS_PRODUCTS") or not all(_is_plain(a, dtype) for a in layers):
+    joins = kernels.fast("JOINS_PRODUCTS") and not isinstance(x, keras.KerasTensor)
+    if not joins or not all(_is_plain(layer, dtype) for layer in layers):
         return [layer(x) for layer in layers]
     features, biases = layers[0].kernel.shape[1:], None
     kernel = ops.stack([layer.kernel for layer in layers], axis=1)
