@@ -15,7 +15,8 @@ Training is AdamW on softmax cross-entropy. With `--dtype bfloat16`, Keras model
 mixed_bfloat16; PyTorch's have bfloat16 weights for inference, and train under autocast.
 
 `name[option=value,...]` asks for a variation, in --ours and in --peers: jit=true|false (XLA, or
-torch.compile), gelu=erf|tanh and optimizer=keras|ours of keras_vit, remat=true, dtype=bfloat16.
+torch.compile), remat=true, dtype=bfloat16; of keras_vit alone gelu=erf|tanh,
+optimizer=keras|ours and memory=kept (`keras_vit.training.keep_memory()`).
 """
 
 import argparse
@@ -29,7 +30,7 @@ from architecture import get_architecture
 from compare_tables import markdown, measured
 from peers import OURS, PEERS, get_peer, peers_on
 from pool import Pool
-from settings import BACKENDS, OPTIONS, Settings, parse_spec
+from settings import BACKENDS, OF_OURS, OPTIONS, Settings, parse_spec
 from worker import PRODUCTS
 
 
@@ -117,6 +118,8 @@ def choose(args, batch):
     for spec in specs:
         name, options = parse_spec(spec)
         get_peer(name, args.backend)
+        if name != OURS and set(options) & set(OF_OURS):
+            raise ValueError(f"{', '.join(OF_OURS)} are options of {OURS} alone. Received: {spec}.")
         for jit, gelu in itertools.product(jits(name, options, args), gelus(name, options, args)):
             found.append(base.replace(name=name, **{**options, "jit": jit, "gelu": gelu}))
     return list(dict.fromkeys(found))

@@ -44,6 +44,8 @@ class Peer:
 def _keras_vit(s):
     import keras_vit
 
+    if s.memory == "kept" and not keras_vit.training.keep_memory():
+        raise ValueError("memory=kept needs Linux with the GNU C library.")
     a = s.architecture
     return keras_vit.VisionTransformer(
         image_size=a.image_size,

@@ -6,11 +6,13 @@ import re
 
 from architecture import Architecture
 
+OF_OURS = ("gelu", "optimizer", "memory")  # options that no peer has
 BACKENDS = ("torch", "tensorflow", "jax")
 OPTIONS = {  # what stands in the brackets of `keras_vit[jit=true,gelu=erf]`
     "jit": ("auto", "true", "false"),
     "gelu": ("erf", "tanh"),
     "optimizer": ("keras", "ours"),
+    "memory": ("returned", "kept"),
     "remat": ("true", "false"),
     "flash": ("auto", "true", "false"),
     "dtype": ("float32", "bfloat16"),
@@ -28,6 +30,7 @@ class Settings:
         jit: XLA on TensorFlow, `torch.compile` on PyTorch; JAX always compiles. `"auto"` is the
             implementation's own choice.
         gelu, optimizer: of keras_vit alone; `"ours"` is `keras_vit.training.AdamW`.
+        memory: `"kept"` calls `keras_vit.training.keep_memory()` first; of keras_vit alone.
         remat: whether blocks are computed again in the backward pass.
         flash: fused attention on or off, where that is a choice.
         resident: data stay on the device and steps are only waited for at the end of a turn; not
@@ -44,6 +47,7 @@ class Settings:
     jit: str = "auto"
     gelu: str = "erf"
     optimizer: str = "keras"
+    memory: str = "returned"
     remat: str = "false"
     flash: str = "auto"
     resident: bool = False

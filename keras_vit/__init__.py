@@ -5,9 +5,11 @@ import importlib
 from keras_vit import data, inspection, layers, training, weights
 from keras_vit.bit_builders import (
     BiT_R50x1,
+    BiT_R50x2,
     BiT_R50x3,
     BiT_R101x1,
     BiT_R101x3,
+    BiT_R152x1,
     BiT_R152x2,
     BiT_R152x4,
     BiT_R200x3,
@@ -69,9 +71,11 @@ __all__ = [
     "BiT",
     "BiTVariant",
     "BiT_R50x1",
+    "BiT_R50x2",
     "BiT_R50x3",
     "BiT_R101x1",
     "BiT_R101x3",
+    "BiT_R152x1",
     "BiT_R152x2",
     "BiT_R152x4",
     "BiT_R200x3",

@@ -1,4 +1,4 @@
-"""The published BiT ResNets by name: a row of the table, a model, its weights."""
+"""The BiT ResNets of the two papers by name: a row of the table, a model, its weights."""
 
 from keras_vit.models.bit_variants import BIT_VARIANTS
 from keras_vit.weights.load import builder_of
@@ -28,9 +28,11 @@ def _builder(variant):
 
 
 BiT_R50x1 = _builder("R50x1")
+BiT_R50x2 = _builder("R50x2")
 BiT_R50x3 = _builder("R50x3")
 BiT_R101x1 = _builder("R101x1")
 BiT_R101x3 = _builder("R101x3")
+BiT_R152x1 = _builder("R152x1")
 BiT_R152x2 = _builder("R152x2")
 BiT_R152x4 = _builder("R152x4")
 BiT_R200x3 = _builder("R200x3")

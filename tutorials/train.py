@@ -285,7 +285,8 @@ def main():
     if reloaded != report.top1:
         print("The reloaded model does not repeat the accuracy of the trained one.")
         return 1
-    print(f"Test accuracy {report.top1:.2%}; see {picture or output / 'history.png'}")
+    drawn = [file for file in (picture, output / "history.png") if file and file.exists()]
+    print(f"Test accuracy {report.top1:.2%}; see {(drawn or [output / 'history.csv'])[0]}")
 
 
 def _one_or_pair(values):

@@ -103,6 +103,7 @@ class Unreadable:
     def __init__(self, place, total):
         self._place, self._total = place, total
         self._reasons, self._found, self._lock = {}, set(), threading.Lock()
+        self._failure = None  # the message once too many were found
 
     def __contains__(self, row_and_epoch):
         return bool(self._found) and tuple(map(int, row_and_epoch)) in self._found
@@ -127,8 +128,11 @@ class Unreadable:
             self._reasons.setdefault(row, str(reason))
             self._found.add((row, int(epoch)))
             count = len(self._reasons)
-        if count > max(1, self._total // _LOST_AT_MOST):
-            raise ValueError(self.described())
+            # Threads read on while the error travels: all of them report the same first excess.
+            if count > max(1, self._total // _LOST_AT_MOST) and self._failure is None:
+                self._failure = self._described()
+        if self._failure:
+            raise ValueError(self._failure)
         if not known and count <= _LISTED:
             more = "; no more of them are reported, see `skipped`" * (count == _LISTED)
             warnings.warn(f"{self._place(row)} is left out: {reason}{more}", stacklevel=2)
@@ -136,7 +140,10 @@ class Unreadable:
     def described(self):
         """How many there are, and the first of them."""
         with self._lock:
-            reasons = list(self._reasons.items())
+            return self._failure or self._described()
+
+    def _described(self):
+        reasons = list(self._reasons.items())
         lines = [f"{len(reasons)} of {self._total} examples cannot be read. Received:"]
         lines += [f"  {self._place(row)}: {reason}" for row, reason in reasons[:_LISTED]]
         lines += [f"  and {len(reasons) - _LISTED} more"] * (len(reasons) > _LISTED)

@@ -11,6 +11,7 @@ CROPS = (
     "squash_random",
     "pad_random",
     "resize_small_center",
+    "squash_center",
     "squash",
 )
 
@@ -31,6 +32,8 @@ class Transform:
               ratio, then a random window (training, BiT-HyperRule);
             - `"pad_random"`: `padding` pixels around, then a random window (small images);
             - `"resize_small_center"`: the shorter side resized to `resize_small`, then the middle;
+            - `"squash_center"`: resized to a square of `resize_small` without regard to the aspect
+              ratio, then the middle (the authors' few-shot evaluation);
             - `"squash"`: resized without regard to the aspect ratio.
         area: smallest and largest share of the image that an inception crop covers.
         ratio: smallest and largest width / height of an inception crop.

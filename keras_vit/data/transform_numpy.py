@@ -159,7 +159,7 @@ def _crop(transform, image, key):
         pixels = _cut(image, _window(transform, *image.shape[:2], key))
         return pixels[:, ::-1] if mirror else pixels
     new_size = (transform.resize_small, transform.resize_small)
-    if transform.crop != "squash_random":
+    if not transform.crop.startswith("squash_"):
         new_size = tuple(map(int, geometry.covering_size(height, width, transform.resize_small)))
     window = _window(transform, *new_size, key)
     return tensorflow_resize(image, new_size, method, window, mirror)

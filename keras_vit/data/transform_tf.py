@@ -143,7 +143,7 @@ def _crop(transform, image, key):
         return _resize(transform, image)
     if transform.crop == "pad_random":
         image = _padded(transform, image)
-    elif transform.crop == "squash_random":
+    elif transform.crop.startswith("squash_"):
         image = _resize(transform, image, (transform.resize_small, transform.resize_small))
     else:
         new_size = geometry.covering_size(*_size(image), transform.resize_small)

@@ -7,6 +7,7 @@ from keras_vit.checks import check_heads, positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.linear import Linear, project
+from keras_vit.layers.nested import nested
 from keras_vit.layers.position import relative_scores
 
 
@@ -76,7 +77,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             heads = kernels.weighted_sum(self.dropout(weights, training=True), v)
         else:
             heads = kernels.attention(q, k, v, bias)
-        outputs = self.out(heads)
+        outputs = nested(self.out, heads)
         if return_attention_scores:
             return outputs, kernels.attention_weights(q, k, bias)
         return outputs

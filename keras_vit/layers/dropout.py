@@ -22,6 +22,11 @@ class Dropout(keras.layers.Dropout):
         return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape, seed=seed)
 
 
+def drop(layer, x, training):
+    """What a `Dropout` or `StochasticDepth` makes of `x`, without a call where that is `x`."""
+    return layer(x, training=True) if training and layer.rate else x
+
+
 @keras.saving.register_keras_serializable("keras_vit")
 class StochasticDepth(Dropout):
     """Drops the whole residual branch of an example (Huang et al., 2016).
@@ -81,6 +86,11 @@ def rematerialize(function, dropouts):
         return keras.remat(inside)([d.seed_generator.next() for d in dropouts], *tensors)
 
     return outside
+
+
+def is_rematerialized():
+    """Whether this is inside a function of `rematerialize`."""
+    return _DRAWN_SEEDS.get() is not None
 
 
 @contextlib.contextmanager

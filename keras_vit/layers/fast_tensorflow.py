@@ -37,10 +37,11 @@ def _is_recording():
     return getattr(record, "could_possibly_record", lambda: True)()
 
 
-def linear(x, kernel, bias=None):
+def linear(x, kernel, bias=None, activation=None):
     """The linear map of `kernels.linear`."""
     x = tf.matmul(x, kernel)
-    return x if bias is None else tf.nn.bias_add(x, bias)
+    x = x if bias is None else tf.nn.bias_add(x, bias)
+    return x if activation is None else activation(x)
 
 
 def gelu(x, approximate):

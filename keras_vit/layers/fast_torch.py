@@ -9,7 +9,13 @@ import time
 
 import torch
 import torch.nn.functional as F
+from torch.nn.modules import module
 
+from keras_vit.layers import kernels
+
+_ONEDNN_GELUS = {kernels.gelu_tanh: "tanh", kernels.gelu_erf: "none"}  # and oneDNN's names
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_any_module_is_watched = getattr(module, "_has_any_global_hook", lambda: True)  # is private
 _PROBE_SIDE = 384  # of the matrices that settle which library multiplies faster
 
 
@@ -17,11 +23,31 @@ def applies():
     return True
 
 
-def linear(x, kernel, bias=None):
-    """The linear map of `kernels.linear`."""
-    if _takes_onednn(x):
-        return _Linear.apply(x, kernel, bias)
-    return x @ kernel if bias is None else torch.addmm(bias, x, kernel)
+def is_watched(layer):
+    """Whether hooks of PyTorch wait for the calls of a layer."""
+    return _any_module_is_watched() or any(getattr(layer, name, True) for name in _HOOKS)
+
+
+def reshape(x, shape):
+    """The reshape of `kernels.reshape`, without Keras's search for symbolic tensors."""
+    return x.reshape(shape)
+
+
+def linear(x, kernel, bias=None, activation=None):
+    """The linear map of `kernels.linear`, with GELU in one pass where no gradient is asked for."""
+    if not _takes_onednn(x):
+        x = x @ kernel if bias is None else torch.addmm(bias, x, kernel)
+    elif _needs_gradient(x, kernel, bias):
+        x = _Linear.apply(x, kernel, bias)
+    elif activation in _ONEDNN_GELUS:
+        return _onednn(x, kernel, bias, "gelu", _ONEDNN_GELUS[activation])
+    else:
+        x = _onednn(x, kernel, bias)
+    return x if activation is None else activation(x)
+
+
+def _needs_gradient(*tensors):
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 def _takes_onednn(x):
@@ -36,6 +62,7 @@ def onednn_is_faster():
     That is so where PyTorch multiplies by MKL on a CPU for which MKL has no fast code. It is
     measured, once in a process, in some milliseconds. False where this PyTorch has no oneDNN.
     """
+    _keep_some_memory()
     threads = torch.get_num_threads()
     # One thread, and the time that it computed: whatever else the machine does, every process
     # comes to the same end, and a resumed training to the same weights.
@@ -46,6 +73,15 @@ def onednn_is_faster():
         return False
     finally:
         torch.set_num_threads(threads)
+
+
+def _keep_some_memory():
+    """Lets the C library keep up to 62 MiB of what is freed.
+
+    glibc does so once a block of 31 MiB was freed. Before, it returns every activation of some MiB
+    to the system, and takes it again page by page: up to a fifth of the time of an inference.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
 def _seconds(product):
@@ -59,8 +95,8 @@ def _seconds(product):
     return min(times)
 
 
-def _onednn(x, kernel, bias=None):
-    return torch.ops.mkldnn._linear_pointwise(x, kernel.t(), bias, "none", [], "")
+def _onednn(x, kernel, bias=None, then="none", algorithm=""):
+    return torch.ops.mkldnn._linear_pointwise(x, kernel.t(), bias, then, [], algorithm)
 
 
 class _Linear(torch.autograd.Function):
@@ -81,6 +117,12 @@ class _Linear(torch.autograd.Function):
             _Linear.apply(x.t(), dy, None) if needs_kernel else None,
             dy.sum(0) if needs_bias else None,
         )
+
+
+def attention(query, key, value):
+    """The attention of `kernels.attention` without bias, on the heads as they lie in memory."""
+    query, key, value = (x.transpose(1, 2) for x in (query, key, value))
+    return F.scaled_dot_product_attention(query, key, value, scale=1.0).transpose(1, 2)
 
 
 def conv(x, kernel, strides, explicit_padding):

@@ -28,13 +28,23 @@ def fast(name):
     return getattr(module, name, None) if module.applies() else None
 
 
-def linear(x, kernel, bias=None):
-    """x·W + b. Shapes: (rows, in), (in, out), any shape of `out` values -> (rows, out)."""
-    bias = None if bias is None else ops.reshape(bias, (-1,))
+def reshape(x, shape):
+    """The values of `x`, in their order, in another shape."""
+    own = fast("reshape")
+    return own(ops.convert_to_tensor(x), shape) if own else ops.reshape(x, shape)
+
+
+def linear(x, kernel, bias=None, activation=None):
+    """activation(x·W + b).
+
+    Shapes: (rows, in), (in, out), any shape of `out` values -> (rows, out).
+    """
+    bias = None if bias is None else reshape(bias, (-1,))
     if own := fast("linear"):
-        return own(ops.convert_to_tensor(x), ops.convert_to_tensor(kernel), bias)
+        return own(ops.convert_to_tensor(x), ops.convert_to_tensor(kernel), bias, activation)
     x = x @ kernel
-    return x if bias is None else x + bias
+    x = x if bias is None else x + bias
+    return x if activation is None else activation(x)
 
 
 def gelu(x, approximate):
@@ -45,6 +55,18 @@ def gelu(x, approximate):
     if approximate:  # (1 + tanh y) / 2 is sigmoid(2 y)
         return x * ops.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+def gelu_tanh(x):
+    """GELU by its tanh approximation."""
+    return gelu(x, approximate=True)
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+def gelu_erf(x):
+    """GELU in its exact form."""
+    return gelu(x, approximate=False)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -117,16 +139,18 @@ def group_norm(x, groups, gamma, beta, epsilon):
     gamma, beta = ops.cast(gamma, x.dtype), ops.cast(beta, x.dtype)
     if own := fast("group_norm"):
         return own(x, groups, gamma, beta, epsilon)
-    channels, shape = x.shape[-1], ops.shape(x)
-    x = ops.reshape(x, (shape[0], shape[1] * shape[2], groups, channels // groups))
-    x = x - _mean_of_group(x)
-    x = x / ops.sqrt(_mean_of_group(x * x) + epsilon)
-    return ops.reshape(x, shape) * gamma + beta
+    x = x - _mean_of_groups(x, groups)
+    deviation = ops.sqrt(_mean_of_groups(x * x, groups) + epsilon)
+    return x * (gamma / deviation) + beta
 
 
-def _mean_of_group(x):
-    values = ops.cast(ops.shape(x)[1] * x.shape[3], x.dtype)
-    return ops.sum(x, axis=(1, 3), keepdims=True) / values
+def _mean_of_groups(x, groups):
+    """The mean over pixels and the channels of a group: shape (batch, 1, 1, channels)."""
+    batch, height, width, channels = ops.shape(x)
+    size = channels // groups
+    total = ops.sum(ops.reshape(ops.sum(x, axis=(1, 2)), (batch, groups, size)), axis=2)
+    means = ops.repeat(total / ops.cast(height * width * size, x.dtype), size, axis=1)
+    return ops.reshape(means, (batch, 1, 1, channels))
 
 
 def attention(query, key, value, bias=None):
@@ -137,9 +161,9 @@ def attention(query, key, value, bias=None):
     """
     if is_float64(query):
         return weighted_sum(attention_weights(query, key, bias), value)
-    if bias is None and (own := fast("attention")):
+    flash = keras.config.is_flash_attention_enabled()  # True, False, or None: where it can
+    if bias is None and not flash and (own := fast("attention")):
         return own(query, key, value)
-    flash = keras.config.is_flash_attention_enabled()  # False, or None: where it can
     return ops.dot_product_attention(query, key, value, bias=bias, scale=1.0, flash_attention=flash)
 
 

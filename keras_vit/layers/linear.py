@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.checks import positive_float
 from keras_vit.layers import kernels
+from keras_vit.layers.nested import nested
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -27,11 +28,11 @@ class Linear(keras.layers.EinsumDense):
         kernel = self.kernel
         contracted = self._num_contracted_axes()
         into, out = kernel.shape[:contracted], kernel.shape[contracted:]
-        x = ops.reshape(inputs, (-1, math.prod(into)))
-        x = kernels.linear(x, ops.reshape(kernel, (math.prod(into), math.prod(out))), self.bias)
+        x = kernels.reshape(inputs, (-1, math.prod(into)))
+        kernel = kernels.reshape(kernel, (math.prod(into), math.prod(out)))
         # Next to its product an activation may be computed with it.
-        x = x if self.activation is None else self.activation(x)
-        return ops.reshape(x, (*ops.shape(inputs)[:-contracted], *out))
+        x = kernels.linear(x, kernel, self.bias, self.activation)
+        return kernels.reshape(x, (*ops.shape(inputs)[:-contracted], *out))
 
     def quantize(self, mode=None, type_check=True, config=None):
         # Keras passes subclasses over, as they might compute something else: this one does not.
@@ -61,15 +62,20 @@ def project(x, layers):
     dtype = keras.backend.standardize_dtype(x.dtype)
     joins = kernels.fast("JOINS_PRODUCTS") and not isinstance(x, keras.KerasTensor)
     if not joins or not all(_is_plain(layer, dtype) for layer in layers):
-        return [layer(x) for layer in layers]
+        return [nested(layer, x) for layer in layers]
     features, biases = layers[0].kernel.shape[1:], None
-    kernel = ops.stack([layer.kernel for layer in layers], axis=1)
+    kernel = _stack([layer.kernel for layer in layers], axis=1)
     if layers[0].bias is not None:
-        biases = ops.stack([layer.bias for layer in layers])
+        biases = _stack([layer.bias for layer in layers], axis=0)
     rows = ops.reshape(x, (-1, x.shape[-1]))
     y = kernels.linear(rows, ops.reshape(kernel, (x.shape[-1], -1)), biases)
     y = ops.reshape(y, (*ops.shape(x)[:-1], len(layers), *features))
     return ops.unstack(y, axis=len(x.shape) - 1)
+
+
+def _stack(variables, axis):
+    # `ops.stack` fails on Keras variables with TensorFlow, which takes them for its own tensors.
+    return ops.concatenate([ops.expand_dims(one, axis) for one in variables], axis)
 
 
 def _is_plain(layer, dtype):

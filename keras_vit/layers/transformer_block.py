@@ -1,14 +1,13 @@
 """The Transformer encoder block (Eq. 2 and 3)."""
 
-import functools
-
 import keras
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.attention import MultiHeadSelfAttention
-from keras_vit.layers.dropout import Dropout, StochasticDepth, rematerialize
+from keras_vit.layers.dropout import Dropout, StochasticDepth, drop, rematerialize
 from keras_vit.layers.linear import LayerNorm, Linear
+from keras_vit.layers.nested import nested
 from keras_vit.variants import GELUS
 
 
@@ -34,7 +33,7 @@ class MLP(keras.layers.Layer):
 
     def build(self, input_shape):
         width = input_shape[-1]
-        gelu = functools.partial(kernels.gelu, approximate=self.gelu == "tanh")
+        gelu = kernels.gelu_tanh if self.gelu == "tanh" else kernels.gelu_erf
         for name, units, activation in (
             ("dense_1", self.hidden_dim, gelu),
             ("dense_2", width, None),
@@ -54,8 +53,8 @@ class MLP(keras.layers.Layer):
         self.built = True
 
     def call(self, x, training=False):
-        x = self.dropout_1(self.dense_1(x), training=training)
-        return self.dropout_2(self.dense_2(x), training=training)
+        x = drop(self.dropout_1, nested(self.dense_1, x), training)
+        return drop(self.dropout_2, nested(self.dense_2, x), training)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -120,13 +119,12 @@ class TransformerBlock(keras.layers.Layer):
 
     def call(self, x, relative_position=None, training=False):
         def block(x, relative_position=None):
-            y = self.attention(
-                self.norm_1(x), relative_position=relative_position, training=training
-            )
-            y = self.dropout(y, training=training)
-            x = x + self.drop_path_1(y, training=training)  # Eq. 2
-            y = self.mlp(self.norm_2(x), training=training)
-            return x + self.drop_path_2(y, training=training)  # Eq. 3
+            y = nested(self.norm_1, x)
+            y = nested(self.attention, y, relative_position=relative_position, training=training)
+            y = drop(self.dropout, y, training)
+            x = x + drop(self.drop_path_1, y, training)  # Eq. 2
+            y = nested(self.mlp, nested(self.norm_2, x), training=training)
+            return x + drop(self.drop_path_2, y, training)  # Eq. 3
 
         inputs = (x,) if relative_position is None else (x, relative_position)
         if self.remat and training:

@@ -35,6 +35,7 @@ class BiT(Classifier):
         num_classes: K, or 0 for no head.
         include_top: `False` is the same as `num_classes=0`.
         channels: 3 for RGB, 1 for grayscale, any other number.
+        head_bias: initial bias of the head, for sigmoid losses.
         name, dtype: as in Keras.
         **architecture: fields of `keras_vit.BiTVariant` to change or to give: `blocks`, `width`,
             `version`, `numerics`.
@@ -52,6 +53,7 @@ class BiT(Classifier):
         num_classes=1000,
         include_top=True,
         channels=3,
+        head_bias=0.0,
         name=None,
         dtype=None,
         **architecture,
@@ -69,13 +71,16 @@ class BiT(Classifier):
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
         if num_classes:
-            x = linear_head(2, num_classes, dtype=policy)(x)
+            x = linear_head(2, num_classes, head_bias, dtype=policy)(x)
         super().__init__(images, x, name=name)
 
         self.dtype_policy = policy  # Functional models ignore the argument
         self.variant, self.image_size = v, image_size
-        self.num_classes, self.channels = num_classes, channels
+        self.num_classes, self.channels, self.head_bias = num_classes, channels, head_bias
         self.preprocessing, self.class_names, self.label_set = BIT, None, None
+
+    def get_config(self):
+        return {**super().get_config(), "head_bias": self.head_bias}
 
     def _with_known_sides(self, images):
         shape = getattr(images, "shape", None)

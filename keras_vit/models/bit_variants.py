@@ -92,10 +92,11 @@ def _width(width):
 def _table():
     depths = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3)}
     depths["R200"] = (3, 24, 36, 3)
-    published = {"R50": (1, 3), "R101": (1, 3), "R152": (2, 4), "R200": (3,)}
+    # R50x2 and R152x1 are of the Vision Transformer's Table 6; the others are published.
+    widths_of = {"R50": (1, 2, 3), "R101": (1, 3), "R152": (1, 2, 4), "R200": (3,)}
     return {
         f"{name}x{width}": BiTVariant(depths[name], float(width))
-        for name, widths in published.items()
+        for name, widths in widths_of.items()
         for width in widths
     }
 

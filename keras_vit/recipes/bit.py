@@ -6,7 +6,6 @@ from keras_vit.models.bit_variants import BIT_VARIANTS
 from keras_vit.recipes import transforms
 from keras_vit.recipes.datasets import find_dataset
 from keras_vit.recipes.names import unknown
-from keras_vit.recipes.paper import BIT_SIZES, NO_HEAD_BIAS
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.training.losses import sigmoid_head_bias
 
@@ -23,7 +22,7 @@ def bit_pretrain(variant="R50x1", dataset="imagenet21k"):
     """Pre-training of a BiT ResNet as in big_vision: SGD with momentum, batch 4096, 90 epochs.
 
     Args:
-        variant: such as `"R50x1"`: a published one, or `"R50x2"` or `"R152x1"` of Table 3.
+        variant: a key of `keras_vit.BIT_VARIANTS`, such as `"R50x1"`.
         dataset: `"imagenet2012"` or `"imagenet21k"`.
 
     Returns:
@@ -32,9 +31,8 @@ def bit_pretrain(variant="R50x1", dataset="imagenet21k"):
     Raises:
         ValueError: no such data set or variant; the message lists the nearest.
     """
-    known = [*BIT_VARIANTS, *BIT_SIZES]
-    if variant not in known:
-        raise unknown("variant", variant, known)
+    if variant not in list(BIT_VARIANTS):
+        raise unknown("variant", variant, BIT_VARIANTS)
     facts = find_dataset(dataset, ("imagenet2012", "imagenet21k"))
     of_21k = facts.name == "imagenet21k"
     examples = facts.examples - 51_200 if of_21k else facts.train_examples
@@ -44,13 +42,13 @@ def bit_pretrain(variant="R50x1", dataset="imagenet21k"):
         source="google-research/big_vision, configs/"
         + ("bit_i21k.py" if of_21k else "bit_i1k.py")
         + " (its wd is weight decay times learning rate)",
-        notes=(NO_HEAD_BIAS,) if of_21k else ("big_vision trains version v1 of the ResNet here.",),
+        notes=() if of_21k else ("big_vision trains version v1 of the ResNet here.",),
         dataset=facts.name,
         train_split="full[51200:]" if of_21k else facts.train_split,
         validation_split="full[:51200]" if of_21k else facts.validation_split,
         test_split="" if of_21k else facts.test_split,
         variant=variant,
-        architecture={**BIT_SIZES.get(variant, {}), **({} if of_21k else {"version": "v1"})},
+        architecture={} if of_21k else {"version": "v1"},
         examples=examples,
         num_classes=facts.num_classes,
         batch_size=4096,

@@ -34,17 +34,6 @@ TABLE_3 = {
     for variants, epochs, rate in rows
     for variant in variants
 }
-NO_HEAD_BIAS = (
-    "keras_vit.BiT takes no head_bias: assign numpy.full(num_classes, head_bias) to the model's "
-    "get_layer('head').bias."
-)
-BIT_SIZES = {  # those of Table 3 that BiT did not publish
-    name: {"blocks": blocks, "width": width}
-    for name, blocks, width in (
-        ("R50x2", (3, 4, 6, 3), 2.0),
-        ("R152x1", (3, 8, 36, 3), 1.0),
-    )
-}
 _SHARED = {  # per data set: schedule, weight decay, dropout, clipping
     "jft300m": {"schedule": "linear", "weight_decay": 0.1},
     "imagenet21k": {"schedule": "linear", "weight_decay": 0.03, "dropout": 0.1},
@@ -82,7 +71,6 @@ def pretrain(variant="B/16", dataset="imagenet21k", epochs=None):
         dataset=facts.name,
         test_split=facts.test_split if facts.name == "imagenet2012" else "",
         variant=variant,
-        architecture=BIT_SIZES.get(variant, ()),
         examples=facts.examples,
         num_classes=facts.num_classes,
         batch_size=4096,
@@ -121,7 +109,6 @@ def _notes(dataset, variant):
         )
     if variant not in VARIANTS:
         notes.append("A BiT ResNet under Adam, as section 4.1 and appendix D.1 compare it.")
-        notes.append(NO_HEAD_BIAS)
     return tuple(notes)
 
 

@@ -159,9 +159,8 @@ class Recipe:
         options = {"image_size": self.image_size, "num_classes": self.num_classes}
         if self.precision != "float32":
             options["dtype"] = self.precision
-        if not self.is_bit:  # which takes none of these
-            for name in (*checks.OF_A_VIT, "head_bias"):
-                options[name] = getattr(self, name) or None
+        for name in ("head_bias", *(() if self.is_bit else checks.OF_A_VIT)):
+            options[name] = getattr(self, name) or None
         options = {name: value for name, value in options.items() if value is not None}
         return {**options, **dict(self.architecture)}
 

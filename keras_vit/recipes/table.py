@@ -70,6 +70,7 @@ def _transform(t):
         "squash_random": f"squashed to {t.resize_small} x {t.resize_small}, random window",
         "pad_random": f"{t.padding} px of zeros around, random window",
         "resize_small_center": f"shorter side to {t.resize_small}, middle",
+        "squash_center": f"squashed to {t.resize_small} x {t.resize_small}, middle",
         "squash": "resized without regard to the aspect ratio",
     }
     flip = ", mirrored half of the time" if t.flip else ""

@@ -1,12 +1,13 @@
 """The authors' optimizers: Adam as in optax with decoupled decay, and SGD with their momentum."""
 
-import math
+from typing import ClassVar
 
 import keras
 from keras import ops
 
-from keras_vit.training import optimizers_torch
+from keras_vit.training import optimizers_tensorflow, optimizers_torch
 from keras_vit.training.optimizers_base import DecoupledOptimizer
+from keras_vit.training.optimizers_tensorflow import correction
 from keras_vit.training.schedules import WarmupCosine
 
 # Names of the variables that are not kernels: the authors decay kernels only.
@@ -33,6 +34,10 @@ class AdamW(DecoupledOptimizer):
     """
 
     slot_names = ("momentum", "velocity")
+    fast_updates: ClassVar = {
+        "torch": optimizers_torch.adamw,
+        "tensorflow": optimizers_tensorflow.adamw,
+    }
 
     def __init__(
         self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-8, weight_decay=0.0, **kwargs
@@ -46,16 +51,9 @@ class AdamW(DecoupledOptimizer):
         v = self.beta_2 * velocity + (1 - self.beta_2) * ops.square(gradient)
         self.assign(momentum, m)
         self.assign(velocity, v)
-        m = m / self.correction(self.beta_1, ops.expm1, step)
-        v = v / self.correction(self.beta_2, ops.expm1, step)
+        m = m / correction(self.beta_1, step)
+        v = v / correction(self.beta_2, step)
         return m / (ops.sqrt(v) + self.epsilon)
-
-    def correction(self, beta, expm1, step):
-        """1 - βᵗ, without the loss of digits that a float32 power has where β is 0.999."""
-        return -expm1(step * math.log(beta)) if beta else 1.0
-
-    def directions_torch(self, gradients, slots, step):
-        return optimizers_torch.adam(gradients, *slots, step, self)
 
     def get_config(self):
         own = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
@@ -81,6 +79,7 @@ class SGDM(DecoupledOptimizer):
     """
 
     slot_names = ("momentum",)
+    fast_updates: ClassVar = {"torch": optimizers_torch.sgdm}
 
     def __init__(self, learning_rate=0.01, momentum=0.9, weight_decay=0.0, **kwargs):
         super().__init__(learning_rate, weight_decay, **kwargs)
@@ -92,9 +91,6 @@ class SGDM(DecoupledOptimizer):
         m = self.momentum * slots[0] + gradient
         self.assign(slots[0], m)
         return m
-
-    def directions_torch(self, gradients, slots, step):
-        return optimizers_torch.sgdm(gradients, *slots, self)
 
     def get_config(self):
         return {**super().get_config(), "momentum": self.momentum}

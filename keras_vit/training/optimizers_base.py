@@ -1,5 +1,7 @@
 """What the optimizers share: the order of clipping, averaging, update, decay and learning rate."""
 
+from typing import ClassVar
+
 import keras
 from keras import ops
 
@@ -46,6 +48,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     """
 
     slot_names = ()  # of what is remembered for each variable
+    # By backend: (optimizer, gradients, variables, learning rate) -> whether it updated them.
+    fast_updates: ClassVar = {}
 
     def __init__(
         self,
@@ -108,8 +112,24 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         )
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        if not optimizers_torch.update_all(self, grads, trainable_variables, learning_rate):
+        update_all = self._fast_update(trainable_variables)
+        if not (update_all and update_all(self, grads, trainable_variables, learning_rate)):
             super()._backend_update_step(grads, trainable_variables, learning_rate)
+
+    def _fast_update(self, variables):
+        """What computes `update_step` for all variables at once, or `None`.
+
+        It stands beside the `direction` that it computes: a subclass with one of its own, or with
+        another `update_step`, has it no more.
+        """
+        kind = type(self)
+        dtypes = {keras.backend.standardize_dtype(v.dtype) for v in variables}
+        if dtypes not in ({"float32"}, {"float64"}):
+            return None
+        if kind.update_step is not DecoupledOptimizer.update_step:
+            return None
+        rule = next(c for c in kind.__mro__ if "direction" in vars(c))
+        return vars(rule).get("fast_updates", {}).get(keras.backend.backend())
 
     def _clip_gradients(self, grads):
         if not self.global_clipnorm:

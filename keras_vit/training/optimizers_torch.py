@@ -1,53 +1,83 @@
-"""A fast path on PyTorch: one kernel for all variables instead of many for each."""
+"""Fast paths on PyTorch: one operation for all variables instead of many for each.
+
+Each equals `DecoupledOptimizer.update_step` with the `direction` that it stands beside.
+"""
 
 import keras
 
 
-def update_all(optimizer, gradients, variables, learning_rate):
-    """Makes one update of all variables, if this is PyTorch and they have one exact dtype.
-
-    Computes what `DecoupledOptimizer.update_step` does for each by itself.
+def adamw(optimizer, gradients, variables, learning_rate):
+    """One update of `AdamW`, in one pass over the memory.
 
     Args:
-        optimizer: a `DecoupledOptimizer` with `directions_torch`.
+        optimizer: an `AdamW`.
         gradients: list of tensors.
-        variables: list of `keras.Variable`.
+        variables: list of `keras.Variable`, all float32 or all float64.
         learning_rate: number or tensor.
 
     Returns:
-        Whether it did.
+        Whether it was made: this PyTorch may not have the operation.
     """
-    dtypes = {keras.backend.standardize_dtype(v.dtype) for v in variables}
-    if keras.backend.backend() != "torch" or dtypes not in ({"float32"}, {"float64"}):
-        return False
-    if not hasattr(optimizer, "directions_torch"):
-        return False
     import torch
 
+    if not hasattr(torch, "_fused_adamw_"):
+        return False
+    step = (optimizer.updates + 1).to(torch.float32)
     with torch.no_grad():
-        values = [v.value.data for v in variables]
-        places = [optimizer._get_variable_index(v) for v in variables]
-        slots = [[slot[i].value.data for i in places] for slot in optimizer._slots]
-        gradients = [g.to(value.dtype) for g, value in zip(gradients, values)]
-        step = (optimizer.updates + 1).to(values[0].dtype)
-        updates = optimizer.directions_torch(gradients, slots, step)
-        decaying = [k for k, i in enumerate(places) if optimizer.decays(i)]
-        if decaying:
-            torch._foreach_add_(
-                [updates[k] for k in decaying],
-                [values[k] for k in decaying],
-                alpha=optimizer.weight_decay,
+        for values, given, slots, rate, decay in _groups(
+            optimizer, gradients, variables, learning_rate
+        ):
+            torch._fused_adamw_(
+                values,
+                given,
+                *slots,
+                [],
+                [step] * len(values),
+                lr=rate,
+                beta1=optimizer.beta_1,
+                beta2=optimizer.beta_2,
+                weight_decay=decay,
+                eps=optimizer.epsilon,
+                amsgrad=False,
+                maximize=False,
             )
-        if optimizer.layer_decay is not None:
-            torch._foreach_mul_(updates, [optimizer.layer_rates[i] for i in places])
-        # A tensor as the factor: reading its value would wait for the device.
-        torch._foreach_mul_(updates, keras.ops.cast(learning_rate, values[0].dtype))
-        torch._foreach_sub_(values, updates)
     return True
 
 
+def sgdm(optimizer, gradients, variables, learning_rate):
+    """One update of `SGDM`; see `adamw`."""
+    import torch
+
+    with torch.no_grad():
+        for values, given, (momenta,), rate, decay in _groups(
+            optimizer, gradients, variables, learning_rate
+        ):
+            torch._foreach_mul_(momenta, optimizer.momentum)
+            torch._foreach_add_(momenta, given)
+            updates = torch._foreach_add(momenta, values, alpha=decay)
+            torch._foreach_mul_(updates, rate)
+            torch._foreach_sub_(values, updates)
+    return True
+
+
+def _groups(optimizer, gradients, variables, learning_rate):
+    """Yields values, gradients, slots, learning rate and decay of what is updated alike."""
+    dtype = keras.backend.standardize_dtype(variables[0].dtype)
+    # A tensor: reading its value would wait for the device.
+    rate = keras.ops.cast(learning_rate, dtype)
+    places = [optimizer._get_variable_index(v) for v in variables]
+    groups = {}
+    for row, i in enumerate(places):
+        groups.setdefault((optimizer.layer_rates[i], optimizer.decays(i)), []).append(row)
+    for (factor, decays), rows in groups.items():
+        values = [variables[row].value.data for row in rows]
+        slots = [[slot[places[row]].value.data for row in rows] for slot in optimizer._slots]
+        given = [gradients[row].to(value.dtype) for row, value in zip(rows, values)]
+        yield values, given, slots, rate * factor, optimizer.weight_decay if decays else 0.0
+
+
 def global_norm(gradients):
-    """The norm of all gradients together, of their dtype, or None as `update_all` says False."""
+    """The norm of all gradients together, or None if this is not PyTorch with one exact dtype."""
     dtypes = {keras.backend.standardize_dtype(g.dtype) for g in gradients if g is not None}
     if keras.backend.backend() != "torch" or dtypes not in ({"float32"}, {"float64"}):
         return None
@@ -55,28 +85,3 @@ def global_norm(gradients):
 
     norms = torch._foreach_norm([g for g in gradients if g is not None])
     return torch.linalg.vector_norm(torch.stack(norms))
-
-
-def adam(gradients, momenta, velocities, step, rule):
-    """The directions of `AdamW`, and its state in place."""
-    import torch
-
-    torch._foreach_mul_(momenta, rule.beta_1)
-    torch._foreach_add_(momenta, gradients, alpha=1 - rule.beta_1)
-    torch._foreach_mul_(velocities, rule.beta_2)
-    torch._foreach_addcmul_(velocities, gradients, gradients, value=1 - rule.beta_2)
-    below = torch._foreach_div(velocities, rule.correction(rule.beta_2, torch.expm1, step))
-    torch._foreach_sqrt_(below)
-    torch._foreach_add_(below, rule.epsilon)
-    updates = torch._foreach_div(momenta, rule.correction(rule.beta_1, torch.expm1, step))
-    torch._foreach_div_(updates, below)
-    return updates
-
-
-def sgdm(gradients, momenta, rule):
-    """The directions of `SGDM`, and its state in place; new tensors, as decay is added to them."""
-    import torch
-
-    torch._foreach_mul_(momenta, rule.momentum)
-    torch._foreach_add_(momenta, gradients)
-    return [m.clone() for m in momenta]

@@ -96,8 +96,9 @@ def config(model):
 
 def _architecture(v):
     """timm's name for a model of this size, if it has one."""
-    for name, row in BIT_VARIANTS.items():
-        if (row.blocks, row.width) == (v.blocks, v.width) and not name.startswith("R200"):
+    for name in ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4"):
+        row = BIT_VARIANTS[name]
+        if (row.blocks, row.width) == (v.blocks, v.width):
             return f"resnetv2_{name[1:]}_bit"
     return None
 

@@ -191,7 +191,7 @@ def test_sets_without_image_and_label_and_labels_out_of_range(tmp_path):
     examples = [{"image": png(np.zeros((4, 4, 3), np.uint8)), "label": -1}] * 4
     write_tfrecord_set(tmp_path, "dtd", {"train": examples}, ("image", "label"))
     with pytest.warns(UserWarning, match=r"label -1 is outside 0\.\.2"):
-        with pytest.raises(ValueError, match=r"[234] of 4 examples cannot be read"):
+        with pytest.raises(ValueError, match=r"2 of 4 examples cannot be read"):
             list(load("dtd", recipe(4), data_dir=tmp_path, engine="grain"))
 
 

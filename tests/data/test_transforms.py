@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit import recipes
 from keras_vit.data import geometry, transform_numpy
+from keras_vit.data.preprocess import preprocess
 from keras_vit.data.randomness import Purpose, uniform
 from keras_vit.data.transform import Transform
 
@@ -30,6 +32,9 @@ TRANSFORMS = {
     "pad_random": Transform(64, "pad_random", flip=True, randaugment=(2, 20)),
     "squash": SQUASH,
     "squash_random": Transform((40, 32), "squash_random", resize_small=48, flip=True),
+    "squash_center": Transform(
+        (40, 32), "squash_center", resize_small=46, round_to_uint8=True, flip=True
+    ),
     "squash_area": Transform((30, 50), interpolation="area", value_range=(-0.5, 3)),
 }
 
@@ -190,6 +195,16 @@ def test_squash_random_cuts_from_the_whole_image_as_a_square():
         np.testing.assert_allclose(np.diff(pixels[0, :, 0]), 256 / 20, atol=0.6)
         places.add(round(float(pixels[0, 0, 0] / (256 / 20) - 0.5)))
     assert places == set(range(5))
+
+
+def test_squash_center_is_how_few_shot_evaluation_reads_images():
+    protocol = recipes.fewshot()
+    transform = Transform(224, "squash_center", resize_small=256, round_to_uint8=True)
+    pixels = [transform_numpy.apply(transform, image, np.zeros(3, int)) for image in photographs()]
+    expected = preprocess(
+        photographs(), preprocessing=protocol.preprocessing, image_size=protocol.image_size
+    )
+    np.testing.assert_allclose(np.stack(pixels), expected, atol=1e-6)
 
 
 def test_every_window_is_equally_likely():

@@ -1,5 +1,8 @@
 """What a backend computes in its own words equals its twin in `keras.ops`, gradients too."""
 
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -18,6 +21,15 @@ def normal(*shape):
 CASES = {
     "linear": (lambda x, w, b: kernels.linear(x, w, b), normal(6, 5), normal(5, 7), normal(7)),
     "linear_without_bias": (lambda x, w: kernels.linear(x, w), normal(6, 5), normal(5, 7)),
+    **{
+        f"linear_{name}": (
+            lambda x, w, b, gelu=gelu: kernels.linear(x, w, b, gelu),
+            normal(6, 5),
+            normal(5, 7),
+            normal(7),
+        )
+        for name, gelu in (("gelu_tanh", kernels.gelu_tanh), ("gelu_erf", kernels.gelu_erf))
+    },
     "gelu_tanh": (lambda x: kernels.gelu(3 * x, True), normal(6, 5)),
     "gelu_erf": (lambda x: kernels.gelu(3 * x, False), normal(6, 5)),
     "layer_norm": (
@@ -148,6 +160,41 @@ class TestTorch:
         self.check_second_derivatives(*CASES[name])
         test_equals_its_twin(name, "float32", 1e-5, monkeypatch)
 
+    @pytest.mark.parametrize("name", ["linear", "linear_gelu_tanh", "linear_gelu_erf"])
+    def test_a_product_without_gradient_is_the_same(self, name, monkeypatch):
+        import torch
+
+        from keras_vit.layers import fast_torch
+
+        monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda: True)
+        function, *arrays = CASES[name]
+        tensors = [torch.tensor(3 * a, dtype=torch.float32) for a in arrays]
+        bare = function(*tensors)
+        with_gradient = function(tensors[0].requires_grad_(), *tensors[1:])
+        assert with_gradient.requires_grad and not bare.requires_grad
+        assert_close(to_numpy(bare), to_numpy(with_gradient), 1e-6)
+        monkeypatch.setattr(kernels, "fast", lambda _: None)
+        assert_close(to_numpy(bare), to_numpy(function(*tensors)), 1e-5)
+
+    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of the GNU C library")
+    def test_activations_stay_in_the_process(self):
+        """In a fresh process: steps of inference take no pages from the system again."""
+        script = (
+            "import resource, torch, keras_vit\n"
+            "model = keras_vit.VisionTransformer('S/16', depth=6, num_classes=10)\n"
+            "images = torch.zeros(8, 224, 224, 3)\n"
+            "def faults():\n"
+            "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+            "    with torch.no_grad(): model(images, training=False)\n"
+            "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+            "print(*[faults() for _ in range(5)])\n"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert (
+            sorted(map(int, done.stdout.split()[1:]))[1] < 1500
+        )  # of 4 KiB; many thousand otherwise
+
     def check_second_derivatives(self, function, *arrays):
         import torch
 
@@ -182,7 +229,6 @@ class TestTorch:
         assert moved.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="its layers are not joined")
 @pytest.mark.parametrize("bias", [True, False])
 def test_joined_products_equal_separate_ones(bias, monkeypatch):
     layers = [
@@ -200,11 +246,10 @@ def test_joined_products_equal_separate_ones(bias, monkeypatch):
         assert_close(to_numpy(one), to_numpy(other), 1e-5)
 
 
-def _plain_linear(x, kernel, bias):
+def _plain_linear(x, kernel, bias, activation=None):
     return x @ kernel if bias is None else x @ kernel + keras.ops.reshape(bias, (-1,))
 
 
-@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="its layers are not joined")
 def test_low_rank_changes_are_not_joined(monkeypatch):
     layers = [Linear("btd,dhk->bthk", (None, 3, 4), bias_axes="hk") for _ in range(3)]
     x = keras.ops.convert_to_tensor(normal(2, 5, 8).astype("float32"))
