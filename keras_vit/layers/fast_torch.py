@@ -35,12 +35,13 @@ def reshape(x, shape):
 
 def linear(x, kernel, bias=None, activation=None):
     """The linear map of `kernels.linear`, with GELU in one pass where no gradient is asked for."""
+    has_gelu = activation in _ONEDNN_GELUS and not _needs_gradient(x, kernel, bias)
+    if has_gelu and (_takes_onednn(x) or _is_onednns_bfloat16(x)):
+        return _onednn(x, kernel, bias, "gelu", _ONEDNN_GELUS[activation])
     if not _takes_onednn(x):
         x = x @ kernel if bias is None else torch.addmm(bias, x, kernel)
     elif _needs_gradient(x, kernel, bias):
         x = _Linear.apply(x, kernel, bias)
-    elif activation in _ONEDNN_GELUS:
-        return _onednn(x, kernel, bias, "gelu", _ONEDNN_GELUS[activation])
     else:
         x = _onednn(x, kernel, bias)
     return x if activation is None else activation(x)
@@ -53,6 +54,22 @@ def _needs_gradient(*tensors):
 def _takes_onednn(x):
     is_plain = x.dtype == torch.float32 and x.device.type == "cpu"
     return is_plain and not torch.compiler.is_compiling() and onednn_is_faster()
+
+
+def _is_onednns_bfloat16(x):
+    """Whether PyTorch itself multiplies `x` by oneDNN, which then may do more than that."""
+    is_short = x.dtype == torch.bfloat16 and x.device.type == "cpu"
+    return is_short and not torch.compiler.is_compiling() and _onednn_has_bfloat16()
+
+
+@functools.cache
+def _onednn_has_bfloat16():
+    _keep_some_memory()
+    try:
+        _onednn(*torch.ones(2, 8, 8, dtype=torch.bfloat16))
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    return True
 
 
 @functools.cache
@@ -117,6 +134,13 @@ class _Linear(torch.autograd.Function):
             _Linear.apply(x.t(), dy, None) if needs_kernel else None,
             dy.sum(0) if needs_bias else None,
         )
+
+
+def layer_norm(x, gamma, beta, epsilon):
+    """The LayerNorm of `kernels.layer_norm`, without a float32 copy of a shorter `x` on the CPU."""
+    if x.device.type != "cpu" or x.dtype == torch.float16:
+        return F.layer_norm(x.float(), gamma.shape, gamma, beta, epsilon).to(x.dtype)
+    return F.layer_norm(x, gamma.shape, gamma, beta, epsilon)
 
 
 def attention(query, key, value):

@@ -115,7 +115,7 @@ def test_equals_its_twin(name, dtype, tolerance, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["linear", "gelu_tanh", "gelu_erf", "attention"])
+@pytest.mark.parametrize("name", ["linear", "linear_gelu_tanh", "gelu_tanh", "attention"])
 def test_keeps_a_short_type(name, dtype):
     function, *arrays = CASES[name]
     short = [keras.ops.cast(array, dtype) for array in arrays]
@@ -132,6 +132,21 @@ def test_layer_norm_computes_short_types_in_float32(dtype):
     exact = to_numpy(function(keras.ops.cast(x, "float32"), *scale))
     found = to_numpy(keras.ops.cast(function(x, *scale), "float32"))
     assert_close(found, exact, 0.03 * largest(exact))
+
+
+def test_layer_norm_of_bfloat16_has_gradients():
+    function, x, gamma, beta = CASES["layer_norm"]
+
+    def mixed(x, gamma, beta, dtype):
+        outputs = function(keras.ops.cast(x, dtype), gamma, beta)
+        return keras.ops.cast(outputs, "float32")
+
+    short, exact = (
+        outputs_and_gradients(lambda *a, dtype=dtype: mixed(*a, dtype), [x, gamma, beta], "float32")
+        for dtype in ("bfloat16", "float32")
+    )
+    for a, b in zip(short, exact, strict=True):
+        assert_close(a, b, 0.03 * largest(b))
 
 
 @pytest.mark.parametrize("extreme", [-1e4, -30.0, 30.0, 1e4])
@@ -160,21 +175,24 @@ class TestTorch:
         self.check_second_derivatives(*CASES[name])
         test_equals_its_twin(name, "float32", 1e-5, monkeypatch)
 
+    @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("bfloat16", 0.02)])
     @pytest.mark.parametrize("name", ["linear", "linear_gelu_tanh", "linear_gelu_erf"])
-    def test_a_product_without_gradient_is_the_same(self, name, monkeypatch):
+    def test_a_product_without_gradient_is_the_same(self, name, dtype, tolerance, monkeypatch):
         import torch
 
         from keras_vit.layers import fast_torch
 
         monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda: True)
         function, *arrays = CASES[name]
-        tensors = [torch.tensor(3 * a, dtype=torch.float32) for a in arrays]
+        tensors = [torch.tensor(3 * a, dtype=getattr(torch, dtype)) for a in arrays]
         bare = function(*tensors)
         with_gradient = function(tensors[0].requires_grad_(), *tensors[1:])
         assert with_gradient.requires_grad and not bare.requires_grad
-        assert_close(to_numpy(bare), to_numpy(with_gradient), 1e-6)
         monkeypatch.setattr(kernels, "fast", lambda _: None)
-        assert_close(to_numpy(bare), to_numpy(function(*tensors)), 1e-5)
+        twin = function(*tensors)
+        bare, with_gradient, twin = (to_numpy(y.float()) for y in (bare, with_gradient, twin))
+        assert_close(bare, with_gradient, tolerance * largest(twin))
+        assert_close(bare, twin, tolerance * largest(twin))
 
     @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of the GNU C library")
     def test_activations_stay_in_the_process(self):
@@ -212,11 +230,12 @@ class TestTorch:
             raise AttributeError("no such operation")
 
         monkeypatch.setattr(fast_torch, "_onednn", missing)
-        fast_torch.onednn_is_faster.cache_clear()
-        try:
-            assert not fast_torch.onednn_is_faster()
-        finally:
-            fast_torch.onednn_is_faster.cache_clear()
+        for has_it in (fast_torch.onednn_is_faster, fast_torch._onednn_has_bfloat16):
+            has_it.cache_clear()
+            try:
+                assert not has_it()
+            finally:
+                has_it.cache_clear()
 
     def test_a_kernel_keeps_its_values_where_it_is_laid_out(self):
         kernel = keras.Variable(normal(3, 3, 4, 6).astype("float32"))
