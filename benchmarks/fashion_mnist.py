@@ -2,10 +2,11 @@
 
     python benchmarks/fashion_mnist.py --data-dir DIR [--part scratch transfer resolution]
 
-DIR holds the four IDX files (Debian: dataset-fashion-mnist). Transfer pre-trains on the classes 0
-to 4 and fine-tunes on 10 or 100 images of each of the classes 5 to 9, which the pre-training has
-never seen; both it and the training from scratch choose their learning rate on the same held-out
-images, and the test images are looked at once. Prints Markdown tables.
+DIR holds the four IDX files (Debian: dataset-fashion-mnist). Each draw of the transfer divides the
+classes at random: a model is pre-trained on five of them, and fine-tuned on 10 or 100 images of
+each of the others, which it has never seen. Fine-tuning and training from scratch have the same
+images and the same choice of learning rates, both choose on the same held-out images, and the
+test images are looked at once. Prints Markdown tables.
 """
 
 import argparse
@@ -20,15 +21,22 @@ import numpy as np
 import keras_vit
 from keras_vit import data, recipes
 
-OLD, NEW = range(5), range(5, 10)
-STEPS, HELD_OUT = 200, 1000  # of a fine-tuning, and images that choose its learning rate
-RATES = {"fine-tuned": (0.01, 0.03, 0.1), "from scratch": (1e-3, 3e-3)}
+STEPS, HELD_OUT = 200, 1000  # of a run on few images, and images that choose its learning rate
+RATES = (1e-3, 3e-3)
+KINDS = ("fine-tuned", "from scratch")
+PRETRAINING = 1 / 3  # of the epochs of a training from scratch
+
+
+def halves(draw):
+    """The classes to pre-train on, and those to learn from few images."""
+    classes = np.random.default_rng(draw).permutation(10)
+    return np.sort(classes[:5]), np.sort(classes[5:])
 
 
 def pick(images, labels, classes):
     """The images of some classes, with labels from 0."""
-    chosen = np.isin(labels, list(classes))
-    return images[chosen], labels[chosen] - min(classes)
+    chosen = np.isin(labels, classes)
+    return images[chosen], np.searchsorted(classes, labels[chosen])
 
 
 def new_model(recipe, num_classes):
@@ -65,11 +73,9 @@ def scratch(fashion, recipe):
     )
 
 
-def short(recipe, kind, rate, per_class, seed):
+def short(recipe, rate, per_class, seed, image_size):
     """The recipe of a run on few images."""
-    settings = {"optimizer": "sgdm", "weight_decay": 0.0} if kind == "fine-tuned" else {}
     return recipe.replace(
-        **settings,
         examples=5 * per_class,
         num_classes=5,
         batch_size=min(recipe.batch_size, 5 * per_class // 2),
@@ -77,29 +83,33 @@ def short(recipe, kind, rate, per_class, seed):
         warmup_steps=STEPS // 10,
         learning_rate=rate,
         seed=seed,
+        image_size=image_size,
     )
 
 
-def compare(pretrained, fashion, recipe, per_class, seed, image_size=28, kinds=tuple(RATES)):
-    """Test accuracy of fine-tuning and of training from scratch on the same few images."""
-    images, labels = pick(fashion.train_images, fashion.train_labels, NEW)
-    order = np.random.default_rng(seed).permutation(len(labels))
+def learn_few(pretrained, fashion, recipe, per_class, draw, image_size=28):
+    """Test accuracy after training on few images of each class that was left for it.
+
+    Args:
+        pretrained: the model to begin with, or `None` for one from scratch.
+    """
+    classes = halves(draw)[1]
+    images, labels = pick(fashion.train_images, fashion.train_labels, classes)
+    order = np.random.default_rng(draw).permutation(len(labels))
     held_out, rest = order[:HELD_OUT], order[HELD_OUT:]
     few = np.concatenate([rest[labels[rest] == c][:per_class] for c in range(5)])
-    reached = {}
-    for kind in kinds:
-        best = (-1.0, None)
-        for rate in RATES[kind]:
-            run = short(recipe, kind, rate, per_class, seed).replace(image_size=image_size)
-            model = new_model(run, 5)
-            if kind == "fine-tuned":
-                take_body(model, pretrained, image_size)
-            fit(model, run, images[few], labels[few])
-            found = accuracy(model, run, images[held_out], labels[held_out])
-            best = max(best, (found, model), key=lambda pair: pair[0])
-        test = pick(fashion.test_images, fashion.test_labels, NEW)
-        reached[kind] = accuracy(best[1], run, *test)
-    return reached
+    best, chosen = -1.0, None
+    for rate in RATES:
+        run = short(recipe, rate, per_class, draw, image_size)
+        model = new_model(run, 5)
+        if pretrained is not None:
+            take_body(model, pretrained, image_size)
+        fit(model, run, images[few], labels[few])
+        found = accuracy(model, run, images[held_out], labels[held_out])
+        if found > best:
+            best, chosen = found, model
+    test = pick(fashion.test_images, fashion.test_labels, classes)
+    return accuracy(chosen, run, *test)
 
 
 def take_body(model, pretrained, image_size):
@@ -111,30 +121,54 @@ def take_body(model, pretrained, image_size):
             layer.set_weights(pretrained.get_layer(layer.name).get_weights())
 
 
-def pretrain(fashion, recipe):
-    images, labels = pick(fashion.train_images, fashion.train_labels, OLD)
-    model = new_model(recipe, 5)
-    half = recipe.replace(examples=len(labels), num_classes=5)
-    half = half.scale(steps=recipe.steps // 2)
+def pretrain(fashion, recipe, draw):
+    classes = halves(draw)[0]
+    images, labels = pick(fashion.train_images, fashion.train_labels, classes)
+    half = recipe.replace(examples=len(labels), num_classes=5, seed=draw, label_smoothing=0.0)
+    half = half.scale(epochs=recipe.passes * PRETRAINING)
+    model = new_model(half, 5)
     fit(model, half, images, labels)
-    test = pick(fashion.test_images, fashion.test_labels, OLD)
-    print(
-        f"Pre-trained on the classes 0 to 4: {accuracy(model, half, *test):.2%} of their test "
-        "images.\n"
-    )
+    found = accuracy(model, half, *pick(fashion.test_images, fashion.test_labels, classes))
+    print(f"Pre-trained on the classes {classes}: {found:.2%} of their test images.", flush=True)
     return model
 
 
-def table(title, rows, draws):
-    print(f"| {title} | {' | '.join(rows[0][1][0])} |\n|---|{'---|' * len(rows[0][1][0])}")
+def table(title, rows):
+    """Prints mean and standard deviation over the draws, and of the difference of both columns."""
+    names = list(rows[0][1][0])
+    print(f"\n| {title} | {' | '.join(names)} | difference |\n|---|{'---|' * 3}")
     for name, found in rows:
-        cells = []
-        for kind in found[0]:
-            values = [100 * one[kind] for one in found]
-            spread = statistics.stdev(values) if draws > 1 else 0.0
-            cells.append(f"{statistics.mean(values):.1f} ± {spread:.1f}")
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        columns = [[100 * one[kind] for one in found] for kind in names]
+        columns.append([a - b for a, b in zip(*columns)])
+        cells = [
+            f"{statistics.mean(c):.1f} ± {statistics.stdev(c) if len(c) > 1 else 0:.1f}"
+            for c in columns
+        ]
+        print(f"| {name} | {' | '.join(cells)} |")
     print()
+
+
+def on_few_images(fashion, recipe, parts, draws):
+    transfer = {10: [], 100: []}
+    resolution = []
+    for draw in draws:
+        pretrained = pretrain(fashion, recipe, draw)
+        for per_class, found in transfer.items() if "transfer" in parts else ():
+            results = (
+                learn_few(start, fashion, recipe, per_class, draw) for start in (pretrained, None)
+            )
+            found.append(dict(zip(KINDS, results)))
+            print(f"{per_class} images per class: {found[-1]}", flush=True)
+        if "resolution" in parts:
+            sides = (28, 40)
+            results = (learn_few(pretrained, fashion, recipe, 100, draw, side) for side in sides)
+            resolution.append(dict(zip((f"{side} px" for side in sides), results)))
+            print(f"100 images per class: {resolution[-1]}", flush=True)
+    if "transfer" in parts:
+        rows = [(f"{n} images per class", found) for n, found in transfer.items()]
+        table("test accuracy, %", rows)
+    if "resolution" in parts:
+        table("fine-tuned, 100 images per class, %", [("pre-trained at 28 px", resolution)])
 
 
 def main():
@@ -150,28 +184,7 @@ def main():
     if "scratch" in options.part:
         scratch(fashion, recipe)
     if set(options.part) & {"transfer", "resolution"}:
-        pretrained = pretrain(fashion, recipe)
-    if "transfer" in options.part:
-        rows = [
-            (
-                f"{n} images per class",
-                [compare(pretrained, fashion, recipe, n, s) for s in range(options.draws)],
-            )
-            for n in (10, 100)
-        ]
-        table("test accuracy, %", rows, options.draws)
-    if "resolution" in options.part:
-        found = []
-        for seed in range(options.draws):
-            found.append({})
-            for pixels in (28, 40):
-                reached = compare(
-                    pretrained, fashion, recipe, 100, seed, pixels, kinds=("fine-tuned",)
-                )
-                found[-1][f"{pixels} px"] = reached["fine-tuned"]
-        table(
-            "fine-tuned, 100 images per class, %", [("pre-trained at 28 px", found)], options.draws
-        )
+        on_few_images(fashion, recipe, options.part, range(options.draws))
     print(f"{keras.backend.backend()}, {os.cpu_count()} cores, {datetime.date.today():%B %Y}")
 
 

@@ -98,7 +98,8 @@ def gradients_of(loss, variables):
         with keras.StatelessScope(state_mapping=list(zip(variables, values))):
             return loss()
 
-    return [to_numpy(g) for g in jax.grad(of)([v.value for v in variables])]
+    # Compiled at once, which is much faster than each operation by itself.
+    return [to_numpy(g) for g in jax.jit(jax.grad(of))([v.value for v in variables])]
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-12)])
