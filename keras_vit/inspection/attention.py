@@ -1,15 +1,16 @@
 """Attention weights of a model, exactly as it computes them (Eq. 6)."""
 
-import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.inspection.inputs import as_inputs, batches, layout_of, transformer_blocks
+from keras_vit.inspection.backend import cached, inference
+from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
+from keras_vit.inspection.tokens import iterate_outputs, to_array
 
 FUSIONS = ("mean", "min", "max")
 
 
-def attention_weights(model, images, blocks=None, heads=None, batch_size=32):
+def attention_weights(model, images, blocks=None, heads=None, batch_size=8):
     """A = softmax(q kᵀ / √D_h) of some blocks for some images.
 
     The model is read, not changed: its outputs stay what they are. It holds the attention of one
@@ -36,7 +37,7 @@ def attention_weights(model, images, blocks=None, heads=None, batch_size=32):
     return [np.concatenate(arrays) for arrays in zip(*parts)]
 
 
-def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size=32):
+def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size=8):
     """Where one block looks in each image: attention from one token to the patches.
 
     The values of an image sum to the attention that is not given to the class token or registers.
@@ -65,20 +66,30 @@ def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size
     return np.concatenate([maps for (maps,) in parts])
 
 
-def iterate_attention(model, images, blocks=None, batch_size=32, reduce=lambda a: a):
+def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a: a):
     """For each batch of images: a list with `reduce(A)` of each block.
 
     A has shape (batch, heads, tokens, tokens); that of one block is in memory at a time.
     """
     images, chosen = as_inputs(model, images), transformer_blocks(model, blocks)
-    entering = keras.Model(
-        model.input, {str(i): _as_list(block.input) for i, block in enumerate(chosen)}
-    )
-    for batch in batches(images, batch_size):
-        tokens = entering(batch, training=False)
+    everywhere = [as_list(block.input) for block in transformer_blocks(model)]
+    parts = [len(tensors) for tensors in everywhere]
+    scores = [
+        cached(
+            model,
+            f"attention of {block.name}",
+            lambda block=block: inference(block.attention_scores, block.variables),
+        )
+        for block in chosen
+    ]
+    places = [transformer_blocks(model).index(block) for block in chosen]
+    for tensors, count in iterate_outputs(
+        model, sum(everywhere, []), "tokens before blocks", images, batch_size
+    ):
+        first = [sum(parts[:place]) for place in places]
         yield [
-            reduce(to_array(block.attention_scores(*_as_list(tokens[str(i)]))))
-            for i, block in enumerate(chosen)
+            reduce(to_array(run(*tensors[start : start + parts[place]]))[:count])
+            for run, start, place in zip(scores, first, places)
         ]
 
 
@@ -88,12 +99,5 @@ def fused(heads):
     return (lambda a: a) if heads is None else (lambda a: getattr(a, heads)(axis=-3))
 
 
-def to_array(tensor):
-    """A tensor as a NumPy array; bfloat16, which NumPy does not have, as float32."""
-    if keras.backend.standardize_dtype(tensor.dtype) in ("bfloat16", "float16"):
-        tensor = keras.ops.cast(tensor, "float32")
-    return keras.ops.convert_to_numpy(tensor)
-
-
-def _as_list(tensors):
+def as_list(tensors):
     return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]

@@ -45,7 +45,7 @@ def attention_distance(weights, grid, patch_size, renormalize=True):
     return distance.mean(axis=-1)
 
 
-def attention_distances(model, images, blocks=None, renormalize=True, batch_size=32):
+def attention_distances(model, images, blocks=None, renormalize=True, batch_size=8):
     """`attention_distance` of each block and head for each image.
 
     The attention of one block for one batch of images is held at a time. The paper averages over

@@ -5,7 +5,7 @@ import typing
 import keras
 import numpy as np
 
-from keras_vit.checks import check_choice, positive_int
+from keras_vit.checks import check_choice
 from keras_vit.data.preprocess import preprocess
 from keras_vit.layers.patches import grid_of
 from keras_vit.layers.transformer_block import TransformerBlock
@@ -52,12 +52,6 @@ def _fits(shape, expected):
     return len(shape) == 1 + len(expected) and all(
         wanted in (None, side) for side, wanted in zip(shape[1:], expected)
     )
-
-
-def batches(images, batch_size):
-    """The images in turn, `batch_size` at a time."""
-    size = positive_int(batch_size, "batch_size")
-    return (images[start : start + size] for start in range(0, len(images), size))
 
 
 def transformer_blocks(model, blocks=None):

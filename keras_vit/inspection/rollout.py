@@ -38,7 +38,7 @@ def rollout(weights, heads="mean"):
     return result
 
 
-def rollout_maps(model, images, query=None, heads="mean", blocks=None, batch_size=32):
+def rollout_maps(model, images, query=None, heads="mean", blocks=None, batch_size=8):
     """Rollout from one token to the patches of each image, as in Fig. 6 and 14 of the paper.
 
     Args:
