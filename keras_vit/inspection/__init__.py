@@ -1,19 +1,33 @@
 """What a trained model looks at, as arrays and as figures."""
 
 from keras_vit.inspection.attention import attention_maps, attention_weights
+from keras_vit.inspection.cka import layer_similarity, linear_cka
 from keras_vit.inspection.distance import attention_distance, attention_distances
 from keras_vit.inspection.figures import plot_history, plot_predictions
+from keras_vit.inspection.filters import FilterComponents, filter_components
+from keras_vit.inspection.norms import TokenNorms, token_norms
+from keras_vit.inspection.relevance import input_gradients, relevance_maps
 from keras_vit.inspection.rollout import rollout, rollout_maps
+from keras_vit.inspection.similarity import position_similarity
 from keras_vit.inspection.upsample import upsample
 
 __all__ = [
+    "FilterComponents",
+    "TokenNorms",
     "attention_distance",
     "attention_distances",
     "attention_maps",
     "attention_weights",
+    "filter_components",
+    "input_gradients",
+    "layer_similarity",
+    "linear_cka",
     "plot_history",
     "plot_predictions",
+    "position_similarity",
+    "relevance_maps",
     "rollout",
     "rollout_maps",
+    "token_norms",
     "upsample",
 ]

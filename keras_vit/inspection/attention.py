@@ -1,11 +1,13 @@
 """Attention weights of a model, exactly as it computes them (Eq. 6)."""
 
+import itertools
+
 import numpy as np
 
 from keras_vit.checks import check_choice
 from keras_vit.inspection.backend import cached, inference
 from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
-from keras_vit.inspection.tokens import iterate_outputs, to_array
+from keras_vit.inspection.tokens import as_list, iterate_outputs, to_array
 
 FUSIONS = ("mean", "min", "max")
 
@@ -83,12 +85,12 @@ def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a:
         for block in chosen
     ]
     places = [transformer_blocks(model).index(block) for block in chosen]
-    for tensors, count in iterate_outputs(
-        model, sum(everywhere, []), "tokens before blocks", images, batch_size
-    ):
+    tensors = list(itertools.chain(*everywhere))
+    key = "tokens before blocks"
+    for found, count in iterate_outputs(model, tensors, key, images, batch_size):
         first = [sum(parts[:place]) for place in places]
         yield [
-            reduce(to_array(run(*tensors[start : start + parts[place]]))[:count])
+            reduce(to_array(run(*found[start : start + parts[place]]))[:count])
             for run, start, place in zip(scores, first, places)
         ]
 
@@ -97,7 +99,3 @@ def fused(heads):
     """The function from (..., heads, tokens, tokens) that takes the heads together as asked."""
     check_choice("heads", heads, (*FUSIONS, None))
     return (lambda a: a) if heads is None else (lambda a: getattr(a, heads)(axis=-3))
-
-
-def as_list(tensors):
-    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]

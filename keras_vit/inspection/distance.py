@@ -77,6 +77,4 @@ def patch_distances(grid, patch_size):
     """Euclidean distances in pixels between patch centres, shape (patches, patches)."""
     height, width = pair(patch_size, "patch_size")
     row, column = np.divmod(np.arange(grid[0] * grid[1]), grid[1])
-    return np.hypot(
-        (row[:, None] - row) * float(height), (column[:, None] - column) * float(width)
-    )
+    return np.hypot((row[:, None] - row) * float(height), (column[:, None] - column) * float(width))

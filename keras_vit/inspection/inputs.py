@@ -71,8 +71,10 @@ def transformer_blocks(model, blocks=None):
         raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.")
     blocks = list(range(len(layers)) if blocks is None else blocks)
     if not layers or any(not -len(layers) <= index < len(layers) for index in blocks):
-        exist = f"so indices go from {-len(layers)} to {len(layers) - 1}" if layers else (
-            "so there is no attention to look at; a VisionTransformer has them"
+        exist = (
+            f"so indices go from {-len(layers)} to {len(layers) - 1}"
+            if layers
+            else ("so there is no attention to look at; a VisionTransformer has them")
         )
         raise ValueError(
             f"{model.name} has {len(layers)} Transformer blocks, {exist}. "

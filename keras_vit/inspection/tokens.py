@@ -44,3 +44,8 @@ def to_array(tensor):
     if keras.backend.standardize_dtype(tensor.dtype) in ("bfloat16", "float16"):
         tensor = keras.ops.cast(tensor, "float32")
     return keras.ops.convert_to_numpy(tensor)
+
+
+def as_list(tensors):
+    """One tensor, or several, as a list."""
+    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]

@@ -1,6 +1,8 @@
-"""What the authors' code and published analyses say about two models, for several tests."""
+"""Models that several tests look at, and what published code says about two of them."""
 
-from tests.support import ORACLES, OracleCase, read_arrays
+import functools
+
+from tests.support import ORACLES, OracleCase, randomize, read_arrays, tiny_vit
 
 ANALYSES = read_arrays(ORACLES / "attention_analysis" / "attention.npz")
 GRIDS = {"token_p8": 4, "token_prelogits_p4": 6}
@@ -9,6 +11,17 @@ PATCHES = {"token_p8": 8, "token_prelogits_p4": 4}
 
 def case(name):
     return OracleCase(ORACLES / "flax_vit" / name)
+
+
+@functools.cache
+def oracle_model(name):
+    """Nobody changes it: looking at a model leaves it as it is."""
+    return case(name).load()
+
+
+@functools.cache
+def random_vit(**options):
+    return randomize(tiny_vit(**options))
 
 
 def analysis(name):

@@ -7,8 +7,8 @@ import pytest
 
 import keras_vit
 from keras_vit.inspection import attention_distance, attention_distances
-from tests.inspection.cases import GRIDS, PATCHES, analysis, case
-from tests.support import assert_close, images, randomize, tiny_vit
+from tests.inspection.cases import GRIDS, PATCHES, analysis, case, oracle_model, random_vit
+from tests.support import assert_close, images
 
 KINDS = {"distance_keras_io": False, "distance_renormalised": True}
 
@@ -19,7 +19,7 @@ def test_distances_of_the_oracle(name, kind):
     expected, grid = analysis(name), (GRIDS[name],) * 2
     found = attention_distance(expected["attn"], grid, PATCHES[name], KINDS[kind])
     assert_close(found, expected[kind], 1e-5)
-    model = case(name).load()
+    model = oracle_model(name)
     found = attention_distances(model, case(name).io["input"], renormalize=KINDS[kind])
     assert_close(found, expected[kind], 1e-4)
 
@@ -50,7 +50,7 @@ def test_a_class_token_counts_as_no_distance_or_not_at_all():
 
 
 def test_batches_give_what_one_call_gives():
-    model, x = randomize(tiny_vit(registers=1)), images((5, 16, 16, 3))
+    model, x = random_vit(registers=1), images((5, 16, 16, 3))
     at_once = attention_distances(model, x)
     assert at_once.shape == (2, 5, 2)
     assert_close(attention_distances(model, x, batch_size=2), at_once, 1e-5)
@@ -59,7 +59,7 @@ def test_batches_give_what_one_call_gives():
 
 def test_a_hybrid_measures_in_pixels_of_the_image():
     """Its patches stand 8 pixels apart, whatever their size in the feature map."""
-    model = randomize(tiny_vit(image_size=32, patch_size=2, stem=(), stem_width=0.5))
+    model = random_vit(image_size=32, patch_size=2, stem=(), stem_width=0.5)
     assert model.grid == (4, 4)
     weights = keras_vit.inspection.attention_weights(model, images((2, 32, 32, 3)))
     expected = [attention_distance(a, (4, 4), 8) for a in weights]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from keras_vit.inspection import attention_weights, rollout, rollout_maps
-from tests.inspection.cases import GRIDS, analysis, case
-from tests.support import assert_close, images, randomize, tiny_vit
+from tests.inspection.cases import GRIDS, analysis, case, oracle_model, random_vit
+from tests.support import assert_close, images
 
 
 def random_attention(blocks=3, batch=2, heads=4, tokens=7, seed=0):
@@ -20,7 +20,7 @@ def test_rollout_of_the_oracle(name):
     expected = analysis(name)
     joint = rollout(expected["attn"])
     assert_close(joint, expected["rollout_joint"], 1e-7)
-    model = case(name).load()
+    model = oracle_model(name)
     assert_close(rollout(attention_weights(model, case(name).io["input"])), joint, 3e-6)
     maps = rollout_maps(model, case(name).io["input"], batch_size=2)
     assert_close(maps, expected["rollout_cls_mask"], 3e-6)
@@ -56,9 +56,7 @@ def test_uniform_attention_halves_the_identity_in_every_block():
 
 @pytest.mark.parametrize("pool, registers", [("token", 0), ("token", 3), ("mean", 0), ("mean", 2)])
 def test_maps_with_registers_on_a_grid_that_is_not_square(pool, registers):
-    model = randomize(
-        tiny_vit(image_size=(8, 24), patch_size=(4, 8), pool=pool, registers=registers)
-    )
+    model = random_vit(image_size=(8, 24), patch_size=(4, 8), pool=pool, registers=registers)
     x = images((3, 8, 24, 3))
     joint = rollout(attention_weights(model, x))
     learned = registers + (pool == "token")
@@ -72,7 +70,7 @@ def test_maps_with_registers_on_a_grid_that_is_not_square(pool, registers):
 
 
 def test_rollout_of_the_last_blocks():
-    model = randomize(tiny_vit(depth=3))
+    model = random_vit(depth=3)
     last = rollout(attention_weights(model, images(), [1, 2]))
     assert_close(rollout_maps(model, images(), blocks=[1, 2]).ravel(), last[:, 0, 1:].ravel(), 1e-6)
 
