@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.inspection import attention_maps, attention_weights, layout_of, upsample
+from keras_vit.inspection import (
+    attention_maps,
+    attention_weights,
+    layout_of,
+    relevance_maps,
+    upsample,
+)
 from tests.inspection.cases import random_vit
-from tests.support import assert_close, images
+from tests.support import assert_close, images, randomize
 
 REGISTERS = {"image_size": (8, 24), "patch_size": (4, 8), "registers": 2}
 
@@ -107,8 +113,15 @@ def test_upsampling():
 
 def test_lower_precision_is_looked_at_in_float32():
     model = keras_vit.VisionTransformer(
-        image_size=16, patch_size=8, width=8, depth=1, num_heads=2, dtype="mixed_bfloat16"
+        image_size=16,
+        patch_size=8,
+        width=8,
+        depth=1,
+        num_heads=2,
+        num_classes=5,
+        dtype="mixed_bfloat16",
     )
-    (weights,) = attention_weights(model, images())
+    (weights,) = attention_weights(randomize(model), images())
     assert weights.dtype == np.float32
     assert_close(weights.sum(axis=-1), np.ones((4, 2, 5)), 1e-5)
+    assert relevance_maps(model, images(), 3).max() > 0
