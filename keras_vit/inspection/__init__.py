@@ -3,6 +3,7 @@
 from keras_vit.inspection.attention import attention_maps, attention_weights
 from keras_vit.inspection.cka import layer_similarity, linear_cka
 from keras_vit.inspection.distance import attention_distance, attention_distances
+from keras_vit.inspection.explorer import explore
 from keras_vit.inspection.figures import plot_history, plot_predictions
 from keras_vit.inspection.filters import FilterComponents, filter_components
 from keras_vit.inspection.inputs import Layout, layout_of
@@ -28,6 +29,7 @@ __all__ = [
     "attention_distances",
     "attention_maps",
     "attention_weights",
+    "explore",
     "filter_components",
     "input_gradients",
     "layer_similarity",
