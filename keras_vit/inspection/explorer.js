@@ -134,7 +134,9 @@ function current() {
   }
   const all = line(S.mode, S.block, S.head, S.query, $("reverse").checked);
   const values = all.slice(D.learned);
-  return { values, low: 0, high: Math.max(...values) || 1, learned: Array.from(all.slice(0, D.learned)) };
+  // In rollout few patches stand far above all others, which would be equally dark beside them.
+  const brightest = S.mode === "rollout" ? values.slice().sort()[Math.floor(0.97 * N)] : Math.max(...values);
+  return { values, low: 0, high: brightest || 1, learned: Array.from(all.slice(0, D.learned)) };
 }
 
 // ---- drawing ----
@@ -182,7 +184,7 @@ function draw() {
     pen.lineWidth = 6; pen.strokeStyle = "#000"; pen.strokeRect(...box);
     pen.lineWidth = 3; pen.strokeStyle = "#35e0ff"; pen.strokeRect(...box);
   }
-  $("largest").textContent = S.mode === "position" ? "1" : S.mode === "relevance" ? "most" : percent(high);
+  $("largest").textContent = S.mode === "position" ? "1" : S.mode === "relevance" ? "most" : (S.mode === "rollout" ? "\u2265 " : "") + percent(high);
   document.querySelector(".legend span").textContent = S.mode === "position" ? "-1" : "0";
   say(values, learned);
   drawHeads();

@@ -32,6 +32,7 @@ def plot_distances(distances, path=None, title="Mean attention distance"):
     images = distances.shape[1] if distances.ndim == 3 else None
     distances = distances.mean(axis=1) if images else distances
     blocks, heads = distances.shape
+    title += f" ({images} image{'s' * (images > 1)})" if images else ""
     figure = new_figure((5.4, 4.0))
     axes = figure.add_subplot()
     depth = np.arange(blocks)
@@ -53,9 +54,6 @@ def plot_distances(distances, path=None, title="Mean attention distance"):
     if heads > 1:
         bar = color_bar(figure, drawn, axes, "head, by rank within its block")
         bar.set_ticks(np.unique(np.linspace(1, heads, min(heads, 6)).round()))
-    if images:
-        axes.annotate(f"{images} image{'s' * (images > 1)}", (0.02, 0.96), xycoords="axes fraction",
-                      va="top", fontsize=9, color="0.4")  # fmt: skip
     return finish(figure, path)
 
 
