@@ -16,7 +16,7 @@ from keras_vit.inspection import (
 )
 from tests.inspection.browser import CHROMIUM, Browser
 from tests.inspection.cases import random_vit
-from tests.support import assert_close, images, to_numpy
+from tests.support import assert_close, forward, images, to_numpy
 
 WIDE = {"image_size": (16, 24), "patch_size": 8, "registers": 1}
 
@@ -54,7 +54,7 @@ def test_the_facts_in_the_page(page, model, x):
     data = data_of(page)
     assert (data["rows"], data["columns"], data["learned"], data["heads"]) == (2, 3, 2, 2)
     assert data["blocks"] == [0, 1]
-    logits = to_numpy(model(x)).astype("float64")
+    logits = to_numpy(forward(model, x)).astype("float64")
     for i, image in enumerate(data["images"]):
         assert_close(np.array(image["distances"]), attention_distances(model, x)[:, i], 0.006)
         p = np.exp(logits[i]) / np.exp(logits[i]).sum()
@@ -147,7 +147,7 @@ def test_what_is_clicked_and_typed_is_shown(page, model, x):
         browser.evaluate("document.querySelector('[value=rollout]').click()")
         assert_close(drawn(browser), rollout_maps(model, x)[0], 0.01)
         browser.evaluate("document.querySelector('[data-rank=\"1\"]').click()")
-        second = np.argsort(-to_numpy(model(x))[0], kind="stable")[1]
+        second = np.argsort(-to_numpy(forward(model, x))[0], kind="stable")[1]
         relevance = relevance_maps(model, x[:1], int(second))[0]
         assert_close(drawn(browser), relevance / relevance.max(), 0.003)
         browser.evaluate("document.querySelector('[data-block=\"0\"][data-head=\"0\"]').dispatchEvent"

@@ -64,8 +64,8 @@ def test_classes_and_batches():
     assert_close(found, relevance_maps(model, x, best, batch_size=2), 1e-7)
     others = (best + 1) % model.num_classes
     assert np.abs(found / found.max() - relevance_maps(model, x, others, batch_size=2)).max() > 0.01
-    one_by_one = [relevance_maps(model, x[i : i + 1], batch_size=2)[0] for i in range(3)]
-    assert_close(found, np.stack(one_by_one), 1e-5 * found.max())
+    # The third image alone in its batch, which was filled up, and now beside another.
+    assert_close(relevance_maps(model, x[1:], batch_size=2), found[1:], 1e-5 * found.max())
 
 
 @pytest.mark.parametrize("method", METHODS)
