@@ -2,7 +2,7 @@
 
 import importlib
 
-from keras_vit import data, inspection, layers, training, weights
+from keras_vit import data, layers, training, weights
 from keras_vit.bit_builders import (
     BiT_R50x1,
     BiT_R50x2,
@@ -56,7 +56,7 @@ from keras_vit.weights.resize import resize
 __version__ = "0.1.0"
 
 # Read when they are first used; the others hold classes that saved models need to be known.
-_LATER = ("evaluation", "recipes")
+_LATER = ("evaluation", "inspection", "recipes")
 
 
 def __getattr__(name):

@@ -1,6 +1,53 @@
 """What a trained model looks at, as arrays and as figures."""
 
 from keras_vit.inspection.attention import attention_maps, attention_weights
+from keras_vit.inspection.cka import layer_similarity, linear_cka
+from keras_vit.inspection.distance import attention_distance, attention_distances
+from keras_vit.inspection.explorer import explore
 from keras_vit.inspection.figures import plot_history, plot_predictions
+from keras_vit.inspection.filters import FilterComponents, filter_components
+from keras_vit.inspection.inputs import Layout, layout_of
+from keras_vit.inspection.norms import TokenNorms, token_norms
+from keras_vit.inspection.plot_maps import plot_maps, plot_queries
+from keras_vit.inspection.plot_model import (
+    plot_distances,
+    plot_filters,
+    plot_layer_similarity,
+    plot_position_similarity,
+    plot_token_norms,
+)
+from keras_vit.inspection.relevance import input_gradients, relevance_maps
+from keras_vit.inspection.rollout import rollout, rollout_maps
+from keras_vit.inspection.similarity import position_similarity
+from keras_vit.inspection.upsample import upsample
 
-__all__ = ["attention_maps", "attention_weights", "plot_history", "plot_predictions"]
+__all__ = [
+    "FilterComponents",
+    "Layout",
+    "TokenNorms",
+    "attention_distance",
+    "attention_distances",
+    "attention_maps",
+    "attention_weights",
+    "explore",
+    "filter_components",
+    "input_gradients",
+    "layer_similarity",
+    "layout_of",
+    "linear_cka",
+    "plot_distances",
+    "plot_filters",
+    "plot_history",
+    "plot_layer_similarity",
+    "plot_maps",
+    "plot_position_similarity",
+    "plot_predictions",
+    "plot_queries",
+    "plot_token_norms",
+    "position_similarity",
+    "relevance_maps",
+    "rollout",
+    "rollout_maps",
+    "token_norms",
+    "upsample",
+]

@@ -1,67 +1,101 @@
 """Attention weights of a model, exactly as it computes them (Eq. 6)."""
 
-import keras
+import itertools
+
 import numpy as np
 
-from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.checks import check_choice
+from keras_vit.inspection.backend import cached, inference
+from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
+from keras_vit.inspection.tokens import as_list, iterate_outputs, to_array
+
+FUSIONS = ("mean", "min", "max")
 
 
-def attention_weights(model, images, blocks=None):
+def attention_weights(model, images, blocks=None, heads=None, batch_size=8):
     """A = softmax(q kᵀ / √D_h) of some blocks for some images.
 
-    The model is read, not changed: its outputs stay what they are.
+    The model is read, not changed: its outputs stay what they are. It holds the attention of one
+    block for one batch at a time; `heads` makes what is returned as many times smaller as there
+    are heads.
 
     Args:
         model: a `VisionTransformer`.
-        images: preprocessed images, (batch, height, width, channels).
+        images: preprocessed images, (batch, height, width, channels); or what
+            `keras_vit.preprocess` takes.
         blocks: indices of blocks, negative ones counting from the last; `None` for all.
+        heads: `"mean"`, `"min"` or `"max"` over the heads, or `None` for each.
+        batch_size: images per call of the model.
 
     Returns:
-        A list with one float array of shape (batch, heads, tokens, tokens) per block; rows belong
-        to queries and sum to 1. The class token, if any, is token 0.
+        A list with one float array of shape (batch, heads, tokens, tokens) per block, or (batch,
+        tokens, tokens) where the heads are fused; rows belong to queries and sum to 1 (in each
+        head, and in their mean). The class token, if any, is token 0, then come registers.
 
     Raises:
-        ValueError: the model has no such block.
+        ValueError: the model has no such block; images that it does not take.
     """
-    layers = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
-    if isinstance(blocks, int):
-        raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.")
-    blocks = list(range(len(layers)) if blocks is None else blocks)
-    if not layers or any(not -len(layers) <= index < len(layers) for index in blocks):
-        raise ValueError(
-            f"{model.name} has {len(layers)} Transformer blocks, so indices go from "
-            f"{-len(layers)} to {len(layers) - 1}. Received: blocks={blocks}."
-        )
-    chosen = [layers[index] for index in blocks]
-    entering = keras.Model(
-        model.input, {str(i): _as_list(block.input) for i, block in enumerate(chosen)}
-    )
-    tokens = entering(images, training=False)
-    return [
-        keras.ops.convert_to_numpy(block.attention_scores(*_as_list(tokens[str(i)])))
-        for i, block in enumerate(chosen)
-    ]
+    parts = list(iterate_attention(model, images, blocks, batch_size, fused(heads)))
+    return [np.concatenate(arrays) for arrays in zip(*parts)]
 
 
-def attention_maps(model, images, block=-1):
-    """Where one block looks in each image: attention from the class token to the patches.
+def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size=8):
+    """Where one block looks in each image: attention from one token to the patches.
 
-    The mean over the heads; without class token, the mean over all patches that ask. The values
-    of an image sum to the attention that is not given to the class token.
+    The values of an image sum to the attention that is not given to the class token or registers.
+    `upsample` brings them to the size of the image.
 
     Args:
-        model: a `VisionTransformer`.
-        images: preprocessed images, (batch, height, width, channels).
+        model, images, batch_size: as in `attention_weights`.
         block: index of the block.
+        query: who asks: `"class"` for the class token, `"mean"` for the mean over all patches,
+            (row, column) for one patch, a number for any token; `None` for the class token or,
+            without one, the mean.
+        heads: `"mean"`, `"min"` or `"max"` over the heads, or `None` for a map of each.
 
     Returns:
-        float array of shape (batch, rows, columns), one value per patch.
+        float array of shape (batch, rows, columns), one value per patch, or (batch, heads, rows,
+        columns).
+
+    Raises:
+        ValueError: the model has no such block or token; images that it does not take.
     """
-    (weights,) = attention_weights(model, images, [block])
-    weights = weights.mean(axis=1)
-    maps = weights[:, 0, 1:] if model.variant.class_token else weights.mean(axis=1)
-    return np.reshape(maps, (-1, *model.grid))
+    images = as_inputs(model, images)
+    layout, fuse = layout_of(model, images.shape[1:3]), fused(heads)
+    parts = iterate_attention(
+        model, images, [block], batch_size, lambda a: layout.query_rows(fuse(a), query)
+    )
+    return np.concatenate([maps for (maps,) in parts])
 
 
-def _as_list(tensors):
-    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a: a):
+    """For each batch of images: a list with `reduce(A)` of each block.
+
+    A has shape (batch, heads, tokens, tokens); that of one block is in memory at a time.
+    """
+    images, chosen = as_inputs(model, images), transformer_blocks(model, blocks)
+    everywhere = [as_list(block.input) for block in transformer_blocks(model)]
+    parts = [len(tensors) for tensors in everywhere]
+    scores = [
+        cached(
+            model,
+            f"attention of {block.name}",
+            lambda block=block: inference(block.attention_scores, block.variables),
+        )
+        for block in chosen
+    ]
+    places = [transformer_blocks(model).index(block) for block in chosen]
+    tensors = list(itertools.chain(*everywhere))
+    key = "tokens before blocks"
+    for found, count in iterate_outputs(model, tensors, key, images, batch_size):
+        first = [sum(parts[:place]) for place in places]
+        yield [
+            reduce(to_array(run(*found[start : start + parts[place]]))[:count])
+            for run, start, place in zip(scores, first, places)
+        ]
+
+
+def fused(heads):
+    """The function from (..., heads, tokens, tokens) that takes the heads together as asked."""
+    check_choice("heads", heads, (*FUSIONS, None))
+    return (lambda a: a) if heads is None else (lambda a: getattr(a, heads)(axis=-3))

@@ -11,7 +11,7 @@ def plot_history(history, path):
             `val_loss`, `accuracy` and `val_accuracy`; epochs count from 0, as in Keras.
         path: the picture to write; its ending decides the format.
     """
-    figure = _figure((9, 3.6))
+    figure = new_figure((9, 3.6))
     epochs = np.asarray(history["epoch"], "float64") + 1
     for i, (metric, unit) in enumerate((("loss", "cross-entropy, nats"), ("accuracy", "%"))):
         axes = figure.add_subplot(1, 2, i + 1)
@@ -39,7 +39,7 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
     """
     pairs_in_a_row = min(4, len(images))
     rows = -(-len(images) // pairs_in_a_row)
-    figure = _figure((4.2 * pairs_in_a_row, 2.3 * rows + 0.6))
+    figure = new_figure((4.2 * pairs_in_a_row, 2.3 * rows + 0.6))
     grid = figure.subplots(rows, 2 * pairs_in_a_row, squeeze=False).reshape(-1, 2)
     for axes in grid.ravel():
         axes.set_axis_off()
@@ -61,7 +61,12 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
     figure.savefig(path, dpi=120)
 
 
-def _figure(size):
+def new_figure(size):
+    """An empty figure of (width, height) inches that needs no screen.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -72,3 +77,45 @@ def _figure(size):
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def finish(figure, path):
+    """Writes a figure, if there is somewhere to, and returns it."""
+    if path is not None:
+        figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.06)
+    return figure
+
+
+def color_bar(figure, drawn, axes, label, extend="neither"):
+    """A colour bar beside one or more axes, that says what is drawn in which unit."""
+    bar = figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.03, extend=extend)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)
+    return bar
+
+
+def as_picture(image):
+    """An image with values in [0, 1] of three channels, or of one without the axis for it.
+
+    Args:
+        image: (height, width, channels); uint8, or floats, which are drawn from their smallest
+            value to their largest where these leave [0, 1], as those of preprocessed images do.
+    """
+    image = np.asarray(image)
+    if image.dtype == np.uint8:
+        image = image / 255.0
+    image = image.astype("float32")
+    low, high = float(image.min()), float(image.max())
+    if low < 0 or high > 1:
+        image = (image - low) / (high - low)
+    return (
+        image
+        if image.ndim == 3 and image.shape[-1] == 3
+        else image.reshape(*image.shape[:2], -1)[..., 0]
+    )
+
+
+def extent_of(image):
+    """Where matplotlib puts an image so that its axes count pixels."""
+    return (0, image.shape[1], image.shape[0], 0)

@@ -84,6 +84,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     def scores(self, x, relative_position=None):
         """A of Eq. 6 alone, without the work for the output."""
+        if self.compute_dtype != self.variable_dtype:  # a call is what casts the variables
+            return self(x, relative_position=relative_position, return_attention_scores=True)[1]
         q, k, _, bias = self._project(x, None, relative_position)
         return kernels.attention_weights(q, k, bias)
 

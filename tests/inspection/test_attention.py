@@ -8,19 +8,10 @@ import pytest
 
 from keras_vit.inspection import attention_maps, attention_weights
 from tests import definitions
-from tests.support import (
-    ORACLES,
-    OracleCase,
-    assert_close,
-    forward,
-    images,
-    randomize,
-    tiny_vit,
-    to_numpy,
-    values,
-)
+from tests.inspection.cases import case, oracle_model, random_vit
+from tests.support import assert_close, forward, images, to_numpy, values
 
-CASE = OracleCase(ORACLES / "flax_vit" / "token_p8")
+CASE = case("token_p8")
 
 
 def by_hand(model, x, block, relative=None):
@@ -35,22 +26,22 @@ def by_hand(model, x, block, relative=None):
 
 
 def test_weights_of_the_authors_code():
-    weights = attention_weights(CASE.load(), CASE.io["input"])
+    weights = attention_weights(oracle_model("token_p8"), CASE.io["input"])
     assert [a.shape for a in weights] == [(3, 4, 17, 17)] * 3
     for i, attention in enumerate(weights):
         assert_close(attention, CASE.io[f"attn_f64/{i}"], 3e-6)
 
 
 def test_weights_with_relative_positions():
-    model = randomize(tiny_vit(position="relative", depth=1))
+    model = random_vit(position="relative")
     for i, attention in enumerate(attention_weights(model, images())):
         table = values(model)[f"position_{i}/embedding"]
         assert_close(attention, by_hand(model, images(), i, table), 3e-6)
 
 
 def test_choice_of_blocks_and_no_change_of_the_model():
-    model = randomize(tiny_vit())
-    before, outputs = values(model), to_numpy(model(images()))
+    model = random_vit()
+    before, outputs = values(model), to_numpy(forward(model, images()))
     first, second = attention_weights(model, images())
     assert_close(second, by_hand(model, images(), 1), 3e-6)
     for blocks, expected in (
@@ -61,7 +52,7 @@ def test_choice_of_blocks_and_no_change_of_the_model():
     ):
         for a, b in zip(attention_weights(model, images(), blocks), expected, strict=True):
             assert_close(a, b, 0)
-    assert_close(model(images()), outputs, 0)
+    assert_close(forward(model, images()), outputs, 0)
     for path, value in values(model).items():
         assert_close(value, before[path], 0)
 
@@ -70,7 +61,7 @@ def test_choice_of_blocks_and_no_change_of_the_model():
 def test_blocks_that_do_not_exist(blocks):
     message = f"2 Transformer blocks, so indices go from -2 to 1. Received: blocks={blocks}"
     with pytest.raises(ValueError, match=re.escape(message)):
-        attention_weights(tiny_vit(), images(), blocks)
+        attention_weights(random_vit(), images(), blocks)
 
 
 def test_a_model_without_blocks():
@@ -82,7 +73,7 @@ def test_a_model_without_blocks():
 @pytest.mark.parametrize("pool", ["token", "mean"])
 def test_maps_on_a_grid_that_is_not_square(pool):
     """2 rows and 3 columns: from the class token, or from all patches where there is none."""
-    model = randomize(tiny_vit(image_size=(8, 24), patch_size=(4, 8), pool=pool))
+    model = random_vit(image_size=(8, 24), patch_size=(4, 8), pool=pool)
     x = images((4, 8, 24, 3))
     maps = attention_maps(model, x)
     (weights,) = attention_weights(model, x, [-1])

@@ -1,0 +1,64 @@
+"""The command line: `python -m keras_vit explore MODEL IMAGE ... -o report.html`."""
+
+import argparse
+import pathlib
+import sys
+
+
+def main(arguments=None):
+    """Runs one command and returns the exit code; what is wrong with the input goes to stderr."""
+    parser = argparse.ArgumentParser(
+        prog="python -m keras_vit",
+        epilog="The environment variable KERAS_BACKEND chooses jax, tensorflow or torch.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    _add_explore(commands)
+    args = parser.parse_args(arguments)
+    try:
+        return args.run(args)
+    except (ValueError, ImportError, OSError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def _add_explore(commands):
+    command = commands.add_parser("explore", help="write a page that shows what a model attends to")
+    add = command.add_argument
+    add("model", help="a .keras file, or a checkpoint: a name, a path or a URL")
+    add("images", nargs="+", help="image files")
+    add("-o", "--output", default="report.html", help="the page (default: report.html)")
+    add("--blocks", type=int, nargs="+", help="indices of the blocks to show (default: all)")
+    add("--top", type=int, default=5, help="classes to tell (default: 5)")
+    add("--megabytes", type=float, default=5.0, help="largest size for each image (default: 5)")
+    command.set_defaults(run=_explore)
+
+
+def _explore(args):
+    from keras_vit import inspection
+
+    path = inspection.explore(
+        _open(args.model),
+        args.images,
+        args.output,
+        blocks=args.blocks,
+        top=args.top,
+        megabytes=args.megabytes,
+    )
+    print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+    return 0
+
+
+def _open(name):
+    import keras
+
+    from keras_vit.weights import from_checkpoint
+
+    if not name.endswith(".keras"):
+        return from_checkpoint(name)
+    if not pathlib.Path(name).is_file():
+        raise FileNotFoundError(f"There is no such model. Received: {name!r}")
+    return keras.saving.load_model(name, compile=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

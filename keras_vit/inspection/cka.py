@@ -1,0 +1,137 @@
+"""Linear CKA: how alike the representations of two layers are (Kornblith et al., 2019)."""
+
+import keras
+import numpy as np
+
+from keras_vit.checks import check_choice
+from keras_vit.inspection.inputs import as_inputs
+from keras_vit.inspection.tokens import iterate_outputs, to_array
+from keras_vit.layers.patch_encoder import PatchEncoder
+from keras_vit.layers.transformer_block import TransformerBlock
+
+
+def linear_cka(x, y, unbiased=False):
+    """Centred kernel alignment of two representations of the same examples, with linear kernels.
+
+    It does not change when features are rotated or scaled as a whole, and is 1 for
+    representations that differ in nothing else.
+
+    Args:
+        x, y: arrays of shape (examples, ...); everything after the first axis is features, of any
+            two numbers.
+        unbiased: whether to use the unbiased estimate of HSIC (Song et al., 2012), which needs
+            four examples; it does not grow with the number of features, and may be below 0.
+
+    Returns:
+        float, 1 at most; in [0, 1] if not `unbiased`.
+
+    Raises:
+        ValueError: other numbers of examples, or too few.
+
+    Source: Kornblith et al. (2019), "Similarity of neural network representations revisited".
+    """
+    x, y = (np.asarray(a) for a in (x, y))
+    if x.ndim < 2 or y.ndim < 2 or len(x) != len(y) or len(x) < (4 if unbiased else 2):
+        raise ValueError(
+            "linear_cka compares features (examples, ...) of the same examples, at least "
+            f"{4 if unbiased else 2}. Received: shapes {x.shape} and {y.shape}."
+        )
+    return float(_cka(_hsics([_gram(x), _gram(y)], unbiased))[0, 1])
+
+
+def layer_similarity(
+    model, images, layers=None, other=None, other_layers=None, estimate="minibatch", batch_size=16
+):
+    """Linear CKA between layers of a model, or of two models, for the same images.
+
+    All tokens count: an image is one example whose features are all values of a layer's output.
+
+    Args:
+        model: a Functional Keras model.
+        images: as in `attention_weights`, but the same array for both models.
+        layers: names of layers; by default what enters the first block and leaves each.
+        other: the model to compare with; by default the same one.
+        other_layers: names of its layers.
+        estimate: `"minibatch"`: unbiased HSIC, averaged over batches of images, of which one is
+            in memory at a time (Nguyen et al., 2021); `"exact"`: the original over all images,
+            whose features are all held.
+        batch_size: images per call; for `"minibatch"` at least 4, and more are more precise.
+
+    Returns:
+        float64 array of shape (layers, other layers).
+
+    Raises:
+        ValueError: no such layer, or too few images.
+    """
+    check_choice("estimate", estimate, ("minibatch", "exact"))
+    layers = _outputs(model, layers)
+    others = _outputs(other or model, other_layers) if other or other_layers else None
+    exact = estimate == "exact"
+    parts = _features(model, layers, images, batch_size)
+    if others is not None:
+        pairs = zip(parts, _features(other or model, others, images, batch_size))
+        parts = ([*a, *b] for a, b in pairs)
+    if exact:
+        parts = [[np.concatenate(arrays) for arrays in zip(*parts)]]
+    sums, seen = 0.0, 0
+    for features in parts:
+        if len(features[0]) < (2 if exact else 4):
+            continue  # the rest of the last batch, too small to estimate anything from
+        sums = sums + _hsics([_gram(x) for x in features], unbiased=not exact)
+        seen += 1
+    if not seen:
+        raise ValueError(
+            f"estimate={estimate!r} needs at least {2 if exact else 4} images in a batch. "
+            f"Received: {len(images)} images, batch_size={batch_size}."
+        )
+    similarity = _cka(sums)
+    return similarity if others is None else similarity[: len(layers), len(layers) :]
+
+
+def _features(model, outputs, images, batch_size):
+    key = f"outputs of {list(outputs)}"
+    tensors = list(outputs.values())
+    for found, count in iterate_outputs(model, tensors, key, as_inputs(model, images), batch_size):
+        yield [to_array(x)[:count] for x in found]
+
+
+def _outputs(model, names):
+    """Name -> symbolic output."""
+    layers = {layer.name: layer for layer in getattr(model, "layers", ())}
+    if names is None:
+        kinds = (PatchEncoder, TransformerBlock)
+        names = [name for name, layer in layers.items() if isinstance(layer, kinds)]
+    missing = [name for name in names if name not in layers]
+    if missing or not names:
+        raise ValueError(
+            f"layers must name layers of {getattr(model, 'name', model)!r}. Received: "
+            f"layers={list(names)}; it has {list(layers)}."
+        )
+    return {name: keras.tree.flatten(layers[name].output)[0] for name in names}
+
+
+def _gram(features):
+    features = features.reshape(len(features), -1).astype("float64")
+    features = features - features.mean(axis=0)  # changes nothing, but keeps the digits
+    return features @ features.T
+
+
+def _hsics(grams, unbiased):
+    """HSIC of every pair of Gram matrices."""
+    grams = np.stack(grams)
+    n = grams.shape[-1]
+    if not unbiased:
+        flat = grams.reshape(len(grams), -1)  # the features are centred, and so are these
+        return flat @ flat.T / (n - 1) ** 2
+    # Song et al., Eq. 5: the diagonal, where an example meets itself, is left out.
+    grams = grams * (1.0 - np.eye(n))
+    flat, rows = grams.reshape(len(grams), -1), grams.sum(axis=-1)
+    total = rows.sum(axis=-1)
+    value = flat @ flat.T + np.outer(total, total) / ((n - 1) * (n - 2))
+    return (value - 2 / (n - 2) * rows @ rows.T) / (n * (n - 3))
+
+
+def _cka(hsics):
+    own = np.sqrt(np.clip(np.diag(hsics), 0.0, None))
+    product = np.outer(own, own)
+    return hsics / np.where(product > 0, product, np.inf)

@@ -1,0 +1,172 @@
+"""The explorer: one HTML file in which one clicks through what a model attends to."""
+
+import html
+import json
+import pathlib
+import re
+
+import numpy as np
+
+from keras_vit.checks import positive_float, positive_int
+from keras_vit.data.class_names import resolve_class_names
+from keras_vit.inspection import coding
+from keras_vit.inspection.attention import iterate_attention
+from keras_vit.inspection.distance import attention_distance
+from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
+from keras_vit.inspection.relevance import relevance_maps
+from keras_vit.inspection.rollout import rollout
+from keras_vit.inspection.similarity import position_similarity
+from keras_vit.inspection.tokens import iterate_outputs, to_array
+
+HERE = pathlib.Path(__file__).parent
+
+
+def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes=5.0):
+    """Writes a page that shows what each patch of some images attends to.
+
+    The page is one file that works without a network, by mouse, touch and keyboard: attention of
+    every block, head and token, rollout (Fig. 6), relevance for the most probable classes,
+    attention distance (Fig. 7 right) and the similarity of positions (Fig. 7 centre).
+
+    Attention is stored as the square root of its share of the largest weight in its row, in as
+    many levels as fit, 256 at most; the page says in how many. All else is computed from the
+    exact weights.
+
+    Args:
+        model: a `VisionTransformer`.
+        images: as in `attention_weights`; a few.
+        path: the file to write, such as `"report.html"`.
+        blocks: indices of the blocks to show; `None` for all.
+        top: how many classes to tell, with their relevance, if the model has classes.
+        class_names: as in `keras_vit.predict`.
+        megabytes: the largest size of the file for each image.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: a model without attention, a block that does not exist, images that the model
+            does not take, or more attention than fits.
+    """
+    positive_float(megabytes, "megabytes")
+    x, chosen = as_inputs(model, images), transformer_blocks(model, blocks)
+    layout = layout_of(model, x.shape[1:3])
+    names = [block.name for block in transformer_blocks(model)]
+    predictions = _predictions(model, x, positive_int(top, "top"), class_names)
+    pictures, codes = [], []
+    for image, found in zip(x, predictions):
+        packed, scales, distances, joint = _attention(model, image[None], blocks, layout)
+        joint_codes, joint_scales = coding.quantize(joint)
+        pictures.append(
+            {
+                "picture": coding.png(_pixels(image, model)),
+                "predictions": found,
+                "scales": coding.deflated(scales),
+                "rollout": coding.deflated(joint_codes),
+                "rolloutScales": coding.deflated(joint_scales),
+                "distances": np.round(distances, 2).tolist(),
+            }
+        )
+        codes.append(packed)
+    data = {
+        "model": model.name,
+        "rows": layout.grid[0],
+        "columns": layout.grid[1],
+        "learned": layout.learned,
+        "classToken": layout.class_token,
+        "height": x.shape[1],
+        "width": x.shape[2],
+        "blocks": [names.index(block.name) for block in chosen],
+        "heads": chosen[0].attention.num_heads,
+        "positions": _positions(model, layout),
+        "images": pictures,
+    }
+    limit = (len(x) * megabytes * 1e6 - len(_page(data)) - 1000) / len(x)
+    for picture, packed in zip(pictures, codes):
+        picture["levels"], picture["attention"], needed = coding.fit(packed, limit)
+        if picture["levels"] is None:
+            raise ValueError(
+                f"The attention of {len(chosen)} blocks and {data['heads']} heads over "
+                f"{layout.tokens} tokens takes {needed / 1e6:.1f} MB or more for each image; "
+                "choose fewer blocks, a smaller image_size, or more megabytes. Received: "
+                f"megabytes={megabytes}, of which {max(limit, 0) / 1e6:.1f} are left for it."
+            )
+    path = pathlib.Path(path)
+    path.write_text(_page(data), encoding="utf-8")
+    return path
+
+
+def _page(data):
+    """The template with everything put into it."""
+    parts = {name: (HERE / f"explorer.{name}").read_text("utf-8") for name in ("css", "js")}
+    parts["title"] = html.escape(data["model"])
+    # `</` would end the element that holds the data.
+    parts["data"] = json.dumps(data, allow_nan=False).replace("</", "<\\/")
+    template = (HERE / "explorer.html").read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+
+
+def _attention(model, image, blocks, layout):
+    """Codes and scales of each block, distances of its heads, and the rollout, of one image."""
+
+    def reduce(attention):
+        attention = attention[0]
+        distance = attention_distance(attention, layout.grid, layout.stride)
+        return *coding.quantize(attention), distance, attention.mean(axis=0)
+
+    (found,) = iterate_attention(model, image, blocks, 1, reduce)
+    codes, scales, distances, means = zip(*found)
+    joint = rollout(mean[None] for mean in means)
+    return np.stack(codes), np.stack(scales), np.stack(distances), joint
+
+
+def _pixels(image, model):
+    """uint8 RGB of a preprocessed image."""
+    facts = getattr(model, "preprocessing", None)
+    if facts is None or len(facts.mean) not in (1, image.shape[-1]):
+        image = (image - image.min()) / (np.ptp(image) or 1.0)
+    else:
+        image = image * np.array(facts.std) + np.array(facts.mean)
+    image = image if image.shape[-1] == 3 else np.repeat(image[..., :1], 3, axis=-1)
+    return np.rint(image.clip(0, 1) * 255).astype("uint8")
+
+
+def _positions(model, layout):
+    """Codes of the similarity from -1 to 1, or None where positions are not of that kind."""
+    try:
+        similarity = position_similarity(model)
+    except ValueError:
+        return None
+    if similarity.shape[:2] != layout.grid:
+        return None  # images of another size than the table
+    return coding.deflated(np.rint((similarity + 1) * 127.5).astype("uint8"))
+
+
+def _predictions(model, images, top, class_names):
+    """For each image a list of its most probable classes, with the relevance of the patches."""
+    shape = model.output_shape
+    if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
+        return [[] for _ in images]
+    names = resolve_class_names(model, shape[1], class_names)
+    outputs = iterate_outputs(model, model.outputs, "outputs", images, 8)
+    logits = np.concatenate([to_array(x)[:count] for (x,), count in outputs]).astype("float64")
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
+    maps = [relevance_maps(model, images, order[:, rank]) for rank in range(order.shape[1])]
+    return [
+        [
+            {
+                "label": str(names[index]),
+                "probability": round(float(probabilities[i, index]), 6),
+                "relevance": _bytes_of(maps[rank][i]),
+            }
+            for rank, index in enumerate(order[i])
+        ]
+        for i in range(len(images))
+    ]
+
+
+def _bytes_of(values):
+    values = np.asarray(values, "float64")
+    return coding.deflated(np.rint(255 * values / (values.max() or 1.0)).astype("uint8"))

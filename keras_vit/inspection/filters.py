@@ -1,0 +1,79 @@
+"""Principal components of the filters that see the pixels (Fig. 7 left, Fig. 12)."""
+
+import typing
+
+import numpy as np
+
+from keras_vit.checks import positive_int
+from keras_vit.inspection.tokens import to_array
+from keras_vit.layers.patch_encoder import PatchEncoder
+
+
+class FilterComponents(typing.NamedTuple):
+    """What `filter_components` found.
+
+    Attributes:
+        components: (count, height, width, channels), each of length 1, the strongest first.
+        explained: (count,) share of the variance of the filters, from 0 to 1.
+        singular_values: (count,).
+    """
+
+    components: np.ndarray
+    explained: np.ndarray
+    singular_values: np.ndarray
+
+
+def filter_components(model, count=28):
+    """The first principal components of the filters of the patch embedding.
+
+    Each of the D columns of E is a filter over the P x P x C values of a patch. Their mean is
+    subtracted, as in any principal component analysis. The sign of a component has no meaning;
+    here its largest value is positive. In a hybrid, a BiT or another convolutional network the
+    filters of its first convolution are the ones that see pixels.
+
+    Args:
+        model: a `VisionTransformer`, `BiT`, or another Keras model with a convolution.
+        count: how many; the paper shows 28. As many as there are, if there are fewer.
+
+    Returns:
+        A `FilterComponents`.
+
+    Raises:
+        ValueError: the model has no filters over pixels.
+
+    Source: the paper's Fig. 7 left: "The components resemble plausible basis functions for a
+    low-dimensional representation of the fine structure within each patch."
+    """
+    count, filters = positive_int(count, "count"), pixel_filters(model)
+    shape, rows = filters.shape[:-1], filters.reshape(-1, filters.shape[-1]).T
+    rows = rows - rows.mean(axis=0)
+    _, singular, components = np.linalg.svd(rows, full_matrices=False)
+    largest = np.abs(components).argmax(axis=1)
+    components *= np.sign(components[np.arange(len(components)), largest])[:, None]
+    power = singular**2
+    explained = power / power.sum() if power.sum() else power
+    return FilterComponents(
+        components[:count].reshape(-1, *shape), explained[:count], singular[:count]
+    )
+
+
+def pixel_filters(model):
+    """The filters over pixels, float64, shape (height, width, channels, filters)."""
+    channels = getattr(model, "input_shape", (None,))[-1]
+    for layer in _flat(getattr(model, "layers", ())):
+        if isinstance(layer, PatchEncoder) and model.variant.stem is None:
+            kernel = to_array(layer.projection.kernel)
+            return kernel.reshape(*model.variant.patch_size, channels, -1).astype("float64")
+        kernels = [v for v in layer.weights if len(v.shape) == 4 and v.shape[2] == channels]
+        if kernels:
+            return to_array(kernels[0]).astype("float64")
+    raise ValueError(
+        "A model with a patch embedding or a convolution over pixels is needed. Received: "
+        f"{type(model).__name__} {getattr(model, 'name', '')!r}."
+    )
+
+
+def _flat(layers):
+    """The layers of models within a model, too."""
+    for layer in layers:
+        yield from _flat(layer.layers) if hasattr(layer, "layers") else [layer]

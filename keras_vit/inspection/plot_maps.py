@@ -1,0 +1,129 @@
+"""Figures that lie on images: attention, rollout, relevance, the rows of one patch."""
+
+import numpy as np
+
+from keras_vit.checks import check_choice
+from keras_vit.inspection.figures import as_picture, color_bar, extent_of, finish, new_figure
+from keras_vit.inspection.upsample import upsample
+
+STYLES = ("overlay", "spotlight")
+
+
+def plot_maps(images, maps, path=None, titles=None, unit="attention", style="overlay"):
+    """Draws each image, and its maps laid over it: attention, rollout (Fig. 6), relevance.
+
+    Args:
+        images: (n, height, width, channels), uint8 or floats; preprocessed floats are stretched
+            to be visible.
+        maps: (n, rows, columns) for one map of each image, or (n, k, rows, columns) for several,
+            such as heads, blocks or classes; drawn on one scale for each image.
+        path: the picture to write; its ending decides the format. `None` for none.
+        titles: k names of the maps.
+        unit: what the maps hold, for the colour bar.
+        style: `"overlay"` in colours; `"spotlight"`: the image itself, dark where the map is low,
+            as in the paper's Fig. 6; the highest 3 % of the values are equally bright.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: other numbers of images, maps or titles.
+    """
+    check_choice("style", style, STYLES)
+    images, maps = list(images), np.asarray(maps, "float64")
+    maps = maps[:, None] if maps.ndim == 3 else maps
+    if maps.ndim != 4 or len(maps) != len(images) or not len(images):
+        raise ValueError(
+            "maps must have shape (n, rows, columns) or (n, k, rows, columns) for n images. "
+            f"Received: {len(images)} images, maps of shape {maps.shape}."
+        )
+    titles = list(titles or [""] * maps.shape[1])
+    if len(titles) != maps.shape[1]:
+        raise ValueError(
+            f"There must be a title for each of the {maps.shape[1]} maps of an image. Received: "
+            f"{len(titles)} titles."
+        )
+    count = 1 + maps.shape[1]
+    columns = count if count <= 5 else min(5, int(np.ceil(np.sqrt(1.6 * count))))
+    rows = -(-count // columns)
+    figure = new_figure((2.1 * columns + 0.8, 2.2 * rows * len(images)))
+    parts = figure.subfigures(len(images), 1, squeeze=False)[:, 0]
+    for part, image, of_image in zip(parts, images, maps):
+        grid = part.subplots(rows, columns, squeeze=False)
+        for axes in grid.ravel():
+            axes.set_axis_off()
+        first, *others = grid.ravel()
+        picture, extent = as_picture(image), extent_of(image)
+        first.imshow(picture, cmap="gray", extent=extent)
+        first.set_title("image", fontsize=9)
+        for axes, values, title in zip(others, of_image, titles):
+            drawn = _draw(axes, picture, values, _largest(of_image, style), style)
+            axes.set_title(title, fontsize=9)
+        extend = "max" if style == "spotlight" else "neither"
+        color_bar(part, drawn, grid.ravel().tolist(), unit, extend)
+    return finish(figure, path)
+
+
+def _largest(maps, style):
+    """The value that is drawn brightest: few patches may stand far above all others."""
+    largest = maps.max() if style == "overlay" else np.percentile(maps, 97)
+    return float(largest) or 1.0
+
+
+def _draw(axes, picture, values, largest, style):
+    """Lays one map over a picture, and returns what a colour bar can be made of."""
+    extent, fine = extent_of(picture), upsample(values, picture.shape[:2])
+    share = (fine / largest).clip(0, 1)
+    if style == "spotlight":
+        colored = picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=-1)
+        axes.imshow(colored * (0.06 + 0.94 * share[..., None]), extent=extent)
+        return _scale("gray", largest)
+    gray = picture if picture.ndim == 2 else picture @ [0.299, 0.587, 0.114]
+    axes.imshow(gray, cmap="gray", extent=extent, vmin=0, vmax=1)
+    # Little attention lets the image through, much covers it.
+    alpha = 0.25 + 0.6 * np.sqrt(share)
+    axes.imshow(fine, cmap="inferno", alpha=alpha, extent=extent, vmin=0, vmax=largest)
+    return _scale("inferno", largest)
+
+
+def _scale(cmap, largest):
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    return ScalarMappable(Normalize(0, largest), cmap)
+
+
+def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
+    """Draws where chosen patches look: a cross on the image, and the map of each.
+
+    Args:
+        image: (height, width, channels).
+        matrix: (tokens, tokens): one head, a mean of heads, or a rollout.
+        layout: `keras_vit.inspection.layout_of(model)`.
+        queries: list of what `attention_maps` takes as `query`.
+        path: the picture to write, or `None`.
+        unit: what the matrix holds, for the colour bar.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: a matrix of another size, or tokens that do not exist.
+    """
+    maps = np.stack([layout.query_rows(matrix, query) for query in queries])
+    names = [f"row {q[0]}, column {q[1]}" if isinstance(q, tuple) else str(q) for q in queries]
+    figure = plot_maps([image], maps[None], None, names, unit)
+    panels = [axes for axes in figure.subfigs[0].axes if axes.get_images()][1:]
+    for axes, query in zip(panels, queries):
+        token = layout.token(query) - layout.learned if query not in ("mean", "class") else -1
+        if token >= 0:
+            row, column = divmod(token, layout.grid[1])
+            height, width = (side / n for side, n in zip(image.shape[:2], layout.grid))
+            axes.add_patch(_box(column * width, row * height, width, height))
+    return finish(figure, path)
+
+
+def _box(x, y, width, height):
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x, y), width, height, fill=False, edgecolor="cyan", linewidth=1.6)

@@ -1,0 +1,228 @@
+"""Figures of a model as a whole: the three parts of Fig. 7, CKA and token norms.
+
+Blocks, heads, rows and columns count from 0, as in the arguments and in `block_0`.
+"""
+
+import numpy as np
+
+from keras_vit.inspection.figures import color_bar, finish, new_figure
+
+
+def plot_distances(distances, path=None, title="Mean attention distance"):
+    """Draws the distance of each head against the depth of its block (Fig. 7 right, Fig. 11).
+
+    Args:
+        distances: (blocks, heads) in pixels, or (blocks, images, heads) from
+            `attention_distances`, of which the mean over the images is drawn.
+        path: the picture to write, or `None`.
+        title: above the figure.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: distances of another shape.
+    """
+    distances = np.asarray(distances, "float64")
+    if distances.ndim not in (2, 3):
+        raise ValueError(
+            "distances must have shape (blocks, heads) or (blocks, images, heads). Received: "
+            f"shape {distances.shape}."
+        )
+    images = distances.shape[1] if distances.ndim == 3 else None
+    distances = distances.mean(axis=1) if images else distances
+    blocks, heads = distances.shape
+    title += f" ({images} image{'s' * (images > 1)})" if images else ""
+    figure = new_figure((5.4, 4.0))
+    axes = figure.add_subplot()
+    depth = np.arange(blocks)
+    # Sorted, so that a colour means a rank: the heads of different blocks are unrelated.
+    ordered = np.sort(distances, axis=1)
+    axes.plot(depth, distances.mean(axis=1), color="0.75", zorder=1, label="mean of the heads")
+    drawn = None
+    for rank in range(heads):
+        values = np.full(blocks, rank + 1)
+        drawn = axes.scatter(
+            depth, ordered[:, rank], c=values, cmap="viridis", vmin=1, vmax=max(heads, 2), s=26,
+            edgecolor="white", linewidth=0.4, zorder=2,
+        )  # fmt: skip
+    axes.set(xlabel="block (network depth)", ylabel="mean attention distance (pixels)", title=title)
+    axes.set_xticks(depth if blocks <= 16 else depth[:: -(-blocks // 12)])
+    axes.set_ylim(0, None)
+    axes.grid(alpha=0.25)
+    axes.legend(loc="lower right", frameon=False, fontsize=9)
+    if heads > 1:
+        bar = color_bar(figure, drawn, axes, "head, by rank within its block")
+        bar.set_ticks(np.unique(np.linspace(1, heads, min(heads, 6)).round()))
+    return finish(figure, path)
+
+
+def plot_position_similarity(similarity, path=None, title="Position embedding similarity"):
+    """Draws a grid of maps, one for each patch (Fig. 7 centre, Fig. 10).
+
+    Args:
+        similarity: (rows, columns, rows, columns) from `position_similarity`.
+        path: the picture to write, or `None`.
+        title: above the figure.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: another shape.
+    """
+    similarity = np.asarray(similarity, "float64")
+    if similarity.ndim != 4 or similarity.shape[:2] != similarity.shape[2:]:
+        raise ValueError(
+            "similarity must have shape (rows, columns, rows, columns). Received: shape "
+            f"{similarity.shape}."
+        )
+    rows, columns = similarity.shape[:2]
+    # One image for all: hundreds of axes would take a minute.
+    gap = max(1, round(max(rows, columns) * 0.08))
+    tile = np.array((rows, columns)) + gap
+    canvas = np.full((rows * tile[0] - gap, columns * tile[1] - gap), np.nan)
+    for i in range(rows):
+        for j in range(columns):
+            y, x = i * tile[0], j * tile[1]
+            canvas[y : y + rows, x : x + columns] = similarity[i, j]
+    shape = canvas.shape[0] / canvas.shape[1]
+    figure = new_figure((6.2, float(np.clip(4.7 * shape + 0.8, 2.2, 9))))
+    axes = figure.add_subplot()
+    drawn = axes.imshow(canvas, cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
+    axes.set(xlabel="input patch column", ylabel="input patch row", title=title)
+    for axis, count, step, side in (
+        (axes.xaxis, columns, tile[1], columns),
+        (axes.yaxis, rows, tile[0], rows),
+    ):
+        shown = np.arange(0, count, -(-count // 14))
+        axis.set_ticks(shown * step + (side - 1) / 2, shown)
+    axes.tick_params(length=0, labelsize=8)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    color_bar(figure, drawn, axes, "cosine similarity")
+    return finish(figure, path)
+
+
+def plot_filters(found, path=None, title="Principal components of the patch filters"):
+    """Draws components side by side, grey for 0, each on its own scale (Fig. 7 left).
+
+    Above each stands its share of the variance. Filters over one channel, or over other numbers
+    than three, are drawn by their first channel.
+
+    Args:
+        found: a `FilterComponents`.
+        path: the picture to write, or `None`.
+        title: above the figure.
+
+    Returns:
+        The matplotlib figure.
+    """
+    components = np.asarray(found.components, "float64")
+    count, height, width, channels = components.shape
+    columns = min(7, count)
+    rows = -(-count // columns)
+    figure = new_figure((columns + 3.0, (height / width + 0.22) * rows + 0.5))
+    left, right = figure.subfigures(1, 2, width_ratios=(columns, 3.0))
+    grid = left.subplots(rows, columns, squeeze=False)
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    for i, (axes, filter_) in enumerate(zip(grid.ravel(), components)):
+        # Grey is 0, and one scale for the three channels keeps the colours.
+        filter_ = filter_ / (np.percentile(np.abs(filter_), 99.5) or 1.0)
+        picture = filter_ if channels == 3 else filter_[..., 0]
+        axes.imshow((0.5 + 0.5 * picture).clip(0, 1), cmap="gray", vmin=0, vmax=1)
+        axes.set_title(f"{i}: {found.explained[i]:.1%}", fontsize=7, pad=2)
+    axes = right.add_subplot()
+    axes.plot(np.arange(1, count + 1), 100 * np.cumsum(found.explained), ".-", markersize=4)
+    axes.set_xlabel("number of components", fontsize=8)
+    axes.set_ylabel("variance of the filters explained (%)", fontsize=8)
+    axes.set_ylim(0, None)
+    axes.tick_params(labelsize=7)
+    axes.grid(alpha=0.25)
+    left.suptitle(title, fontsize=10)
+    return finish(figure, path)
+
+
+def plot_layer_similarity(similarity, path=None, names=None, other_names=None):
+    """Draws linear CKA between layers, the first in the lower left corner.
+
+    Args:
+        similarity: (layers, other layers) from `layer_similarity`.
+        path: the picture to write, or `None`.
+        names: of the layers; by default their numbers.
+        other_names: of the other layers; by default as `names` where there are as many.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: another shape, or other numbers of names.
+    """
+    similarity = np.asarray(similarity, "float64")
+    if similarity.ndim != 2:
+        raise ValueError(
+            f"similarity must have shape (layers, layers). Received: shape {similarity.shape}."
+        )
+    figure = new_figure((5.4, 4.6))
+    axes = figure.add_subplot()
+    drawn = axes.imshow(similarity, origin="lower", cmap="magma", vmin=0, vmax=1, aspect="auto")
+    for axis, count, given in (
+        (axes.yaxis, similarity.shape[0], names),
+        (axes.xaxis, similarity.shape[1], other_names or (names if _square(similarity) else None)),
+    ):
+        given = list(given or range(count))
+        if len(given) != count:
+            raise ValueError(
+                f"There must be a name for each of the {count} layers. Received: {given}."
+            )
+        shown = range(0, count, -(-count // 20))
+        axis.set_ticks(list(shown), [given[i] for i in shown])
+    axes.tick_params(labelsize=8)
+    axes.tick_params(axis="x", rotation=90 if names or other_names else 0)
+    axes.set(xlabel="layer", ylabel="layer", title="Similarity of representations")
+    color_bar(figure, drawn, axes, "linear CKA")
+    return finish(figure, path)
+
+
+def _square(matrix):
+    return matrix.shape[0] == matrix.shape[1]
+
+
+def plot_token_norms(norms, path=None, image=0, block=-1):
+    """Draws lengths of patch tokens: their distribution in each block, and one image's map.
+
+    Args:
+        norms: a `TokenNorms`.
+        path: the picture to write, or `None`.
+        image: whose map is drawn.
+        block: of which block.
+
+    Returns:
+        The matplotlib figure.
+    """
+    blocks = len(norms.patches)
+    figure = new_figure((9.4, 3.8))
+    left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
+    depth = np.arange(blocks)
+    flat = norms.patches.reshape(blocks, -1)
+    low, quarter, median, three, high = np.percentile(flat, (0, 25, 50, 75, 100), axis=1)
+    left.fill_between(depth, low, high, color="C0", alpha=0.15, label="patches: all", linewidth=0)
+    left.fill_between(
+        depth, quarter, three, color="C0", alpha=0.4, label="middle half", linewidth=0
+    )
+    left.plot(depth, median, color="C0", marker=".", label="median")
+    for i in range(norms.learned.shape[2]):
+        label = f"token {i}, learned" if i < 5 else None
+        mean = norms.learned[:, :, i].mean(axis=1)
+        left.plot(depth, mean, "--", color=f"C{i % 9 + 1}", label=label)
+    left.set(xlabel="block (network depth)", ylabel="length of a token (L2 norm)", yscale="log")
+    left.set_xticks(depth if blocks <= 16 else depth[:: -(-blocks // 12)])
+    left.grid(alpha=0.25, which="both")
+    left.legend(frameon=False, fontsize=8)
+    left.set_title("Token lengths after each block")
+    drawn = right.imshow(norms.patches[block, image], cmap="cividis")
+    right.set(xlabel="patch column", ylabel="patch row")
+    right.set_title(f"image {image}, block {range(blocks)[block]}")
+    color_bar(figure, drawn, right, "length of a token (L2 norm)")
+    return finish(figure, path)

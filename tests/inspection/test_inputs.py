@@ -1,0 +1,127 @@
+"""What is looked at: images of several kinds, tokens by name, maps as large as the image."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.inspection import (
+    attention_maps,
+    attention_weights,
+    layout_of,
+    relevance_maps,
+    upsample,
+)
+from tests.inspection.cases import random_vit
+from tests.support import assert_close, images, randomize
+
+REGISTERS = {"image_size": (8, 24), "patch_size": (4, 8), "registers": 2}
+
+
+def test_bytes_are_prepared_as_the_weights_want_them():
+    model = random_vit()
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), np.uint8)
+    expected = attention_maps(model, keras_vit.preprocess(pixels, model))
+    assert_close(attention_maps(model, pixels), expected, 0)
+    tensor = keras.ops.convert_to_tensor(keras_vit.preprocess(pixels, model))
+    assert_close(attention_maps(model, tensor), expected, 0)
+
+
+@pytest.mark.parametrize(
+    "x, message",
+    [
+        (images((2, 8, 8, 3)), "shape (batch, 16, 16, 3). Received: shape (2, 8, 8, 3)"),
+        (images((16, 16, 3)), "Received: shape (16, 16, 3); one image is images[None]"),
+        (images((0, 16, 16, 3)), "at least one image. Received: none"),
+        (100 * images(), "Received: floats with a largest absolute value of 99"),
+        (images() * np.nan, "Received: floats with a largest absolute value of nan"),
+    ],
+    ids=["size", "one image", "none", "bytes as floats", "nan"],
+)
+def test_images_that_do_not_fit(x, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        attention_weights(random_vit(), x)
+
+
+def test_fused_heads_and_batches():
+    model, x = random_vit(), images((5, 16, 16, 3))
+    each = attention_weights(model, x)
+    for heads in ("mean", "min", "max"):
+        found = attention_weights(model, x, heads=heads, batch_size=2)
+        for a, b in zip(found, each, strict=True):
+            assert_close(a, getattr(np, heads)(b, axis=1), 1e-6)
+    with pytest.raises(ValueError, match=r"Unknown heads. Received: heads='sum'"):
+        attention_weights(model, x, heads="sum")
+
+
+def test_maps_of_any_token_and_head():
+    model, x = random_vit(**REGISTERS), images((2, 8, 24, 3))
+    (weights,) = attention_weights(model, x, [0])
+    for query, row in ((0, 0), ("class", 0), (2, 2), ((0, 0), 3), ((1, 2), 8)):
+        maps = attention_maps(model, x, 0, query, heads=None)
+        assert_close(maps.reshape(2, 2, 6), weights[:, :, row, 3:], 1e-7)
+    maps = attention_maps(model, x, 0, "mean", heads=None)
+    assert_close(maps.reshape(2, 2, 6), weights[:, :, 3:, 3:].mean(axis=2), 1e-6)
+
+
+@pytest.mark.parametrize(
+    "query, message",
+    [
+        ((2, 0), "2 rows and 3 columns, counted from 0. Received: query=(2, 0)"),
+        (9, "Tokens go from 0 to 8. Received: query=9"),
+        ("cls", "Unknown query. Received: query='cls'"),
+    ],
+)
+def test_tokens_that_do_not_exist(query, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        attention_maps(random_vit(**REGISTERS), images((1, 8, 24, 3)), query=query)
+
+
+def test_a_model_without_class_token_has_no_class_query():
+    with pytest.raises(ValueError, match=re.escape("query='class'; expected one of ('mean',)")):
+        attention_maps(random_vit(pool="mean"), images(), query="class")
+
+
+def test_a_model_of_any_size_has_the_grid_of_its_images():
+    model = random_vit(variable_size=True)
+    assert attention_maps(model, images((1, 24, 16, 3))).shape == (1, 3, 2)
+    assert layout_of(model, (24, 16)).grid == (3, 2)
+
+
+def test_a_network_without_patches():
+    with pytest.raises(ValueError, match=r"A VisionTransformer is needed.*Received: Sequential"):
+        layout_of(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
+
+
+def test_upsampling():
+    maps = np.arange(6.0).reshape(1, 2, 3)
+    near = upsample(maps, (4, 6), "nearest")
+    assert_close(near, np.kron(maps[0], np.ones((2, 2)))[None], 0)
+    smooth = upsample(maps, (4, 6))
+    assert smooth.shape == (1, 4, 6)
+    # Centres lie between pixels; the corners are the patches' own values, as beyond the centres.
+    assert_close(smooth[0, [0, 0, -1, -1], [0, -1, 0, -1]], np.array([0.0, 2, 3, 5]), 1e-12)
+    assert_close(smooth[0, 0], np.array([0, 0.25, 0.75, 1.25, 1.75, 2]), 1e-12)
+    assert_close(upsample(np.full((2, 3), 0.3), (5, 7)), np.full((5, 7), 0.3), 1e-12)
+    with pytest.raises(ValueError, match=r"Unknown method. Received: method='cubic'"):
+        upsample(maps, 4, "cubic")
+    with pytest.raises(ValueError, match=re.escape("Received: shape (3,)")):
+        upsample(maps[0, 0], 4)
+
+
+def test_lower_precision_is_looked_at_in_float32():
+    model = keras_vit.VisionTransformer(
+        image_size=16,
+        patch_size=8,
+        width=8,
+        depth=1,
+        num_heads=2,
+        num_classes=5,
+        dtype="mixed_bfloat16",
+    )
+    (weights,) = attention_weights(randomize(model), images())
+    assert weights.dtype == np.float32
+    assert_close(weights.sum(axis=-1), np.ones((4, 2, 5)), 1e-5)
+    assert relevance_maps(model, images(), 3).max() > 0

@@ -1,0 +1,104 @@
+"""Figures of inspection show what they were given, and refuse what they cannot draw."""
+
+import re
+
+import numpy as np
+import pytest
+
+from keras_vit import inspection
+from keras_vit.inspection.filters import FilterComponents
+from keras_vit.inspection.norms import TokenNorms
+from tests.inspection.test_figures import pixels
+
+pytestmark = pytest.mark.any_backend
+LAYOUT = inspection.Layout((2, 3), (8, 8), 1, True)
+
+
+def noise(*shape):
+    return np.random.default_rng(0).uniform(0.1, 1, shape)
+
+
+def filters(channels):
+    return FilterComponents(noise(3, 4, 5, channels), np.array([0.5, 0.3, 0.1]), np.ones(3))
+
+
+IMAGES = {"images": noise(2, 16, 24, 3)}
+# The function, its arguments, and what is changed so that the picture must change.
+FIGURES = [
+    ("plot_maps", {**IMAGES, "maps": noise(2, 2, 3)}, {"maps": np.ones((2, 2, 3))}),
+    ("plot_maps", {**IMAGES, "maps": noise(2, 4, 2, 3)}, {"titles": list("abcd")}),
+    ("plot_maps", {**IMAGES, "maps": noise(2, 2, 3)}, {"style": "spotlight"}),
+    ("plot_maps", {"images": noise(1, 16, 24, 1) - 0.5, "maps": noise(1, 2, 3)}, {"unit": "x"}),
+    ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(7, 7), "layout": LAYOUT,
+                      "queries": ["class", (1, 2)]}, {"queries": ["class", (0, 1)]}),
+    ("plot_distances", {"distances": noise(4, 3)}, {"distances": noise(4, 3) ** 2}),
+    ("plot_distances", {"distances": noise(30, 5, 1)}, {"title": "other"}),
+    ("plot_position_similarity", {"similarity": noise(2, 3, 2, 3)},
+     {"similarity": -noise(2, 3, 2, 3)}),
+    ("plot_filters", {"found": filters(3)}, {"found": filters(1)}),
+    ("plot_layer_similarity", {"similarity": noise(3, 3)}, {"names": ["a", "b", "c"]}),
+    ("plot_layer_similarity", {"similarity": noise(3, 2)}, {"other_names": ["a", "b"]}),
+    ("plot_token_norms", {"norms": TokenNorms(noise(3, 2, 2), noise(3, 2, 2, 3))}, {"image": 1}),
+    ("plot_token_norms", {"norms": TokenNorms(noise(3, 2, 0), noise(3, 2, 2, 3))}, {"block": 0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, arguments, change", FIGURES, ids=lambda value: str(value)[:24])
+def test_a_figure_is_written_and_returned(tmp_path, name, arguments, change):
+    plot, path = getattr(inspection, name), tmp_path / "figure.png"
+    figure = plot(**arguments, path=path)
+    first = pixels(path)
+    assert figure.axes and plot(**arguments).axes  # without a path, too
+    plot(**{**arguments, **change}, path=path)
+    second = pixels(path)
+    assert first.shape != second.shape or (first != second).any()
+
+
+def labels_of(figure):
+    axes = [ax for part in [figure, *figure.subfigs] for ax in part.axes]
+    return {text for ax in axes for text in (ax.get_xlabel(), ax.get_ylabel()) if text}
+
+
+@pytest.mark.parametrize(
+    "name, arguments, expected",
+    [
+        (*FIGURES[0][:2], {"attention"}),
+        (*FIGURES[5][:2], {"block (network depth)", "mean attention distance (pixels)"}),
+        (*FIGURES[7][:2], {"input patch column", "input patch row", "cosine similarity"}),
+        (*FIGURES[9][:2], {"layer", "linear CKA"}),
+        (*FIGURES[11][:2], {"length of a token (L2 norm)", "patch row", "patch column"}),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_axes_and_colour_bars_say_what_they_show(name, arguments, expected):
+    assert expected <= labels_of(getattr(inspection, name)(**arguments))
+
+
+def test_heads_are_drawn_where_they_are():
+    figure = inspection.plot_distances(np.array([[3.0, 1.0], [2.0, 4.0]]))
+    points = [tuple(p) for part in figure.axes[0].collections for p in part.get_offsets().tolist()]
+    assert sorted(points) == [(0, 1), (0, 3), (1, 2), (1, 4)]
+
+
+@pytest.mark.parametrize(
+    "name, arguments, message",
+    [
+        ("plot_maps", {"images": noise(2, 4, 4, 3), "maps": noise(3, 2, 2)},
+         "Received: 2 images, maps of shape (3, 1, 2, 2)"),
+        ("plot_maps", {"images": noise(1, 4, 4, 3), "maps": noise(1, 2, 2), "titles": ["a", "b"]},
+         "each of the 1 maps of an image. Received: 2 titles"),
+        ("plot_maps", {"images": noise(1, 4, 4, 3), "maps": noise(1, 2, 2), "style": "x"},
+         "Received: style='x'"),
+        ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(6, 6), "layout": LAYOUT,
+                          "queries": ["class"]}, "(..., 7, 7). Received: shape (6, 6)"),
+        ("plot_distances", {"distances": noise(3)}, "Received: shape (3,)"),
+        ("plot_position_similarity", {"similarity": noise(2, 3, 3, 2)},
+         "Received: shape (2, 3, 3, 2)"),
+        ("plot_layer_similarity", {"similarity": noise(3)}, "Received: shape (3,)"),
+        ("plot_layer_similarity", {"similarity": noise(3, 3), "names": ["a"]},
+         "each of the 3 layers. Received: ['a']"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn(name, arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        getattr(inspection, name)(**arguments)

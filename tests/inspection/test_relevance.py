@@ -1,0 +1,119 @@
+"""Relevance is gradient times attention, with gradients checked by finite differences."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.inspection import attention_weights, input_gradients, relevance_maps
+from keras_vit.inspection.relevance import METHODS
+from tests import definitions
+from tests.inspection.cases import oracle_model, random_vit
+from tests.support import assert_close, forward, images, to_numpy, values
+
+SMALL = {"depth": 2, "width": 8, "num_heads": 2, "num_classes": 3}
+
+
+def logits_by_hand(weights, tokens, attention):
+    """Logits of a class-token model from the tokens before block 0 and given attention."""
+    x = tokens
+    for i, a in enumerate(attention):
+        w = definitions.below(weights, f"block_{i}")
+        attn = definitions.below(w, "attention")
+        y = definitions.layer_norm(definitions.below(w, "norm_1"), x)
+        value = np.einsum("btd,dhk->bthk", y, attn["value/kernel"]) + attn["value/bias"]
+        heads = np.einsum("bhts,bshd->bthd", a, value)
+        x = x + np.einsum("bthk,hkd->btd", heads, attn["out/kernel"]) + attn["out/bias"]
+        y = definitions.layer_norm(definitions.below(w, "norm_2"), x)
+        x = x + definitions.mlp(definitions.below(w, "mlp"), y)
+    x = definitions.layer_norm(definitions.below(weights, "norm"), x[:, 0])
+    return x @ weights["head/kernel"] + weights["head/bias"]
+
+
+def test_relevance_by_finite_differences_in_float64():
+    model, x = random_vit(), images((1, 16, 16, 3))
+    weights = {k: v.astype("float64") for k, v in values(model).items()}
+    entering = keras.Model(model.input, model.get_layer("block_0").input)
+    tokens = to_numpy(forward(entering, x)).astype("float64")
+    attention = [a.astype("float64") for a in attention_weights(model, x)]
+    label, step, relevance = 1, 1e-4, np.eye(5)
+    assert_close(logits_by_hand(weights, tokens, attention), forward(model, x), 1e-4)
+    for i, a in enumerate(attention):
+        slope = np.zeros_like(a)
+        for place in np.ndindex(a.shape):
+            ends = []
+            for sign in (1, -1):
+                moved = [b.copy() for b in attention]
+                moved[i][place] += sign * step
+                ends.append(logits_by_hand(weights, tokens, moved)[0, label])
+            slope[place] = (ends[0] - ends[1]) / (2 * step)
+        last = np.maximum(slope * a, 0).mean(axis=1)[0]
+        relevance = relevance + last @ relevance
+    found = relevance_maps(model, x, label)
+    assert_close(found, relevance[0, 1:].reshape(1, 2, 2), 1e-4 * np.abs(relevance).max())
+    assert found.max() > 1e-2
+    assert_close(relevance_maps(model, x, label, "last_block").ravel(), last[0, 1:], 1e-4)
+
+
+def test_classes_and_batches():
+    model, x = oracle_model("token_p8"), images((3, 32, 32, 3))
+    best = to_numpy(forward(model, x)).argmax(axis=-1)
+    found = relevance_maps(model, x, batch_size=2)
+    assert found.shape == (3, 4, 4) and (found >= 0).all()
+    assert_close(found, relevance_maps(model, x, best, batch_size=2), 1e-7)
+    others = (best + 1) % model.num_classes
+    assert np.abs(found / found.max() - relevance_maps(model, x, others, batch_size=2)).max() > 0.01
+    # The third image alone in its batch, which was filled up, and now beside another.
+    assert_close(relevance_maps(model, x[1:], batch_size=2), found[1:], 1e-5 * found.max())
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pool": "mean", "registers": 2},
+        {"pool": "map"},
+        {"position": "relative"},
+        {"position_at": "every_layer"},
+        {"image_size": 32, "patch_size": 2, "stem": (), "stem_width": 0.5},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_every_kind_of_model(options, method):
+    model = random_vit(**options)
+    found = relevance_maps(model, images((2, *model.image_size, 3)), method=method)
+    assert found.shape == (2, *model.grid)
+    assert (found >= 0).all() and (found.max(axis=(1, 2)) > found.min(axis=(1, 2))).all()
+
+
+def test_gradients_by_pixels_sum_to_the_logit_of_a_linear_model():
+    model = keras.Sequential(
+        [keras.Input((4, 4, 1)), keras.layers.Flatten(), keras.layers.Dense(3, use_bias=False)]
+    )
+    x, labels = images((5, 4, 4, 1)), np.array([0, 1, 2, 1, 0])
+    found = input_gradients(model, x, labels, batch_size=2)
+    logits = to_numpy(model(x))[np.arange(5), labels]
+    assert found.shape == x.shape
+    assert_close(found.sum(axis=(1, 2, 3)), logits, 1e-5)
+
+
+def test_gradients_by_pixels_of_the_library_by_finite_differences():
+    model, x = random_vit(), images((1, 16, 16, 3))
+    direction = 1e-2 * images((1, 16, 16, 3), seed=1)
+    ends = [float(to_numpy(forward(model, x + s * direction))[0, 2]) for s in (1, -1)]
+    slope = (input_gradients(model, x, 2) / x * direction).sum()
+    assert slope == pytest.approx((ends[0] - ends[1]) / 2, rel=0.02)
+
+
+@pytest.mark.parametrize("classes", [3, -1, [0, 1], 0.5, "cat"])
+def test_classes_that_are_none(classes):
+    message = "numbers from 0 to 2, one for all images or one for each of the 4. Received: {}"
+    with pytest.raises(ValueError, match=re.escape(message.format(f"classes={classes!r}"))):
+        relevance_maps(random_vit(), images(), classes)
+
+
+@pytest.mark.parametrize("options", [{"num_classes": 0}, {"pool": None}])
+def test_models_that_give_no_classes(options):
+    with pytest.raises(ValueError, match=r"must give .* with output shape .*; build it with"):
+        relevance_maps(random_vit(**options), images())

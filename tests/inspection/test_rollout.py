@@ -1,0 +1,89 @@
+"""Rollout is what its definition says, for any number of tokens, blocks, heads and registers."""
+
+import re
+
+import numpy as np
+import pytest
+
+from keras_vit.inspection import attention_weights, rollout, rollout_maps
+from tests.inspection.cases import GRIDS, analysis, case, oracle_model, random_vit
+from tests.support import assert_close, images
+
+
+def random_attention(blocks=3, batch=2, heads=4, tokens=7, seed=0):
+    rng = np.random.default_rng(seed)
+    return list(rng.dirichlet(np.ones(tokens), (blocks, batch, heads, tokens)))
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_rollout_of_the_oracle(name):
+    expected = analysis(name)
+    joint = rollout(expected["attn"])
+    assert_close(joint, expected["rollout_joint"], 1e-7)
+    model = oracle_model(name)
+    assert_close(rollout(attention_weights(model, case(name).io["input"])), joint, 3e-6)
+    maps = rollout_maps(model, case(name).io["input"], batch_size=2)
+    assert_close(maps, expected["rollout_cls_mask"], 3e-6)
+
+
+@pytest.mark.parametrize("heads", ["mean", "min", "max"])
+def test_rows_sum_to_one_however_heads_are_fused(heads):
+    joint = rollout(random_attention(), heads)
+    assert joint.shape == (2, 7, 7) and (joint >= 0).all()
+    assert_close(joint.sum(axis=-1), np.ones((2, 7)), 1e-12)
+
+
+@pytest.mark.parametrize("heads", ["mean", "min", "max"])
+def test_fusions_by_hand(heads):
+    first, second = random_attention(blocks=2)
+    steps = []
+    for attention in (first, second):
+        one = getattr(np, heads)(attention, axis=1) + np.eye(7)
+        steps.append(one / one.sum(axis=2, keepdims=True))
+    assert_close(rollout([first, second], heads), np.matmul(steps[1], steps[0]), 1e-12)
+    assert np.abs(rollout([first, second], heads) - np.matmul(steps[0], steps[1])).max() > 0.01
+
+
+def test_attention_to_oneself_stays_where_it_is():
+    assert_close(rollout([np.eye(5)[None, None]] * 4), np.eye(5)[None], 1e-15)
+
+
+def test_uniform_attention_halves_the_identity_in_every_block():
+    uniform = np.full((1, 2, 4, 4), 0.25)
+    expected = np.eye(4) / 8 + (1 - 1 / 8) / 4
+    assert_close(rollout([uniform] * 3), expected[None], 1e-15)
+
+
+@pytest.mark.parametrize("pool, registers", [("token", 0), ("token", 3), ("mean", 0), ("mean", 2)])
+def test_maps_with_registers_on_a_grid_that_is_not_square(pool, registers):
+    model = random_vit(image_size=(8, 24), patch_size=(4, 8), pool=pool, registers=registers)
+    x = images((3, 8, 24, 3))
+    joint = rollout(attention_weights(model, x))
+    learned = registers + (pool == "token")
+    first = joint[:, 0] if pool == "token" else joint[:, learned:].mean(axis=1)
+    maps = rollout_maps(model, x)
+    assert maps.shape == (3, 2, 3)
+    assert_close(maps.reshape(3, 6), first[:, learned:], 1e-6)
+    assert_close(maps.sum(axis=(1, 2)) + first[:, :learned].sum(axis=1), np.ones(3), 1e-6)
+    of_one_patch = rollout_maps(model, x, query=(1, 2))
+    assert_close(of_one_patch.reshape(3, 6), joint[:, learned + 5, learned:], 1e-6)
+
+
+def test_rollout_of_the_last_blocks():
+    model = random_vit(depth=3)
+    last = rollout(attention_weights(model, images(), [1, 2]))
+    assert_close(rollout_maps(model, images(), blocks=[1, 2]).ravel(), last[:, 0, 1:].ravel(), 1e-6)
+
+
+@pytest.mark.parametrize(
+    "weights, heads, message",
+    [
+        ([], "mean", "at least one block. Received: none"),
+        ([np.eye(3)], "mean", "Received: one of shape (3, 3)"),
+        ([np.ones((1, 1, 2, 3))], "mean", "Received: one of shape (1, 1, 2, 3)"),
+        (random_attention(), "median", "Received: heads='median'"),
+    ],
+)
+def test_what_is_no_attention(weights, heads, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        rollout(weights, heads)
