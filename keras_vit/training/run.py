@@ -9,6 +9,7 @@ import sys
 
 import keras
 
+from keras_vit import distribution
 from keras_vit.training import settings as run_settings
 from keras_vit.training import state
 from keras_vit.training.checkpoints import Checkpoints
@@ -44,6 +45,8 @@ class Run:
     """
 
     def __init__(self, model, pipeline, output, total, save_every, keep, settings):
+        self.devices = distribution.current()
+        pipeline = self.devices.share(pipeline)
         self.model, self.pipeline, self.output = model, pipeline, output
         self.interval = SaveInterval(save_every)
         self.checkpoints = Checkpoints(output / "checkpoints", keep, say)
@@ -108,6 +111,7 @@ class Run:
         if not hasattr(run_settings.optimizer_of(self.model), "gradient_norm"):
             track_gradient_norm(self.model.optimizer)
             self.model.train_function = None  # one compiled before would leave the norm out
+        self.devices.prepare(self.model)
         step = self.progress.step
         self._feeds = feeds(self.pipeline, step, self.progress.total)
         first = next(self._feeds, None)
@@ -118,6 +122,7 @@ class Run:
         self.model._symbolic_build(data_batch=example)
 
     def _fit(self, validation, options):
+        validation = self.devices.share_evaluation(validation)
         self.callbacks.begin()
         for callback, memory in zip(self._remembering, self._remembered):
             callback.set_state(memory)
