@@ -31,6 +31,9 @@ class Devices:
         """Within it models are made and compiled."""
         yield
 
+    def check_model(self, model):
+        """Raises a ValueError for a model that was not made within `scope`."""
+
     def prepare(self, model):
         """Makes a compiled model train on these devices; once or more.
 
@@ -47,6 +50,13 @@ class Devices:
     def share_evaluation(self, data):
         """The same for `validation_data` of `model.fit`."""
         return data
+
+    def local_copy(self, model):
+        """A trained model on one device of this process alone, uncompiled, for all but training.
+
+        On a single device it is the model itself.
+        """
+        return model
 
     def check_batch(self, batch_size):
         """Raises a ValueError where the devices do not divide the batch of an update."""
@@ -95,6 +105,13 @@ class Devices:
             f"{type(self).__name__}({self.mode!r}, replicas={self.replicas}, "
             f"process={self.process} of {self.processes})"
         )
+
+
+def copied(model):
+    """A model with the same architecture and weights."""
+    copy = type(model).from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    return copy
 
 
 _CURRENT = []

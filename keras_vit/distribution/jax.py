@@ -1,9 +1,11 @@
 """Many devices with JAX: `keras.distribution`, in one process or several."""
 
+import os
+
 import keras
 
 from keras_vit.distribution import layout
-from keras_vit.distribution.devices import Devices
+from keras_vit.distribution.devices import Devices, copied
 
 
 class JaxDevices(Devices):
@@ -48,6 +50,14 @@ class JaxDevices(Devices):
                 f"{self.replicas} devices; use another number, or data_parallel."
             )
 
+    def local_copy(self, model):
+        """See `Devices.local_copy`."""
+        keras.distribution.set_distribution(None)
+        try:
+            return copied(model)
+        finally:
+            keras.distribution.set_distribution(self.distribution)
+
     def axes(self, variable):
         """The mesh axis of each axis of a variable."""
         shape = tuple(variable.shape)
@@ -89,6 +99,12 @@ class JaxDevices(Devices):
 
 def make(mode, devices=None, model_devices=None, rules=None, timeout=300):
     """`JaxDevices`, or `Devices` for one; the arguments are those of `setup`."""
+    if int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES", 1)) > 1 or _processes()[0] > 1:
+        raise ValueError(
+            "With JAX all devices must be of one process. Received: "
+            f"KERAS_DISTRIBUTION_NUM_PROCESSES={os.environ.get('KERAS_DISTRIBUTION_NUM_PROCESSES')}"
+            f", {_processes()[0]} processes; use the devices of one host."
+        )
     names = keras.distribution.list_devices()
     if mode == "auto":
         mode = "data_parallel" if len(names) > 1 else "single"

@@ -10,10 +10,12 @@ from keras_vit.distribution.devices import Devices, current, put_in_force
 MODES = ("auto", "single", "data_parallel", "model_parallel", "fully_sharded")
 _HAS = {  # backend -> the modes of its engine
     "jax": MODES,
+    "tensorflow": ("auto", "single", "data_parallel"),
+    "torch": ("auto", "single", "data_parallel"),
 }
 
 
-def setup(mode="auto", *, devices=None, model_devices=None, rules=None):
+def setup(mode="auto", *, devices=None, model_devices=None, rules=None, timeout=300):
     """Chooses the devices that this process trains on, before the first model is made.
 
         with keras_vit.distribution.setup("data_parallel") as devices:
@@ -32,6 +34,7 @@ def setup(mode="auto", *, devices=None, model_devices=None, rules=None):
         rules: with `"model_parallel"`, dict from the pattern of a variable's whole path to the
             mesh axis (`"model"` or `None`) of each of its axes, or `()` for not cut. They come
             before `LAYOUT_RULES`; each must match a variable, and each variable one rule.
+        timeout: seconds that the processes wait for each other at most, at the start and later.
 
     Returns:
         A `Devices`, in force until it is closed or the `with` block ends.
@@ -39,6 +42,7 @@ def setup(mode="auto", *, devices=None, model_devices=None, rules=None):
     Raises:
         ValueError: the backend has no such mode, there are not so many devices, or the arguments
             contradict each other.
+        ConnectionError: the processes do not find each other; the message names the address.
     """
     check_choice("mode", mode, MODES)
     backend = keras.backend.backend()
@@ -58,4 +62,4 @@ def setup(mode="auto", *, devices=None, model_devices=None, rules=None):
     if mode == "single" or backend not in _HAS:
         return put_in_force(Devices())
     engine = importlib.import_module(f"keras_vit.distribution.{backend}")
-    return put_in_force(engine.make(mode, devices, model_devices, rules))
+    return put_in_force(engine.make(mode, devices, model_devices, rules, timeout))

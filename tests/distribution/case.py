@@ -3,6 +3,7 @@
 python tests/distribution/case.py OUTPUT [OPTIONS AS JSON]
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -44,14 +45,14 @@ def recipe(**changes):
     return chosen.replace(**{**usual, **changes})
 
 
-def build(chosen, dropout=0.0, seed=1, **options):
-    set_random_seed(seed)
+def build(chosen, dropout=0.0, compile=None, **options):
+    set_random_seed(1)
     usual = dict(image_size=16, patch_size=8, width=8, depth=1, num_heads=4, num_classes=CLASSES)
     model = keras_vit.VisionTransformer(**{**usual, "dropout": dropout, **options})
     rng = np.random.default_rng(2)  # the same on every backend
     for v in model.trainable_variables:
         v.assign(rng.normal(size=v.shape) * 0.3 + ("gamma" in v.path))
-    return chosen.compile(model)
+    return chosen.compile(model, **(compile or {}))
 
 
 def load(chosen):
@@ -65,7 +66,7 @@ def load(chosen):
 class Report(keras.callbacks.Callback):
     """Says where the run is, for those who kill by it; may take its time, or stop it."""
 
-    def __init__(self, seconds, stop_after):
+    def __init__(self, seconds, stop_after=0):
         super().__init__()
         self.seconds, self.left = seconds, stop_after
 
@@ -84,6 +85,10 @@ def run(
     seconds=0.0,
     save_every=100,
     stop_after=0,
+    stop_process=0,
+    outside=False,
+    stochastic=0.0,
+    compile=None,
     model=None,
     report_shards=False,
     **changes,
@@ -91,8 +96,10 @@ def run(
     """Trains, and returns all that another number of devices must repeat."""
     chosen = recipe(**changes)
     train, test = load(chosen)
-    with devices.scope():
-        model = build(chosen, dropout, **(model or {}))
+    options = {"stochastic_depth": stochastic, **(model or {})}
+    with contextlib.nullcontext() if outside else devices.scope():
+        model = build(chosen, dropout, compile, **options)
+    stop_after *= devices.process == stop_process
     history = training.fit(
         model,
         train,
