@@ -2,7 +2,7 @@
 
 import importlib
 
-from keras_vit import data, layers, training, weights
+from keras_vit import data, distribution, layers, training, weights
 from keras_vit.bit_builders import (
     BiT_R50x1,
     BiT_R50x2,
@@ -108,6 +108,7 @@ __all__ = [
     "VisionTransformer",
     "build",
     "data",
+    "distribution",
     "evaluation",
     "fold",
     "from_checkpoint",

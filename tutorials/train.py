@@ -18,7 +18,6 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # run from a checkout
-
 # Flags that change one field of the recipe; --set changes any.
 SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
 
@@ -54,6 +53,7 @@ def parse_arguments(arguments=None):
     add("--set", nargs="+", default=[], metavar="NAME=VALUE", help="any other field of the recipe")
     add("--channels", type=int, choices=(1, 3), help="convert the images to so many channels")
     add("--save-every", default="600s", help="updates between checkpoints, or seconds as 600s")
+    add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
     add("--evaluate", metavar="FOLDER", help="only test the trained model of a run again")
     args = parser.parse_args(arguments)
     if args.warmup is not None and not 0 <= args.warmup < 1:
@@ -74,7 +74,7 @@ def choose_recipe(args):
     recipe = recipes.get(args.recipe)
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
     if args.image_size:
-        changes["image_size"] = _one_or_pair(args.image_size)
+        changes["image_size"] = args.image_size * (1 + (len(args.image_size) == 1))
     changes |= dict(_field(text) for text in args.set)
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
     recipe = recipe.replace(**{n: v for n, v in changes.items() if n == "image_size"})
@@ -141,14 +141,16 @@ def build_model(args, recipe, train):
     return model
 
 
-def train(args, recipe, output):
+def train(args, recipe, output, devices):
     """Fits a model, or goes on with an interrupted run; with its history and seconds spent."""
     from keras_vit import training
 
     pipeline = open_data(args, recipe, args.split)
     test = open_data(args, recipe, args.test_split or recipe.test_split)
-    print(recipe, pipeline, sep="\n")
-    model = recipe.compile(build_model(args, recipe, pipeline))
+    if devices.writes:
+        print(recipe, pipeline, sep="\n")
+    with devices.scope():
+        model = recipe.compile(build_model(args, recipe, pipeline))
     start = time.perf_counter()
     history = training.fit(
         model,
@@ -161,6 +163,7 @@ def train(args, recipe, output):
         settings={"recipe": recipe.to_dict(), "weights": args.weights, "freeze": args.freeze},
         tensorboard=False,
     )
+    model = devices.local_copy(model)
     if args.lora:
         model = training.merge_lora(model)
     return model, test, history, time.perf_counter() - start
@@ -171,9 +174,8 @@ def save(model, recipe, args, output):
     from keras_vit.training.portable import save_portable
 
     save_portable(model, output / "model.keras")
-    (output / "settings.json").write_text(
-        json.dumps({"recipe": recipe.to_dict(), "args": vars(args)}, indent=1)
-    )
+    settings = {"recipe": recipe.to_dict(), "args": vars(args)}
+    (output / "settings.json").write_text(json.dumps(settings, indent=1))
 
 
 def evaluate(model, test):
@@ -199,7 +201,6 @@ def draw(model, test, output):
 
     if not isinstance(model, keras_vit.VisionTransformer):
         return None
-
     batches = list(itertools.islice(test, 8))
     images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
     logits = Predictor(model, len(batches[0][1]))(images)  # the size it is compiled for
@@ -241,7 +242,7 @@ def main():
     begin = time.perf_counter()
     import keras
 
-    from keras_vit import recipes
+    from keras_vit import distribution, recipes
     from keras_vit.training.seeding import set_random_seed
 
     if args.list:
@@ -255,7 +256,10 @@ def main():
     keras.config.set_floatx("float64" if recipe.precision == "float64" else "float32")
     keras.config.set_dtype_policy(recipe.precision)
     output = pathlib.Path(args.output)
-    model, test, history, seconds = train(args, recipe, output)
+    with distribution.setup(args.distribute) as devices:
+        model, test, history, seconds = train(args, recipe, output, devices)
+    if not devices.writes:  # another process does
+        return
     save(model, recipe, args, output)
     # A fresh process tests what was saved, and leaves the report, while this one goes on.
     again = [sys.executable, __file__, "--evaluate", str(output)]
@@ -289,12 +293,8 @@ def main():
     print(f"Test accuracy {report.top1:.2%}; see {(drawn or [output / 'history.csv'])[0]}")
 
 
-def _one_or_pair(values):
-    return values[0] if values and len(values) == 1 else values
-
-
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, ConnectionError) as error:
         sys.exit(f"{type(error).__name__}: {error}")

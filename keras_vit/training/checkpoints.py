@@ -1,5 +1,6 @@
 """The checkpoints of a run: the last few, each whole or not there."""
 
+import collections
 import os
 import pathlib
 import shutil
@@ -22,17 +23,20 @@ class Checkpoints:
         folder: where the files are; it is created.
         keep: how many of the newest stay.
         say: called with each message.
+        writes: whether this process does; of several that train one model, one writes.
 
     Raises:
         ValueError: `keep` is less than 1.
     """
 
-    def __init__(self, folder, keep=2, say=print):
+    def __init__(self, folder, keep=2, say=print, writes=True):
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
             raise ValueError(f"keep must be a whole number of at least 1. Received: {keep!r}")
         self.folder, self.keep, self.say = pathlib.Path(folder), keep, say
+        self.writes, self._damaged = writes, set()
+        if not writes:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._damaged = set()
         for partial in self.folder.glob("step-*.partial"):
             partial.unlink()  # of a run that was killed while it wrote
 
@@ -52,6 +56,9 @@ class Checkpoints:
             CheckpointError: the disk is full or fails. The earlier checkpoints are untouched.
         """
         path = self.folder / f"step-{step:010d}.npz"
+        if not self.writes:
+            collections.deque(arrays, maxlen=0)  # reading a value may need all processes
+            return path
         partial = path.with_name(path.name + ".partial")
         try:
             checkpoint_file.write(partial, arrays, meta)

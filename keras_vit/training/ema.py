@@ -44,7 +44,7 @@ def averaged_weights(model):
             f"{type(optimizer).__name__} without use_ema; compile the model with use_ema=True, or "
             "with a recipe that has ema=0.9999."
         )
-    if not optimizer.built or int(optimizer.iterations) == 0:
+    if not optimizer.built or int(ops.convert_to_numpy(optimizer.iterations)) == 0:
         yield
         return
     own = [ops.convert_to_numpy(variable).copy() for variable, _ in _pairs(optimizer)]
@@ -101,7 +101,7 @@ class EvaluateAverages(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         del self.model.evaluate
-        if int(self.model.optimizer.iterations) > 0:
+        if int(ops.convert_to_numpy(self.model.optimizer.iterations)) > 0:
             take_averages(self.model)
 
 

@@ -72,7 +72,10 @@ def _variable(optimizer, name):
     """A new scalar variable, also of an optimizer that takes no more since it is built."""
     locked = optimizer._tracker.locked
     optimizer._tracker.unlock()
-    variable = optimizer.add_variable((), name=name, dtype="float32")
+    # Replicas of tf.distribute see the same gradients, those of all (see `distribution`).
+    variable = optimizer.add_variable(
+        (), name=name, dtype="float32", aggregation="only_first_replica"
+    )
     if locked:
         optimizer._tracker.lock()
     return variable

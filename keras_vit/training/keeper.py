@@ -7,6 +7,8 @@ import keras
 from keras_vit.training import state
 from keras_vit.training.signals import Stop
 
+_UPDATES_BETWEEN_TALKS = 10
+
 
 class Keeper(keras.callbacks.Callback):
     """Saves checkpoints during `model.fit`, and stops it after the batch in which a signal came.
@@ -22,12 +24,14 @@ class Keeper(keras.callbacks.Callback):
         signals: the `Signals` to obey.
         diverged: the run's `StopOnDivergence`.
         meta: a function that returns the description of the run, for the checkpoint.
+        devices: the `keras_vit.distribution.Devices` of the run.
     """
 
-    def __init__(self, progress, checkpoints, interval, signals, diverged, meta):
+    def __init__(self, progress, checkpoints, interval, signals, diverged, meta, devices):
         super().__init__()
         self.progress, self.checkpoints, self.interval = progress, checkpoints, interval
         self.signals, self.diverged, self.meta = signals, diverged, meta
+        self.devices = devices
         self.generators = state.capture_generators()
         self.metrics = None  # values after the last batch of an epoch
         self.epoch_open = True  # whether the end of the present epoch is still to come
@@ -55,27 +59,29 @@ class Keeper(keras.callbacks.Callback):
             self._begin_epoch = False
 
     def on_train_batch_end(self, batch, logs=None):
+        due, asked = self._due_and_asked()
         if self.progress.ends_epoch:
             state.sync(self.model)
             self.metrics = state.metric_values(self.model)
             self.generators = state.capture_generators()
-        elif self.interval.due(self.progress.step) and self.signals.asked is None:
+        elif due and not asked:
             self.save()
-        self._stop_if_asked()
+        _stop_if(asked)
 
     def on_test_batch_end(self, batch, logs=None):
-        if self.signals.asked is not None:
+        if self.signals.asked is not None and self.devices.processes == 1:
             # Now: when `fit` is left, others may have set the weights (to averages, say) for the
             # evaluation and back again, and JAX's copy of the former must not come over the latter.
             state.sync(self.model)
-        self._stop_if_asked()
+            raise Stop
 
     def on_epoch_end(self, epoch, logs=None):
         self.epoch_open = False
         ends_run = self.model.stop_training or self.progress.step == self.progress.total
-        if self.interval.due(self.progress.step) and not ends_run and self.signals.asked is None:
+        due, asked = self._due_and_asked()
+        if due and not ends_run and not asked:
             self.save()
-        self._stop_if_asked()
+        _stop_if(asked)
 
     def save(self, finished=False):
         """Writes a checkpoint of the present moment.
@@ -102,9 +108,24 @@ class Keeper(keras.callbacks.Callback):
         self.progress.start_clock()
         return path
 
-    def _stop_if_asked(self):
-        if self.signals.asked is not None:
-            raise Stop
+    def _due_and_asked(self):
+        """Whether to save and whether to stop, the same in all processes.
+
+        One that left the others would keep them waiting for ever. As asking one another takes time,
+        they do so at the end of an epoch and every few updates.
+        """
+        step = self.progress.step
+        due, asked = self.interval.due(step), self.signals.asked is not None
+        if self.devices.processes == 1:
+            return due, asked
+        if step % _UPDATES_BETWEEN_TALKS and not self.progress.ends_epoch:
+            return bool(self.interval.steps) and due, False
+        return self.devices.any_of(due, asked)
+
+
+def _stop_if(asked):
+    if asked:
+        raise Stop
 
 
 class SaveInterval:

@@ -3,12 +3,18 @@
 import atexit
 import contextlib
 import gc
+import hashlib
 import importlib
 import itertools
+import json
+import pathlib
+import signal
 import sys
+import tempfile
 
 import keras
 
+from keras_vit import distribution
 from keras_vit.training import settings as run_settings
 from keras_vit.training import state
 from keras_vit.training.checkpoints import Checkpoints
@@ -44,18 +50,29 @@ class Run:
     """
 
     def __init__(self, model, pipeline, output, total, save_every, keep, settings):
+        self.devices = distribution.current()
+        self._shared = self.devices.share(pipeline)
         self.model, self.pipeline, self.output = model, pipeline, output
         self.interval = SaveInterval(save_every)
-        self.checkpoints = Checkpoints(output / "checkpoints", keep, say)
+        writes = self.devices.writes
+        self.say = say if writes else lambda text: None
+        self.checkpoints = Checkpoints(output / "checkpoints", keep, self.say, writes)
         self.found = self.checkpoints.latest()
         batch_size = getattr(pipeline, "batch_size", None)
         self.progress = Progress(total, pipeline.steps_per_epoch, batch_size)
         self.progress.step = self.found[1]["step"] if self.found else 0
         self.finished = False
-        self._build()
+        self.devices.check_model(model)
+        with self.devices.scope():
+            self._build()
         self.settings = run_settings.describe(model, pipeline, total, settings)
         if self.found:
             run_settings.check(self.found[1]["settings"], self.settings, output)
+        told = json.dumps([self.settings, _versions()], sort_keys=True)
+        digest = hashlib.sha256(told.encode()).hexdigest()[:12]
+        self.devices.agree(
+            "run", f"from update {self.progress.step} on, {_versions()}, settings {digest}"
+        )
 
     def prepare(self, callbacks, log_every, curves, tensorboard):
         """Makes the callbacks, and sets everything to the checkpoint."""
@@ -64,13 +81,23 @@ class Run:
             path, meta, arrays = self.found
             state.check(self.model, meta["variables"])
             rows, self.finished = meta["rows"], meta["finished"]
-            say(f"{path}: continuing after update {progress.step} of {progress.total}.")
-            _compare_versions(meta["versions"])
-        diverged = StopOnDivergence(progress, self.pipeline, self.output)
-        self.logs = Logs(progress, diverged, self.output, log_every, rows, curves, tensorboard, say)
+            self.say(f"{path}: continuing after update {progress.step} of {progress.total}.")
+            _compare_versions(meta["versions"], self.say)
+        output = self.output
+        if not self.devices.writes:  # the same is done, for what needs all processes, and dropped
+            self._dropped = tempfile.TemporaryDirectory()
+            output, curves, tensorboard = pathlib.Path(self._dropped.name), False, False
+        diverged = StopOnDivergence(progress, self.pipeline, output)
+        self.logs = Logs(progress, diverged, output, log_every, rows, curves, tensorboard, self.say)
         self.signals = Signals()
         self.keeper = Keeper(
-            progress, self.checkpoints, self.interval, self.signals, diverged, self._describe
+            progress,
+            self.checkpoints,
+            self.interval,
+            self.signals,
+            diverged,
+            self._describe,
+            self.devices,
         )
         self._remembering = [each for each in callbacks if hasattr(each, "get_state")]
         self._remembered = self.found[1].get("callbacks", []) if self.found else []
@@ -108,16 +135,18 @@ class Run:
         if not hasattr(run_settings.optimizer_of(self.model), "gradient_norm"):
             track_gradient_norm(self.model.optimizer)
             self.model.train_function = None  # one compiled before would leave the norm out
+        self.devices.prepare(self.model)
         step = self.progress.step
-        self._feeds = feeds(self.pipeline, step, self.progress.total)
+        self._feeds = feeds(self._shared, step, self.progress.total)
         first = next(self._feeds, None)
         if first:
             self._feeds = itertools.chain([first], self._feeds)
-        example = first[1].example if first else Feed(self.pipeline, step - 1, step).example
+        example = first[1].example if first else Feed(self._shared, step - 1, step).example
         # What `fit` does by itself on JAX and torch; TensorFlow would wait for the first batch.
         self.model._symbolic_build(data_batch=example)
 
     def _fit(self, validation, options):
+        validation = self.devices.share_evaluation(validation)
         self.callbacks.begin()
         for callback, memory in zip(self._remembering, self._remembered):
             callback.set_state(memory)
@@ -172,8 +201,8 @@ class Run:
     def _interrupted(self):
         path = self.keeper.save()
         _free_before_exit()
-        say(f"Stopped and saved: {path}. The same command continues the run.")
-        return Interrupted(self.signals.asked)
+        self.say(f"Stopped and saved: {path}. The same command continues the run.")
+        return Interrupted(self.signals.asked or signal.SIGTERM)  # which another process was sent
 
     def _describe(self):
         return {
@@ -221,7 +250,7 @@ def _versions():
     return {"keras": keras.__version__, module.__name__: module.__version__}
 
 
-def _compare_versions(before):
+def _compare_versions(before, say):
     changed = {k: (v, _versions().get(k)) for k, v in before.items() if v != _versions().get(k)}
     if changed:
         told = ", ".join(f"{name} {old} there, {new} here" for name, (old, new) in changed.items())

@@ -80,6 +80,8 @@ def value_of(variable):
     """The value as an array of a type that NumPy has; bfloat16 and float8 fit in float32."""
     dtype = keras.backend.standardize_dtype(variable.dtype)
     value = variable.value
+    if hasattr(value, "read_value"):  # of TensorFlow, where it may be one for each device
+        value = value.read_value()
     if dtype == "bfloat16" or dtype.startswith("float8"):
         value = keras.ops.cast(value, "float32")
     return keras.ops.convert_to_numpy(value)

@@ -1,0 +1,128 @@
+"""Which axis of each variable of a ViT, hybrid or BiT is cut over the devices of one model.
+
+Attention is cut by heads and the MLP by hidden units, as in Megatron-LM (Shoeybi et al., 2019): a
+block then needs two sums over the devices in each direction. Embeddings are cut by width, the head
+by its input (the number of classes need not be divisible), convolutions by output channels.
+"""
+
+import math
+import re
+
+MODEL = "model"  # the axis of the mesh over which a model is cut
+BATCH = "batch"
+
+_WITHIN = r"(block_\d+|pool)"
+
+# Pattern of the whole path of a variable -> the mesh axis of each of its axes, None for not cut.
+# () leaves the variable whole on every device, whatever its rank.
+LAYOUT_RULES = {
+    rf"{_WITHIN}/attention/(query|key|value)/kernel": (None, MODEL, None),
+    rf"{_WITHIN}/attention/(query|key|value)/bias": (MODEL, None),
+    rf"{_WITHIN}/attention/out/kernel": (MODEL, None, None),
+    rf"{_WITHIN}/attention/out/bias": (),
+    rf"{_WITHIN}/mlp/dense_1/kernel": (None, MODEL),
+    rf"{_WITHIN}/mlp/dense_1/bias": (MODEL,),
+    rf"{_WITHIN}/mlp/dense_2/kernel": (MODEL, None),
+    rf"{_WITHIN}/mlp/dense_2/bias": (),
+    r"patch_encoder/projection/kernel": (None, MODEL),
+    r"patch_encoder/projection/bias": (MODEL,),
+    r"(patch_encoder/)?position/embedding": (None, None, MODEL),
+    r"patch_encoder/position/(rows|columns)": (),
+    r"patch_encoder/(class_token|registers)": (None, None, MODEL),
+    r"position_\d+/(embedding|rows|columns)": (),
+    r"position/(rows|columns)": (),
+    r"pool/probe": (),
+    r"pre_logits/kernel": (MODEL, None),
+    r"pre_logits/bias": (),
+    r"head/kernel": (MODEL, None),
+    r"head/bias": (),
+    r"(root/conv|stage_\d+_unit_\d+/conv(\d|_proj))/kernel": (None, None, None, MODEL),
+    r"(.+/)?norm(\d|_\d|_proj)?/(gamma|beta)": (),
+    r"(.+/)?seed_generator(_\d+)?/seed_generator_state": (),
+}
+
+
+def find_rule(rules, path):
+    """The first pattern of `rules` that is the whole of a path, or None."""
+    return next((pattern for pattern in rules if re.fullmatch(pattern, path)), None)
+
+
+def split_axes(rules, path, shape, devices):
+    """The mesh axis of each axis of a variable, a tuple as long as its shape.
+
+    Args:
+        rules: pattern -> axes, as `LAYOUT_RULES`.
+        path, shape: of the variable.
+        devices: how many share a model.
+
+    Raises:
+        ValueError: no rule covers the variable; the rule has another number of axes; the devices
+            do not divide the axis that is cut.
+    """
+    pattern = find_rule(rules, path)
+    if pattern is None:
+        raise ValueError(
+            f"Every variable needs a layout rule. Received: {path!r} of shape {tuple(shape)}, "
+            f"which none of the {len(rules)} rules covers; add one to rules=, such as "
+            f"{{{re.escape(path)!r}: ()}} to leave it whole on every device."
+        )
+    axes = tuple(rules[pattern])
+    if not axes:
+        return (None,) * len(shape)
+    if _is_relative(path, shape, axes):
+        return (None,) * len(shape)
+    if len(axes) != len(shape):
+        raise ValueError(
+            f"A layout rule must name one mesh axis, or None, for each axis of the variable. "
+            f"Received: rule {pattern!r} with {axes} for {path!r} of shape {tuple(shape)}."
+        )
+    for side, axis in zip(shape, axes):
+        if axis == MODEL and side % devices:
+            raise ValueError(_not_divisible(path, shape, side, devices))
+    return axes
+
+
+def _is_relative(path, shape, axes):
+    """Whether this is the table of relative positions, which all heads share."""
+    return path.endswith("position/embedding") and len(shape) == 2 and len(axes) == 3
+
+
+def _not_divisible(path, shape, side, devices):
+    fitting = [n for n in range(1, side + 1) if side % n == 0 and n <= 64]
+    what = f"{side} heads" if "/attention/" in path else f"an axis of {side}"
+    return (
+        f"The devices that share a model must divide what is cut among them. Received: {devices} "
+        f"devices for {path!r} of shape {tuple(shape)}, which has {what}; numbers that fit are "
+        f"{fitting}: pass one as model_devices=."
+    )
+
+
+def check_rules(rules, paths):
+    """Checks that each rule of the caller's covers a variable.
+
+    Args:
+        rules: the patterns that must.
+        paths: of all variables of the model.
+
+    Raises:
+        ValueError: one covers none; the message names it and the paths that come near.
+    """
+    for pattern in rules:
+        if not any(re.fullmatch(pattern, path) for path in paths):
+            last = pattern.split("/")[-1]
+            near = [path for path in paths if path.split("/")[-1] == last] or list(paths)
+            raise ValueError(
+                "A layout rule must match the whole path of a variable. Received: "
+                f"{pattern!r}, which matches none of {len(paths)}, such as {near[:5]}."
+            )
+
+
+def largest_axis(shape, devices):
+    """The axis along which a variable is cut for fully sharded training, or None.
+
+    It is the longest of those that the devices divide, so that kernels are cut and scalars stay.
+    """
+    if math.prod(shape) < 2 * devices:
+        return None
+    fitting = [i for i, side in enumerate(shape) if side and side % devices == 0]
+    return max(fitting, key=lambda i: (shape[i], -i), default=None)

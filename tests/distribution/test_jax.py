@@ -1,0 +1,96 @@
+"""Four CPU devices of JAX in one process: what one device computes, in every mode."""
+
+import numpy as np
+import pytest
+
+from tests.distribution.processes import (
+    all_refused,
+    all_trained,
+    assert_agree,
+    finish,
+    start,
+    trained,
+)
+from tests.support import BACKEND
+
+pytestmark = pytest.mark.skipif(BACKEND != "jax", reason="JAX's devices")
+
+ONE = {"mode": "single"}
+MODES = {
+    "data_parallel": {"mode": "data_parallel"},
+    "2x2": {"mode": "model_parallel", "model_devices": 2},
+    "fully_sharded": {"mode": "fully_sharded"},
+    "auto_of_2": {"devices": 2},
+    "model_parallel": {"mode": "model_parallel"},
+}
+
+
+def compare(output, modes, **options):
+    """One device, then each mode in the same process of four devices."""
+    runs = [{"setup": setup, **options} for setup in [ONE, *(MODES[mode] for mode in modes)]]
+    one, *others = all_trained(output, runs, devices=4)
+    for many in others:
+        assert_agree(one, many)
+    return others
+
+
+def test_more_devices_train_the_same(tmp_path):
+    """With dropout: JAX draws one mask for the whole batch, however it is cut.
+
+    Half of every kernel lies on each of two devices that share a model, with its momenta.
+    """
+    options = {"dropout": 0.1, "report_shards": True}
+    _, cut, sharded = compare(tmp_path, ["data_parallel", "2x2", "fully_sharded"], **options)
+    assert shares(cut, "kernel") == {0.5} and shares(sharded, "kernel") == {0.25}
+    assert shares(cut, "gamma") == {1.0} and shares(cut, "dense_1_kernel_momentum") == {0.5}
+
+
+def shares(found, name):
+    return {float(v) for k, v in found.items() if k.startswith("share/") and name in k}
+
+
+@pytest.mark.slow
+def test_more_modes_and_accumulation(tmp_path):
+    """Two batches of 4 to an update: with its clipping, average and schedule."""
+    compare(tmp_path / "other", ["auto_of_2", "model_parallel"])
+    compare(tmp_path / "accumulate", MODES, accumulate=2, steps=6)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_other_devices(tmp_path):
+    """Stopped in the middle of an epoch on four devices, continued on a model cut in two."""
+    options = {"dropout": 0.1, "save_every": 1}
+    stopped = {**options, "setup": MODES["fully_sharded"], "stop_after": 3}
+    printed, code = finish(start(tmp_path / "stopped", stopped, 4))
+    assert code == 143 and "Stopped and saved" in printed, printed
+    resumed = trained(tmp_path / "stopped", {**options, "setup": MODES["2x2"]}, 4)
+    assert_agree(trained(tmp_path / "one", options), resumed)
+
+
+def test_what_does_not_fit_is_told_before_the_first_step(tmp_path):
+    cases = {
+        "which has 2 heads": {"setup": MODES["model_parallel"], "model": {"num_heads": 2}},
+        "batch of 6 images, 4 devices": {"setup": MODES["data_parallel"], "batch_size": 6},
+        "devices=5; JAX has 4": {"setup": {"mode": "data_parallel", "devices": 5}},
+        "model_devices=3, 4 devices": {"setup": {"mode": "model_parallel", "model_devices": 3}},
+        "'block_9/mlp/bias', which matches none of": {
+            "setup": {"mode": "model_parallel", "rules": {"block_9/mlp/bias": []}}
+        },
+    }
+    errors = all_refused(tmp_path, list(cases.values()), devices=4)
+    for message, error in zip(cases, errors, strict=True):
+        assert message in error
+
+
+def test_a_model_made_before_setup_is_told():
+    import keras
+
+    from keras_vit.distribution import setup
+    from tests.support import tiny_vit
+
+    model = tiny_vit()
+    before = keras.distribution.distribution()
+    with setup("data_parallel") as devices, pytest.raises(ValueError, match="made after"):
+        devices.prepare(model)
+    assert keras.distribution.distribution() is before is None
+    assert np.isfinite(model.predict(np.zeros((2, 16, 16, 3)), verbose=0)).all()

@@ -1,0 +1,87 @@
+"""The layout rules: every variable of every family has one, and every rule has a variable."""
+
+import re
+
+import pytest
+
+import keras_vit
+from keras_vit.distribution import LAYOUT_RULES, layout
+from tests.support import tiny_vit
+
+SMALL = {"width": 8, "depth": 1, "num_heads": 2, "num_classes": 4}
+MODELS = {
+    "dropout": lambda: tiny_vit(dropout=0.1, attention_dropout=0.1, stochastic_depth=0.1),
+    "pre_logits": lambda: tiny_vit(representation_size=6, registers=2),
+    "map": lambda: tiny_vit(pool="map"),
+    "learned_2d": lambda: tiny_vit(position="learned_2d"),
+    "learned_2d_shared": lambda: tiny_vit(position="learned_2d", position_at="shared"),
+    "every_layer": lambda: tiny_vit(position_at="every_layer"),
+    "shared": lambda: tiny_vit(position_at="shared"),
+    "relative": lambda: tiny_vit(position="relative", position_at="every_layer"),
+    "relative_shared": lambda: tiny_vit(position="relative", position_at="shared"),
+    "hybrid": lambda: keras_vit.VisionTransformer(
+        image_size=32, patch_size=1, stem=(1, 1), stem_width=0.5, **SMALL
+    ),
+    "bit": lambda: keras_vit.BiT("R50x1", image_size=32, num_classes=4),
+}
+
+
+@pytest.fixture(scope="module")
+def variables():
+    return {name: [(v.path, v.shape) for v in make().variables] for name, make in MODELS.items()}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", MODELS)
+def test_every_variable_is_laid_out(name, variables):
+    cut = 0
+    for path, shape in variables[name]:
+        matching = [pattern for pattern in LAYOUT_RULES if re.fullmatch(pattern, path)]
+        assert len(matching) == 1, (path, matching)
+        axes = layout.split_axes(LAYOUT_RULES, path, shape, 2)
+        assert len(axes) == len(shape)
+        cut += layout.MODEL in axes
+    assert cut
+
+
+@pytest.mark.any_backend
+def test_every_rule_has_a_variable(variables):
+    paths = [path for found in variables.values() for path, _ in found]
+    layout.check_rules(LAYOUT_RULES, paths)
+
+
+@pytest.mark.any_backend
+def test_most_of_a_vit_is_cut(variables):
+    """All kernels: what stays whole are norms, and biases of what is summed over devices."""
+    for path, shape in variables["map"]:
+        is_cut = layout.MODEL in layout.split_axes(LAYOUT_RULES, path, shape, 2)
+        assert is_cut == ("kernel" in path) or not path.endswith("kernel")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "rules, path, shape, devices, message",
+    [
+        ({}, "dense/kernel", (4, 4), 2, "Received: 'dense/kernel' of shape (4, 4), which none"),
+        ({"a/b": ("model",)}, "a/b", (4, 4), 2, "rule 'a/b' with ('model',) for 'a/b'"),
+        ({"a/b": ("model", None)}, "a/b", (6, 4), 4, "4 devices for 'a/b' of shape (6, 4)"),
+        (LAYOUT_RULES, "block_0/attention/query/kernel", (8, 3, 4), 2, "which has 3 heads"),
+    ],
+)
+def test_what_a_rule_cannot_do_is_told(rules, path, shape, devices, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        layout.split_axes(rules, path, shape, devices)
+
+
+@pytest.mark.any_backend
+def test_a_rule_without_a_variable_is_told():
+    with pytest.raises(ValueError, match=r"'head/kernal', which matches none of 2, such as"):
+        layout.check_rules(["head/kernal"], ["head/kernel", "head/bias"])
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "shape, axis", [((3, 8, 4), 1), ((8, 8), 0), ((3, 5), None), ((), None), ((2,), None)]
+)
+def test_fully_sharded_cuts_the_longest_axis_that_can_be(shape, axis):
+    assert layout.largest_axis(shape, 2) == axis
