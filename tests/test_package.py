@@ -19,12 +19,13 @@ PACKAGES = sorted(path.parent for path in FILES if path.name == "__init__.py")
 
 IMPORT = """
 import json, sys, time
+begin = time.process_time()
 import keras
 before, start = set(sys.modules), time.process_time()
 import keras_vit
-seconds = time.process_time() - start
+share = (time.process_time() - start) / (start - begin)
 new = sorted({name.split(".")[0] for name in set(sys.modules) - before})
-print(json.dumps({"seconds": seconds, "new": new}))
+print(json.dumps({"share": share, "new": new}))
 """
 HEAVY = {"jax", "matplotlib", "PIL", "sklearn", "tensorflow", "tensorflow_datasets", "torch"}
 
@@ -35,9 +36,9 @@ def test_the_import_adds_little_to_that_of_keras():
         facts = json.loads(run_in_fresh_process(IMPORT).splitlines()[-1])
         assert "keras_vit" in facts["new"]
         assert not HEAVY & set(facts["new"])
-        if facts["seconds"] < 0.3:
+        if facts["share"] < 0.15:  # of the time that Keras and its backend take
             return
-    assert facts["seconds"] < 0.3
+    assert facts["share"] < 0.15
 
 
 def module_name(path):
