@@ -211,6 +211,17 @@ class OracleCase:
         return 8 * max(noise, np.finfo("float32").eps * largest(exact))
 
 
+@contextlib.contextmanager
+def without_values():
+    """Models that are built here have shapes alone: one of a billion parameters costs nothing."""
+    has_meta = keras.backend.backend() == "torch"
+    with keras.device("meta") if has_meta else keras.StatelessScope(initialize_variables=False):
+        yield
+    # Keras would give the variables their values at the next occasion if it were not told to
+    # forget them.
+    keras.utils.clear_session(free_memory=False)
+
+
 def oracle_cases(family):
     folders = sorted(path.parent for path in (ORACLES / family).glob("*/io.npz"))
     assert folders, f"no oracle in {family}"

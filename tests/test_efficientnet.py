@@ -6,7 +6,7 @@ import pytest
 
 import keras_vit
 from keras_vit import efficientnet
-from tests.support import forward, to_numpy
+from tests.support import forward, to_numpy, without_values
 
 
 @pytest.fixture
@@ -22,10 +22,9 @@ def outputs(model, x):
 
 @pytest.mark.any_backend
 def test_the_published_parameter_count():
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         model = keras_vit.EfficientNet_L2(image_size=475)
     count = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    keras.utils.clear_session(free_memory=False)
     assert count == 480_309_308  # 480M in the paper by Xie et al. (2020)
     assert model.input_shape == (None, 475, 475, 3) and model.output_shape == (None, 1000)
 

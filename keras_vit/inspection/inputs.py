@@ -67,7 +67,7 @@ def transformer_blocks(model, blocks=None):
     layers = [
         layer for layer in getattr(model, "layers", ()) if isinstance(layer, TransformerBlock)
     ]
-    if blocks is not None and not isinstance(blocks, (list, tuple, range, np.ndarray)):
+    if isinstance(blocks, (int, str)):
         raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.")
     blocks = list(range(len(layers)) if blocks is None else blocks)
     if not layers or any(not -len(layers) <= index < len(layers) for index in blocks):

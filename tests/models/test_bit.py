@@ -20,6 +20,7 @@ from tests.support import (
     precision,
     randomize,
     to_numpy,
+    without_values,
 )
 
 # Of the authors' code, for 1000 and 21843 classes and for no head; those of R50x2, R152x1 and
@@ -39,10 +40,8 @@ COUNTS = {
 
 @pytest.fixture
 def no_memory():
-    """Models are built without values, so that one of a billion parameters costs nothing."""
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         yield
-    keras.utils.clear_session(free_memory=False)
 
 
 def parameters(layer):

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 
-import keras
 import numpy as np
 import pytest
 
@@ -12,7 +11,7 @@ import keras_vit
 from keras_vit import VARIANTS, Variant, VisionTransformer, get_variant
 from keras_vit.weights import google
 from keras_vit.weights.canonical import rename
-from tests.support import ORACLES
+from tests.support import ORACLES, without_values
 
 pytestmark = pytest.mark.any_backend
 
@@ -22,12 +21,8 @@ COUNTS, SHAPES = REFERENCE["counts"], REFERENCE["shapes"]
 
 @pytest.fixture
 def no_memory():
-    """Models are built without values, so that one of 1.8 billion parameters costs nothing."""
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         yield
-    # Keras would give the variables their values at the next occasion if it were not told to
-    # forget them.
-    keras.utils.clear_session(free_memory=False)
 
 
 def parameters(model):

@@ -24,6 +24,7 @@ from tests.support import (
     precision,
     to_numpy,
     values,
+    without_values,
 )
 from tests.weights.bit_cases import (
     CASES,
@@ -209,9 +210,8 @@ def test_what_other_libraries_cannot_hold():
 
 
 def test_the_name_of_a_published_size_in_timm():
-    with keras.StatelessScope(initialize_variables=False):
+    with without_values():
         config = bit.timm_config(BiT("R152x2", image_size=448))
-    keras.utils.clear_session(free_memory=False)
     assert config["architecture"] == "resnetv2_152x2_bit"
     assert config["pretrained_cfg"]["input_size"] == [3, 448, 448]
 
