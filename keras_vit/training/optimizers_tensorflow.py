@@ -7,13 +7,7 @@ from keras import ops
 
 
 def adamw(optimizer, gradients, variables, learning_rate):
-    """One update of `AdamW`, as `DecoupledOptimizer.update_step` makes it.
-
-    Args:
-        optimizer: an `AdamW`.
-        gradients: list of tensors.
-        variables: list of `keras.Variable`, all float32 or all float64.
-        learning_rate: number or tensor.
+    """One update of `AdamW`; the arguments are those of `optimizers_torch.adamw`.
 
     Returns:
         Whether it was made: under a `tf.distribute` strategy a variable is one for each device,
