@@ -74,7 +74,7 @@ def choose_recipe(args):
     recipe = recipes.get(args.recipe)
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
     if args.image_size:
-        changes["image_size"] = args.image_size * (1 + (len(args.image_size) == 1))
+        changes["image_size"] = args.image_size[0] if len(args.image_size) == 1 else args.image_size
     changes |= dict(_field(text) for text in args.set)
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
     recipe = recipe.replace(**{n: v for n, v in changes.items() if n == "image_size"})

@@ -1,5 +1,6 @@
 """What is inspected: images as the model takes them, and what its tokens stand for."""
 
+import operator
 import typing
 
 import keras
@@ -67,9 +68,10 @@ def transformer_blocks(model, blocks=None):
     layers = [
         layer for layer in getattr(model, "layers", ()) if isinstance(layer, TransformerBlock)
     ]
-    if isinstance(blocks, (int, str)):
-        raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.")
-    blocks = list(range(len(layers)) if blocks is None else blocks)
+    try:
+        blocks = [operator.index(i) for i in (range(len(layers)) if blocks is None else blocks)]
+    except TypeError as error:
+        raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.") from error
     if not layers or any(not -len(layers) <= index < len(layers) for index in blocks):
         exist = (
             f"so indices go from {-len(layers)} to {len(layers) - 1}"

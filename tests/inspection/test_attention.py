@@ -64,6 +64,13 @@ def test_blocks_that_do_not_exist(blocks):
         attention_weights(random_vit(), images(), blocks)
 
 
+@pytest.mark.parametrize("blocks", [1, np.int64(1), 1.5, "01", ["a"], [1.5], np.array(1)])
+def test_blocks_that_are_no_list_of_indices(blocks):
+    message = f"blocks must be a list of indices. Received: blocks={blocks}."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        attention_weights(random_vit(), images(), blocks)
+
+
 def test_a_model_without_blocks():
     dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="0 Transformer blocks"):
