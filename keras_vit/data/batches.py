@@ -1,17 +1,15 @@
 """Batches for `model.fit`, in an order that can be resumed."""
 
-import operator
-
-import keras
 import numpy as np
 
+from keras_vit.data.keras_passes import Passes
 from keras_vit.data.preprocess import preprocess
 
 # Distinct leading words keep the two random streams apart whatever the other words are.
 _ORDER, _AUGMENT = 1, 2
 
 
-class Batches(keras.utils.PyDataset):
+class Batches(Passes):
     """Feeds preprocessed batches to `fit`, `evaluate` and `predict`.
 
     The order of the examples depends only on (seed, epoch) and the augmentation only on
@@ -26,8 +24,9 @@ class Batches(keras.utils.PyDataset):
 
         keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, _: batches.set_epoch(epoch))
 
-    Leave `steps_per_epoch` alone if the order matters on TensorFlow, which reads ahead
-    into the next epoch. Loading stays in one thread: with more, Keras rotates the batches.
+    An epoch that `fit` does not finish counts as one. With `steps_per_epoch` an epoch of Keras is
+    only a part of one here: the next goes on in it. Loading stays in one thread: with more, Keras
+    rotates the batches.
 
     Args:
         images: uint8 in 0..255 or float in [0, 1], shape (images, height, width, channels).
@@ -59,7 +58,7 @@ class Batches(keras.utils.PyDataset):
         drop_remainder=False,
         start_epoch=0,
     ):
-        super().__init__()
+        super().__init__(0)
         self.images, self.labels = _check_arrays(images, labels)
         self.batch_size = _whole(batch_size, "batch_size", at_least=1)
         self.shuffle = bool(shuffle)
@@ -76,51 +75,48 @@ class Batches(keras.utils.PyDataset):
                 f"{len(self.images)} images, batch_size={self.batch_size}; lower batch_size or "
                 "keep the remainder"
             )
-        self._epoch = _whole(start_epoch, "start_epoch", at_least=0)
         self._order = None  # (epoch, order of the examples in it)
-        # While Keras runs an epoch: which batch each number it asked for has received.
-        self._served = None
-        self._closing_is_no_epoch = False
+        self._start = _whole(start_epoch, "start_epoch", at_least=0) * len(self)
 
     @property
     def epoch(self):
         """The epoch whose batches come next, counted from 0."""
-        return self._epoch
+        return self._start // len(self)
 
     def set_epoch(self, epoch):
         """Makes `epoch` the one whose batches come next, from its first batch on."""
-        self._epoch = _whole(epoch, "epoch", at_least=0)
+        self._start = _whole(epoch, "epoch", at_least=0) * len(self)
         self._served = None
 
     def __len__(self):
         full, rest = divmod(len(self.images), self.batch_size)
         return full if self.drop_remainder or not rest else full + 1
 
-    def __getitem__(self, index):
-        index = operator.index(index)
-        if not 0 <= index < len(self):
-            raise IndexError(f"Batch {index} is outside 0..{len(self) - 1}.")
-        if self._served is not None:
-            # The k-th batch number that Keras asks for gets batch k: see the class.
-            index = self._served.setdefault(index, len(self._served))
-        rows = self._rows(index)
-        images = self.images[rows]
-        if self.augment is not None:
-            images = self._augmented(images, index)
-        return preprocess(images), self.labels[rows]
+    num_batches = property(__len__)
 
-    def _rows(self, index):
-        """Where the examples of a batch lie in the arrays."""
+    def after(self, served):
+        return (self.epoch + 1) * len(self)
+
+    def rows(self, step):
+        """Where the examples of a step, counted from epoch 0, lie in the arrays."""
+        epoch, index = divmod(step, len(self))
         window = slice(index * self.batch_size, (index + 1) * self.batch_size)
         if not self.shuffle:
             return window
-        if self._order is None or self._order[0] != self._epoch:
-            rng = np.random.default_rng([_ORDER, self._epoch, 0, self.seed])
-            self._order = (self._epoch, rng.permutation(len(self.images)))
+        if self._order is None or self._order[0] != epoch:
+            rng = np.random.default_rng([_ORDER, epoch, 0, self.seed])
+            self._order = (epoch, rng.permutation(len(self.images)))
         return self._order[1][window]
 
-    def _augmented(self, images, index):
-        rng = np.random.default_rng([_AUGMENT, self._epoch, index, self.seed])
+    def batch(self, step):
+        rows = self.rows(step)
+        images = self.images[rows]
+        if self.augment is not None:
+            images = self._augmented(images, step)
+        return preprocess(images), self.labels[rows]
+
+    def _augmented(self, images, step):
+        rng = np.random.default_rng([_AUGMENT, *divmod(step, len(self)), self.seed])
         augmented = np.asarray(self.augment(images, rng))
         if augmented.shape != images.shape or augmented.dtype != images.dtype:
             raise ValueError(
@@ -128,30 +124,6 @@ class Batches(keras.utils.PyDataset):
                 f"images. Received: shape {augmented.shape}, dtype {augmented.dtype}"
             )
         return augmented
-
-    # Keras calls on_epoch_end once more than there are epochs: `fit` and `evaluate` first
-    # build the model from a batch or two and then reset. How many batches they fetch for
-    # it, and whether they call on_epoch_begin, differs by backend and by what is already
-    # built. What they share is that wrapping a dataset reads `workers`, once, beforehand.
-
-    @property
-    def workers(self):
-        """Always 1: the number of threads that Keras may load batches with."""
-        if self._served is None:
-            self._closing_is_no_epoch = True
-        return 1
-
-    def on_epoch_begin(self):
-        """Called by Keras before the batches of an epoch."""
-        self._served = {}
-
-    def on_epoch_end(self):
-        """Advances to the next epoch. Call it yourself when iterating without Keras."""
-        self._served = None
-        if self._closing_is_no_epoch:
-            self._closing_is_no_epoch = False
-        else:
-            self._epoch += 1
 
 
 def _check_arrays(images, labels):

@@ -160,13 +160,10 @@ class _BatchesFromStep:
         self.settings = {"seed": batches.seed, "shuffle": batches.shuffle}
 
     def from_step(self, step):
-        epoch, first = divmod(step, self.steps_per_epoch)
-        for i in range(first, self.steps_per_epoch):
-            self._batches.set_epoch(epoch)
-            yield self._batches[i]
+        rest = self.steps_per_epoch - step % self.steps_per_epoch
+        for following in range(step, step + rest):
+            yield self._batches.batch(following)
 
     def indices(self, step):
-        epoch, i = divmod(step, self.steps_per_epoch)
-        self._batches.set_epoch(epoch)
-        rows = self._batches._rows(i)
+        rows = self._batches.rows(step)
         return np.arange(len(self._batches.images))[rows]

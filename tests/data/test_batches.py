@@ -238,6 +238,13 @@ def test_a_callback_can_set_the_epoch():
     assert_trained_on(list(seen.batches()), epochs_of(batches(9, 3), 4)[2:])
 
 
+def test_steps_per_epoch_divide_an_epoch():
+    dataset, model, seen = batches(18, 3), make_model(), Seen()
+    model.fit(dataset, steps_per_epoch=3, epochs=4, callbacks=[seen], verbose=0)
+    first, second = epochs_of(batches(18, 3), 2)
+    assert_trained_on(list(seen.batches()), [first[:3], first[3:], second[:3], second[3:]])
+
+
 def test_an_interrupted_epoch_counts_as_one():
     class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):

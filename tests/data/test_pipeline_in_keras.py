@@ -78,6 +78,44 @@ def test_fit_with_steps_of_its_own_loses_no_batch():
     np.testing.assert_allclose(history, expected(train, 12), atol=1e-5)
 
 
+def test_a_reader_ahead_of_the_epochs_of_keras():
+    """What TensorFlow does with `steps_per_epoch`, call by call, in the worst order."""
+    train = load(numbered(48), recipe(BATCH), engine=ENGINE)  # 6 steps
+    wanted = [numbers(images) for images, _ in train.from_step(0, steps=18)]
+    assert train.workers == 1
+    train[0], train[1]  # the signature
+    train.on_epoch_begin()
+    train[4]  # the model is built
+    train.on_epoch_end()
+    seen = []
+
+    def read(count):
+        seen.extend(numbers(train[5 - len(seen) % 6][0]) for _ in range(count))
+
+    for ahead in (3, 2, 1, 4, 2, 6):  # 3 are used in each epoch
+        train.on_epoch_begin()
+        read(ahead)
+        train.on_epoch_end()
+    assert seen == wanted
+
+
+def test_fit_after_one_that_was_stopped_within_an_epoch():
+    """It goes on behind what the stopped one has requested: nothing is seen twice."""
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 1
+
+    train = load(numbered(48), recipe(BATCH), engine=ENGINE)
+    model = keras.Sequential([keras.Input((4, 4, 3)), MeanPixel()])
+    model.compile(loss=lambda y, out: -keras.ops.mean(out))
+    model.fit(train, callbacks=[Stop()], verbose=0)
+    history = trained(train, epochs=1)
+    starts = [2] if keras.backend.backend() != "tensorflow" else [2, 3, 4, 5, 6]
+    matches = [np.allclose(history, expected(train, 6, start), atol=1e-5) for start in starts]
+    assert sum(matches) == 1
+
+
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow")
 def test_fit_with_tf_data_validates_after_each_epoch():
     train = load(numbered(43), recipe(BATCH), engine="tensorflow")
