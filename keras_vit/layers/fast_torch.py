@@ -36,7 +36,7 @@ def reshape(x, shape):
 def linear(x, kernel, bias=None, activation=None):
     """The linear map of `kernels.linear`, with GELU in one pass where no gradient is asked for."""
     has_gelu = activation in _ONEDNN_GELUS and not _needs_gradient(x, kernel, bias)
-    if has_gelu and (_takes_onednn(x) or _is_onednns_bfloat16(x)):
+    if has_gelu and _takes_onednns_gelu(x, activation):
         return _onednn(x, kernel, bias, "gelu", _ONEDNN_GELUS[activation])
     if not _takes_onednn(x):
         x = x @ kernel if bias is None else torch.addmm(bias, x, kernel)
@@ -52,14 +52,18 @@ def _needs_gradient(*tensors):
 
 
 def _takes_onednn(x):
-    is_plain = x.dtype == torch.float32 and x.device.type == "cpu"
-    return is_plain and not torch.compiler.is_compiling() and onednn_is_faster()
+    return _is_plain(x, torch.float32) and onednn_is_faster()
 
 
-def _is_onednns_bfloat16(x):
-    """Whether PyTorch itself multiplies `x` by oneDNN, which then may do more than that."""
-    is_short = x.dtype == torch.bfloat16 and x.device.type == "cpu"
-    return is_short and not torch.compiler.is_compiling() and _onednn_has_bfloat16()
+def _takes_onednns_gelu(x, activation):
+    # PyTorch itself multiplies bfloat16 by oneDNN, which then may do more than that.
+    if _is_plain(x, torch.bfloat16):
+        return _onednn_has_bfloat16()
+    return _is_plain(x, torch.float32) and onednns_gelu_is_faster(activation)
+
+
+def _is_plain(x, dtype):
+    return x.dtype == dtype and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 @functools.cache
@@ -79,13 +83,36 @@ def onednn_is_faster():
     That is so where PyTorch multiplies by MKL on a CPU for which MKL has no fast code. It is
     measured, once in a process, in some milliseconds. False where this PyTorch has no oneDNN.
     """
+    return _is_faster(_onednn, torch.matmul, times=1.2)
+
+
+@functools.cache
+def onednns_gelu_is_faster(activation):
+    """Whether oneDNN's product with a GELU in it is the faster one; measured like the product.
+
+    It may be so where the plain product is not: PyTorch's own approximation by tanh takes five
+    times as long as its exact GELU on some CPUs.
+    """
+
+    def fused(x, kernel):
+        return _onednn(x, kernel, None, "gelu", _ONEDNN_GELUS[activation])
+
+    def separate(x, kernel):
+        return activation(x @ kernel)
+
+    return onednn_is_faster() or _is_faster(fused, separate, times=1.1)
+
+
+def _is_faster(one, other, times):
+    """Whether `one` multiplies float32 matrices that many times faster than `other`."""
     _keep_some_memory()
     threads = torch.get_num_threads()
     # One thread, and the time that it computed: whatever else the machine does, every process
     # comes to the same end, and a resumed training to the same weights.
     torch.set_num_threads(1)
     try:
-        return _seconds(_onednn) * 1.2 < _seconds(torch.matmul)
+        with torch.no_grad():
+            return _seconds(one) * times < _seconds(other)
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
     finally:

@@ -184,6 +184,7 @@ class TestTorch:
         from keras_vit.layers import fast_torch
 
         monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda: True)
+        monkeypatch.setattr(fast_torch, "onednns_gelu_is_faster", lambda _: True)
         function, *arrays = CASES[name]
         tensors = [torch.tensor(3 * a, dtype=getattr(torch, dtype)) for a in arrays]
         bare = function(*tensors)
@@ -231,10 +232,14 @@ class TestTorch:
             raise AttributeError("no such operation")
 
         monkeypatch.setattr(fast_torch, "_onednn", missing)
-        for has_it in (fast_torch.onednn_is_faster, fast_torch._onednn_has_bfloat16):
+        for has_it, arguments in (
+            (fast_torch.onednn_is_faster, ()),
+            (fast_torch.onednns_gelu_is_faster, (kernels.gelu_tanh,)),
+            (fast_torch._onednn_has_bfloat16, ()),
+        ):
             has_it.cache_clear()
             try:
-                assert not has_it()
+                assert not has_it(*arguments)
             finally:
                 has_it.cache_clear()
 
