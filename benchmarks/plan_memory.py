@@ -76,7 +76,9 @@ def outside_bytes(shapes, placing):
     image = height * width * (3 if v.stem is not None else channels) * FLOAT
     before = image + math.prod(shapes.grid) * _patch_values(shapes) * c + maps * c
     tokens = 1 if v.pool == "token" or v.norm_after_pool else shapes.tokens
-    after = tokens * (2 * v.width * c + 2 * FLOAT)  # in and out of the last norm
+    # The token that is read is a view of all of them where views are (PyTorch).
+    after = shapes.tokens * v.width * c if tokens == 1 else 0
+    after += tokens * (2 * v.width * c + 2 * FLOAT)  # in and out of the last norm
     if v.pool == "map":
         after += 2 * tokens * v.width * c + (2 * v.mlp_dim + 6 * v.width) * c
     after += 2 * (v.representation_size or 0) * c + 3 * shapes.num_classes * FLOAT
@@ -147,6 +149,17 @@ def step(shapes, placing, images):
         made += of_blocks[i]
         peak = max(peak, activations - each * (depth - 1 - i) + made)
     return {**found, "peak": peak + found["casts"] + found["working"]}
+
+
+def kept_after_forward(shapes, placing, images):
+    """Bytes that wait for the backward pass when it begins: the activations, the copies in
+    bfloat16; with rematerialisation the inputs of the blocks alone."""
+    found = step(shapes, placing, images)
+    if not placing.remat:
+        return found["activations"] + found["casts"]
+    entry = shapes.tokens * shapes.variant.width * placing.width
+    kept, _ = block_bytes(shapes, placing)
+    return found["activations"] - images * (kept - entry)
 
 
 def _gradients(shapes, placing, prefix):

@@ -1,0 +1,110 @@
+"""One run of `distribution_cost.py`: trains on some devices, and says how long and how much it sent.
+
+Started by that script, not by hand: takes JSON, prints JSON.
+"""
+
+import contextlib
+import importlib.metadata
+import json
+import math
+import os
+import sys
+import time
+
+import keras
+
+
+def measure(mode, devices, model_devices, options, batch, steps, turns):
+    """Milliseconds of a step in each turn, and what one device sends in an update."""
+    from small_step import compile_with_jax, make_batch, make_model
+
+    from keras_vit import distribution
+
+    backend = keras.backend.backend()
+    chosen = {"devices": devices} if mode != "single" else {}
+    chosen |= {"model_devices": model_devices} if mode == "model_parallel" else {}
+    with distribution.setup(mode, **chosen) as found:
+        model = make_model(found, clip=1.0, **options)
+        mine = batch // found.processes
+        arrays = make_batch(model, mine * steps, seed=found.process)
+        sent = []
+        if mode != "single":
+            with noted(backend, devices) as sent:
+                if backend == "jax":
+                    import collectives
+
+                    sent += collectives.of_hlo(compile_with_jax(found, model, batch).as_text())
+                else:
+                    first = [array[:mine] for array in arrays]
+                    model.fit(*first, batch_size=mine, verbose=0)
+        clock = Clock(steps)
+        model.fit(
+            *arrays, batch_size=mine, epochs=turns + 1, verbose=0, shuffle=False, callbacks=[clock]
+        )
+        gradients = sum(4 * math.prod(v.shape) for v in model.trainable_variables)
+    return {
+        "ms": clock.ms[1:],  # the first one compiles
+        "sent": sum(each["sent"] for each in sent),
+        "operations": len(sent),
+        "kinds": _kinds(sent),
+        "gradients": gradients,
+        "process": found.process,
+        "versions": {name: importlib.metadata.version(name) for name in _packages(backend)},
+    }
+
+
+def noted(backend, devices):
+    """A context with the list of what is communicated within it."""
+    import collectives
+
+    if backend == "jax":
+        return contextlib.nullcontext([])
+    return {"tensorflow": collectives.of_tensorflow, "torch": collectives.of_torch}[backend](
+        devices
+    )
+
+
+def _kinds(sent):
+    kinds = {}
+    for each in sent:
+        kinds[each["kind"]] = kinds.get(each["kind"], 0) + each["sent"]
+    return kinds
+
+
+def _packages(backend):
+    for name in ("keras", backend, "tensorflow-cpu" if backend == "tensorflow" else backend):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.version(name)
+            yield name
+
+
+class Clock(keras.callbacks.Callback):
+    """Milliseconds of a step in each epoch, whose end waits for all of its steps."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps, self.ms = steps, []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.start = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.ms.append((time.perf_counter() - self.start) * 1e3 / self.steps)
+
+
+def main():
+    settings = json.loads(sys.argv[1])
+    if keras.backend.backend() == "tensorflow" and settings["devices"] > 1:
+        import tensorflow as tf
+
+        parts = [tf.config.LogicalDeviceConfiguration()] * settings["devices"]
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    print(json.dumps(measure(**settings)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
