@@ -1,4 +1,4 @@
-"""One run of `distribution_cost.py`: trains on some devices, and says how long and how much it sent.
+"""One run of `distribution_cost.py`: trains on some devices, tells how long, and what it sent.
 
 Started by that script, not by hand: takes JSON, prints JSON.
 """

@@ -120,14 +120,19 @@ def cases(backend, models):
                     yield (name, batch, words), (MODELS[name], batch, precision, remat)
 
 
-def run(backend, arguments):
-    """One check in a fresh process, whose peak memory is its own."""
+def run(backend, found):
+    """What each of some checks finds; of PyTorch each has a process, whose peak is its own."""
+    groups = [found] if backend == "jax" else [[one] for one in found]
+    return [answer for group in groups for answer in _in_fresh_process(backend, group)]
+
+
+def _in_fresh_process(backend, found):
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}"
-    command = [sys.executable, os.path.abspath(__file__), "--case", json.dumps(arguments)]
+    command = [sys.executable, os.path.abspath(__file__), "--cases", json.dumps(found)]
     environment["XLA_FLAGS"] = flags.strip()
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    return [json.loads(line) for line in done.stdout.splitlines()[-len(found) :]]
 
 
 def parse(arguments=None):
@@ -137,7 +142,7 @@ def parse(arguments=None):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--cases", help=argparse.SUPPRESS)
     tables.add_outputs(parser)
     args = parser.parse_args(arguments)
     args.backend = os.environ.get("KERAS_BACKEND", "jax")
@@ -146,7 +151,7 @@ def parse(arguments=None):
     return args
 
 
-def one_case(args):
+def answer(args):
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     os.environ["KERAS_BACKEND"] = args.backend
     check = {"jax": check_jax, "torch": check_torch}[args.backend]
@@ -154,7 +159,8 @@ def one_case(args):
 
     backend = __import__(args.backend)
     versions = {"keras": keras.__version__, args.backend: backend.__version__}
-    print(json.dumps({**check(*json.loads(args.case)), "versions": versions}))
+    for arguments in json.loads(args.cases):
+        print(json.dumps({**check(*arguments), "versions": versions}), flush=True)
 
 
 WORDS = {
@@ -182,12 +188,11 @@ def markdown(rows, args, versions):
 
 def main():
     args = parse()
-    if args.case:
-        return one_case(args)
-    rows = [
-        (words, run(args.backend, arguments))
-        for words, arguments in cases(args.backend, args.models)
-    ]
+    if args.cases:
+        return answer(args)
+    chosen = list(cases(args.backend, args.models))
+    answers = run(args.backend, [arguments for _, arguments in chosen])
+    rows = [(words, found) for (words, _), found in zip(chosen, answers)]
     text = markdown(rows, args, rows[0][1]["versions"])
     print(text)
     tables.write({"rows": rows}, text, args.json, args.markdown)
