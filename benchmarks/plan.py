@@ -109,7 +109,7 @@ def placings(args, shapes, precision):
     chosen += [("fully_sharded", 1)]
     for mode, m in chosen:
         for remat in (False, True):
-            yield Placing(mode, args.devices, m, precision, remat, args.attention)
+            yield Placing(mode, args.devices, m, precision, remat, args.attention, args.backend)
 
 
 def plan(args, shapes, precision):

@@ -30,6 +30,9 @@ class Placing:
         remat: whether blocks are computed again in the backward pass.
         attention: `"stored"`: the softmax is kept, tokens x tokens for each head; `"fused"`: a
             kernel such as FlashAttention computes it again.
+        backend: `"torch"` for what is PyTorch's own on a GPU: the inputs of LayerNorm are kept in
+            float32, clipping makes a second list of gradients, and DistributedDataParallel has a
+            copy of them in its buckets.
     """
 
     mode: str
@@ -38,6 +41,7 @@ class Placing:
     precision: str = "float32"
     remat: bool = False
     attention: str = "stored"
+    backend: str = "jax"
 
     @property
     def groups(self):
@@ -60,7 +64,8 @@ def block_bytes(shapes, placing):
     v, t, c, m = shapes.variant, shapes.tokens, placing.width, placing.model_devices
     d, hidden, heads = v.width, v.mlp_dim, v.num_heads
     softmax = heads * t * FLOAT + (heads * t * t * c if placing.attention == "stored" else 0)
-    whole = 4 * t * d * c + 4 * t * FLOAT  # in and out of both norms; mean and deviation
+    normed = FLOAT if placing.backend == "torch" else c
+    whole = 2 * t * d * (normed + c) + 4 * t * FLOAT  # in and out of norms; mean and deviation
     parted = (4 * t * d + 2 * t * hidden) * c + softmax  # q, k, v, their result; around GELU
     scores = 2 * heads * t * t * FLOAT if placing.attention == "stored" else 0
     working = t * d * c + max(2 * t * hidden * c, 4 * t * d * c + scores) // m
@@ -138,16 +143,20 @@ def step(shapes, placing, images):
     again = kept - entry if placing.remat else 0
     activations = before + after + each * depth + again
     casts = shapes.bytes("cast", placing.mode, placing.cut) if placing.width == 2 else 0
+    in_all = made + sum(of_blocks)
+    is_torch = placing.backend == "torch"
+    buckets = in_all if is_torch and placing.mode == "data_parallel" and placing.groups > 1 else 0
     found = {
         "activations": activations,
-        "gradients": made + sum(of_blocks),
+        "gradients": in_all + buckets,
         "casts": casts if placing.mode != "fully_sharded" else 0,
         "working": working + whole,
     }
-    peak = 0
+    peak = 2 * in_all if is_torch else 0
     for i in reversed(range(depth)):
         made += of_blocks[i]
         peak = max(peak, activations - each * (depth - 1 - i) + made)
+    peak += buckets
     return {**found, "peak": peak + found["casts"] + found["working"]}
 
 

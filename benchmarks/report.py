@@ -1,4 +1,4 @@
-"""Measures what `docs/performance.md` states, and writes the tables into it.
+"""Measures what `docs/performance.md` and `docs/distribution.md` state, and writes the tables.
 
     python benchmarks/report.py [SECTION ...] [--list] -- [arguments of every command]
     python benchmarks/report.py torch-infer jax-train -- --pin 0 --python kerashub=PYTHON
@@ -18,7 +18,10 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).parent
-REPORT = HERE.parent / "docs" / "performance.md"
+DOCS = HERE.parent / "docs"
+# Scripts whose tables stand on another page than docs/performance.md.
+OF_DISTRIBUTION = ("plan.py", "plan_check.py", "distribution_cost.py")
+BARE = ("input_cost.py", *OF_DISTRIBUTION)  # those that take none of the common arguments
 PEERS = {"torch": "timm", "tensorflow": "kerashub,vitkeras,kimm", "jax": "kerashub"}
 
 
@@ -49,7 +52,21 @@ def commands():
         found[f"{backend}-startup"] = f"startup.py --backend {backend}"
         found[f"{backend}-growth"] = f"growth.py --model S16 --backend {backend}"
         found[f"{backend}-input"] = f"KERAS_BACKEND={backend} input_cost.py --model S16"
+    for variant in ("H/14", "g/14"):
+        found[f"plan-{variant.replace('/', '')}"] = (
+            f"plan.py --variant {variant} --devices 256 --hbm 32GB --batch 4096 --ema "
+            "--model-devices 2 8 --backend jax"
+        )
+    for backend in ("jax", "torch"):
+        found[f"plan-check-{backend}"] = f"KERAS_BACKEND={backend} plan_check.py"
+    found["distribution-cost"] = "distribution_cost.py"
     return found
+
+
+def page(command):
+    """The file that a command's tables stand in."""
+    script = split(command)[1]
+    return DOCS / ("distribution.md" if script in OF_DISTRIBUTION else "performance.md")
 
 
 def split(command):
@@ -100,7 +117,7 @@ def parse(arguments):
     )
     parser.add_argument("sections", nargs="*", metavar="SECTION")
     parser.add_argument("--list", action="store_true", help="print the sections and end")
-    parser.add_argument("--file", type=pathlib.Path, default=REPORT, help="default: %(default)s")
+    parser.add_argument("--file", type=pathlib.Path, help="default: the page of each section")
     args = parser.parse_args(mine)
     unknown = sorted(set(args.sections) - set(commands()))
     if unknown:
@@ -115,14 +132,16 @@ def main():
     failed = []
     for name in args.sections or commands():
         command = commands()[name]
-        more = [] if "input_cost" in command else extra  # which takes none of them
+        more = [] if split(command)[1] in BARE else extra
         print(f"== {name}: {shown(command, more)}", file=sys.stderr, flush=True)
         text = measure(command, more)
         if text is None:
             failed.append(name)
             continue
-        text = f"{text}\n\nMeasured by `{shown(command, more)}`."
-        args.file.write_text(put(args.file.read_text(), name, text))
+        made = "Computed" if split(command)[1] == "plan.py" else "Measured"
+        text = f"{text}\n\n{made} by `{shown(command, more)}`."
+        file = args.file or page(command)
+        file.write_text(put(file.read_text(), name, text))
     if failed:
         sys.exit(f"Not measured, and left as they were: {', '.join(failed)}")
 

@@ -56,8 +56,10 @@ def test_unknown_sections_are_named(run, capsys):
 
 @pytest.mark.any_backend
 def test_every_command_is_one_that_its_script_takes(monkeypatch):
-    """Those of compare.py, whose arguments depend on each other."""
+    """Those of the scripts whose arguments depend on each other."""
     import compare
+    import distribution_cost
+    import plan
     import report
 
     for name, command in report.commands().items():
@@ -65,3 +67,6 @@ def test_every_command_is_one_that_its_script_takes(monkeypatch):
         assert (report.HERE / script).is_file(), name
         if script == "compare.py":
             assert len(compare.parse(arguments).all_settings[0]) >= 2, name
+        if script in ("plan.py", "distribution_cost.py"):
+            {"plan.py": plan, "distribution_cost.py": distribution_cost}[script].parse(arguments)
+            assert report.page(command).name == "distribution.md", name
