@@ -24,7 +24,8 @@ def free_port():
 def start(output, options=None, devices=1, script=CASE, **environment):
     """One process of a run, whose backend sees so many CPU devices."""
     flags = f"--xla_force_host_platform_device_count={devices}"
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "SLURM_"))}
+    launchers = ("JAX_", "SLURM_", "KERAS_DISTRIBUTION_", "TF_CONFIG")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
     return subprocess.Popen(
         [sys.executable, str(script), str(output), json.dumps(options or {})],
         stdout=subprocess.PIPE,
@@ -43,6 +44,49 @@ def start(output, options=None, devices=1, script=CASE, **environment):
             **environment,
         },
     )
+
+
+def launch(output, options=None, ranks=(0, 1), world=2, port=None, devices=1, **environment):
+    """Several processes of a run, as the launcher of each engine starts them."""
+    ports = [port or free_port(), *(free_port() for _ in range(world - 1))]
+    addresses = [f"127.0.0.1:{each}" for each in ports]
+
+    def variables(rank):
+        if BACKEND == "jax":
+            return {
+                "KERAS_DISTRIBUTION_JOB_ADDRESSES": addresses[0],
+                "KERAS_DISTRIBUTION_NUM_PROCESSES": str(world),
+                "KERAS_DISTRIBUTION_PROCESS_ID": str(rank),
+            }
+        if BACKEND == "tensorflow":
+            task = {"type": "worker", "index": rank}
+            return {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task})}
+        return {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(ports[0]),
+        }
+
+    return [start(output, options, devices, **variables(i), **environment) for i in ranks]
+
+
+def trained_together(output, options=None, world=2, **more):
+    """What each process comes to; all must end well, and one have written."""
+    ended = [finish(each) for each in launch(output, options, range(world), world, **more)]
+    for printed, code in ended:
+        assert code == 0, printed
+    assert ["update" in printed for printed, _ in ended] == [True] + [False] * (world - 1)
+    return [result(output, i) for i in range(world)]
+
+
+def kill_at(process, line):
+    """Kills a process without warning, once it has printed a line."""
+    for printed in process.stdout:
+        if printed.startswith(line):
+            return process.kill()
+    raise AssertionError(f"It ended before {line!r}.")
 
 
 def finish(process):
