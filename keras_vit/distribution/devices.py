@@ -51,6 +51,10 @@ class Devices:
         self.check_batch(getattr(pipeline, "batch_size", None))
         return pipeline
 
+    def feed(self, data):
+        """What `model.fit` is given for the batches of `share`, where it is a dataset."""
+        return data
+
     def share_evaluation(self, data):
         """The same for `validation_data` of `model.fit`."""
         return data

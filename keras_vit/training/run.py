@@ -158,7 +158,7 @@ class Run:
         for segment, feed in self._feeds:
             self.callbacks.continue_at(segment)
             self.model.fit(
-                feed.data,
+                self.devices.feed(feed.data),
                 initial_epoch=segment.epoch,
                 epochs=segment.epochs,
                 steps_per_epoch=segment.steps,

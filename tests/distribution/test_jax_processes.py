@@ -1,10 +1,12 @@
 """Two processes of JAX over loopback: what one device computes, and what happens without one."""
 
+import re
 import time
 
 import numpy as np
 import pytest
 
+from keras_vit import distribution
 from tests.distribution.processes import (
     assert_agree,
     finish,
@@ -67,15 +69,33 @@ def test_a_signal_to_one_stops_both_and_other_numbers_go_on(one_device, tmp_path
     assert_agree(one_device, trained(tmp_path, options))
 
 
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"PROCESS_ID": "2"}, "use 0 to 1"),
+        ({"NUM_PROCESSES": "two"}, "must be a whole number. Received: 'two'"),
+        ({"JOB_ADDRESSES": ""}, "Received: no ['KERAS_DISTRIBUTION_JOB_ADDRESSES']"),
+        ({"JOB_ADDRESSES": "a:1,b:1,c:1"}, "3 addresses"),
+    ],
+)
+def test_variables_that_contradict_each_other_are_told(changes, message, monkeypatch):
+    usual = {"JOB_ADDRESSES": "127.0.0.1:1", "NUM_PROCESSES": "2", "PROCESS_ID": "0"}
+    for name, value in {**usual, **changes}.items():
+        monkeypatch.setenv(f"KERAS_DISTRIBUTION_{name}", value)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        distribution.setup("data_parallel")
+
+
 @pytest.mark.slow
 def test_what_does_not_fit_is_told_before_the_first_step(tmp_path):
     """And by the process that fails alone the others are ended."""
-    for options, message in {
+    cases = {
         "batch of 7 images, 2 devices": {"batch_size": 7},
         "mode='fully_sharded', 2 processes": {"setup": {"mode": "fully_sharded"}},
-    }.items():
-        for printed, code in map(finish, launch(tmp_path, message)):
-            assert code == 1 and options in printed and "batch 0" not in printed, printed
+    }
+    for message, options in cases.items():
+        for printed, code in map(finish, launch(tmp_path, options)):
+            assert code == 1 and message in printed and "batch 0" not in printed, printed
 
 
 @pytest.mark.slow
