@@ -100,7 +100,7 @@ def _receive_all(host, port, hello, timeout, deadline, names):
             _refuse_all(peers, text, "ValueError")
             raise ValueError(text)
         for peer in peers.values():
-            peer.settimeout(None)
+            _set_up(peer)
             peer.sendall(pack({"welcome": True}))
     return peers
 
@@ -129,7 +129,6 @@ def _take_in(peer, hello, peers, facts, deadline):
         _refuse_all({number: peer}, text, "ConnectionError")
         return
     peers[number], facts[number] = peer, message["facts"]
-    _keep_alive(peer)
 
 
 def _say_hello(host, port, hello, timeout, deadline):
@@ -168,8 +167,7 @@ def _hear_answer(peer, host, port, hello, deadline):
             "ended: see its output, or choose another port, the same in all processes."
         ) from reason
     if "welcome" in answer:
-        peer.settimeout(None)
-        _keep_alive(peer)
+        _set_up(peer)
         return peer
     peer.close()
     kind = ValueError if answer.get("kind") == "ValueError" else ConnectionError
@@ -195,5 +193,6 @@ def _differences(facts):
     )
 
 
-def _keep_alive(peer):
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def _set_up(peer):
+    peer.settimeout(None)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # messages are short

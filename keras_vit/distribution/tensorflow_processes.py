@@ -158,4 +158,7 @@ class Shares:
 
         signature = keras.tree.map_structure(spec, tuple(parts[0].batch(0)))
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
-        return self.strategy.distribute_datasets_from_function(lambda context: dataset)
+        distributed = self.strategy.distribute_datasets_from_function(lambda context: dataset)
+        # Not known by itself, so that Keras would warn at the end that the data ran out.
+        distributed._cardinality = len(parts[0])
+        return distributed

@@ -46,30 +46,32 @@ def start(output, options=None, devices=1, script=CASE, **environment):
     )
 
 
+def variables(rank, addresses):
+    """What the launcher of each engine tells a process."""
+    world, port = str(len(addresses)), addresses[0].split(":")[1]
+    if BACKEND == "jax":
+        names = ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
+        values = (addresses[0], world, str(rank))
+        return {f"KERAS_DISTRIBUTION_{name}": value for name, value in zip(names, values)}
+    if BACKEND == "tensorflow":
+        task = {"type": "worker", "index": rank}
+        return {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task})}
+    number = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": world}
+    return {**number, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+
+
+def free_addresses(world):
+    return [f"127.0.0.1:{free_port()}" for _ in range(world)]
+
+
 def launch(output, options=None, ranks=(0, 1), world=2, port=None, devices=1, **environment):
-    """Several processes of a run, as the launcher of each engine starts them."""
-    ports = [port or free_port(), *(free_port() for _ in range(world - 1))]
-    addresses = [f"127.0.0.1:{each}" for each in ports]
-
-    def variables(rank):
-        if BACKEND == "jax":
-            return {
-                "KERAS_DISTRIBUTION_JOB_ADDRESSES": addresses[0],
-                "KERAS_DISTRIBUTION_NUM_PROCESSES": str(world),
-                "KERAS_DISTRIBUTION_PROCESS_ID": str(rank),
-            }
-        if BACKEND == "tensorflow":
-            task = {"type": "worker", "index": rank}
-            return {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task})}
-        return {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(world),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(ports[0]),
-        }
-
-    return [start(output, options, devices, **variables(i), **environment) for i in ranks]
+    """Several processes of a run, the first of which has a port, on virtual devices."""
+    addresses = free_addresses(world)
+    if port:
+        addresses[0] = f"127.0.0.1:{port}"
+    return [
+        start(output, options, devices, **variables(i, addresses), **environment) for i in ranks
+    ]
 
 
 def trained_together(output, options=None, world=2, **more):
