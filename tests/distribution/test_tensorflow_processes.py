@@ -3,9 +3,11 @@
 import json
 import time
 
+import numpy as np
 import pytest
 
 from keras_vit import distribution
+from keras_vit.distribution.tensorflow_processes import Shares
 from tests.distribution.processes import (
     assert_agree,
     finish,
@@ -35,10 +37,36 @@ def test_two_processes_train_the_same(one_device, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_of_two_devices_train_the_same(one_device, tmp_path):
-    """Of a last batch of 3 one of the four has nothing."""
-    for found in trained_together(tmp_path, OPTIONS, devices=2):
+def test_four_processes_train_the_same(one_device, tmp_path):
+    """One of them has nothing of a last batch of 3."""
+    for found in trained_together(tmp_path, OPTIONS, world=4):
         assert_agree(one_device, found)
+
+
+class FourReplicas:
+    """Stands for the strategy of two processes with two GPUs each: a CPU is one replica."""
+
+    num_replicas_in_sync = 4
+
+    def distribute_datasets_from_function(self, function):
+        return function(None)
+
+
+def test_replicas_of_a_process_share_its_part():
+    """In the order of the whole batch; the last one of 3 leaves nothing for the first replica."""
+    import tensorflow as tf
+
+    images, labels = np.arange(70).reshape(35, 2), np.arange(35)  # in batches of 32
+    both = [Shares(FourReplicas(), i, 2) for i in range(2)]
+    part = tf.data.Dataset.from_tensors((images[4:8], labels[4:8]))
+    assert rows(both[1].training(part)) == [[4, 5], [6, 7]]
+    first, second = (rows(shares.evaluation((images, labels))) for shares in both)
+    assert first == [list(range(8)), list(range(8, 16)), [], [32]]
+    assert second == [list(range(16, 24)), list(range(24, 32)), [33], [34]]
+
+
+def rows(dataset):
+    return [labels.tolist() for _, labels in dataset.as_numpy_iterator()]
 
 
 @pytest.mark.slow
