@@ -27,6 +27,8 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 BACKENDS = ("torch", "jax", "tensorflow")
 SECONDS = 600  # that neither a cell nor the start may take
 FAILURES = (nbclient.exceptions.CellControlSignal, nbclient.exceptions.DeadKernelError)
+# What TensorFlow's C++ code logs at the start, with time and process, whatever level is set.
+GREETING = re.compile(r"^(WARNING: All log messages before absl|[IWE]\d{4} \d\d:).*\n?", re.M)
 # The kernel warns, in every run, of connections that are not encrypted.
 ENCRYPTED = traitlets.config.Config({"KernelManager": {"transport_encryption": "auto"}})
 
@@ -79,7 +81,7 @@ def execute(script, backend=None):
             client.execute(env=_environment(folder, backend))
         except FAILURES as error:
             raise NotebookError(_describe(script, notebook, current["index"], error)) from error
-    return _without_traces(notebook)
+    return without_traces(notebook)
 
 
 def _environment(folder, backend):
@@ -102,13 +104,18 @@ def _describe(script, notebook, index, error):
     return f"{script.stem}: cell {index + 1}, which begins {first_line!r}, failed.\n{told}"
 
 
-def _without_traces(notebook):
+def without_traces(notebook):
     """The same notebook, such that only another source or result makes another file."""
     known = {}
     for cell in notebook.cells:
         same = known[cell.source] = known.get(cell.source, 0) + 1
         cell.id = hashlib.sha256(f"{same} {cell.source}".encode()).hexdigest()[:8]
         cell.metadata = {name: cell.metadata[name] for name in ("tags",) if name in cell.metadata}
+        for output in list(cell.get("outputs", ())):
+            if output.get("name") == "stderr":
+                output.text = GREETING.sub("", output.text)
+                if not output.text.strip():
+                    cell.outputs.remove(output)
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
     return notebook
 

@@ -76,6 +76,13 @@ def test_is_stored_as_its_script_says(script):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_the_table_shows_it(script):
+    table = (ROOT / "tutorials" / "README.md").read_text()
+    assert f"({script.stem}.ipynb)" in table and f"images/{script.stem}.png" in table
+
+
+@pytest.mark.any_backend
 def test_no_notebook_is_without_a_script():
     assert [path.stem for path in STORED] == [path.stem for path in SCRIPTS]
 
@@ -147,6 +154,21 @@ def test_check_says_what_is_out_of_step(tutorials, capsys):
     assert "other cells than 01_small.py" in build_notebooks.out_of_step(script)
     tutorials("1 + 1", name="02_new")
     assert "1 of 2 failed: 01" not in build_notebooks.main(["--check"])  # both are
+
+
+@pytest.mark.any_backend
+def test_what_a_library_logs_at_its_start_is_not_stored():
+    greeting = (
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+        "I0000 00:00:1795330528.864171    7346 port.cc:153] oneDNN custom operations are on.\n"
+    )
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": {}})
+    for text in (greeting, greeting + "UserWarning: mind this\n"):
+        output = nbformat.v4.new_output("stream", name="stderr", text=text)
+        notebook.cells.append(nbformat.v4.new_code_cell("import", outputs=[output]))
+    first, second = build_notebooks.without_traces(notebook).cells
+    assert first.outputs == [] and first.id != second.id
+    assert [output.text for output in second.outputs] == ["UserWarning: mind this\n"]
 
 
 @pytest.mark.any_backend
