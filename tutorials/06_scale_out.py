@@ -23,6 +23,16 @@
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "jax")  # or "tensorflow", or "torch"
+import contextlib
+import inspect
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import matplotlib.pyplot as plt
+import numpy as np
 
 # %% [markdown]
 # ## Several devices of one CPU
@@ -45,19 +55,9 @@ if BACKEND == "tensorflow":
     parts = [tf.config.LogicalDeviceConfiguration()] * DEVICES
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, parts)
+    tf.get_logger().setLevel("ERROR")  # not a line for every sum over devices
 
 # %%
-import contextlib
-import inspect
-import json
-import pathlib
-import subprocess
-import sys
-import tempfile
-
-import matplotlib.pyplot as plt
-import numpy as np
-
 import keras_vit
 from keras_vit.training.seeding import set_random_seed
 
@@ -236,8 +236,10 @@ for row, (mode, result) in zip(axes, results.items()):
         part, lies = np.zeros(shape), result["held"][PATH].get(str(device))
         if lies:
             part[tuple(slice(*ends) for ends in lies)] = device + 1
-        ax.imshow(np.ma.masked_equal(part, 0), cmap="tab10", vmin=1, vmax=10, aspect="auto")
-        ax.set(xticks=[], yticks=[], xlim=(0, 256), ylim=(64, 0), facecolor="0.93")
+        colours = dict(cmap="tab10", vmin=1, vmax=10, alpha=0.7)
+        there = np.ma.masked_equal(part, 0)
+        ax.imshow(there, extent=(0, 256, 64, 0), aspect="auto", interpolation="none", **colours)
+        ax.set(xticks=[], yticks=[], facecolor="0.93")
         ax.text(128, 32, f"{part.astype(bool).mean():.0%}", ha="center", va="center")
 for device, ax in enumerate(axes[0]):
     ax.set_title(f"device {device}", fontsize=10)
