@@ -89,9 +89,10 @@ def _environment(folder, backend):
     chosen = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
     if backend:
         chosen["KERAS_BACKEND"] = backend
+    others = os.environ.get("PYTHONPATH")
     return {
         **chosen,
-        "PYTHONPATH": os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(FOLDER.parent), *([others] if others else [])]),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "IPYTHONDIR": folder,  # no start-up files of the user
         "TF_CPP_MIN_LOG_LEVEL": "3",
