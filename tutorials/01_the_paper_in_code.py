@@ -298,7 +298,7 @@ compare("Eq. 2 and 3 again: z_2 = z_L", z_2, by_library[0], file)
 
 # %%
 y = layer_norm(z_2[0], "norm")
-logits = y @ w["head/kernel"] + w["head/bias"]
+logits = ops.matmul(y, w["head/kernel"]) + w["head/bias"]
 
 by_library = model.get_layer("norm")(model.get_layer("pool")(by_library))
 compare("Eq. 4: y", y, by_library[0], "keras_vit/layers/head.py")

@@ -22,6 +22,7 @@ import os
 os.environ.setdefault("KERAS_BACKEND", "torch")  # or "tensorflow", or "jax"
 import pathlib
 import tempfile
+import textwrap
 
 import keras
 import matplotlib.pyplot as plt
@@ -66,7 +67,8 @@ os.environ |= {"KERAS_VIT_CACHE": cache.name, "KERAS_VIT_OFFLINE": "1"}
 try:
     keras_vit.ViT_B16(num_classes=10, weights="imagenet21k/ViT-B_16")
 except OSError as error:
-    print(str(error).replace(str(keras_vit.weights.cache_dir()), "$KERAS_VIT_CACHE"))
+    told = str(error).replace(cache.name, "$KERAS_VIT_CACHE")
+    print(textwrap.fill(told, 100, break_long_words=False, break_on_hyphens=False))
 
 # %% [markdown]
 # ## Without a network: a model that we pre-train here
@@ -105,7 +107,8 @@ batches = data.load(source, pretraining)
 pretrained.fit(batches.from_step(0, pretraining.steps), verbose=0)  # one pass of all updates
 
 held_out = part(digits.test_images, digits.test_labels, first=0)
-print(evaluation.evaluate(pretrained, held_out).top1)
+top1 = evaluation.evaluate(pretrained, held_out).top1
+print(f"after {pretraining.steps} updates it reads {top1:.1%} of other images of 0 to 4 right")
 
 # %% [markdown]
 # What a download would have given us is a file. We write one, in the format of the authors' own
@@ -164,8 +167,8 @@ for recipe in (fine_tuning, scratch):
 # %%
 def run(weights, recipe, images, labels):
     model.set_weights(weights)
-    for variable in model.optimizer.variables:
-        variable.assign(keras.ops.zeros_like(variable))
+    for variable in model.optimizer.variables:  # to compile again does this too, but takes longer
+        variable.assign(np.zeros(variable.shape, variable.dtype))
     batches = data.load((images, labels), recipe, training=True)
     model.fit(batches.from_step(0, recipe.steps), verbose=0)
     test_images, test_labels = task_test
