@@ -147,7 +147,7 @@ for row, (model, size) in enumerate(((small, SMALL), (large, LARGE))):
         drawn = axis.imshow(projected[..., i], vmin=-limit, vmax=limit, cmap="RdBu")
         axis.set(title=f"{size} px, component {i + 1}", xlabel="patch column", ylabel="patch row")
         axis.label_outer()
-figure.colorbar(drawn, ax=axes.tolist(), label="position embedding, projected")
+figure.colorbar(drawn, ax=axes.ravel().tolist(), label="position embedding, projected")
 plt.show()
 
 # %% [markdown]
