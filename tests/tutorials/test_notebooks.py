@@ -19,6 +19,7 @@ _spec.loader.exec_module(build_notebooks)
 
 SCRIPTS = build_notebooks.scripts()
 STORED = sorted((ROOT / "tutorials").glob("*.ipynb"))
+KERNEL = {"display_name": "Python 3", "name": "python3"}
 LARGEST = 600_000  # bytes of a stored notebook
 # Folders and users of the machine that a notebook was made on, and addresses in its memory.
 TRACES = r"/(home|root|tmp|opt|usr|work|private|Users)/|site-packages|[A-Z]:\\|\bat 0x[0-9a-f]{6}"
@@ -95,7 +96,7 @@ def tutorials(tmp_path, monkeypatch):
     def write(*cells, name="01_small"):
         notebook = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
-            metadata={"kernelspec": {"display_name": "Python 3", "name": "python3"}},
+            metadata={"kernelspec": KERNEL},
         )
         jupytext.write(notebook, tmp_path / f"{name}.py", fmt="py:percent")
 
@@ -162,7 +163,7 @@ def test_what_a_library_logs_at_its_start_is_not_stored():
         "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
         "I0000 00:00:1795330528.864171    7346 port.cc:153] oneDNN custom operations are on.\n"
     )
-    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": {}})
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": KERNEL})
     for text in (greeting, greeting + "UserWarning: mind this\n"):
         output = nbformat.v4.new_output("stream", name="stderr", text=text)
         notebook.cells.append(nbformat.v4.new_code_cell("import", outputs=[output]))
