@@ -107,7 +107,7 @@ batches = data.load(source, pretraining)
 pretrained.fit(batches.from_step(0, pretraining.steps), verbose=0)  # one pass of all updates
 
 held_out = part(digits.test_images, digits.test_labels, first=0)
-top1 = evaluation.evaluate(pretrained, held_out).top1
+top1 = evaluation.evaluate(pretrained, held_out, progress=False).top1
 print(f"after {pretraining.steps} updates it reads {top1:.1%} of other images of 0 to 4 right")
 
 # %% [markdown]
