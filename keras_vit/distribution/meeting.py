@@ -54,7 +54,7 @@ class Meeting:
         self._names = dict(enumerate(addresses or [address]))
         self._peers = meet(address, process, processes, facts, timeout, self._names)
         self._buffers = {peer: b"" for peer in self._peers.values()}
-        self._heard = dict.fromkeys(self._peers, time.monotonic())
+        self._silent = dict.fromkeys(self._peers, 0.0)  # seconds
         self._texts = {i: collections.deque() for i in range(processes)}
         self._answers = collections.deque()
         self._changed, self._sending = threading.Condition(), threading.Lock()
@@ -132,7 +132,8 @@ class Meeting:
 
     def _watch(self):
         """Reads what the others send, and notices when they are silent."""
-        pause, said = max(0.2, min(10.0, self.timeout / 5)), time.monotonic()
+        pause = max(0.2, min(10.0, self.timeout / 5))
+        said = before = time.monotonic()
         with selectors.DefaultSelector() as selector:
             for i, peer in self._peers.items():
                 selector.register(peer, selectors.EVENT_READ, i)
@@ -140,9 +141,12 @@ class Meeting:
                 for key, _ in selector.select(pause / 2):
                     self._read(key.data, key.fileobj)
                 now = time.monotonic()
-                for i, heard in self._heard.items():
-                    if now - heard > self.timeout:
+                for i in self._peers:
+                    # Time in which this process itself was stopped does not count.
+                    self._silent[i] += min(now - before, pause)
+                    if self._silent[i] > self.timeout:
                         self._lose(i, f"has given no sign for {self.timeout} s")
+                before = now
                 if now - said > pause:
                     said = now
                     for i in self._peers:
@@ -155,7 +159,7 @@ class Meeting:
             return self._lose(i, f"cannot be heard any more: {error}")
         if not received:
             return self._lose(i, "was killed or has failed")
-        self._heard[i] = time.monotonic()
+        self._silent[i] = 0.0
         data = self._buffers[peer] + received
         while len(data) >= 4 and len(data) >= 4 + struct.unpack(">I", data[:4])[0]:
             size = 4 + struct.unpack(">I", data[:4])[0]

@@ -160,3 +160,15 @@ def test_one_that_fails_tells_the_others():
 def test_an_address_without_host_or_port_is_told(address):
     with pytest.raises(ValueError, match="must be host:port"):
         Meeting(address, 1, 2, {}, 1)
+
+
+def test_a_pause_of_this_process_is_no_silence_of_others(monkeypatch):
+    """All processes of a host may be stopped together, for longer than they would wait."""
+    port, real, jump = free_port(), time.monotonic, [0.0]
+    monkeypatch.setattr(meetings.time, "monotonic", lambda: real() + jump[0])
+    both = together(*(joining(port, i, timeout=2.0) for i in (0, 1)))
+    jump[0] = 3600.0
+    assert together(*(lambda m=m: m.gather("x") for m in both)) == [["x", "x"]] * 2
+    time.sleep(1)
+    assert [m.lost for m in both] == [None, None]
+    together(*(m._leave for m in both))
