@@ -237,10 +237,10 @@ plt.show()
 #
 # The paper's Figure 5 has the same axes as the picture above, compute and accuracy, and its Figures
 # 3 and 4 change the number of images. There, too, BiT leads with few images and hybrids help small
-# models. But there the order *turns round*: with ImageNet-21k the two are about level, with the 300
-# million images of JFT the large ViT is ahead, reaches the same accuracy with two to four times
-# less compute, and the gain of hybrids vanishes for large models. Nothing of this can be seen here:
-# 1400 digits are few images, by any standard.
+# models. But there the order *turns round*: pre-trained on the 1.3 million images of ImageNet, BiT
+# is ahead; with the larger sets, up to 300 million images, ViT overtakes it, and reaches the same
+# accuracy with two to four times less compute. The gain of hybrids vanishes for large models.
+# Nothing of this can be seen here: 1400 digits are few images, by any standard.
 #
 # Nor is this a fair race in other ways. It is one seed, one learning rate for all, and one budget.
 # Multiply-adds are not seconds: a convolution of 32 channels keeps a processor less busy than a

@@ -34,9 +34,9 @@ keras.utils.set_random_seed(0)
 # %% [markdown]
 # ## A task that needs two places
 #
-# Attention is only worth looking at where places must be compared. So an image here is two digits
-# side by side, 16 x 32 pixels, and the answer is the **larger** of the two. In patches of 4 x 4
-# pixels that is a grid of 4 rows and 8 columns; columns 0 to 3 hold the left digit.
+# Attention shows most where places must be compared. So an image here is two digits side by side,
+# 16 x 32 pixels, and the answer is the **larger** of the two. In patches of 4 x 4 pixels that is a
+# grid of 4 rows and 8 columns; columns 0 to 3 hold the left digit.
 
 # %%
 digits = data.load("digits", image_size=16)
@@ -234,9 +234,10 @@ for name, weights in by_hand.items():
 # %% [markdown]
 # The fourth head reads exactly one patch, and has the distance of uniform attention. So a **small**
 # distance says something: that head is local, as nothing else can make the mean small. A distance
-# **near uniform** only says that what the head looks at does not depend on being near. It may look
-# everywhere, or sharply at something whose place varies, such as strokes wherever they are. The
-# spread tells the two apart. Here are the trained heads:
+# **near uniform** only says that near patches are, on average, not preferred. The head may look
+# everywhere, or sharply at something whose place varies, such as strokes wherever they are; or at
+# near patches here and at far ones there. The spread tells the two apart. Here are the trained
+# heads:
 
 # %%
 figure, panel = plt.subplots(figsize=(5.6, 3.8), layout="constrained")
@@ -249,10 +250,9 @@ for block, weights in enumerate(inspection.attention_weights(model, many)):
     panel.plot(means[block], spreads, "o^s"[block], label=f"block {block}")
 for weights in by_hand.values():
     panel.plot(inspection.attention_distance(weights, GRID, PATCH), spread(weights), "kx")
-panel.plot([], [], "kx", label="made by hand")
 panel.axvline(uniform, color="0.7", linewidth=1, label="as far as uniform")
 panel.set(xlabel="mean attention distance (pixels)", ylabel="patches that a row is spread over")
-panel.set(xlim=(-1, 18), ylim=(0, 34), title="Each head, mean over images")
+panel.set(xlim=(-1, 18), ylim=(0, 34), title="Trained heads, and (x) heads by hand")
 panel.grid(alpha=0.3)
 panel.legend(loc="upper left")
 plt.show()
@@ -303,8 +303,8 @@ plt.show()
 # uniform head even crosses the solid line of the neighbourhood. On the right the same happens to
 # the trained heads; they lie near the line $1 - s$, not on it, because patches that look far may
 # give the class token another share than patches that look near. How much it matters depends on how
-# much this model's patches look at the class token; in large models some heads give it nearly
-# everything. `renormalize=False` is there to compare with work that counts so.
+# much the patches of a model look at the class token: here it is little, elsewhere it may be most.
+# `renormalize=False` is there to compare with work that counts so.
 #
 # ## Click through it
 #

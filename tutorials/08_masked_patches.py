@@ -254,7 +254,7 @@ print("nearest neighbour of pixels:", *(f"{nearest_neighbour(draw):.1%}" for dra
 # %% [markdown]
 # If that is more than either of the two, remember it: digits that are centred, upright and small
 # are a case where comparing pixels works, and a ViT has to be taught everything, from few images.
-# On photographs it is the other way round.
+# Photographs are no such case.
 #
 # ## Answer
 #
@@ -266,9 +266,9 @@ print("nearest neighbour of pixels:", *(f"{nearest_neighbour(draw):.1%}" for dra
 #   Later methods close that gap (He et al., 2022, hide 75 % of the patches and predict pixels with
 #   a decoder of its own).
 # - What was shown is small: one encoder, one pre-training run, three draws of 50 images. More steps
-#   of pre-training, another target or more labels move the figures; with enough labels the lead
-#   goes away. [docs/self_supervision.md](../docs/self_supervision.md) has the authors' settings and
-#   an experiment with more runs, `benchmarks/masked_patches.py`.
+#   of pre-training, another target or more labels move the figures.
+#   [docs/self_supervision.md](../docs/self_supervision.md) has the authors' settings and an
+#   experiment with more runs, `benchmarks/masked_patches.py`.
 #
 # Read on: section 4.6 and appendix B.1.2 of the paper; `02_fine_tuning` for models that were
 # pre-trained with labels; `05_attention` for what the heads of an encoder look at.
