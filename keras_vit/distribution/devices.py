@@ -1,6 +1,8 @@
 """`Devices`: what a process trains on, and what differs between one device and many."""
 
 import contextlib
+import json
+import re
 
 
 class Devices:
@@ -19,9 +21,11 @@ class Devices:
         replicas: parts that a batch is cut into.
         processes, process: how many there are, and the number of this one.
         writes: whether this process writes files: one of all does.
+        meeting: of several processes whose engine has no means of its own, a `Meeting`.
     """
 
     mode, replicas, processes, process = "single", 1, 1, 0
+    meeting = None
     # Whether processes must do the same at the same update, also where only one of them writes.
     in_step = property(lambda self: self.processes > 1)
     writes = property(lambda self: self.process == 0)
@@ -47,6 +51,10 @@ class Devices:
         self.check_batch(getattr(pipeline, "batch_size", None))
         return pipeline
 
+    def feed(self, data):
+        """What `model.fit` is given for the batches of `share`, where it is a dataset."""
+        return data
+
     def share_evaluation(self, data):
         """The same for `validation_data` of `model.fit`."""
         return data
@@ -70,7 +78,7 @@ class Devices:
 
     def gather(self, text):
         """One text of each process, in every process, as a list by number of the process."""
-        return [text]
+        return [text] if self.meeting is None else self.meeting.gather(text)
 
     def agree(self, what, text):
         """Checks that all processes say the same.
@@ -88,7 +96,14 @@ class Devices:
 
     def any_of(self, *flags):
         """For each flag, whether it is true in any process."""
-        return list(flags)
+        said = map(json.loads, self.gather(json.dumps([bool(flag) for flag in flags])))
+        return [any(each) for each in zip(*said)]
+
+    def explain(self, error):
+        """The error to raise for one that came during training: another where a process is lost."""
+        if self.meeting is None or isinstance(error, ConnectionError) or not _is_of_engine(error):
+            return error
+        return self.meeting.explain(error) or error
 
     def close(self):
         """Ends what `setup` began; what comes after is on one device again."""
@@ -97,7 +112,9 @@ class Devices:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, _, error, __):
+        if self.meeting is not None:
+            self.meeting.leave_on(error)
         self.close()
 
     def __repr__(self):
@@ -105,6 +122,12 @@ class Devices:
             f"{type(self).__name__}({self.mode!r}, replicas={self.replicas}, "
             f"process={self.process} of {self.processes})"
         )
+
+
+def _is_of_engine(error):
+    """Whether an error may be that of an operation for which another process was needed."""
+    words = "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|cancelled|deadline"
+    return isinstance(error, Exception) and re.search(words, str(error), re.IGNORECASE)
 
 
 def copied(model):

@@ -1,10 +1,13 @@
 """Many devices with JAX: `keras.distribution`, in one process or several."""
 
-import os
+import contextlib
+import functools
+import weakref
 
 import keras
+import numpy as np
 
-from keras_vit.distribution import layout
+from keras_vit.distribution import jax_processes, layout, shares
 from keras_vit.distribution.devices import Devices, copied
 
 
@@ -16,13 +19,14 @@ class JaxDevices(Devices):
         names: the devices, as `keras.distribution.list_devices` has them.
         model_devices: how many of them share one model, where the mode is `"model_parallel"`.
         rules: layout rules of the caller's, before `LAYOUT_RULES`.
+        meeting: of the processes, a `Meeting`, where there are several.
 
     Raises:
         ValueError: the numbers do not fit.
     """
 
-    def __init__(self, mode, names, model_devices=None, rules=None):
-        self.mode, self._own_rules = mode, dict(rules or {})
+    def __init__(self, mode, names, model_devices=None, rules=None, meeting=None):
+        self.mode, self._own_rules, self.meeting = mode, dict(rules or {}), meeting
         self._rules = {**self._own_rules, **layout.LAYOUT_RULES}
         self._restore_placing = lambda: None
         self.model_devices = model_devices if mode == "model_parallel" else 1
@@ -32,7 +36,9 @@ class JaxDevices(Devices):
                 f"model_devices={self.model_devices}, {len(names)} devices."
             )
         self.replicas = len(names) // self.model_devices
-        self.processes, self.process = _processes()
+        if meeting is not None:
+            self.processes, self.process = meeting.processes, meeting.process
+        self._copies = weakref.WeakKeyDictionary()
         self.distribution = _distribution(self, names)
 
     def prepare(self, model):
@@ -49,14 +55,49 @@ class JaxDevices(Devices):
                 "fully_sharded found no variable whose longest axis the devices divide. Received: "
                 f"{self.replicas} devices; use another number, or data_parallel."
             )
+        if self.processes > 1:
+            for name in ("predict", "predict_on_batch"):
+                model.__dict__[name] = functools.partial(self._predict, model, name)
+
+    def share(self, pipeline):
+        """See `Devices.share`."""
+        super().share(pipeline)
+        if self.processes == 1:
+            return pipeline
+        return shares.share_training(pipeline, self.process, self.processes)
+
+    def share_evaluation(self, data):
+        """See `Devices.share_evaluation`."""
+        if self.processes == 1:
+            return data
+        return shares.share_evaluation(data, self.process, self.processes, self._cut)
 
     def local_copy(self, model):
         """See `Devices.local_copy`."""
+        with self._alone():
+            return copied(model)
+
+    @contextlib.contextmanager
+    def _alone(self):
+        """Within it Keras knows one device, of this process."""
         keras.distribution.set_distribution(None)
         try:
-            return copied(model)
+            yield
         finally:
             keras.distribution.set_distribution(self.distribution)
+
+    def _predict(self, model, name, *args, **kwargs):
+        """`model.predict` for the images of this process alone.
+
+        Keras's own returns an array of which each process has a part, and then cannot read it.
+        """
+        model.jax_state_sync()
+        if model not in self._copies:
+            self._copies[model] = self.local_copy(model)
+        copy = self._copies[model]
+        with self._alone():
+            copy.set_weights(model.get_weights())
+            return getattr(copy, name)(*args, **kwargs)
 
     def axes(self, variable):
         """The mesh axis of each axis of a variable."""
@@ -74,11 +115,24 @@ class JaxDevices(Devices):
         self._restore_placing()
         super().close()
 
+    def _cut(self, batch, process, processes):
+        """One process's part of a batch, or the whole of one that the devices do not divide."""
+        if len(keras.tree.flatten(batch)[0]) % self.replicas == 0:
+            return shares.cut(batch, process, processes)
+        return keras.tree.map_structure(lambda x: np.asarray(x).view(_Whole), batch)
+
     def _place(self, batch, given, batch_dim_name):
         """A batch of this process as an array of all; the rest of a split that the devices do not
         divide lies whole on each of them, as Keras's own function cannot have it."""
-        if len(batch) % self.replicas == 0:
+        divides = len(batch) % (self.replicas // self.processes) == 0
+        if divides and not isinstance(batch, _Whole):
             return self._place_cut(batch, given, batch_dim_name)
+        if self.processes > 1 and not isinstance(batch, _Whole):
+            raise ValueError(
+                "The devices of a process must divide its part of a batch. Received: "
+                f"{len(batch)} images, {self.replicas // self.processes} devices; to evaluate, "
+                "give what devices.share_evaluation(data) returns."
+            )
         whole = keras.distribution.TensorLayout([None] * batch.ndim, self.distribution.device_mesh)
         return self._place_cut(batch, whole, batch_dim_name)
 
@@ -97,13 +151,18 @@ class JaxDevices(Devices):
         return self
 
 
+class _Whole(np.ndarray):
+    """A batch that every process has, and every device gets."""
+
+
 def make(mode, devices=None, model_devices=None, rules=None, timeout=300):
     """`JaxDevices`, or `Devices` for one; the arguments are those of `setup`."""
-    if int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES", 1)) > 1 or _processes()[0] > 1:
+    meeting = jax_processes.join(timeout)
+    if meeting is not None and mode not in ("auto", "data_parallel"):
         raise ValueError(
-            "With JAX all devices must be of one process. Received: "
-            f"KERAS_DISTRIBUTION_NUM_PROCESSES={os.environ.get('KERAS_DISTRIBUTION_NUM_PROCESSES')}"
-            f", {_processes()[0]} processes; use the devices of one host."
+            "In several processes JAX is used for mode='data_parallel': a variable that is cut "
+            f"over processes cannot be read by one of them. Received: mode={mode!r}, "
+            f"{meeting.processes} processes; use the devices of one host."
         )
     names = keras.distribution.list_devices()
     if mode == "auto":
@@ -117,14 +176,14 @@ def make(mode, devices=None, model_devices=None, rules=None, timeout=300):
                 f"{len(names)}: {names}. On a CPU, XLA_FLAGS="
                 f"--xla_force_host_platform_device_count={devices} makes as many."
             )
+        if meeting is not None and devices < len(names):
+            raise ValueError(
+                "Several processes use all of their devices. Received: "
+                f"devices={devices}, {len(names)} devices of {meeting.processes} processes; leave "
+                "devices out, or start fewer processes."
+            )
         names = names[:devices]
-    return JaxDevices(mode, names, model_devices or len(names), rules).in_force()
-
-
-def _processes():
-    import jax
-
-    return jax.process_count(), jax.process_index()
+    return JaxDevices(mode, names, model_devices or len(names), rules, meeting).in_force()
 
 
 def _distribution(devices, names):

@@ -86,12 +86,13 @@ def cut(batch, process, processes):
     return keras.tree.map_structure(lambda x: np.asarray(x)[first:last], batch)
 
 
-def share_evaluation(data, process, processes):
+def share_evaluation(data, process, processes, cut=cut):
     """One process's part of data for an evaluation, in as many batches as the whole has.
 
     Args:
         data: a `keras_vit.data.Pipeline`, a `keras.utils.PyDataset`, arrays (images, labels), or
             None.
+        cut: a function that takes the part of a batch, as `cut` does.
 
     Raises:
         TypeError: something else, whose batches cannot be counted.
@@ -105,7 +106,7 @@ def share_evaluation(data, process, processes):
             "Data for an evaluation in several processes must be a keras_vit.data pipeline, a "
             f"keras.utils.PyDataset or arrays. Received: {type(data).__name__}."
         )
-    return _CutEvaluation(data, process, processes)
+    return _CutEvaluation(data, process, processes, cut)
 
 
 class _Arrays(keras.utils.PyDataset):
@@ -123,9 +124,9 @@ class _Arrays(keras.utils.PyDataset):
 
 
 class _CutEvaluation(Passes):
-    def __init__(self, data, process, processes):
+    def __init__(self, data, process, processes, cut):
         super().__init__(0)
-        self._data, self._share = data, (process, processes)
+        self._data, self._share, self._cut = data, (process, processes), cut
 
     num_batches = property(lambda self: len(self._data))
 
@@ -134,7 +135,7 @@ class _CutEvaluation(Passes):
 
     def batch(self, step):
         read = self._data.batch if isinstance(self._data, Passes) else self._data.__getitem__
-        return cut(read(step), *self._share)
+        return self._cut(read(step), *self._share)
 
     def after(self, served):
         return 0

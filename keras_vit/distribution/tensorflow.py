@@ -1,8 +1,10 @@
 """Many devices with TensorFlow: `tf.distribute`, in one process or several."""
 
-import json
+import functools
 import os
+import weakref
 
+from keras_vit.distribution import shares, tensorflow_processes
 from keras_vit.distribution.devices import Devices, copied
 
 _SEED_STRIDE = 1_000_003  # between the seeds of two replicas; Keras adds 1 for each draw
@@ -13,13 +15,18 @@ class TensorFlowDevices(Devices):
 
     Args:
         strategy: a `tf.distribute.Strategy`.
+        meeting: of the processes, a `Meeting`, where there are several.
     """
 
     mode = "data_parallel"
 
-    def __init__(self, strategy):
-        self.strategy = strategy
+    def __init__(self, strategy, meeting=None):
+        self.strategy, self.meeting = strategy, meeting
         self.replicas = strategy.num_replicas_in_sync
+        if meeting is not None:
+            self.processes, self.process = meeting.processes, meeting.process
+            self._shares = tensorflow_processes.Shares(strategy, self.process, self.processes)
+        self._copies = weakref.WeakKeyDictionary()
 
     def scope(self):
         """See `Devices.scope`."""
@@ -59,6 +66,33 @@ class TensorFlowDevices(Devices):
         for layer in model._flatten_layers():
             if getattr(layer, "seed_generator", None) is not None:
                 draw_by_replica(layer.seed_generator)
+        if self.processes > 1:
+            # `fit` has built the model; Keras would build it from a batch of all processes.
+            model.__dict__["_maybe_symbolic_build"] = lambda **_: None
+            for name in ("predict", "predict_on_batch"):
+                model.__dict__[name] = functools.partial(self._predict, model, name)
+
+    def share(self, pipeline):
+        """See `Devices.share`."""
+        super().share(pipeline)
+        if self.processes == 1:
+            return pipeline
+        return shares.share_training(pipeline, self.process, self.processes)
+
+    def feed(self, data):
+        """See `Devices.feed`."""
+        return data if self.processes == 1 else self._shares.training(data)
+
+    def share_evaluation(self, data):
+        """See `Devices.share_evaluation`."""
+        return data if self.processes == 1 or data is None else self._shares.evaluation(data)
+
+    def _predict(self, model, name, *args, **kwargs):
+        """`model.predict` for the images of this process alone, which needs no other process."""
+        if model not in self._copies:
+            self._copies[model] = copied(model)
+        self._copies[model].set_weights(model.get_weights())
+        return getattr(self._copies[model], name)(*args, **kwargs)
 
     def local_copy(self, model):
         """See `Devices.local_copy`."""
@@ -124,12 +158,18 @@ def make(mode, devices=None, model_devices=None, rules=None, timeout=300):
     """`TensorFlowDevices`, or `Devices` for one; the arguments are those of `setup`."""
     import tensorflow as tf
 
-    workers = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {}).get("worker", [])
-    if len(workers) > 1:
-        raise ValueError(
-            "With TensorFlow all devices must be of one process. Received: TF_CONFIG with the "
-            f"workers {workers}; use the devices of one host, and unset TF_CONFIG."
-        )
+    joined = tensorflow_processes.join(timeout)
+    if joined is not None:
+        meeting, strategy = joined
+        if devices is not None and devices != strategy.num_replicas_in_sync:
+            raise ValueError(
+                "Several processes use all of their devices. Received: "
+                f"devices={devices}, {strategy.num_replicas_in_sync} devices of "
+                f"{meeting.processes} processes; leave devices out, or start other processes."
+            )
+        return TensorFlowDevices(strategy, meeting)
+    if os.environ.get("TPU_NAME"):
+        return TensorFlowDevices(_tpu(os.environ["TPU_NAME"]))
     names = [each.name for each in tf.config.list_logical_devices("GPU")]
     names = names or [each.name for each in tf.config.list_logical_devices("CPU")]
     if mode == "auto" and devices is None and len(names) == 1:
@@ -143,3 +183,19 @@ def make(mode, devices=None, model_devices=None, rules=None, timeout=300):
             "CPU, before anything is computed."
         )
     return TensorFlowDevices(tf.distribute.MirroredStrategy(names[:devices]))
+
+
+def _tpu(name):
+    """A `TPUStrategy`, by the calls of TensorFlow's guide; nobody has run this on a TPU yet."""
+    import tensorflow as tf
+
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
+        raise ConnectionError(
+            f"No TPU answers. Received: TPU_NAME={name!r}, {str(error).splitlines()[0]}; on a TPU "
+            "VM it is 'local'; unset it to train on this host's other devices."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)

@@ -1,6 +1,6 @@
 """What a trained model looks at, as arrays and as figures."""
 
-from keras_vit.inspection.attention import attention_maps, attention_weights
+from keras_vit.inspection.attention import attention_maps, attention_weights, probe_maps
 from keras_vit.inspection.cka import layer_similarity, linear_cka
 from keras_vit.inspection.distance import attention_distance, attention_distances
 from keras_vit.inspection.explorer import explore
@@ -45,6 +45,7 @@ __all__ = [
     "plot_queries",
     "plot_token_norms",
     "position_similarity",
+    "probe_maps",
     "relevance_maps",
     "rollout",
     "rollout_maps",

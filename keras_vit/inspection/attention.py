@@ -8,6 +8,7 @@ from keras_vit.checks import check_choice
 from keras_vit.inspection.backend import cached, inference
 from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
 from keras_vit.inspection.tokens import as_list, iterate_outputs, to_array
+from keras_vit.layers.head import AttentionPool
 
 FUSIONS = ("mean", "min", "max")
 
@@ -66,6 +67,45 @@ def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size
         model, images, [block], batch_size, lambda a: layout.query_rows(fuse(a), query)
     )
     return np.concatenate([maps for (maps,) in parts])
+
+
+def probe_maps(model, images, heads="mean", batch_size=8):
+    """Where the probe of attention pooling looks in each image (MAP; Zhai et al., 2022).
+
+    Such a model has no class token whose attention would tell what the prediction rests on.
+
+    Args:
+        model: a `VisionTransformer` with `pool="map"`.
+        images, heads, batch_size: as in `attention_maps`.
+
+    Returns:
+        float array of shape (batch, rows, columns), one value per patch, or (batch, heads, rows,
+        columns). The values of an image sum to the attention that learned tokens do not get.
+
+    Raises:
+        ValueError: the model pools in another way; images that it does not take.
+    """
+    images, fuse = as_inputs(model, images), fused(heads)
+    layout = layout_of(model, images.shape[1:3])
+    pools = [layer for layer in model.layers if isinstance(layer, AttentionPool)]
+    if not pools:
+        raise ValueError(
+            f'{model.name} has no attention pooling (pool="map"), so there is no probe that looks '
+            "anywhere; attention_maps shows where the class token or the patches look."
+        )
+    (pool,) = pools
+    run = cached(
+        model,
+        "attention of the probe",
+        lambda: inference(pool.attention_scores, pool.variables),
+    )
+    parts = []
+    for (x,), count in iterate_outputs(
+        model, [pool.input], "tokens before the pool", images, batch_size
+    ):
+        rows = fuse(to_array(run(x))[:count])[..., 0, layout.learned :]
+        parts.append(rows.reshape(*rows.shape[:-1], *layout.grid))
+    return np.concatenate(parts)
 
 
 def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a: a):

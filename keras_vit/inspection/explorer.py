@@ -54,11 +54,12 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
     names = [block.name for block in transformer_blocks(model)]
     predictions = _predictions(model, x, positive_int(top, "top"), class_names)
     pictures, codes = [], []
-    for image, found in zip(x, predictions):
+    for image, found, title in zip(x, predictions, _titles(images, len(x))):
         packed, scales, distances, joint = _attention(model, image[None], blocks, layout)
         joint_codes, joint_scales = coding.quantize(joint)
         pictures.append(
             {
+                "name": title,
                 "picture": coding.png(_pixels(image, model)),
                 "predictions": found,
                 "scales": coding.deflated(scales),
@@ -96,9 +97,22 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
     return path
 
 
+def _titles(images, count):
+    """What tells the images apart: names of files, else numbers."""
+    paths = images if isinstance(images, (list, tuple)) else [images]
+    if not all(isinstance(path, (str, pathlib.Path)) for path in paths):
+        return list(map(str, range(count)))
+    names = [pathlib.Path(path).name for path in paths]
+    return names if len(set(names)) == len(names) else list(map(str, paths))
+
+
 def _page(data):
     """The template with everything put into it."""
-    parts = {name: (HERE / f"explorer.{name}").read_text("utf-8") for name in ("css", "js")}
+    files = {"css": ["explorer.css"], "js": ["inflate.js", "explorer.js"]}
+    parts = {
+        kind: "".join((HERE / name).read_text("utf-8") for name in names)
+        for kind, names in files.items()
+    }
     parts["title"] = html.escape(data["model"])
     # `</` would end the element that holds the data.
     parts["data"] = json.dumps(data, allow_nan=False).replace("</", "<\\/")

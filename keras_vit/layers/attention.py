@@ -82,11 +82,11 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             return outputs, kernels.attention_weights(q, k, bias)
         return outputs
 
-    def scores(self, x, relative_position=None):
+    def scores(self, x, memory=None, relative_position=None):
         """A of Eq. 6 alone, without the work for the output."""
         if self.compute_dtype != self.variable_dtype:  # a call is what casts the variables
-            return self(x, relative_position=relative_position, return_attention_scores=True)[1]
-        q, k, _, bias = self._project(x, None, relative_position)
+            return self(x, memory, relative_position, return_attention_scores=True)[1]
+        q, k, _, bias = self._project(x, memory, relative_position)
         return kernels.attention_weights(q, k, bias)
 
     def _project(self, x, memory, relative_position):

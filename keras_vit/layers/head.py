@@ -77,9 +77,16 @@ class AttentionPool(keras.layers.Layer):
         self.built = True
 
     def call(self, x):
-        probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))
-        y = self.attention(ops.cast(probe, x.dtype), memory=x)
+        y = self.attention(self._probes(x), memory=x)
         return (y + self.mlp(self.norm(y)))[:, 0]
+
+    def attention_scores(self, x):
+        """A of Eq. 6, where the probe asks: (batch, tokens, width) -> (batch, heads, 1, tokens)."""
+        return self.attention.scores(self._probes(x), memory=x)
+
+    def _probes(self, x):
+        probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))
+        return ops.cast(probe, x.dtype)
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[2])

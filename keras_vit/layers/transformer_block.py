@@ -136,7 +136,7 @@ class TransformerBlock(keras.layers.Layer):
 
         Shapes: (batch, tokens, width) -> (batch, heads, tokens, tokens).
         """
-        return self.attention.scores(self.norm_1(x), relative_position)
+        return self.attention.scores(self.norm_1(x), relative_position=relative_position)
 
     def _active_dropouts(self):
         layers = (

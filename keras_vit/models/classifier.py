@@ -30,6 +30,13 @@ class Classifier(keras.Model):
         inputs = self._with_known_sides(inputs)
         return super().call(inputs, training=training, mask=mask)
 
+    def train_step(self, *arguments):
+        # Keras on PyTorch drops the last gradients only behind the forward pass, at whose end the
+        # activations are many: the peak of memory would be higher by the size of all weights.
+        if keras.backend.backend() == "torch":
+            self.zero_grad()
+        return super().train_step(*arguments)
+
     def make_optimizer(self, name="adamw", learning_rate=None, **options):
         """An optimizer of `keras_vit.training` by its usual name.
 

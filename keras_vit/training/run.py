@@ -123,8 +123,11 @@ class Run:
                     self._finish()
                 except Stop:
                     raise self._interrupted() from None
-                except BaseException:
+                except BaseException as error:
                     _free_before_exit()
+                    explained = self.devices.explain(error)
+                    if explained is not error:
+                        raise explained from error
                     raise
         rows = self.logs.rows
         columns = dict.fromkeys(name for row in rows for name in row)
@@ -155,7 +158,7 @@ class Run:
         for segment, feed in self._feeds:
             self.callbacks.continue_at(segment)
             self.model.fit(
-                feed.data,
+                self.devices.feed(feed.data),
                 initial_epoch=segment.epoch,
                 epochs=segment.epochs,
                 steps_per_epoch=segment.steps,

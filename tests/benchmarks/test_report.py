@@ -27,6 +27,7 @@ def run(monkeypatch, tmp_path):
     return run
 
 
+@pytest.mark.any_backend  # what they run is tested on each
 def test_sections_are_added_and_replaced(run):
     compare = f"compare.py {TINY} --backend {BACKEND} --peers none"
     python = ["--python", sys.executable]

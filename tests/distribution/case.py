@@ -91,6 +91,7 @@ def run(
     compile=None,
     model=None,
     report_shards=False,
+    evaluate=False,
     **changes,
 ):
     """Trains, and returns all that another number of devices must repeat."""
@@ -117,6 +118,10 @@ def run(
     timed = ("images_per_second", "peak_memory")
     found = {f"history/{k}": v for k, v in history.items() if k not in timed}
     found |= {f"weight/{v.path}": w for v, w in zip(model.weights, model.get_weights())}
+    if evaluate:
+        shared = devices.share_evaluation(test)
+        metrics = model.evaluate(shared, verbose=0, return_dict=True)
+        found |= {f"evaluate/{k}": v for k, v in metrics.items()}
     if report_shards:  # of each variable, the share that lies on the first device
         for v in model.variables + model.optimizer.variables:
             share = v.value.addressable_shards[0].data.size / v.value.size

@@ -24,7 +24,8 @@ def free_port():
 def start(output, options=None, devices=1, script=CASE, **environment):
     """One process of a run, whose backend sees so many CPU devices."""
     flags = f"--xla_force_host_platform_device_count={devices}"
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "SLURM_"))}
+    launchers = ("JAX_", "SLURM_", "KERAS_DISTRIBUTION_", "TF_CONFIG")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
     return subprocess.Popen(
         [sys.executable, str(script), str(output), json.dumps(options or {})],
         stdout=subprocess.PIPE,
@@ -43,6 +44,51 @@ def start(output, options=None, devices=1, script=CASE, **environment):
             **environment,
         },
     )
+
+
+def variables(rank, addresses):
+    """What the launcher of each engine tells a process."""
+    world, port = str(len(addresses)), addresses[0].split(":")[1]
+    if BACKEND == "jax":
+        names = ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
+        values = (addresses[0], world, str(rank))
+        return {f"KERAS_DISTRIBUTION_{name}": value for name, value in zip(names, values)}
+    if BACKEND == "tensorflow":
+        task = {"type": "worker", "index": rank}
+        return {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": task})}
+    number = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": world}
+    return {**number, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+
+
+def free_addresses(world):
+    return [f"127.0.0.1:{free_port()}" for _ in range(world)]
+
+
+def launch(output, options=None, ranks=(0, 1), world=2, port=None, devices=1, **environment):
+    """Several processes of a run, the first of which has a port, on virtual devices."""
+    addresses = free_addresses(world)
+    if port:
+        addresses[0] = f"127.0.0.1:{port}"
+    return [
+        start(output, options, devices, **variables(i, addresses), **environment) for i in ranks
+    ]
+
+
+def trained_together(output, options=None, world=2, **more):
+    """What each process comes to; all must end well, and one have written."""
+    ended = [finish(each) for each in launch(output, options, range(world), world, **more)]
+    for printed, code in ended:
+        assert code == 0, printed
+    assert ["update" in printed for printed, _ in ended] == [True] + [False] * (world - 1)
+    return [result(output, i) for i in range(world)]
+
+
+def kill_at(process, line):
+    """Kills a process without warning, once it has printed a line."""
+    for printed in process.stdout:
+        if printed.startswith(line):
+            return process.kill()
+    raise AssertionError(f"It ended before {line!r}.")
 
 
 def finish(process):

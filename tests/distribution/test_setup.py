@@ -1,7 +1,5 @@
 """What `setup` takes."""
 
-import json
-
 import pytest
 
 from keras_vit import distribution
@@ -27,15 +25,6 @@ def test_one_device_changes_nothing():
 def test_what_it_does_not_take_is_told(options, message):
     with pytest.raises(ValueError, match=message):
         distribution.setup(**options)
-
-
-@pytest.mark.skipif(BACKEND == "torch", reason="PyTorch has several processes")
-def test_several_processes_are_told_where_there_can_be_none(monkeypatch):
-    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-    monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "2")
-    with pytest.raises(ValueError, match=r"all devices must be of one process\. Received"):
-        distribution.setup("data_parallel")
 
 
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX has every mode")

@@ -6,40 +6,15 @@ from tests.distribution.processes import (
     assert_agree,
     finish,
     free_port,
-    result,
+    kill_at,
+    launch,
     start,
     trained,
+    trained_together,
 )
 from tests.support import BACKEND
 
 pytestmark = pytest.mark.skipif(BACKEND != "torch", reason="PyTorch's processes")
-
-
-def launch(output, options=None, ranks=(0, 1), world=2, port=None, **environment):
-    """Processes as `torchrun` starts them."""
-    port = port or free_port()
-    return [
-        start(
-            output,
-            options,
-            RANK=str(rank),
-            LOCAL_RANK=str(rank),
-            WORLD_SIZE=str(world),
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(port),
-            **environment,
-        )
-        for rank in ranks
-    ]
-
-
-def trained_together(output, options=None, world=2):
-    """What each process comes to; all must end well, and one have written."""
-    ended = [finish(process) for process in launch(output, options, range(world), world)]
-    for printed, code in ended:
-        assert code == 0, printed
-    assert ["update" in printed for printed, _ in ended] == [True] + [False] * (world - 1)
-    return [result(output, i) for i in range(world)]
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +63,7 @@ def test_a_batch_that_does_not_divide_is_told(tmp_path):
 @pytest.mark.slow
 def test_one_of_two_is_killed_and_the_other_ends(tmp_path):
     first, second = launch(tmp_path, {"seconds": 0.3, "setup": {"timeout": 10}})
-    for line in second.stdout:
-        if line.startswith("batch 2"):
-            second.kill()
-            break
+    kill_at(second, "batch 2")
     printed, code = finish(first)
     assert code != 0 and "lost another process" in printed, printed
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.distribution.processes import free_port
+from tests.distribution.processes import finish, free_addresses, free_port, variables
 from tests.support import BACKEND, ROOT
 
 
@@ -36,3 +36,23 @@ def test_the_main_job_on_two_devices(tmp_path):
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["test_accuracy"] == metrics["test_accuracy_reloaded"]
     assert ended.stdout.count("Test accuracy") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BACKEND == "torch", reason="is what torchrun does above")
+def test_the_main_job_in_two_processes(tmp_path):
+    """With the seeds, recipe and data that come before `setup`; one process writes and tests."""
+    command = [sys.executable, str(ROOT / "tutorials" / "train.py"), "--steps", "4"]
+    command += ["--distribute", "data_parallel", "--output", str(tmp_path)]
+    usual = {**os.environ, "KERAS_BACKEND": BACKEND, "OMP_NUM_THREADS": "1"}
+    addresses = free_addresses(2)
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    both = [
+        subprocess.Popen(command, env={**usual, **variables(i, addresses)}, **options)
+        for i in range(2)
+    ]
+    (first, *codes), (second, code) = (finish(process) for process in both)
+    assert [*codes, code] == [0, 0], first + second
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["test_accuracy"] == metrics["test_accuracy_reloaded"]
+    assert first.count("Test accuracy") == 1 and "Test accuracy" not in second

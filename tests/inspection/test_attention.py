@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.inspection import attention_maps, attention_weights
+from keras_vit.inspection import attention_maps, attention_weights, probe_maps
 from tests import definitions
 from tests.inspection.cases import case, oracle_model, random_vit
 from tests.support import assert_close, forward, images, to_numpy, values
@@ -37,6 +37,29 @@ def test_weights_with_relative_positions():
     for i, attention in enumerate(attention_weights(model, images())):
         table = values(model)[f"position_{i}/embedding"]
         assert_close(attention, by_hand(model, images(), i, table), 3e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": "mixed_bfloat16"}])
+def test_the_probe_of_attention_pooling(options):
+    model = random_vit(pool="map", class_token=False, registers=1, image_size=(16, 24), **options)
+    x = images((3, 16, 24, 3))
+    pool = model.get_layer("pool")
+    tokens = to_numpy(forward(keras.Model(model.input, pool.input), x)).astype("float32")
+    weights = definitions.below(values(model), "pool")
+    probe = np.broadcast_to(weights["probe"], (3, 1, tokens.shape[-1]))
+    attention = definitions.below(weights, "attention")
+    expected = definitions.attention_parts(attention, probe, memory=tokens)[1]
+    maps = probe_maps(model, x, heads=None, batch_size=2)
+    tolerance = 0.02 if options else 3e-6
+    columns = model.image_size[1] // model.variant.stride[1]
+    assert maps.shape[-1] == columns
+    assert_close(maps, expected[:, :, 0, 1:].reshape(maps.shape), tolerance)
+    assert_close(probe_maps(model, x), maps.mean(axis=1), 1e-6)
+
+
+def test_a_model_without_a_probe():
+    with pytest.raises(ValueError, match=r'has no attention pooling .pool="map".*attention_maps'):
+        probe_maps(random_vit(), images())
 
 
 def test_choice_of_blocks_and_no_change_of_the_model():

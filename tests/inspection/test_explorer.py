@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from keras_vit.inspection import (
     attention_distances,
@@ -48,6 +49,16 @@ def test_the_page_is_one_file_that_asks_for_nothing(page):
     text = page.read_text("utf-8")
     assert not re.findall(r"""(?:src|href)=["']|https?:|@import|url\(""", text)
     assert "{{" not in text and text.count("<script") == 2
+
+
+def test_files_are_told_by_their_names(model, x, tmp_path):
+    files = [tmp_path / name for name in ("cat.png", "dog.png")]
+    for file in files:
+        Image.fromarray(np.zeros((16, 24, 3), "uint8")).save(file)
+    page = explore(model, files, tmp_path / "report.html", blocks=[0])
+    assert [image["name"] for image in data_of(page)["images"]] == ["cat.png", "dog.png"]
+    page = explore(model, x, tmp_path / "report.html", blocks=[0])
+    assert [image["name"] for image in data_of(page)["images"]] == ["0", "1"]
 
 
 def test_the_facts_in_the_page(page, model, x):

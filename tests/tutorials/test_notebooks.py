@@ -1,0 +1,196 @@
+"""The notebooks: each runs from top to bottom, and what is stored is what its script gives."""
+
+import importlib.util
+import json
+import re
+
+import pytest
+
+from tests.support import BACKEND, ROOT
+
+nbformat = pytest.importorskip("nbformat", reason="needs the extra 'notebooks'")
+jupytext = pytest.importorskip("jupytext", reason="needs the extra 'notebooks'")
+
+_spec = importlib.util.spec_from_file_location(
+    "build_notebooks", ROOT / "tutorials" / "build_notebooks.py"
+)
+build_notebooks = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(build_notebooks)
+
+SCRIPTS = build_notebooks.scripts()
+STORED = sorted((ROOT / "tutorials").glob("*.ipynb"))
+KERNEL = {"display_name": "Python 3", "name": "python3"}
+LARGEST = 600_000  # bytes of a stored notebook
+# Folders and users of the machine that a notebook was made on, and addresses in its memory.
+TRACES = r"/(home|root|tmp|opt|usr|work|private|Users)/|site-packages|[A-Z]:\\|\bat 0x[0-9a-f]{6}"
+
+
+def on_every_backend(scripts):
+    """Scripts as parameters: usually one backend of three runs each, and if slow the others."""
+    for script in scripts:
+        number = int(re.match(r"\d+", script.stem).group())
+        own = build_notebooks.BACKENDS[number % len(build_notebooks.BACKENDS)]
+        marks = () if own == BACKEND else pytest.mark.slow
+        yield pytest.param(script, id=script.stem, marks=marks)
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def printed(notebook):
+    """All text in the outputs of a notebook."""
+    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
+    texts = [output.get("text", "") for output in outputs]
+    return "\n".join(texts + [output.get("data", {}).get("text/plain", "") for output in outputs])
+
+
+def check(notebook):
+    """What holds for a notebook that was executed, and for one that is stored."""
+    cells = code_cells(notebook)
+    assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
+    kinds = {output.output_type for cell in cells for output in cell.outputs}
+    assert "error" not in kinds
+    warnings = [o.text for cell in cells for o in cell.outputs if o.get("name") == "stderr"]
+    assert not warnings
+    assert build_notebooks.picture(notebook).startswith(b"\x89PNG")
+    assert not re.search(TRACES, printed(notebook))
+    assert len(nbformat.writes(notebook)) < LARGEST
+
+
+@pytest.mark.parametrize("script", on_every_backend(SCRIPTS))
+def test_runs_from_top_to_bottom(script, monkeypatch):
+    monkeypatch.delenv("JAX_DISABLE_MOST_OPTIMIZATIONS", raising=False)  # no reader sets it
+    notebook = build_notebooks.execute(script, BACKEND)
+    check(notebook)
+    assert build_notebooks.sources(notebook) == build_notebooks.sources(jupytext.read(script))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_is_stored_as_its_script_says(script):
+    assert build_notebooks.out_of_step(script) is None
+    path, _ = build_notebooks.files(script)
+    notebook = nbformat.read(path, as_version=4)
+    check(notebook)
+    assert not re.search(TRACES, json.dumps(notebook.metadata))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_the_table_shows_it(script):
+    table = (ROOT / "tutorials" / "README.md").read_text()
+    assert f"({script.stem}.ipynb)" in table and f"images/{script.stem}.png" in table
+
+
+@pytest.mark.any_backend
+def test_no_notebook_is_without_a_script():
+    assert [path.stem for path in STORED] == [path.stem for path in SCRIPTS]
+
+
+@pytest.fixture
+def tutorials(tmp_path, monkeypatch):
+    """Another folder of tutorials, and a function that writes a script of some cells into it."""
+    monkeypatch.setattr(build_notebooks, "FOLDER", tmp_path)
+
+    def write(*cells, name="01_small"):
+        notebook = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
+            metadata={"kernelspec": KERNEL},
+        )
+        jupytext.write(notebook, tmp_path / f"{name}.py", fmt="py:percent")
+
+    return write
+
+
+def figure(height):
+    draw = f"plt.plot([0, {height}])\nplt.show()"
+    return f"import matplotlib.pyplot as plt\n\n{draw}"
+
+
+@pytest.mark.any_backend
+def test_building_twice_gives_the_same_files(tutorials, tmp_path):
+    tutorials("print(1, flush=True)\nprint(2)", figure(1), "2 + 2", "2 + 2")
+    made = []
+    for _ in range(2):
+        assert build_notebooks.main([]) == 0
+        files = [tmp_path / "01_small.ipynb", *images(tmp_path)]
+        made.append([path.read_bytes() for path in files])
+    assert made[0] == made[1] and len(made[0]) == 2
+    check(nbformat.read(tmp_path / "01_small.ipynb", as_version=4))
+    assert build_notebooks.main(["--check"]) == 0
+
+
+def images(folder):
+    return sorted((folder / "images").glob("*.png"))
+
+
+@pytest.mark.any_backend
+def test_a_cell_that_fails_is_named_and_nothing_is_replaced(tutorials, tmp_path, capsys):
+    (tmp_path / "01_small.ipynb").write_text("before")
+    tutorials("begun = True", "# the second\n{}['no such key']")
+    assert "01_small" in build_notebooks.main(["01_small"])
+    told = capsys.readouterr().out
+    assert "01_small: cell 2" in told and "# the second" in told
+    assert "KeyError: 'no such key'" in told and "\x1b" not in told
+    assert (tmp_path / "01_small.ipynb").read_text() == "before" and not images(tmp_path)
+
+
+@pytest.mark.any_backend
+def test_a_process_that_ends_is_named(tutorials, capsys):
+    tutorials("import os\n\nos._exit(1)")
+    assert build_notebooks.main([])
+    assert "01_small: cell 1" in capsys.readouterr().out
+
+
+@pytest.mark.any_backend
+def test_check_says_what_is_out_of_step(tutorials, capsys):
+    tutorials("1 + 1")
+    assert build_notebooks.main(["--check"]) and "is missing" in capsys.readouterr().out
+    script = build_notebooks.scripts()[0]
+    path, _ = build_notebooks.files(script)
+    nbformat.write(jupytext.read(script), path)
+    assert build_notebooks.out_of_step(script) is None
+    tutorials("1 + 2")
+    assert "other cells than 01_small.py" in build_notebooks.out_of_step(script)
+    tutorials("1 + 1", name="02_new")
+    assert "1 of 2 failed: 01" not in build_notebooks.main(["--check"])  # both are
+
+
+@pytest.mark.any_backend
+def test_what_a_library_logs_at_its_start_is_not_stored():
+    greeting = (
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+        "I0000 00:00:1795330528.864171    7346 port.cc:153] oneDNN custom operations are on.\n"
+    )
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": KERNEL})
+    for text in (greeting, greeting + "UserWarning: mind this\n"):
+        output = nbformat.v4.new_output("stream", name="stderr", text=text)
+        notebook.cells.append(nbformat.v4.new_code_cell("import", outputs=[output]))
+    first, second = build_notebooks.without_traces(notebook).cells
+    assert first.outputs == [] and first.id != second.id
+    assert [output.text for output in second.outputs] == ["UserWarning: mind this\n"]
+
+
+@pytest.mark.any_backend
+def test_the_picture_is_the_tagged_one_or_the_last():
+    def cell(content, *tags):
+        output = nbformat.v4.new_output("display_data", {"image/png": content})
+        return nbformat.v4.new_code_cell(outputs=[output], metadata={"tags": list(tags)})
+
+    cells = [cell("AAAA"), cell("BBBB", "cover"), cell("CCCC")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    assert build_notebooks.picture(notebook) == b"\x04\x10\x41"  # BBBB, decoded
+    notebook.cells.pop(1)
+    assert build_notebooks.picture(notebook) == b"\x08\x20\x82"  # CCCC
+    notebook.cells.clear()
+    assert build_notebooks.picture(notebook) is None
+
+
+@pytest.mark.any_backend
+def test_an_unknown_name_is_refused(tutorials, capsys):
+    tutorials("1")
+    with pytest.raises(SystemExit):
+        build_notebooks.main(["9_none"])
+    told = capsys.readouterr().err
+    assert "9_none" in told and "01_small" in told
