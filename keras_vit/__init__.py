@@ -42,6 +42,7 @@ from keras_vit.efficientnet import EfficientNet_L2
 from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS, Variant, get_variant
+from keras_vit.version import __version__
 from keras_vit.weights import (
     CheckpointError,
     LoadReport,
@@ -52,8 +53,6 @@ from keras_vit.weights import (
 )
 from keras_vit.weights.fold import fold
 from keras_vit.weights.resize import resize
-
-__version__ = "0.1.0"
 
 # Read when they are first used; the others hold classes that saved models need to be known.
 _LATER = ("evaluation", "inspection", "recipes")
@@ -106,6 +105,7 @@ __all__ = [
     "ViT_Ti16",
     "ViT_g14",
     "VisionTransformer",
+    "__version__",
     "build",
     "data",
     "distribution",

@@ -85,6 +85,8 @@ def test_all_is_what_the_package_imports(package):
 
 
 FLOORS = {
+    "version": 0,
+    "seeding": 0,
     "checks": 0,
     "preprocessing": 1,
     "variants": 1,

@@ -34,26 +34,14 @@ keras.utils.set_random_seed(0)
 # %% [markdown]
 # ## A model and an image
 #
-# A fresh model would hide mistakes: its class token, its biases and its head are zero, and its
-# answer means nothing. So we first train a very small one. Its images are scikit-learn's
-# handwritten digits, enlarged to 32 x 32 pixels and painted in random colours, bright on dark.
+# A fresh model would hide mistakes: its class token, its biases and its head are zero. So we first
+# train a very small one, on scikit-learn's handwritten digits, enlarged to 32 x 32 pixels. It has
+# every part of the paper's: 16 patches of 8 x 8 pixels, a class token, two blocks with four heads,
+# and a linear head.
 
 # %%
 digits = data.load("digits", image_size=32, channels=3)
-
-
-def paint(images, rng):
-    ink = rng.integers(140, 256, (len(images), 1, 1, 3))
-    paper = rng.integers(0, 100, (len(images), 1, 1, 3))
-    stroke = images / 255
-    return (stroke * ink + (1 - stroke) * paper).astype("uint8")
-
-
-# %% [markdown]
-# The model has every part of the paper's: 16 patches of 8 x 8 pixels, a class token, two blocks
-# with four heads, and a linear head for ten classes.
-
-# %%
+train_images, test_images = map(data.preprocess, (digits.train_images, digits.test_images))
 model = keras_vit.VisionTransformer(
     image_size=32, patch_size=8, num_classes=10, width=64, depth=2, num_heads=4, mlp_dim=128
 )
@@ -61,23 +49,14 @@ model.compile(
     optimizer=keras.optimizers.AdamW(2e-3, weight_decay=0.05),
     loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
 )
-batches = data.Batches(
-    digits.train_images, digits.train_labels, batch_size=64, shuffle=True, augment=paint
-)
-model.fit(batches, epochs=12, verbose=0)
-
-rng = np.random.default_rng(0)
-test_images = data.preprocess(paint(digits.test_images, rng))  # values in [-1, 1]
+model.fit(train_images, digits.train_labels, batch_size=64, epochs=12, verbose=0)
 right = model.predict(test_images, verbose=0).argmax(axis=1) == digits.test_labels
 print(f"accuracy on {len(right)} test images: {right.mean():.1%}")
 
 # %% [markdown]
 # We follow one image, `x`, of height $H$, width $W$ and $C$ colours: the first three that the model
-# recognises. The paper writes its equations for one image, and so do we by hand; the layers take
-# batches, here of one.
-#
-# `w` holds all weights of the model by name, such as `block_0/attention/query/kernel`. The names
-# are part of the library's interface.
+# recognises. The paper writes its equations for one image, and so do we; the layers take batches,
+# here of one. `w` holds all weights of the model by name.
 
 # %%
 number = np.flatnonzero(right & (digits.test_labels == 3))[0]
@@ -88,13 +67,11 @@ P, D = 8, 64  # the side of a patch, and the width of a token
 K = 4  # heads
 D_h = D // K
 N = H * W // P**2  # patches
-print(f"H={H}  W={W}  C={C}  P={P}  N={N}  D={D}  heads={K}  D_h={D_h}")
-print(*list(w)[:6], "...", sep="\n")
+print(f"H={H}  W={W}  C={C}  P={P}  N={N}  D={D}  heads={K}  D_h={D_h}", *list(w)[:6], sep="\n")
 
 # %% [markdown]
-# One function compares what we compute with what the library computes. It prints the largest
-# difference of any two values, and fails if that is more than rounding: one part in 100,000 of
-# the largest value.
+# One function compares what we compute with what the library computes, and fails if any value
+# differs by more than rounding: one part in 100,000 of the largest.
 
 
 # %%
@@ -122,7 +99,7 @@ x_p = ops.reshape(x_p, (N, P * P * C))
 patches = model.get_layer("patches")(x[None])
 compare("x_p, the patches", x_p, patches[0], "keras_vit/layers/patches.py")
 
-# %%
+# %% tags=["cover"]
 figure = plt.figure(figsize=(9.5, 3), layout="constrained")
 whole, cut = figure.subfigures(1, 2, width_ratios=(1, 2))
 axes = whole.subplots()
@@ -140,8 +117,7 @@ cut.suptitle(f"x_p: patches 1 to {N}, each a vector of P²·C = {P * P * C} numb
 plt.show()
 
 # %% [markdown]
-# To the Transformer these are sixteen vectors like any others. It has not been told that patch 2
-# lies to the right of patch 1, or that patch 5 lies below it.
+# To the Transformer these are sixteen vectors like any others: where they lay is lost.
 #
 # ## Equation 1: patches become tokens
 #
@@ -149,10 +125,9 @@ plt.show()
 # \qquad E \in R^{(P^2 \cdot C) \times D},\ E_{pos} \in R^{(N + 1) \times D} \tag{1}$$
 #
 # One matrix $E$ maps every patch to a token of width $D$. A learned vector, the class token, is
-# put in front; it belongs to no patch, and its last state will be the answer. Then each of the
-# $N + 1$ places has a learned vector of its own added to it, which is all that the model knows of
-# the order. (The authors' code adds a bias to $E$, as to every linear map; the paper leaves the
-# biases out.)
+# put in front; its last state will be the answer. Then each of the $N + 1$ places has a learned
+# vector added to it, which is all that the model knows of the order. (The authors' code adds a
+# bias to $E$, as to every linear map; the paper leaves the biases out.)
 
 # %%
 E, E_bias = w["patch_encoder/projection/kernel"], w["patch_encoder/projection/bias"]
@@ -167,9 +142,8 @@ compare("Eq. 1: z_0", z_0, tokens[0], "keras_vit/layers/patch_encoder.py")
 # %% [markdown]
 # ## Appendix A: self-attention
 #
-# Equation 2 will need multi-head self-attention, MSA, which appendix A spells out. Its input is
-# $LN(z_0)$: every token is first normalised by itself, to mean 0 and variance 1, and then scaled
-# and shifted by learned numbers.
+# Equation 2 will need multi-head self-attention, MSA. Its input is $LN(z_0)$: every token is first
+# normalised by itself, to mean 0 and variance 1, then scaled and shifted by learned numbers.
 
 
 # %%
@@ -186,8 +160,7 @@ normalised = block.norm_1(tokens)
 compare("LN(z_0)", z, normalised[0], "keras_vit/layers/linear.py")
 
 # %% [markdown]
-# Each head makes three vectors of every token: a query $q$ (what it looks for), a key $k$ (what it
-# can be found by) and a value $v$ (what it has to say).
+# Each head makes three vectors of every token: a query $q$, a key $k$ and a value $v$.
 #
 # $$[q, k, v] = z\,U_{qkv} \qquad U_{qkv} \in R^{D \times 3 D_h} \tag{5}$$
 #
@@ -209,8 +182,8 @@ by_library = block.attention.key(normalised)  # (batch, tokens, heads, head widt
 compare("Eq. 5: k of head 0", k, by_library[0, :, 0], "keras_vit/layers/attention.py")
 
 # %% [markdown]
-# Every query is compared with every key. The softmax turns each row of these similarities into
-# weights that sum to 1: row $i$ says how token $i$ divides its attention among all tokens.
+# Every query is compared with every key. Row $i$ of the result sums to 1, and says how token $i$
+# divides its attention among all tokens.
 #
 # $$A = softmax\left(q k^\top / \sqrt{D_h}\right) \qquad A \in R^{(N+1) \times (N+1)} \tag{6}$$
 
@@ -246,8 +219,7 @@ attended = block.attention(normalised)
 compare("Eq. 8: MSA(LN(z_0))", msa(z, "block_0"), attended[0], "keras_vit/layers/attention.py")
 
 # %% [markdown]
-# The library computes all heads at once, in the backend's fused kernel, which never writes $A$
-# down. The numbers are the same.
+# The library computes all heads at once. The numbers are the same.
 #
 # ## Equations 2 and 3: one block
 #
@@ -255,8 +227,7 @@ compare("Eq. 8: MSA(LN(z_0))", msa(z, "block_0"), attended[0], "keras_vit/layers
 # $$z_\ell = MLP(LN(z'_\ell)) + z'_\ell \tag{3}$$
 #
 # Attention carries something from token to token; the MLP, two linear maps with a GELU between
-# them, then works on each token by itself. Both only *add* to what is there: these residual
-# connections let the image through to the last block, and gradients back to the first.
+# them, then works on each token by itself. Both only *add* to what is there.
 
 
 # %%
@@ -278,8 +249,8 @@ z_1 = transformer_block(z_0, "block_0")
 compare("Eq. 3: z_1", z_1, block(tokens)[0], file)
 
 # %% [markdown]
-# The Transformer is a chain of such blocks, $\ell = 1 \dots L$. This model has $L = 2$, ViT-B has
-# 12. (Counting from 0, as Python does, they are the layers `block_0` and `block_1`.)
+# The Transformer is a chain of such blocks, $\ell = 1 \dots L$: here 2, in ViT-B 12. (Python counts
+# from 0, so they are `block_0` and `block_1`.)
 
 # %%
 z_2 = transformer_block(z_1, "block_1")
@@ -292,9 +263,8 @@ compare("Eq. 2 and 3 again: z_2 = z_L", z_2, by_library[0], file)
 #
 # $$y = LN(z_L^0) \tag{4}$$
 #
-# Of the $N + 1$ tokens only the class token, number 0, is read. In the blocks it has collected
-# from the others what the answer needs. The head, one linear map, makes a logit for each class of
-# it, and a softmax makes probabilities of these.
+# Of the $N + 1$ tokens only the class token, number 0, is read; it has collected from the others
+# what the answer needs. One linear map, the head, makes of it a logit for each class.
 
 # %%
 y = layer_norm(z_2[0], "norm")
@@ -305,28 +275,9 @@ compare("Eq. 4: y", y, by_library[0], "keras_vit/layers/head.py")
 compare("logits", logits, model.get_layer("head")(by_library)[0], "keras_vit/layers/head.py")
 compare("the whole model, Figure 1", logits, model(x[None])[0], "keras_vit/models/vit.py")
 
-# %% [markdown]
-# What came out, and what the class token looked at on the way: row 0 of $A$ in the last block,
-# without its first entry, laid out in the rows and columns of the patches.
-
-# %% tags=["cover"]
+# %%
 probabilities = ops.convert_to_numpy(ops.softmax(logits))
-q_k_v = [queries_keys_values(layer_norm(z_1, "block_1/norm_1"), "block_1", h) for h in range(K)]
-A = ops.stack([ops.softmax(q @ ops.transpose(k) / D_h**0.5, axis=-1) for q, k, _ in q_k_v])
-maps = ops.convert_to_numpy(A)[:, 0, 1:].reshape(K, rows, columns)
-
-figure, axes = plt.subplots(1, 2 + K, figsize=(12, 2.5), layout="constrained")
-axes[0].imshow((ops.convert_to_numpy(x) + 1) / 2)
-axes[0].set_title(f"x, a {digits.test_labels[number]}")
-for head, axis in enumerate(axes[1:-1]):
-    drawn = axis.imshow(maps[head], vmin=0, vmax=maps.max(), cmap="viridis")
-    axis.set_title(f"A, head {head}")
-for axis in axes[:-1]:
-    axis.set(xticks=[], yticks=[])
-figure.colorbar(drawn, ax=axes[1:-1].tolist(), label="attention", shrink=0.8)
-axes[-1].bar(range(10), probabilities)
-axes[-1].set(xticks=range(10), xlabel="class", ylabel="probability", title="softmax(logits)")
-plt.show()
+print(f"most probable class: {probabilities.argmax()}, with {probabilities.max():.1%}")
 
 # %% [markdown]
 # ## Answer
@@ -345,6 +296,5 @@ plt.show()
 # | Eq. 4 and the head | `layer_norm(z_2[0]) @ ...` | `keras_vit/layers/head.py` |
 # | Figure 1 | all of it | `keras_vit/models/vit.py` |
 #
-# What the files have beyond this page: batches, dropout, other positions and poolings, and what
-# makes each backend fast. Read on in `02_fine_tuning`, which gives such a model a new task, in
-# `05_attention`, which looks at $A$ more closely, and in `docs/inspection.md`.
+# Read on in `02_fine_tuning`, which gives such a model a new task, in `05_attention`, which looks
+# at $A$ more closely, and in `docs/inspection.md`.

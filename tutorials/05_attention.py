@@ -8,14 +8,11 @@
 # %% [markdown]
 # # What do the heads look at, and how far?
 #
-# Attention is the one place where the tokens of a ViT meet, and its weights are numbers that one
-# can read. The paper does so in section 4.5: maps of what the model looks at (Figure 6), the
-# similarity of the position embeddings (Figure 7, centre), and the *mean attention distance* of
-# each head (Figure 7, right).
-#
-# At the end you will have read all of them from a model that was trained here, and you will know
-# what mean attention distance measures: why the class token is left out and the rest made to sum to
-# one again, where uniform attention lies, and what a head near that value may be doing.
+# The paper reads the weights of attention in section 4.5: maps (Figure 6), the similarity of
+# position embeddings (Figure 7, centre), and the *mean attention distance* of each head (Figure 7,
+# right). At the end you will have read all of them from a model that was trained here, and you will
+# know what mean attention distance measures: why the class token is left out and the rest made to
+# sum to one again, where uniform attention lies, and what a head near that value may be doing.
 
 # %%
 import os
@@ -34,9 +31,9 @@ keras.utils.set_random_seed(0)
 # %% [markdown]
 # ## A task that needs two places
 #
-# Attention shows most where places must be compared. So an image here is two digits side by side,
-# 16 x 32 pixels, and the answer is the **larger** of the two. In patches of 4 x 4 pixels that is a
-# grid of 4 rows and 8 columns; columns 0 to 3 hold the left digit.
+# An image here is two digits side by side, 16 x 32 pixels, and the answer is the **larger** of the
+# two. In patches of 4 x 4 pixels that is a grid of 4 rows and 8 columns; columns 0 to 3 hold the
+# left digit. There are pictures of some below.
 
 # %%
 digits = data.load("digits", image_size=16)
@@ -52,15 +49,6 @@ def pairs(images, labels, count):
 
 images, answers, _ = pairs(digits.train_images, digits.train_labels, 12_000)
 test_images, test_answers, test_digits = pairs(digits.test_images, digits.test_labels, 500)
-
-# %%
-figure, panels = plt.subplots(1, 4, figsize=(9, 1.6), layout="constrained")
-for panel, image, answer in zip(panels, test_images, test_answers):
-    panel.imshow(image[..., 0], cmap="gray", extent=(0, 32, 16, 0))
-    panel.set_title(f"answer: {answer}", fontsize=9)
-    panel.set(xticks=range(0, 33, 8), yticks=range(0, 17, 8))
-panels[0].set(xlabel="pixels", ylabel="pixels")
-plt.show()
 
 # %% [markdown]
 # ## The model
@@ -103,8 +91,8 @@ inspection.plot_maps(shown, maps, titles=titles)
 
 # %% [markdown]
 # The heads differ. Do they look at the digit that is the answer? Pictures of two images cannot say,
-# a mean over many can: of the attention that the class token gives to patches, how much falls on
-# the half with the larger digit? One half would be no preference.
+# a mean over many can: how much of the class token's attention falls on the half with the larger
+# digit? One half would be no preference.
 
 # %%
 many, both = test_images[:256], test_digits[:256]
@@ -126,18 +114,15 @@ for block in range(3):
     print(f"block {block}:  ", "   ".join(on_larger(maps[:, head]) for head in range(4)))
 
 # %% [markdown]
-# A head that is several standard errors above one half has a preference for the larger digit, and
-# mostly it is a slight one: the class token reads *both* digits, and what is larger is worked out
-# from what it read. A bright spot in one picture would have been an easy story to tell, and a wrong
-# one.
-
-# %% [markdown]
+# A head several standard errors above one half prefers the larger digit, and mostly slightly: the
+# class token reads *both*, and what is larger is worked out from that. A bright spot in one picture
+# would have been an easy story, and a wrong one.
+#
 # ## Rollout
 #
-# One block's map shows where it read its *tokens*, and after the first block a token is no longer
-# its patch: it has read others. Rollout (Abnar and Zuidema, 2020; the paper's Figure 6) follows
-# this back to the input. The heads of a block are averaged, half of each token is what it was,
-# because of the residual connection, and the blocks are multiplied:
+# After the first block a token is no longer its patch: it has read others. Rollout (Abnar and
+# Zuidema, 2020; the paper's Figure 6) follows this back to the input. The heads of a block are
+# averaged, half of each token is what it was (the residual connection), and blocks are multiplied:
 #
 # $$R = \prod_{l=L}^{1} \tfrac{1}{2}\left(\bar A_l + I\right)$$
 
@@ -147,25 +132,23 @@ print("rollout on the side of the larger digit:", on_larger(maps))
 inspection.plot_maps(shown, maps[:2], style="spotlight", unit="share of the class token")
 
 # %% [markdown]
-# Rollout is smoother than any single head: it is an average over heads and paths, and the half that
-# each token keeps of itself holds it together. It says where the class token's content came from,
-# not which of it decided; `inspection.relevance_maps` asks the gradient about that.
+# Rollout is smoother than any single head: it is an average over heads and paths. It says where the
+# class token's content came from, not which of it decided; `inspection.relevance_maps` asks the
+# gradient about that.
 #
 # ## What have the positions learned?
 #
-# The position embedding $\mathbf{E}_{pos}$ of Eq. 1 is learned, and nobody told the model about
-# rows and columns, let alone that there are two digits. Each tile below belongs to one patch and
-# shows the cosine similarity of its embedding with those of all patches (Figure 7, centre).
+# Nobody told the model about rows and columns, let alone that there are two digits. Each tile below
+# belongs to one patch and shows the cosine similarity of its position embedding (Eq. 1) with those
+# of all patches (Figure 7, centre).
 
 # %%
 similarity = inspection.position_similarity(model)
 inspection.plot_position_similarity(similarity)
 
 # %% [markdown]
-# In a model that was trained on photographs a patch is like its neighbours, its row and its column.
-# Here look for a second bright spot, four columns away: the same place *in the other digit*. The
-# numbers: of the 16 patches of the left digit, how many find their most similar patch of the right
-# half at the same place?
+# Look for a second bright spot, four columns away: the same place *in the other digit*. Of the 16
+# patches of the left digit, how many find their most similar patch of the right half there?
 
 # %%
 across = similarity[:, :4, :, 4:].reshape(16, 16)  # patch of the left digit, patch of the right
@@ -176,7 +159,7 @@ print(f"of all pairs across {across.mean():.2f}")
 # %% [markdown]
 # ## Mean attention distance
 #
-# Let $\mathbf{p}_i$ be the centre of patch $i$ in pixels. The mean attention distance of a head is
+# Let $\mathbf{p}_i$ be the centre of patch $i$ in pixels. A head's mean attention distance is
 #
 # $$d = \frac1N \sum_{i=1}^{N} \sum_{j=1}^{N} \tilde A_{ij}\,
 # \lVert \mathbf{p}_i - \mathbf{p}_j \rVert,
@@ -190,8 +173,7 @@ distances = inspection.attention_distances(model, many)  # (blocks, images, head
 inspection.plot_distances(distances)
 
 # %% [markdown]
-# Is that far? A number needs something to be compared with. The natural one is a head that does not
-# look at anything in particular: uniform attention. It depends on the grid alone.
+# Is that far? Compare it with a head that looks at nothing in particular: uniform attention.
 
 # %%
 GRID, PATCH = model.grid, 4
@@ -200,10 +182,9 @@ means = distances.mean(axis=1)
 print(f"uniform attention: {uniform:.1f} pixels; the heads: {means.min():.1f} to {means.max():.1f}")
 
 # %% [markdown]
-# If a head lies near that value, does it attend uniformly? It is tempting to say so. Heads that are
-# made by hand can tell, because we know what they do. Beside the distance we compute over how many
-# patches a row is spread: $\exp\big(-\sum_j \tilde A_{ij}\ln \tilde A_{ij}\big)$, the exponential
-# of its entropy, which is 1 for a single patch and 32 for uniform attention.
+# If a head lies near that value, does it attend uniformly? Heads that are made by hand can tell.
+# Beside the distance we compute over how many patches a row is spread: the exponential of its
+# entropy, 1 for a single patch and 32 for uniform attention.
 
 # %%
 row, column = np.divmod(np.arange(32), 8)
@@ -235,9 +216,8 @@ for name, weights in by_hand.items():
 # The fourth head reads exactly one patch, and has the distance of uniform attention. So a **small**
 # distance says something: that head is local, as nothing else can make the mean small. A distance
 # **near uniform** only says that near patches are, on average, not preferred. The head may look
-# everywhere, or sharply at something whose place varies, such as strokes wherever they are; or at
-# near patches here and at far ones there. The spread tells the two apart. Here are the trained
-# heads:
+# everywhere, or sharply at something whose place varies. The spread tells the two apart. Here are
+# the trained heads:
 
 # %%
 figure, panel = plt.subplots(figsize=(5.6, 3.8), layout="constrained")
@@ -258,16 +238,13 @@ panel.legend(loc="upper left")
 plt.show()
 
 # %% [markdown]
-# Heads that stand on the line but well below its upper end are as far-reaching as uniform attention
-# and yet choose: they read what they need wherever it stands. The distance alone would have called
-# them all alike.
+# Heads on the line but well below its upper end reach as far as uniform attention and yet choose.
 #
 # ## Why the rows must sum to one
 #
-# A row of $A$ sums to one *with* the class token. Leave its column out, as one must, and the rest
-# sums to less. Without the division by that rest in the formula above, a head that gives the share
-# $s$ of its attention to the class token has the distance $(1 - s)\,d$: it seems to look nearer,
-# the more it looks at the class token. We give two heads made by hand a class token to look at:
+# A row of $A$ sums to one *with* the class token. Without the division in the formula above, a head
+# that gives the share $s$ of its attention to the class token has the distance $(1 - s)\,d$: it
+# seems to look nearer, the more it looks there. We give two heads made by hand a class token:
 
 
 # %%
@@ -299,33 +276,25 @@ right.legend(fontsize=8)
 plt.show()
 
 # %% [markdown]
-# On the left, dashed: a head whose attention among patches never changes seems to become local. The
-# uniform head even crosses the solid line of the neighbourhood. On the right the same happens to
-# the trained heads; they lie near the line $1 - s$, not on it, because patches that look far may
-# give the class token another share than patches that look near. How much it matters depends on how
-# much the patches of a model look at the class token: here it is little, elsewhere it may be most.
-# `renormalize=False` is there to compare with work that counts so.
+# On the left, dashed: a head whose attention among patches never changes seems to become local. So
+# do the trained heads on the right; they lie near the line $1 - s$, not on it, because patches that
+# look far may give the class token another share than patches that look near.
 #
 # ## Click through it
 #
-# `python -m keras_vit explore model.keras image.png -o report.html` writes one page, without a
-# network, in which you point at a patch and see what it attends to in any block and head;
-# `inspection.explore(model, images, "report.html")` does the same from here.
+# `python -m keras_vit explore model.keras image.png -o report.html` writes one page in which you
+# point at a patch and see what it attends to in any block and head, without a network.
 #
 # ## Answer
 #
 # - A head's map shows what one token reads; rollout follows it back to the pixels. Whether either
-#   tells *why* is a question to be tested with numbers over many images, as the share on the larger
-#   digit was.
+#   tells *why* must be tested with numbers over many images, as with the larger digit.
 # - Mean attention distance is an average over patches, so its weights must sum to one over patches:
 #   the class token is left out and the rest divided by its sum. Else attention to the class token
 #   passes for locality.
-# - A head far below the uniform value is local. A head at the uniform value is not local, and no
-#   more can be said: look at its spread, or at its maps.
-# - This model is tiny and its images are made of two digits. What its heads do says little about a
-#   ViT-B/16; how to measure it is the same, on any model: `keras_vit.from_checkpoint(...)` instead
-#   of training one.
+# - A head far below the uniform value is local. A head at it is not, and no more can be said.
+# - What the heads of this tiny model do says little about a ViT-B/16; it is measured the same way
+#   there: `keras_vit.from_checkpoint(...)` instead of training.
 #
 # Read on: [docs/inspection.md](../docs/inspection.md) for relevance, filters and similarity of
-# layers, `04_hybrids_and_bit` for what locality is worth, section 4.5 and appendices D.7 and D.8 of
-# the paper.
+# layers, `04_hybrids_and_bit` for what locality is worth, section 4.5 and appendix D of the paper.

@@ -9,10 +9,8 @@
 # # What changes when several devices train one model?
 #
 # ViT-H/14 has 632 million parameters. In float32 they and the two moments of Adam take 7.6 GB, and
-# the batch of 4096 images that the paper trains with takes far more. So work is shared: each device
-# gets a part of the batch, a part of the model, or of both.
-#
-# At the end you will know which part each device gets in every mode of
+# the paper's batch of 4096 images takes far more. So each device gets a part of the batch, of the
+# model, or of both. At the end you will know which part, in every mode of
 # `keras_vit.distribution.setup`, and have seen that the losses do not change.
 #
 # No accelerator is needed. One CPU can pose as several devices; it gains no time by that, but it
@@ -37,9 +35,8 @@ import numpy as np
 # %% [markdown]
 # ## Several devices of one CPU
 #
-# Each backend has its own way. JAX reads a variable of the environment when it starts. TensorFlow
-# cuts a device into logical ones before it first computes. PyTorch has one process for each device,
-# and those will be started further down.
+# JAX reads a variable of the environment when it starts. TensorFlow cuts a device into logical ones
+# before it first computes. PyTorch has one process for each device, started further down.
 
 # %%
 virtual = "--xla_force_host_platform_device_count=4"  # read when jax starts
@@ -59,7 +56,7 @@ if BACKEND == "tensorflow":
 
 # %%
 import keras_vit
-from keras_vit.training.seeding import set_random_seed
+from keras_vit.training import set_random_seed
 
 plt.rcParams["figure.dpi"] = 80
 print(f"{DEVICES} devices with {BACKEND}")
@@ -70,9 +67,8 @@ print(f"{DEVICES} devices with {BACKEND}")
 # The recipe is that of the handwritten digits, with one block, for three passes through 1,438
 # images. Its batch is the *global* one: 64 images to an update, on however many devices.
 #
-# Adam divides each gradient by its own size. Where a gradient is zero but for rounding, the step
-# has full length all the same, in a direction that rounding chose. A larger ε prevents that, so
-# that we compare devices and not rounding.
+# Adam divides each gradient by its own size: where it is zero but for rounding, the step has full
+# length all the same. A larger ε prevents that, so that we compare devices and not rounding.
 
 
 # %%
@@ -113,8 +109,8 @@ def train(mode, folder, **options):
 
 
 # %% [markdown]
-# What lies on which device is asked of the backend. A JAX array knows its shards, and a mirrored
-# variable of TensorFlow its copies. With PyTorch each process has variables of its own.
+# The backend knows what lies on which device: a JAX array its shards, a mirrored variable of
+# TensorFlow its copies. With PyTorch each process has variables of its own.
 
 
 # %%
@@ -133,8 +129,7 @@ def held(variable, process=0):
 
 
 # %% [markdown]
-# With PyTorch, `torchrun` starts the processes. They run a script, and this writes one that has the
-# very functions from above in it.
+# With PyTorch, `torchrun` starts the processes, which run a script made of the functions above.
 
 
 # %%
@@ -142,7 +137,7 @@ JOB = """import contextlib, json, os, sys
 import keras
 import numpy as np
 import keras_vit
-from keras_vit.training.seeding import set_random_seed
+from keras_vit.training import set_random_seed
 
 FUNCTIONS
 
@@ -196,8 +191,7 @@ with tempfile.TemporaryDirectory() as folder:
 # %% [markdown]
 # ## The same losses
 #
-# The loss of each epoch, how far it is from that of one device at most, and how far any weight is
-# after the last update.
+# The loss of each epoch, and how far losses and weights are from those of one device at most.
 
 # %%
 one = results["single"]
@@ -215,9 +209,8 @@ print(f"\n{weights.size} weights, the largest {np.abs(weights).max():.2f}")
 
 # %% [markdown]
 # The losses agree to about as many digits as float32 has. What remains is the order in which
-# numbers are added: the gradient of a batch is a sum over images, and several devices sum their own
-# images first. The small differences go through every later update, so they grow with the length of
-# a run; they are those that another order of the same sum would make on one device.
+# numbers are added: several devices sum the gradients of their own images first. The differences go
+# through every later update, so they grow with the length of a run.
 #
 # ## What each device holds
 #
@@ -271,8 +264,8 @@ for mode, result in results.items():
     print(f"{mode:<16}{result['images']:>20}{size:>17.0f}{share:>16.0%}")
 
 # %% [markdown]
-# Data parallelism saves no memory for variables: every device has them all. It is the simplest
-# mode, and enough where a model fits on a device. Where it does not, JAX's other two modes cut it.
+# Data parallelism saves no memory for variables. Where a model does not fit on a device, JAX's
+# other two modes cut it.
 #
 # `"model_parallel"` follows `keras_vit.distribution.LAYOUT_RULES`: attention is cut by heads and
 # the MLP by hidden units, so that a block needs only two sums over the devices in each direction.
@@ -286,8 +279,7 @@ for pattern, axes_cut in keras_vit.distribution.LAYOUT_RULES.items():
 # %% [markdown]
 # ## What does not fit is refused
 #
-# Three devices cannot share what is there, and not every backend has every mode. `setup` says so
-# before a model is made.
+# Three devices cannot share what is there. `setup` says so before a model is made.
 
 # %%
 try:

@@ -243,7 +243,7 @@ def main():
     import keras
 
     from keras_vit import distribution, recipes
-    from keras_vit.training.seeding import set_random_seed
+    from keras_vit.training import set_random_seed
 
     if args.list:
         return recipes.list_recipes() and None

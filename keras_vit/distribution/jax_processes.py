@@ -2,8 +2,6 @@
 
 import os
 
-import jax
-
 from keras_vit.distribution.meeting import Meeting, begin_alike, engine_versions
 from keras_vit.distribution.rendezvous import split_address
 
@@ -22,6 +20,8 @@ def join(timeout):
         ValueError: the variables contradict each other, or JAX has begun without the others.
         ConnectionError: the processes do not find each other; the message names the address.
     """
+    import jax
+
     if _JOINED:
         return _JOINED[0]
     read = _read()
@@ -59,6 +59,8 @@ def join(timeout):
 
 def _read():
     """Addresses, number of processes and number of this one; None where there is one process."""
+    import jax
+
     given = {name: os.environ[name] for name in _NEEDED if os.environ.get(name)}
     if jax.distributed.is_initialized():
         raise ValueError(
@@ -95,6 +97,8 @@ def _number(name, text):
 
 
 def _initialize(address, processes, process, timeout):
+    import jax
+
     host, _ = split_address(address)
     own = {"coordinator_bind_address": address} if host in ("localhost", "127.0.0.1") else {}
     try:

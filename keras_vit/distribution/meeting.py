@@ -17,6 +17,7 @@ import time
 import keras
 
 from keras_vit.distribution.rendezvous import meet, pack
+from keras_vit.version import __version__
 
 _GRACE = 8  # seconds in which a process that lost another may end by itself
 _ORDERLY = (None, 0, 130, 143)  # exit codes of runs that ended, or that a signal stopped
@@ -201,8 +202,6 @@ class Meeting:
 
 def engine_versions(*modules):
     """What processes must have the same versions of, as text by name."""
-    from keras_vit import __version__
-
     versions = {"python": ".".join(platform.python_version_tuple()[:2]), "keras_vit": __version__}
     return versions | {module.__name__: module.__version__ for module in (keras, *modules)}
 
@@ -212,7 +211,7 @@ def begin_alike(meeting):
 
     Keras draws the seeds of layers from Python's generator.
     """
-    from keras_vit.training.seeding import set_random_seed
+    from keras_vit.seeding import set_random_seed
 
     seeds = meeting.gather(str(random.Random(str(random.getstate())).randrange(2**31)))
     if len(set(seeds)) > 1:

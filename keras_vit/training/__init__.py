@@ -1,5 +1,6 @@
 """What stands around `model.fit`."""
 
+from keras_vit.seeding import set_random_seed
 from keras_vit.training.allocator import keep_memory
 from keras_vit.training.callbacks import Checkpoint, HistoryCSV, StopOnInterrupt
 from keras_vit.training.checkpoints import CheckpointError
@@ -48,6 +49,7 @@ __all__ = [
     "load_lora",
     "merge_lora",
     "save_lora",
+    "set_random_seed",
     "sigmoid_head_bias",
     "sweep",
     "track_gradient_norm",

@@ -6,7 +6,7 @@ import time
 import keras
 
 from keras_vit.checks import positive_float, positive_int
-from keras_vit.training.seeding import set_random_seed
+from keras_vit.seeding import set_random_seed
 from keras_vit.training.sweep_record import Record, SweepResult, Trial, header, lower_is_better
 
 

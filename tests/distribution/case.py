@@ -16,7 +16,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit import distribution, recipes, training
-from keras_vit.training.seeding import set_random_seed
+from keras_vit.training import set_random_seed
 
 TRAIN, TEST, CLASSES = 44, 19, 3  # of the test images 3 are left over by batches of 8
 

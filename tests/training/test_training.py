@@ -157,7 +157,7 @@ def test_a_run_saves_its_model_without_importing_tensorflow(tmp_path):
 import sys
 import keras
 from keras_vit.training.portable import save_portable
-from keras_vit.training.seeding import set_random_seed
+from keras_vit.training import set_random_seed
 from tests.support import tiny_vit
 
 set_random_seed(3)

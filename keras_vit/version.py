@@ -1,0 +1,3 @@
+"""The version of this library, for itself and for its package."""
+
+__version__ = "0.1.0"
