@@ -72,7 +72,8 @@ def check_torch(options, batch, precision, remat):
     from keras_vit.distribution import Devices
 
     shapes = shapes_of(options)
-    placing = plan_memory.Placing("data_parallel", 1, 1, precision, remat, "fused")
+    rest = (precision, remat, "fused", "torch-cpu")
+    placing = plan_memory.Placing("data_parallel", 1, 1, *rest)
     model = make_model(Devices(), remat=remat, dtype=precision, **options)
     images, labels = make_batch(model, batch)
     held = saved_bytes(model, torch.from_numpy(images), torch.from_numpy(labels))

@@ -31,8 +31,9 @@ class Placing:
         attention: `"stored"`: the softmax is kept, tokens x tokens for each head; `"fused"`: a
             kernel such as FlashAttention computes it again.
         backend: `"torch"` for what is PyTorch's own on a GPU: the inputs of LayerNorm are kept in
-            float32, clipping makes a second list of gradients, and DistributedDataParallel has a
-            copy of them in its buckets.
+            float32, clipping makes a second list of gradients, DistributedDataParallel has a
+            copy of them in its buckets, and padding makes a copy of a map; `"torch-cpu"` for the
+            last of these alone.
     """
 
     mode: str
@@ -76,10 +77,11 @@ def outside_bytes(shapes, placing):
     """Bytes that one image keeps before the first block, and after the last."""
     v, c = shapes.variant, placing.width
     height, width = shapes.image_size
-    maps = stem_maps(v, shapes.image_size) if v.stem is not None else 0
+    pads = placing.backend.startswith("torch")
+    maps = stem_maps(v, shapes.image_size, c, pads) if v.stem is not None else 0
     channels = _patch_values(shapes) // math.prod(v.patch_size)
     image = height * width * (3 if v.stem is not None else channels) * FLOAT
-    before = image + math.prod(shapes.grid) * _patch_values(shapes) * c + maps * c
+    before = image + math.prod(shapes.grid) * _patch_values(shapes) * c + maps
     tokens = 1 if v.pool == "token" or v.norm_after_pool else shapes.tokens
     # The token that is read is a view of all of them where views are (PyTorch).
     after = shapes.tokens * v.width * c if tokens == 1 else 0
@@ -95,24 +97,33 @@ def _patch_values(shapes):
     return next(v.shape[0] for v in shapes.variables if v.path == "patch_encoder/projection/kernel")
 
 
-def stem_maps(variant, image_size):
-    """Values of the feature maps that a ResNet stem keeps for one image: what its convolutions and
-    its group norms take in, each once."""
-    sides = [-(-side // 2) for side in image_size]
+def stem_maps(variant, image_size, width, pads):
+    """Bytes of the feature maps that a ResNet stem keeps for one image: what its convolutions and
+    its group norms take in, each once.
+
+    Args:
+        width: bytes of a value.
+        pads: whether what is padded to be halved is a copy, and pooling keeps its choice (PyTorch).
+    """
     filters = int(64 * variant.stem_width)
+    padded = math.prod(side + 5 for side in image_size) * 3 if pads else 0
+    sides = [-(-side // 2) for side in image_size]
     kept = 2 * math.prod(sides) * filters  # of the root: before and after norm and ReLU
+    padded += math.prod(side + 1 for side in sides) * filters if pads else 0
     sides = [-(-side // 2) for side in sides]
+    chosen = 8 * math.prod(sides) * filters if pads else 0  # where each maximum was, in int64
     kept += math.prod(sides) * filters  # after pooling
     for stage, units in enumerate(variant.stem):
         inner = filters * 2**stage
         for unit in range(units):
             before = math.prod(sides)
             if stage and not unit:
+                padded += math.prod(side + 1 for side in sides) * inner if pads else 0
                 sides = [-(-side // 2) for side in sides]
             after = math.prod(sides)
             ends = 3 if not unit else 2  # its last norm's input, its output, the projection
             kept += 2 * before * inner + 2 * after * inner + ends * 4 * after * inner
-    return kept
+    return (kept + padded) * width + chosen
 
 
 def state(shapes, placing):

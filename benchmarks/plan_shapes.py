@@ -35,7 +35,7 @@ class Variable:
     bytes: int
     slots: int
     average: int
-    is_cast: bool  # whether it is computed with in the compute dtype
+    is_cast: bool  # whether the backward pass needs its copy in the compute dtype
 
     @property
     def values(self):
@@ -108,7 +108,9 @@ def get_shapes(
         before = {id(v) for v in rule.variables}
         rule.build(trained)
         kept = [v for v in rule.variables if id(v) not in before]
-        variables = tuple(_describe(v, _of(kept, v)) for v in trained)
+        # Pixels have no gradient, so what is first multiplied with them is not needed again.
+        first = "patch_encoder/projection/" if model.variant.stem is None else "root/conv/"
+        variables = tuple(_describe(v, _of(kept, v), first) for v in trained)
     found = Shapes(variables, model.variant, model.image_size, model.grid, model.num_classes)
     counted = sum(v.slots + v.average for v in variables)
     if counted != sum(map(_size, kept)):
@@ -125,18 +127,17 @@ def _of(kept, variable):
 _ENDS = (*keras_vit.training.AdamW.slot_names, "average")
 
 
-def _describe(variable, kept):
+def _describe(variable, kept, first):
     averages = [v for v in kept if v.path.endswith("_average")]
     slots = [v for v in kept if not v.path.endswith("_average")]
-    # LayerNorm and the head compute in float32.
-    exact = variable.path.split("/")[-1] in ("gamma", "beta") or variable.path.startswith("head/")
     return Variable(
         variable.path,
         tuple(variable.shape),
         _size(variable),
         sum(map(_size, slots)),
         sum(map(_size, averages)),
-        not exact,
+        # What is added is not needed again; LayerNorm and the head compute in float32.
+        variable.path.endswith("kernel") and not variable.path.startswith(("head/", first)),
     )
 
 
