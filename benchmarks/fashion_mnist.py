@@ -1,6 +1,7 @@
 """Real results on Fashion-MNIST: from scratch, from a model pre-trained here, and at more pixels.
 
-    python benchmarks/fashion_mnist.py --data-dir DIR [--part scratch transfer resolution]
+    python benchmarks/fashion_mnist.py --data-dir DIR [--part scratch transfer]
+    python benchmarks/fashion_mnist.py --data-dir DIR --part transfer --results FILE
 
 DIR holds the four IDX files (Debian: dataset-fashion-mnist). From scratch, a hybrid is trained.
 For the transfer it is a plain ViT of the same blocks, which knows nothing of images before it has
@@ -8,12 +9,15 @@ seen some. Each draw divides the classes at random: a model is pre-trained on fi
 fine-tuned on 10 or 100 images of each of the others, which it has never seen; with 10, the mean
 of several such choices of images is one result. Fine-tuning and training from scratch have the
 same images and the same choice of learning rates, both choose on the same held-out images, and
-the test images are looked at only then. Prints Markdown tables.
+the test images are looked at only then. Prints Markdown tables. With FILE every draw is kept as
+a line of it when it is done, and a draw that it has is not made again.
 """
 
 import argparse
 import datetime
+import json
 import os
+import pathlib
 import statistics
 import time
 
@@ -24,7 +28,7 @@ import keras_vit
 from keras_vit import data, recipes
 
 STEPS, HELD_OUT = 200, 1000  # of a run on few images, and images that choose its learning rate
-RATES = (1e-3, 3e-3)
+RATES = (1e-3, 5e-3)
 KINDS = ("fine-tuned", "from scratch")
 CHOICES = {10: 3, 100: 1}  # images per class, and how often they are chosen in a draw
 PRETRAINING = 2 / 3  # of the epochs of a training from scratch
@@ -167,44 +171,61 @@ def table(title, rows):
     print()
 
 
-def on_few_images(fashion, recipe, parts, draws):
-    transfer = {per_class: [] for per_class in CHOICES}
-    resolution = []
+def make_draw(fashion, recipe, draw):
+    """Test accuracies of one draw: by images per class and start, and of 28 and 40 pixels."""
+    pretrained = pretrain(fashion, recipe, draw)
+    found = {"draw": draw, "epochs": recipe.passes}
+    for per_class in CHOICES:
+        results = (
+            learn_few(start, fashion, recipe, per_class, draw) for start in (pretrained, None)
+        )
+        found[str(per_class)] = dict(zip(KINDS, results))
+    larger = learn_few(pretrained, fashion, recipe, 100, draw, image_size=40)
+    found["resolution"] = {"28 px": found["100"][KINDS[0]], "40 px": larger}
+    print(json.dumps(found), flush=True)
+    return found
+
+
+def on_few_images(fashion, recipe, draws, results):
+    """Makes the draws that `results`, a file or `None`, does not have, and prints the tables."""
+    lines = results.read_text().splitlines() if results and results.exists() else ()
+    made = {found["draw"]: found for found in map(json.loads, lines)}
+    if other := [d for d, found in made.items() if found["epochs"] != recipe.passes]:
+        raise SystemExit(f"{results} has draws {other} of other --epochs; name another file.")
     for draw in draws:
-        print(f"draw {draw}:", flush=True)
-        pretrained = pretrain(fashion, recipe, draw)
-        for per_class, found in transfer.items() if "transfer" in parts else ():
-            results = (
-                learn_few(start, fashion, recipe, per_class, draw) for start in (pretrained, None)
-            )
-            found.append(dict(zip(KINDS, results)))
-            print(f"{per_class} images per class: {found[-1]}", flush=True)
-        if "resolution" in parts:
-            sides = (28, 40)
-            results = (learn_few(pretrained, fashion, recipe, 100, draw, side) for side in sides)
-            resolution.append(dict(zip((f"{side} px" for side in sides), results)))
-            print(f"100 images per class: {resolution[-1]}", flush=True)
-    if "transfer" in parts:
-        rows = [(f"{n} images per class", found) for n, found in transfer.items()]
-        table("test accuracy, %", rows)
-    if "resolution" in parts:
-        table("fine-tuned, 100 images per class, %", [("pre-trained at 28 px", resolution)])
+        if draw not in made:
+            made[draw] = make_draw(fashion, recipe, draw)
+            if results:
+                with results.open("a") as file:
+                    file.write(json.dumps(made[draw]) + "\n")
+    found = [made[draw] for draw in draws]
+    rows = [(f"{n} images per class", [each[str(n)] for each in found]) for n in CHOICES]
+    table("test accuracy, %", rows)
+    rows = [("pre-trained at 28 px", [each["resolution"] for each in found])]
+    table("fine-tuned, 100 images per class, %", rows)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--data-dir", required=True)
-    parts = ("scratch", "transfer", "resolution")
+    parts = ("scratch", "transfer")
     parser.add_argument("--part", nargs="+", choices=parts, default=parts)
-    parser.add_argument("--draws", type=int, default=3, help="draws of the few images (default 3)")
+    parser.add_argument(
+        "--draws",
+        type=int,
+        nargs="+",
+        default=(0, 1, 2, 3),
+        help="seeds of the draws (default 0 to 3)",
+    )
+    parser.add_argument("--results", type=pathlib.Path, help="file of the draws that are made")
     parser.add_argument("--epochs", type=float, help="instead of the recipe's")
     options = parser.parse_args()
     fashion = data.load("fashion_mnist", data_dir=options.data_dir)
     recipe = recipes.fashion_mnist().scale(epochs=options.epochs)
     if "scratch" in options.part:
         scratch(fashion, recipe)
-    if set(options.part) & {"transfer", "resolution"}:
-        on_few_images(fashion, plain(recipe), options.part, range(options.draws))
+    if "transfer" in options.part:
+        on_few_images(fashion, plain(recipe), options.draws, options.results)
     print(f"{keras.backend.backend()}, {os.cpu_count()} cores, {datetime.date.today():%B %Y}")
 
 

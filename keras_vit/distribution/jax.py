@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_vit.distribution import jax_processes, layout, shares
 from keras_vit.distribution.devices import Devices, copied
+from keras_vit.distribution.reading import to_numpy
 
 
 class JaxDevices(Devices):
@@ -38,6 +39,7 @@ class JaxDevices(Devices):
         self.replicas = len(names) // self.model_devices
         if meeting is not None:
             self.processes, self.process = meeting.processes, meeting.process
+            self._check_groups(len(names))
         self._copies = weakref.WeakKeyDictionary()
         self.distribution = _distribution(self, names)
 
@@ -56,21 +58,24 @@ class JaxDevices(Devices):
                 f"{self.replicas} devices; use another number, or data_parallel."
             )
         if self.processes > 1:
+            model.__dict__["get_weights"] = lambda: [to_numpy(v) for v in model.weights]
             for name in ("predict", "predict_on_batch"):
                 model.__dict__[name] = functools.partial(self._predict, model, name)
+            if self.mode != "data_parallel":
+                model.__dict__["save"] = model.__dict__["save_weights"] = _cannot_save
 
     def share(self, pipeline):
         """See `Devices.share`."""
         super().share(pipeline)
         if self.processes == 1:
             return pipeline
-        return shares.share_training(pipeline, self.process, self.processes)
+        return shares.share_training(pipeline, *self._part)
 
     def share_evaluation(self, data):
         """See `Devices.share_evaluation`."""
         if self.processes == 1:
             return data
-        return shares.share_evaluation(data, self.process, self.processes, self._cut)
+        return shares.share_evaluation(data, *self._part, self._cut)
 
     def local_copy(self, model):
         """See `Devices.local_copy`."""
@@ -99,6 +104,24 @@ class JaxDevices(Devices):
             copy.set_weights(model.get_weights())
             return getattr(copy, name)(*args, **kwargs)
 
+    @property
+    def _part(self):
+        """Which part of a batch this process feeds, of how many: those that share a model, the
+        same."""
+        parts = min(self.processes, self.replicas)
+        return self.process * parts // self.processes, parts
+
+    def _check_groups(self, count):
+        """Raises a ValueError where a group of devices begins within one process and ends in
+        another."""
+        own = count // self.processes
+        if own % self.model_devices and self.model_devices % own:
+            raise ValueError(
+                "The devices that share a model must be some of one process, or all of several. "
+                f"Received: model_devices={self.model_devices}, {self.processes} processes of "
+                f"{own} devices."
+            )
+
     def axes(self, variable):
         """The mesh axis of each axis of a variable."""
         shape = tuple(variable.shape)
@@ -124,13 +147,14 @@ class JaxDevices(Devices):
     def _place(self, batch, given, batch_dim_name):
         """A batch of this process as an array of all; the rest of a split that the devices do not
         divide lies whole on each of them, as Keras's own function cannot have it."""
-        divides = len(batch) % (self.replicas // self.processes) == 0
+        copies = self.replicas // self._part[1]  # of the model, of this process
+        divides = len(batch) % copies == 0
         if divides and not isinstance(batch, _Whole):
             return self._place_cut(batch, given, batch_dim_name)
         if self.processes > 1 and not isinstance(batch, _Whole):
             raise ValueError(
                 "The devices of a process must divide its part of a batch. Received: "
-                f"{len(batch)} images, {self.replicas // self.processes} devices; to evaluate, "
+                f"{len(batch)} images, {copies} devices; to evaluate, "
                 "give what devices.share_evaluation(data) returns."
             )
         whole = keras.distribution.TensorLayout([None] * batch.ndim, self.distribution.device_mesh)
@@ -158,12 +182,6 @@ class _Whole(np.ndarray):
 def make(mode, devices=None, model_devices=None, rules=None, timeout=300):
     """`JaxDevices`, or `Devices` for one; the arguments are those of `setup`."""
     meeting = jax_processes.join(timeout)
-    if meeting is not None and mode not in ("auto", "data_parallel"):
-        raise ValueError(
-            "In several processes JAX is used for mode='data_parallel': a variable that is cut "
-            f"over processes cannot be read by one of them. Received: mode={mode!r}, "
-            f"{meeting.processes} processes; use the devices of one host."
-        )
     names = keras.distribution.list_devices()
     if mode == "auto":
         mode = "data_parallel" if len(names) > 1 else "single"
@@ -210,6 +228,14 @@ def _distribution(devices, names):
         layout_map=keras.distribution.LayoutMap(mesh),
         batch_dim_name=layout.BATCH,
         auto_shard_dataset=False,
+    )
+
+
+def _cannot_save(*args, **kwargs):
+    raise ValueError(
+        "No process alone can save variables that are cut over several. Received: a call of save "
+        "or save_weights; let every process make copy = devices.local_copy(model), and one of "
+        "them copy.save(path)."
     )
 
 

@@ -5,6 +5,8 @@ import contextlib
 import keras
 from keras import ops
 
+from keras_vit.distribution.reading import to_numpy
+
 
 def average_rate(optimizer):
     """How far the next step moves the average towards the weights, as a tensor.
@@ -47,7 +49,7 @@ def averaged_weights(model):
     if not optimizer.built or int(ops.convert_to_numpy(optimizer.iterations)) == 0:
         yield
         return
-    own = [ops.convert_to_numpy(variable).copy() for variable, _ in _pairs(optimizer)]
+    own = [to_numpy(variable).copy() for variable, _ in _pairs(optimizer)]
     try:
         take_averages(model)
         yield
@@ -62,7 +64,7 @@ def take_averages(model):
     """Gives a model its averaged weights for good."""
     for variable, average in _pairs(_inner(model.optimizer)):
         # A copy: on JAX the two would share their memory, which the next step gives away.
-        variable.assign(ops.convert_to_numpy(average).copy())
+        variable.assign(to_numpy(average).copy())
 
 
 def _pairs(optimizer):

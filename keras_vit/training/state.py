@@ -5,6 +5,7 @@ import random
 import keras
 import numpy as np
 
+from keras_vit.distribution.reading import to_numpy
 from keras_vit.training.settings import optimizer_of
 
 
@@ -84,7 +85,7 @@ def value_of(variable):
         value = value.read_value()
     if dtype == "bfloat16" or dtype.startswith("float8"):
         value = keras.ops.cast(value, "float32")
-    return keras.ops.convert_to_numpy(value)
+    return to_numpy(value)
 
 
 def metric_values(model):

@@ -37,6 +37,22 @@ def test_two_processes_of_two_devices_train_the_same(one_device, tmp_path):
     np.testing.assert_allclose(one_device["evaluate/loss"], last, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "setup, devices",
+    [
+        ({"mode": "fully_sharded"}, 2),
+        pytest.param({"mode": "model_parallel", "model_devices": 2}, 2, marks=pytest.mark.slow),
+        pytest.param({"mode": "model_parallel", "model_devices": 2}, 1, marks=pytest.mark.slow),
+    ],
+    ids=["fully sharded", "a model in each process", "one model in both"],
+)
+def test_variables_that_are_cut_over_processes(setup, devices, one_device, tmp_path):
+    """Their values, averages, checkpoints and predictions are whole in every process."""
+    options = {**OPTIONS, "setup": setup, "save_every": 4}
+    for found in trained_together(tmp_path, options, devices=devices):
+        assert_agree(one_device, found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"accumulate": 2, "steps": 6}, {"mixup": 0.5}], ids=str)
 def test_options_mean_the_same(changes, tmp_path):
@@ -59,14 +75,15 @@ def test_one_is_killed_the_other_ends_and_the_same_command_goes_on(killed, one_d
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_stops_both_and_other_numbers_go_on(one_device, tmp_path):
+@pytest.mark.parametrize("mode", ["data_parallel", "fully_sharded"])
+def test_a_signal_to_one_stops_both_and_other_numbers_go_on(mode, one_device, tmp_path):
     """Stopped in the middle of an epoch in two processes, continued on one device."""
-    options = {**OPTIONS, "save_every": 1}
+    options = {**OPTIONS, "save_every": 1, "setup": {"mode": mode}}
     for printed, code in map(
         finish, launch(tmp_path, {**options, "stop_after": 3, "stop_process": 1})
     ):
         assert code == 143, printed
-    assert_agree(one_device, trained(tmp_path, options))
+    assert_agree(one_device, trained(tmp_path, {**OPTIONS, "save_every": 1}))
 
 
 @pytest.mark.parametrize(
@@ -91,10 +108,12 @@ def test_what_does_not_fit_is_told_before_the_first_step(tmp_path):
     """And by the process that fails alone the others are ended."""
     cases = {
         "batch of 7 images, 2 devices": {"batch_size": 7},
-        "mode='fully_sharded', 2 processes": {"setup": {"mode": "fully_sharded"}},
+        "model_devices=2, 2 processes of 3": {
+            "setup": {"mode": "model_parallel", "model_devices": 2}
+        },
     }
-    for message, options in cases.items():
-        for printed, code in map(finish, launch(tmp_path, options)):
+    for devices, (message, options) in zip((1, 3), cases.items()):
+        for printed, code in map(finish, launch(tmp_path, options, devices=devices)):
             assert code == 1 and message in printed and "batch 0" not in printed, printed
 
 
