@@ -1,5 +1,8 @@
 """Figures, drawn without a screen and written to a file."""
 
+import functools
+import io
+
 import numpy as np
 
 
@@ -76,7 +79,15 @@ def new_figure(size):
         ) from error
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
+    # Notebooks show figures by themselves only once matplotlib.pyplot has made one.
+    figure._repr_png_ = functools.partial(_as_png, figure)
     return figure
+
+
+def _as_png(figure):
+    with io.BytesIO() as file:
+        figure.savefig(file, format="png", dpi=figure.dpi, bbox_inches="tight")
+        return file.getvalue()
 
 
 def finish(figure, path):

@@ -1,5 +1,6 @@
 """Figures of inspection show what they were given, and refuse what they cannot draw."""
 
+import pickle
 import re
 
 import numpy as np
@@ -107,3 +108,10 @@ def test_heads_are_drawn_where_they_are():
 def test_what_cannot_be_drawn(name, arguments, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         getattr(inspection, name)(**arguments)
+
+
+def test_notebooks_show_figures_of_themselves():
+    """Without matplotlib.pyplot, which would have told the notebook how."""
+    figure = inspection.plot_distances(noise(4, 3))
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert pickle.loads(pickle.dumps(figure))._repr_png_() == figure._repr_png_()

@@ -48,6 +48,8 @@ def printed(notebook):
 def check(notebook):
     """What holds for a notebook that was executed, and for one that is stored."""
     cells = code_cells(notebook)
+    for data in (output.get("data", {}) for cell in cells for output in cell.outputs):
+        assert "image/png" in data or not data.get("text/plain", "").startswith("<Figure")
     assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
     kinds = {output.output_type for cell in cells for output in cell.outputs}
     assert "error" not in kinds
