@@ -6,7 +6,8 @@
 JAX: `memory_analysis()` of the compiled update, on one and on four devices of the CPU, in float32.
 XLA on a CPU drops rematerialisation, so it is not compared there. PyTorch: the storages that the
 backward pass keeps, by hooks, with and without rematerialisation, in both precisions; and the peak
-of the process in a whole update. Ratios are computed / measured.
+of the process in a whole update, where freed memory goes back to the system at once. Ratios are
+computed / measured.
 """
 
 import argparse
@@ -132,6 +133,8 @@ def _in_fresh_process(backend, found):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}"
     command = [sys.executable, os.path.abspath(__file__), "--cases", json.dumps(found)]
     environment["XLA_FLAGS"] = flags.strip()
+    if backend == "torch":  # else glibc keeps what is freed, and the peak is its own
+        environment |= {f"MALLOC_{what}_THRESHOLD_": "65536" for what in ("MMAP", "TRIM")}
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return [json.loads(line) for line in done.stdout.splitlines()[-len(found) :]]
 
