@@ -15,7 +15,9 @@ def with_progress(items, total=None, shown=None, unit="batch"):
         unit: what the bar counts.
     """
     if shown is None:
-        shown = "ipykernel" in sys.modules or (sys.stdout is not None and sys.stdout.isatty())
+        # In a notebook, not in a program that happens to have imported what runs notebooks.
+        in_notebook = type(sys.stdout).__module__.startswith("ipykernel")
+        shown = in_notebook or (sys.stdout is not None and sys.stdout.isatty())
     if not shown:
         yield from items
         return

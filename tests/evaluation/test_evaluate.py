@@ -1,8 +1,10 @@
 """`evaluate` over every kind of data and model, against scikit-learn on all scores at once."""
 
 import gc
+import io
 import itertools
 import json
+import sys
 import types
 import weakref
 
@@ -238,9 +240,15 @@ def test_many_classes_have_no_confusion_matrix_unless_asked_for(model, data):
         evaluate(model, data, metrics=("confusion",), max_confusion_classes=6)
 
 
-def test_progress(model, data, capsys):
+def test_progress(model, data, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
     evaluate(model, data, batch_size=8)
-    assert capsys.readouterr().out == "", "quiet where there is no terminal"
+    assert capsys.readouterr().out == "", "quiet where there is no terminal and no notebook"
+    cell = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    with monkeypatch.context() as notebook:
+        notebook.setattr(sys, "stdout", cell)
+        evaluate(model, data, batch_size=8)
+    assert "3/3" in cell.getvalue()
     evaluate(model, data, batch_size=8, progress=True)
     assert "3/3" in capsys.readouterr().out
     evaluate(model, iter(in_batches(*data)), progress=True)
