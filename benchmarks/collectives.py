@@ -74,7 +74,7 @@ def of_tensorflow(devices):
     all_reduce = replica.all_reduce
 
     def noted(self, operation, value, *args, **kwargs):
-        if self.replica_id_in_sync_group == 0 or not isinstance(self.replica_id_in_sync_group, int):
+        if tf.get_static_value(tf.convert_to_tensor(self.replica_id_in_sync_group)) in (0, None):
             for tensor in tf.nest.flatten(value):
                 nbytes = tensor.shape.num_elements() * tensor.dtype.size
                 found.append({"kind": "all-reduce", "bytes": nbytes, "chips": devices})
