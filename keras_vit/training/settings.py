@@ -64,15 +64,23 @@ _CHANGING = ("name", "built", "training")
 
 
 def _plain(thing):
-    """The class of an object and its public attributes that are numbers, text or functions."""
+    """The class of an object and its public attributes that are numbers, text or functions.
+
+    A method that was replaced is none: how many devices compute an update changes from run to run.
+    """
     if thing is None or isinstance(thing, (str, dict, list)):
         return thing
     attributes = {
         name: value
         for name, value in vars(thing).items()
-        if not name.startswith("_") and name not in _CHANGING and _is_simple(value)
+        if not (name.startswith("_") or name in _CHANGING or _is_method(thing, name))
+        and _is_simple(value)
     }
     return {"class": _name(thing), **attributes}
+
+
+def _is_method(thing, name):
+    return callable(getattr(type(thing), name, None))
 
 
 def _layer(layer):

@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from keras_vit.training import settings
+from tests.distribution import case
 from tests.distribution.processes import all_refused, all_trained, assert_agree
 from tests.support import BACKEND, run_in_fresh_process
 
@@ -18,6 +20,18 @@ def test_more_devices_train_the_same(tmp_path):
     one, two = all_trained(tmp_path, [{"setup": ONE}, {}], devices=2)
     assert_agree(one, two)
     assert min(one["history/gradient_norm"]) > 0.5  # so that clipping took part
+
+
+def test_another_number_of_devices_is_no_other_setting():
+    """So that what several have begun goes on with one."""
+    from keras_vit.distribution.tensorflow import reduce_before_update
+
+    chosen = case.recipe()
+    model, pipeline = case.build(chosen), case.load(chosen)[0]
+    before = settings.describe(model, pipeline, steps=8)
+    reduce_before_update(model.optimizer)
+    assert "apply" in vars(model.optimizer)
+    assert settings.describe(model, pipeline, steps=8) == before
 
 
 @pytest.mark.slow
