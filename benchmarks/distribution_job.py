@@ -12,6 +12,7 @@ import sys
 import time
 
 import keras
+import plan_traffic
 
 
 def measure(mode, devices, model_devices, options, batch, steps, turns):
@@ -21,6 +22,8 @@ def measure(mode, devices, model_devices, options, batch, steps, turns):
     from keras_vit import distribution
 
     backend = keras.backend.backend()
+    cuts_model = mode in ("model_parallel", "fully_sharded")
+    least = least_of_cut(mode, devices, model_devices, options, batch) if cuts_model else None
     chosen = {"devices": devices} if mode != "single" else {}
     chosen |= {"model_devices": model_devices} if mode == "model_parallel" else {}
     with distribution.setup(mode, **chosen) as found:
@@ -41,16 +44,30 @@ def measure(mode, devices, model_devices, options, batch, steps, turns):
         model.fit(
             *arrays, batch_size=mine, epochs=turns + 1, verbose=0, shuffle=False, callbacks=[clock]
         )
-        gradients = sum(4 * math.prod(v.shape) for v in model.trainable_variables)
+        if least is None:
+            gradients = sum(4 * math.prod(v.shape) for v in model.trainable_variables)
+            least = plan_traffic.all_reduce(gradients, devices)
     return {
         "ms": clock.ms[1:],  # the first one compiles
         "sent": sum(each["sent"] for each in sent),
         "operations": len(sent),
         "kinds": _kinds(sent),
-        "gradients": gradients,
+        "least": least,
         "process": found.process,
         "versions": {name: importlib.metadata.version(name) for name in _packages(backend)},
     }
+
+
+def least_of_cut(mode, devices, model_devices, options, batch):
+    """The fewest bytes that one device can send in an update of a model that is cut."""
+    from plan_memory import Placing
+    from plan_shapes import get_shapes
+    from small_step import CLASSES
+
+    shapes = get_shapes(None, num_classes=CLASSES, **options)
+    placing = Placing(mode, devices, model_devices)
+    of_tokens = plan_traffic.activations(shapes, placing, batch // placing.groups)
+    return plan_traffic.gradients(shapes, placing) + of_tokens
 
 
 def noted(backend, devices):

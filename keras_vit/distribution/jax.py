@@ -217,7 +217,10 @@ def _distribution(devices, names):
             return keras.distribution.TensorLayout(devices.axes(variable), self.device_mesh)
 
         def get_tensor_layout(self, path):
-            return None
+            # Outside of a compiled step a batch that the devices do not divide cannot be cut.
+            if not _is_compiling() or not layout.has_whole_features(path, devices.mode):
+                return None
+            return keras.distribution.TensorLayout([layout.BATCH], self.device_mesh)
 
     if devices.mode == "fully_sharded":
         mesh = keras.distribution.DeviceMesh((replicas,), [layout.BATCH], names)
@@ -229,6 +232,12 @@ def _distribution(devices, names):
         batch_dim_name=layout.BATCH,
         auto_shard_dataset=False,
     )
+
+
+def _is_compiling():
+    import jax
+
+    return isinstance(jax.numpy.ones(1), jax.core.Tracer)
 
 
 def _cannot_save(*args, **kwargs):

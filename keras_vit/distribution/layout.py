@@ -41,6 +41,19 @@ LAYOUT_RULES = {
     r"(.+/)?seed_generator(_\d+)?/seed_generator_state": (),
 }
 
+# Layers whose outputs every device of a model has whole, so that only the batch is cut. XLA would
+# go on with the cut of the weights otherwise, and send more than twice as much.
+_WHOLE = rf"patch_encoder|{_WITHIN}(/(attention/out|mlp/dense_2|norm_\d))?"
+_WHOLE_FEATURES = {
+    "model_parallel": _WHOLE,
+    "fully_sharded": rf"{_WHOLE}|root(/.+)?|stage_\d+_unit_\d+(/.+)?",
+}
+
+
+def has_whole_features(path, mode):
+    """Whether only the batch is cut of what a layer returns, by the path of its output."""
+    return re.search(rf"(^|/)({_WHOLE_FEATURES[mode]})/output$", path) is not None
+
 
 def find_rule(rules, path):
     """The first pattern of `rules` that is the whole of a path, or None."""

@@ -64,13 +64,13 @@ def project(x, layers):
     if not joins or not all(_is_plain(layer, dtype) for layer in layers):
         return [nested(layer, x) for layer in layers]
     features, biases = layers[0].kernel.shape[1:], None
-    kernel = _stack([layer.kernel for layer in layers], axis=1)
+    kernel = _stack([layer.kernel for layer in layers], axis=2)
     if layers[0].bias is not None:
-        biases = _stack([layer.bias for layer in layers], axis=0)
+        biases = _stack([layer.bias for layer in layers], axis=1)
     rows = ops.reshape(x, (-1, x.shape[-1]))
     y = kernels.linear(rows, ops.reshape(kernel, (x.shape[-1], -1)), biases)
-    y = ops.reshape(y, (*ops.shape(x)[:-1], len(layers), *features))
-    return ops.unstack(y, axis=len(x.shape) - 1)
+    y = ops.reshape(y, (*ops.shape(x)[:-1], features[0], len(layers), *features[1:]))
+    return ops.unstack(y, axis=len(x.shape))
 
 
 def _stack(variables, axis):

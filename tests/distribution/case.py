@@ -92,6 +92,7 @@ def run(
     model=None,
     report_shards=False,
     evaluate=False,
+    save=False,
     **changes,
 ):
     """Trains, and returns all that another number of devices must repeat."""
@@ -122,11 +123,23 @@ def run(
         shared = devices.share_evaluation(test)
         metrics = model.evaluate(shared, verbose=0, return_dict=True)
         found |= {f"evaluate/{k}": v for k, v in metrics.items()}
+    if save:
+        found["refused"] = try_to_save(model, devices, output / f"process_{devices.process}.keras")
     if report_shards:  # of each variable, the share that lies on the first device
         for v in model.variables + model.optimizer.variables:
             share = v.value.addressable_shards[0].data.size / v.value.size
             found[f"share/{v.path}"] = share
     return {k: np.asarray(v) for k, v in found.items()} | {"predicted": np.asarray(predicted)}
+
+
+def try_to_save(model, devices, path):
+    """Saves a model; the message where that is refused, whose advice is then followed."""
+    try:
+        model.save(path)
+    except ValueError as error:
+        devices.local_copy(model).save(path)
+        return str(error)
+    return ""
 
 
 def main(output, options="{}"):

@@ -3,6 +3,7 @@
 import re
 import time
 
+import keras
 import numpy as np
 import pytest
 
@@ -20,7 +21,7 @@ from tests.support import BACKEND
 pytestmark = pytest.mark.skipif(BACKEND != "jax", reason="JAX's processes")
 
 # With dropout: JAX draws one mask for the whole batch, however many processes have a part.
-OPTIONS = {"dropout": 0.1, "evaluate": True}
+OPTIONS = {"dropout": 0.1, "evaluate": True, "save": True}
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +48,14 @@ def test_two_processes_of_two_devices_train_the_same(one_device, tmp_path):
     ids=["fully sharded", "a model in each process", "one model in both"],
 )
 def test_variables_that_are_cut_over_processes(setup, devices, one_device, tmp_path):
-    """Their values, averages, checkpoints and predictions are whole in every process."""
+    """Their values, averages, checkpoints, files and predictions are whole in every process."""
     options = {**OPTIONS, "setup": setup, "save_every": 4}
-    for found in trained_together(tmp_path, options, devices=devices):
+    for i, found in enumerate(trained_together(tmp_path, options, devices=devices)):
         assert_agree(one_device, found)
+        assert "let every process make copy = devices.local_copy(model)" in str(found["refused"])
+        saved = keras.saving.load_model(tmp_path / "run" / f"process_{i}.keras")
+        for v, value in zip(saved.weights, saved.get_weights()):
+            np.testing.assert_array_equal(value, found[f"weight/{v.path}"], err_msg=v.path)
 
 
 @pytest.mark.slow
