@@ -125,18 +125,25 @@ def test_plan_check_takes_two_backends(monkeypatch, capsys):
 SMALL = ["--width", "32", "--depth", "2", "--image-size", "32", "--batch", "8"]
 
 
-def run_small(mode, devices, model_devices=1):
+def run_small(*place):
+    """What a mode on some devices, of which some share a model, comes to; and its table."""
     import distribution_cost
 
     args = distribution_cost.parse([*SMALL, "--steps", "1", "--turns", "1"])
-    return distribution_cost.run(BACKEND, mode, devices, model_devices, args)
+    facts = distribution_cost.run(BACKEND, *place, args)
+    names = ("mode", "devices", "model_devices")
+    row = {**facts, **dict(zip(names, place)), "backend": BACKEND, "one_device_ms": 1.0}
+    table = distribution_cost.markdown([{**row, "drift": (1.0, 2.0)}], args, facts["versions"])
+    return facts, table
 
 
 def test_data_parallel_sends_the_least_possible():
     """Beside it the losses and metrics: some numbers."""
-    facts = run_small("data_parallel", 2)
+    facts, table = run_small("data_parallel", 2, 1)
     assert facts["least"] <= facts["sent"] < facts["least"] + 200
     assert len(facts["ms"]) == 1 and set(facts["kinds"]) == {"all-reduce"}
+    least = f"{facts['least'] / 1e6:.3f}"
+    assert f"| {least} | 1.0" in table and "all-reduce 100%" in table
 
 
 @of_jax
@@ -146,5 +153,5 @@ def test_data_parallel_sends_the_least_possible():
 )
 def test_cut_models_send_little_more_than_they_must(mode, devices, shared):
     """XLA sends more than twice as much where outputs of layers are left to it."""
-    facts = run_small(mode, devices, shared)
+    facts, _ = run_small(mode, devices, shared)
     assert facts["sent"] < 1.15 * facts["least"]
