@@ -54,16 +54,17 @@ def project(x, layers):
 
     Args:
         x: shape (..., width).
-        layers: with kernels of shape (width, features...), the same for all.
+        layers: with kernels of shape (width, heads, features...), the same for all.
 
     Returns:
-        A list with an output of shape (..., features...) for each layer.
+        A list with an output of shape (..., heads, features...) for each layer.
     """
     dtype = keras.backend.standardize_dtype(x.dtype)
     joins = kernels.fast("JOINS_PRODUCTS") and not isinstance(x, keras.KerasTensor)
     if not joins or not all(_is_plain(layer, dtype) for layer in layers):
         return [nested(layer, x) for layer in layers]
     features, biases = layers[0].kernel.shape[1:], None
+    # Within each head, so that a layout that cuts the heads goes on through the product.
     kernel = _stack([layer.kernel for layer in layers], axis=2)
     if layers[0].bias is not None:
         biases = _stack([layer.bias for layer in layers], axis=1)
