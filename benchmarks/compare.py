@@ -16,7 +16,8 @@ mixed_bfloat16; PyTorch's have bfloat16 weights for inference, and train under a
 
 `name[option=value,...]` asks for a variation, in --ours and in --peers: jit=true|false (XLA, or
 torch.compile), remat=true, dtype=bfloat16; of keras_vit alone gelu=erf|tanh,
-optimizer=keras|ours and memory=kept (`keras_vit.training.keep_memory()`).
+optimizer=keras|ours, memory=kept (`keras_vit.training.keep_memory()`) and, with bfloat16,
+weights=bfloat16: the policy bfloat16, which holds them as PyTorch's other models do for inference.
 """
 
 import argparse

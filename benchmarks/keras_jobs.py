@@ -12,7 +12,8 @@ def prepare_keras(s):
 
     if keras.backend.backend() != s.backend:
         raise RuntimeError(f"Keras computes on {keras.backend.backend()}, not on {s.backend}.")
-    keras.config.set_dtype_policy("mixed_bfloat16" if s.dtype == "bfloat16" else "float32")
+    short = "bfloat16" if s.weights == "bfloat16" else "mixed_bfloat16"
+    keras.config.set_dtype_policy(short if s.dtype == "bfloat16" else "float32")
     if s.flash == "true":
         keras.config.enable_flash_attention()
     elif s.flash == "false":

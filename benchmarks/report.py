@@ -36,9 +36,10 @@ def commands():
     for backend in ("torch", "tensorflow"):
         for task in ("infer", "train"):
             peers = "timm" if backend == "torch" else "kerashub"
+            more = "keras_vit[weights=bfloat16]" if task == "infer" else "keras_vit[optimizer=ours]"
             found[f"{backend}-{task}-bfloat16"] = (
-                f"compare.py --model S16 --batch 4 --backend {backend} --task {task} "
-                f"--dtype bfloat16 --ours keras_vit,keras_vit[dtype=float32] --peers {peers}"
+                f"compare.py --model S16 --batch 4 --backend {backend} --task {task} --dtype "
+                f"bfloat16 --ours keras_vit,{more},keras_vit[dtype=float32] --peers {peers}"
             )
     found["jax-infer-bfloat16"] = (
         "compare.py --model S16 --backend jax --ours keras_vit,keras_vit[dtype=bfloat16] "

@@ -6,7 +6,7 @@ import re
 
 from architecture import Architecture
 
-OF_OURS = ("gelu", "optimizer", "memory")  # options that no peer has
+OF_OURS = ("gelu", "optimizer", "memory", "weights")  # options that no peer has
 BACKENDS = ("torch", "tensorflow", "jax")
 OPTIONS = {  # what stands in the brackets of `keras_vit[jit=true,gelu=erf]`
     "jit": ("auto", "true", "false"),
@@ -16,6 +16,7 @@ OPTIONS = {  # what stands in the brackets of `keras_vit[jit=true,gelu=erf]`
     "remat": ("true", "false"),
     "flash": ("auto", "true", "false"),
     "dtype": ("float32", "bfloat16"),
+    "weights": ("float32", "bfloat16"),
 }
 
 
@@ -31,6 +32,8 @@ class Settings:
             implementation's own choice.
         gelu, optimizer: of keras_vit alone; `"ours"` is `keras_vit.training.AdamW`.
         memory: `"kept"` calls `keras_vit.training.keep_memory()` first; of keras_vit alone.
+        weights: their type where `dtype` is bfloat16: the policy mixed_bfloat16 or bfloat16; of
+            keras_vit alone.
         remat: whether blocks are computed again in the backward pass.
         flash: fused attention on or off, where that is a choice.
         resident: data stay on the device and steps are only waited for at the end of a turn; not
@@ -50,6 +53,7 @@ class Settings:
     memory: str = "returned"
     remat: str = "false"
     flash: str = "auto"
+    weights: str = "float32"
     resident: bool = False
     warmup: int = 2
 

@@ -39,7 +39,6 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         width = input_shape[-1]
         check_heads(width, self.num_heads)
         head_width = width // self.num_heads
-        self.scale = head_width**-0.5
         for name in ("query", "key", "value"):
             projection = Linear(
                 "btd,dhk->bthk",
@@ -90,14 +89,14 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         return kernels.attention_weights(q, k, bias)
 
     def _project(self, x, memory, relative_position):
-        """q / √D_h, k and v (Eq. 5), and what relative positions add to the scores."""
+        """q, k and v (Eq. 5), and what relative positions add to the scores."""
         if memory is None:
             q, k, v = project(x, [self.query, self.key, self.value])
         else:
             q, k, v = self.query(x), self.key(memory), self.value(memory)
-        q = q * self.scale
-        bias = None if relative_position is None else relative_scores(q, relative_position)
-        return q, k, v, bias
+        if relative_position is None:
+            return q, k, v, None
+        return q, k, v, relative_scores(q * q.shape[-1] ** -0.5, relative_position)
 
     def compute_output_spec(
         self, x, memory=None, relative_position=None, return_attention_scores=False, training=False

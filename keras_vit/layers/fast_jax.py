@@ -73,7 +73,8 @@ layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
 
 
 def attention(query, key, value):
-    """softmax(q kᵀ) v for shapes (batch, tokens, heads, head width)."""
+    """softmax(q kᵀ / √D_h) v for shapes (batch, tokens, heads, head width)."""
+    query = query * query.shape[-1] ** -0.5
     return _attention(*(_swap(x) for x in (query, key, value))).swapaxes(1, 2)
 
 

@@ -37,8 +37,8 @@ def _is_recording():
     return getattr(record, "could_possibly_record", lambda: True)()
 
 
-def linear(x, kernel, bias=None, activation=None):
-    """The linear map of `kernels.linear`."""
+def product(x, kernel, bias=None, activation=None):
+    """The linear map of `kernels.product`."""
     x = tf.matmul(x, kernel)
     x = x if bias is None else tf.nn.bias_add(x, bias)
     return x if activation is None else activation(x)
@@ -88,6 +88,7 @@ def layer_norm(x, gamma, beta, epsilon):
 
 def attention(query, key, value):
     """The attention of `kernels.attention` without bias, a product of matrices for each head."""
+    query = query * query.shape[-1] ** -0.5
     query, key, value = (tf.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
     scores = tf.matmul(query, key, transpose_b=True)
     scores = scores if scores.dtype == tf.float32 else tf.cast(scores, tf.float32)

@@ -16,7 +16,8 @@ from keras_vit.layers import kernels
 _ONEDNN_GELUS = {kernels.gelu_tanh: "tanh", kernels.gelu_erf: "none"}  # and oneDNN's names
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _any_module_is_watched = getattr(module, "_has_any_global_hook", lambda: True)  # is private
-_PROBE_SIDE = 384  # of the matrices that settle which library multiplies faster
+# (rows, in, out) of the products that settle which library multiplies faster
+_PROBES = {torch.float32: (384, 384, 384), torch.bfloat16: (768, 384, 1536)}
 
 
 def applies():
@@ -33,14 +34,15 @@ def reshape(x, shape):
     return x.reshape(shape)
 
 
-def linear(x, kernel, bias=None, activation=None):
-    """The linear map of `kernels.linear`, with GELU in one pass where no gradient is asked for."""
-    has_gelu = activation in _ONEDNN_GELUS and not _needs_gradient(x, kernel, bias)
-    if has_gelu and _takes_onednns_gelu(x, activation):
-        return _onednn(x, kernel, bias, "gelu", _ONEDNN_GELUS[activation])
-    if not _takes_onednn(x):
+def product(x, kernel, bias=None, activation=None):
+    """The linear map of `kernels.product`, with GELU in one pass where no gradient is asked for."""
+    needs_gradient = _needs_gradient(x, kernel, bias)
+    if activation in _ONEDNN_GELUS and not needs_gradient and _is_plain(x):
+        if onednns_gelu_is_faster(activation, x.dtype):
+            return _onednn(x, kernel, bias, "gelu", _ONEDNN_GELUS[activation])
+    if not _takes_onednn(x, bias):
         x = x @ kernel if bias is None else torch.addmm(bias, x, kernel)
-    elif _needs_gradient(x, kernel, bias):
+    elif needs_gradient:
         x = _Linear.apply(x, kernel, bias)
     else:
         x = _onednn(x, kernel, bias)
@@ -51,60 +53,54 @@ def _needs_gradient(*tensors):
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
-def _takes_onednn(x):
-    return _is_plain(x, torch.float32) and onednn_is_faster()
+def _takes_onednn(x, bias=None):
+    # PyTorch itself multiplies bfloat16 by oneDNN, but adds a bias in a pass of its own.
+    may_gain = x.dtype == torch.float32 or bias is not None
+    return may_gain and _is_plain(x) and onednn_is_faster(x.dtype)
 
 
-def _takes_onednns_gelu(x, activation):
-    # PyTorch itself multiplies bfloat16 by oneDNN, which then may do more than that.
-    if _is_plain(x, torch.bfloat16):
-        return _onednn_has_bfloat16()
-    return _is_plain(x, torch.float32) and onednns_gelu_is_faster(activation)
-
-
-def _is_plain(x, dtype):
-    return x.dtype == dtype and x.device.type == "cpu" and not torch.compiler.is_compiling()
+def _is_plain(x):
+    return x.dtype in _PROBES and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 @functools.cache
-def _onednn_has_bfloat16():
-    _keep_some_memory()
-    try:
-        _onednn(*torch.ones(2, 8, 8, dtype=torch.bfloat16))
-    except (AttributeError, RuntimeError, NotImplementedError):
-        return False
-    return True
+def onednn_is_faster(dtype):
+    """Whether oneDNN's linear map is the faster one here: by 20 % in float32, 10 % in bfloat16.
 
-
-@functools.cache
-def onednn_is_faster():
-    """Whether oneDNN multiplies float32 matrices at least 20 % faster here than what PyTorch uses.
-
-    That is so where PyTorch multiplies by MKL on a CPU for which MKL has no fast code. It is
-    measured, once in a process, in some milliseconds. False where this PyTorch has no oneDNN.
+    That is so in float32 where PyTorch multiplies by MKL on a CPU for which MKL has no fast code.
+    It is measured, once in a process, in some milliseconds. False where this PyTorch has no oneDNN.
     """
-    return _is_faster(_onednn, torch.matmul, times=1.2)
+    times = 1.2 if dtype == torch.float32 else 1.1
+    return _is_faster(_onednn, _plain, times, dtype)
+
+
+def _plain(x, kernel, bias):
+    return torch.addmm(bias, x, kernel)
 
 
 @functools.cache
-def onednns_gelu_is_faster(activation):
+def onednns_gelu_is_faster(activation, dtype):
     """Whether oneDNN's product with a GELU in it is the faster one; measured like the product.
 
     It may be so where the plain product is not: PyTorch's own approximation by tanh takes five
-    times as long as its exact GELU on some CPUs.
+    times as long as its exact GELU on some CPUs. And in bfloat16 it may be slower where the plain
+    product is not.
     """
+    if dtype == torch.float32 and onednn_is_faster(dtype):
+        return True
+    linear = _onednn if onednn_is_faster(dtype) else _plain
 
-    def fused(x, kernel):
-        return _onednn(x, kernel, None, "gelu", _ONEDNN_GELUS[activation])
+    def fused(x, kernel, bias):
+        return _onednn(x, kernel, bias, "gelu", _ONEDNN_GELUS[activation])
 
-    def separate(x, kernel):
-        return activation(x @ kernel)
+    def separate(x, kernel, bias):
+        return activation(linear(x, kernel, bias))
 
-    return onednn_is_faster() or _is_faster(fused, separate, times=1.1)
+    return _is_faster(fused, separate, 1.1, dtype)
 
 
-def _is_faster(one, other, times):
-    """Whether `one` multiplies float32 matrices that many times faster than `other`."""
+def _is_faster(one, other, times, dtype):
+    """Whether `one` computes a linear map that many times faster than `other`."""
     _keep_some_memory()
     threads = torch.get_num_threads()
     # One thread, and the time that it computed: whatever else the machine does, every process
@@ -112,7 +108,7 @@ def _is_faster(one, other, times):
     torch.set_num_threads(1)
     try:
         with torch.no_grad():
-            return _seconds(one) * times < _seconds(other)
+            return _seconds(one, dtype) * times < _seconds(other, dtype)
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
     finally:
@@ -128,13 +124,14 @@ def _keep_some_memory():
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def _seconds(product):
-    """The shortest time of some products."""
-    a, b = torch.ones(2, _PROBE_SIDE, _PROBE_SIDE)
-    times = []
+def _seconds(linear, dtype):
+    """The shortest time of some linear maps to values of 1: GELU is slow for large ones."""
+    rows, into, out = _PROBES[dtype]
+    x, kernel = torch.ones(rows, into, dtype=dtype), torch.full((into, out), 1 / into, dtype=dtype)
+    bias, times = torch.zeros(out, dtype=dtype), []
     for _ in range(5):
         start = time.thread_time()
-        product(a, b)
+        linear(x, kernel, bias)
         times.append(time.thread_time() - start)
     return min(times)
 
@@ -148,7 +145,8 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, kernel, bias):
-        ctx.save_for_backward(x, kernel)
+        needs_x, needs_kernel, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if needs_kernel else None, kernel if needs_x else None)
         return _onednn(x, kernel, bias)
 
     @staticmethod
@@ -157,8 +155,8 @@ class _Linear(torch.autograd.Function):
         dy = dy.contiguous()
         needs_x, needs_kernel, needs_bias = ctx.needs_input_grad
         return (
-            _Linear.apply(dy, kernel.t(), None) if needs_x else None,
-            _Linear.apply(x.t(), dy, None) if needs_kernel else None,
+            product(dy, kernel.t()) if needs_x else None,
+            product(x.t(), dy) if needs_kernel else None,
             dy.sum(0) if needs_bias else None,
         )
 
@@ -173,14 +171,14 @@ def layer_norm(x, gamma, beta, epsilon):
 def attention(query, key, value):
     """The attention of `kernels.attention` without bias, on the heads as they lie in memory."""
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
-    return F.scaled_dot_product_attention(query, key, value, scale=1.0).transpose(1, 2)
+    return F.scaled_dot_product_attention(query, key, value).transpose(1, 2)
 
 
 def conv(x, kernel, strides, explicit_padding):
     """The convolution of `kernels.conv`; one of single pixels is a linear map."""
     if kernel.shape[0] == 1 and _takes_onednn(x):
         x = x[:, ::strides, ::strides]
-        return linear(x.flatten(0, 2), kernel[0, 0]).unflatten(0, x.shape[:3])
+        return product(x.flatten(0, 2), kernel[0, 0]).unflatten(0, x.shape[:3])
     (top, bottom), (left, right) = (
         _padding(side, size, strides, explicit_padding)
         for side, size in zip(x.shape[1:3], kernel.shape[:2])

@@ -10,6 +10,7 @@ constants of GELU, so a float64 model that used them would have float32 digits w
 Operators, `einsum`, `sum`, `sigmoid` and `erf` keep the type of their operands.
 """
 
+import functools
 import importlib
 import math
 
@@ -24,24 +25,46 @@ def fast(name):
     backend = keras.backend.backend()
     if backend not in FAST:
         return None
-    module = importlib.import_module(f"keras_vit.layers.fast_{backend}")
+    module = _module(backend)
     return getattr(module, name, None) if module.applies() else None
+
+
+@functools.cache
+def _module(backend):
+    return importlib.import_module(f"keras_vit.layers.fast_{backend}")
+
+
+def bare(x):
+    """The tensor of a variable, and a tensor as it is: Keras's conversion takes 10 us of Python."""
+    return x.value if isinstance(x, keras.Variable) else x
 
 
 def reshape(x, shape):
     """The values of `x`, in their order, in another shape."""
     own = fast("reshape")
-    return own(ops.convert_to_tensor(x), shape) if own else ops.reshape(x, shape)
+    return own(bare(x), shape) if own else ops.reshape(x, shape)
 
 
-def linear(x, kernel, bias=None, activation=None):
-    """activation(x·W + b).
+def linear(x, kernel, bias=None, activation=None, contracted=1):
+    """activation(x·W + b), as one product of two matrices, whatever the axes.
 
-    Shapes: (rows, in), (in, out), any shape of `out` values -> (rows, out).
+    Shapes: (..., in axes), (in axes, out axes), (out axes) -> (..., out axes).
+
+    Args:
+        contracted: the number of in axes.
     """
+    x, kernel = bare(x), bare(kernel)
+    into, out = math.prod(kernel.shape[:contracted]), kernel.shape[contracted:]
+    shape = (*ops.shape(x)[:-contracted], *out)
+    kernel = reshape(kernel, (into, math.prod(out)))
     bias = None if bias is None else reshape(bias, (-1,))
-    if own := fast("linear"):
-        return own(ops.convert_to_tensor(x), ops.convert_to_tensor(kernel), bias, activation)
+    return reshape(product(reshape(x, (-1, into)), kernel, bias, activation), shape)
+
+
+def product(x, kernel, bias, activation):
+    """The linear map of rows: (rows, in), (in, out), (out,) or None -> (rows, out)."""
+    if own := fast("product"):
+        return own(x, kernel, bias, activation)
     x = x @ kernel
     x = x if bias is None else x + bias
     return x if activation is None else activation(x)
@@ -82,7 +105,7 @@ def layer_norm(x, gamma, beta, epsilon):
     """
     if not is_float64(x):
         if own := fast("layer_norm"):
-            return own(x, *map(ops.convert_to_tensor, (gamma, beta)), epsilon)
+            return own(x, bare(gamma), bare(beta), epsilon)
         return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
     width = x.shape[-1]
     x = x - ops.sum(x, axis=-1, keepdims=True) / width
@@ -154,7 +177,7 @@ def _mean_of_groups(x, groups):
 
 
 def attention(query, key, value, bias=None):
-    """softmax(q kᵀ + bias) v, for queries that are scaled already (Eq. 6 and 7).
+    """softmax(q kᵀ / √D_h + bias) v (Eq. 6 and 7).
 
     Shapes: (batch, T, heads, D_h), (batch, S, heads, D_h) twice, (batch, heads, T, S) ->
     (batch, T, heads, D_h).
@@ -164,15 +187,15 @@ def attention(query, key, value, bias=None):
     flash = keras.config.is_flash_attention_enabled()  # True, False, or None: where it can
     if bias is None and not flash and (own := fast("attention")):
         return own(query, key, value)
-    return ops.dot_product_attention(query, key, value, bias=bias, scale=1.0, flash_attention=flash)
+    return ops.dot_product_attention(query, key, value, bias=bias, flash_attention=flash)
 
 
 def attention_weights(query, key, bias=None):
-    """A = softmax(q kᵀ + bias) (Eq. 6) in float32 at least; shapes as in `attention`.
+    """A = softmax(q kᵀ / √D_h + bias) (Eq. 6) in float32 at least; shapes as in `attention`.
 
     Returns shape (batch, heads, T, S).
     """
-    scores = ops.einsum("bthd,bshd->bhts", query, key)
+    scores = ops.einsum("bthd,bshd->bhts", query * query.shape[-1] ** -0.5, key)
     scores = scores if bias is None else scores + bias
     return ops.softmax(ops.cast(scores, at_least_float32(scores.dtype)), axis=-1)
 

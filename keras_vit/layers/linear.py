@@ -1,6 +1,6 @@
 """The linear map and the LayerNorm that every part of the Transformer is made of."""
 
-import math
+import functools
 
 import keras
 from keras import ops
@@ -25,14 +25,8 @@ class Linear(keras.layers.EinsumDense):
     """
 
     def call(self, inputs, training=None):
-        kernel = self.kernel
-        contracted = self._num_contracted_axes()
-        into, out = kernel.shape[:contracted], kernel.shape[contracted:]
-        x = kernels.reshape(inputs, (-1, math.prod(into)))
-        kernel = kernels.reshape(kernel, (math.prod(into), math.prod(out)))
         # Next to its product an activation may be computed with it.
-        x = kernels.linear(x, kernel, self.bias, self.activation)
-        return kernels.reshape(x, (*ops.shape(inputs)[:-contracted], *out))
+        return kernels.linear(inputs, self.kernel, self.bias, self.activation, self._contracted)
 
     def quantize(self, mode=None, type_check=True, config=None):
         # Keras passes subclasses over, as they might compute something else: this one does not.
@@ -40,11 +34,12 @@ class Linear(keras.layers.EinsumDense):
 
     def compute_output_shape(self, input_shape):
         # EinsumDense forgets the number of tokens where its output_shape leaves it open.
-        contracted = self._num_contracted_axes()
-        features = len(self.equation.split("->")[0].split(",")[1]) - contracted
-        return (*input_shape[:-contracted], *self.partial_output_shape[-features:])
+        features = len(self.equation.split("->")[0].split(",")[1]) - self._contracted
+        return (*input_shape[: -self._contracted], *self.partial_output_shape[-features:])
 
-    def _num_contracted_axes(self):
+    @functools.cached_property
+    def _contracted(self):
+        """The number of axes of the input that the product sums over."""
         inputs, kernel = self.equation.split("->")[0].split(",")
         return sum(axis in inputs for axis in kernel)
 
@@ -63,15 +58,11 @@ def project(x, layers):
     joins = kernels.fast("JOINS_PRODUCTS") and not isinstance(x, keras.KerasTensor)
     if not joins or not all(_is_plain(layer, dtype) for layer in layers):
         return [nested(layer, x) for layer in layers]
-    features, biases = layers[0].kernel.shape[1:], None
     # Within each head, so that a layout that cuts the heads goes on through the product.
     kernel = _stack([layer.kernel for layer in layers], axis=2)
-    if layers[0].bias is not None:
-        biases = _stack([layer.bias for layer in layers], axis=1)
-    rows = ops.reshape(x, (-1, x.shape[-1]))
-    y = kernels.linear(rows, ops.reshape(kernel, (x.shape[-1], -1)), biases)
-    y = ops.reshape(y, (*ops.shape(x)[:-1], features[0], len(layers), *features[1:]))
-    return ops.unstack(y, axis=len(x.shape))
+    has_bias = layers[0].bias is not None
+    bias = _stack([layer.bias for layer in layers], axis=1) if has_bias else None
+    return ops.unstack(kernels.linear(x, kernel, bias), axis=len(x.shape))
 
 
 def _stack(variables, axis):

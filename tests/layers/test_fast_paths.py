@@ -172,7 +172,7 @@ class TestTorch:
     def test_either_library_gives_the_same(self, name, faster, monkeypatch):
         from keras_vit.layers import fast_torch
 
-        monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda: faster)
+        monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda _: faster)
         self.check_second_derivatives(*CASES[name])
         test_equals_its_twin(name, "float32", 1e-5, monkeypatch)
 
@@ -183,8 +183,8 @@ class TestTorch:
 
         from keras_vit.layers import fast_torch
 
-        monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda: True)
-        monkeypatch.setattr(fast_torch, "onednns_gelu_is_faster", lambda _: True)
+        monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda _: True)
+        monkeypatch.setattr(fast_torch, "onednns_gelu_is_faster", lambda *_: True)
         function, *arrays = CASES[name]
         tensors = [torch.tensor(3 * a, dtype=getattr(torch, dtype)) for a in arrays]
         bare = function(*tensors)
@@ -226,6 +226,8 @@ class TestTorch:
         assert second.isfinite().all() and second.abs().sum() > 0
 
     def test_a_pytorch_without_the_operation_takes_the_other_way(self, monkeypatch):
+        import torch
+
         from keras_vit.layers import fast_torch
 
         def missing(*_):
@@ -233,9 +235,10 @@ class TestTorch:
 
         monkeypatch.setattr(fast_torch, "_onednn", missing)
         for has_it, arguments in (
-            (fast_torch.onednn_is_faster, ()),
-            (fast_torch.onednns_gelu_is_faster, (kernels.gelu_tanh,)),
-            (fast_torch._onednn_has_bfloat16, ()),
+            (fast_torch.onednn_is_faster, (torch.float32,)),
+            (fast_torch.onednn_is_faster, (torch.bfloat16,)),
+            (fast_torch.onednns_gelu_is_faster, (kernels.gelu_tanh, torch.float32)),
+            (fast_torch.onednns_gelu_is_faster, (kernels.gelu_tanh, torch.bfloat16)),
         ):
             has_it.cache_clear()
             try:
@@ -266,13 +269,8 @@ def test_joined_products_equal_separate_ones(bias, monkeypatch):
             layer.bias.assign(normal(3, 4))
     separate = [layer(x) for layer in layers]
     monkeypatch.setattr(kernels, "fast", lambda name: name == "JOINS_PRODUCTS" or None)
-    monkeypatch.setattr(kernels, "linear", _plain_linear)
     for one, other in zip(project(x, layers), separate, strict=True):
         assert_close(to_numpy(one), to_numpy(other), 1e-5)
-
-
-def _plain_linear(x, kernel, bias, activation=None):
-    return x @ kernel if bias is None else x @ kernel + keras.ops.reshape(bias, (-1,))
 
 
 def test_low_rank_changes_are_not_joined(monkeypatch):
@@ -283,6 +281,5 @@ def test_low_rank_changes_are_not_joined(monkeypatch):
     layers[1].enable_lora(2)
     layers[1].lora_kernel_b.assign(normal(*layers[1].lora_kernel_b.shape))
     monkeypatch.setattr(kernels, "fast", lambda name: name == "JOINS_PRODUCTS" or None)
-    monkeypatch.setattr(kernels, "linear", _plain_linear)
     for one, layer in zip(project(x, layers), layers, strict=True):
         assert_close(to_numpy(one), to_numpy(layer(x)), 1e-5)
