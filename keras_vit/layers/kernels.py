@@ -10,6 +10,8 @@ constants of GELU, so a float64 model that used them would have float32 digits w
 Operators, `einsum`, `sum`, `sigmoid` and `erf` keep the type of their operands.
 """
 
+import contextlib
+import contextvars
 import functools
 import importlib
 import math
@@ -18,6 +20,7 @@ import keras
 from keras import ops
 
 FAST = ("jax", "tensorflow", "torch")
+_STAYS_HERE = contextvars.ContextVar("_STAYS_HERE", default=False)
 
 
 def fast(name):
@@ -32,6 +35,23 @@ def fast(name):
 @functools.cache
 def _module(backend):
     return importlib.import_module(f"keras_vit.layers.fast_{backend}")
+
+
+@contextlib.contextmanager
+def staying_here(stays=True):
+    """Says of what is traced meanwhile that it runs in this process, and not by XLA.
+
+    It is never exported then, and may be made of what only this build of a backend has.
+    """
+    token = _STAYS_HERE.set(stays)
+    try:
+        yield
+    finally:
+        _STAYS_HERE.reset(token)
+
+
+def stays_here():
+    return _STAYS_HERE.get()
 
 
 def bare(x):

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
+from keras_vit.layers import kernels
 from keras_vit.preprocessing import Preprocessing
 
 FACTS = ("frozen", "preprocessing", "class_names", "label_set")  # of a config, not of __init__
@@ -29,6 +30,14 @@ class Classifier(keras.Model):
         self._check_images(inputs)
         inputs = self._with_known_sides(inputs)
         return super().call(inputs, training=training, mask=mask)
+
+    def predict_step(self, *arguments):
+        with kernels.staying_here(not self.jit_compile):
+            return super().predict_step(*arguments)
+
+    def test_step(self, *arguments):
+        with kernels.staying_here(not self.jit_compile):
+            return super().test_step(*arguments)
 
     def train_step(self, *arguments):
         # Keras on PyTorch drops the last gradients only behind the forward pass, at whose end the
