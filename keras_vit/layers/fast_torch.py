@@ -18,6 +18,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _any_module_is_watched = getattr(module, "_has_any_global_hook", lambda: True)  # is private
 # (rows, in, out) of the products that settle which library multiplies faster
 _PROBES = {torch.float32: (384, 384, 384), torch.bfloat16: (768, 384, 1536)}
+_ROWS = {torch.float32: 128, torch.bfloat16: 768}  # of those that settle it for one layer
 
 
 def applies():
@@ -38,7 +39,7 @@ def product(x, kernel, bias=None, activation=None):
     """The linear map of `kernels.product`, with GELU in one pass where no gradient is asked for."""
     needs_gradient = _needs_gradient(x, kernel, bias)
     if activation in _ONEDNN_GELUS and not needs_gradient and _is_plain(x):
-        if onednns_gelu_is_faster(activation, x.dtype):
+        if onednns_gelu_is_faster(activation, x.dtype, *kernel.shape):
             return _onednn(x, kernel, bias, "gelu", _ONEDNN_GELUS[activation])
     if not _takes_onednn(x, bias):
         x = x @ kernel if bias is None else torch.addmm(bias, x, kernel)
@@ -72,7 +73,7 @@ def onednn_is_faster(dtype):
     PyTorch itself takes oneDNN, so that having it is enough.
     """
     times = 1.2 if dtype == torch.float32 else 0
-    return _is_faster(_onednn, _plain, times, dtype)
+    return _is_faster(_onednn, _plain, times, dtype, *_PROBES[dtype])
 
 
 def _plain(x, kernel, bias):
@@ -80,15 +81,19 @@ def _plain(x, kernel, bias):
 
 
 @functools.cache
-def onednns_gelu_is_faster(activation, dtype):
+def onednns_gelu_is_faster(activation, dtype, into, out):
     """Whether oneDNN's product with a GELU in it is the faster one; measured like the product.
 
     It may be so where the plain product is not: PyTorch's own approximation by tanh takes five
     times as long as its exact GELU on some CPUs. And in bfloat16 it may be slower where the plain
-    product is not.
+    product is not. Each size has its own answer: where rows of a float32 kernel are 3,072 or 5,120
+    values apart, oneDNN takes twice MKL's time on an Intel CPU. Small ones share one answer.
     """
     if dtype == torch.float32 and onednn_is_faster(dtype):
         return True
+    _, *least = _PROBES[dtype]
+    if into * out <= least[0] * least[1] and [into, out] != least:
+        return onednns_gelu_is_faster(activation, dtype, *least)
     linear = _onednn if onednn_is_faster(dtype) else _plain
 
     def fused(x, kernel, bias):
@@ -97,11 +102,11 @@ def onednns_gelu_is_faster(activation, dtype):
     def separate(x, kernel, bias):
         return activation(linear(x, kernel, bias))
 
-    return _is_faster(fused, separate, 1.1, dtype)
+    return _is_faster(fused, separate, 1.1, dtype, _ROWS[dtype], into, out)
 
 
-def _is_faster(one, other, times, dtype):
-    """Whether `one` computes a linear map that many times faster than `other`."""
+def _is_faster(one, other, times, dtype, *sizes):
+    """Whether `one` computes a linear map (rows, in, out) that many times faster than `other`."""
     _keep_some_memory()
     threads = torch.get_num_threads()
     # One thread, and the time that it computed: whatever else the machine does, every process
@@ -109,7 +114,8 @@ def _is_faster(one, other, times, dtype):
     torch.set_num_threads(1)
     try:
         with torch.no_grad():
-            return _seconds(one, dtype) * times < _seconds(other, dtype)
+            ours, theirs = _shortest((one, other), dtype, *sizes)
+            return ours * times < theirs
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
     finally:
@@ -125,16 +131,19 @@ def _keep_some_memory():
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def _seconds(linear, dtype):
-    """The shortest time of some linear maps to values of 1: GELU is slow for large ones."""
-    rows, into, out = _PROBES[dtype]
+def _shortest(linears, dtype, rows, into, out):
+    """The shortest times of some linear maps to values of 1: GELU is slow for large ones.
+
+    They take turns, because the speed of a shared machine changes from moment to moment.
+    """
     x, kernel = torch.ones(rows, into, dtype=dtype), torch.full((into, out), 1 / into, dtype=dtype)
-    bias, times = torch.zeros(out, dtype=dtype), []
+    bias, shortest = torch.zeros(out, dtype=dtype), [float("inf")] * len(linears)
     for _ in range(5):
-        start = time.thread_time()
-        linear(x, kernel, bias)
-        times.append(time.thread_time() - start)
-    return min(times)
+        for i, linear in enumerate(linears):
+            start = time.thread_time()
+            linear(x, kernel, bias)
+            shortest[i] = min(shortest[i], time.thread_time() - start)
+    return shortest
 
 
 def _onednn(x, kernel, bias=None, then="none", algorithm=""):

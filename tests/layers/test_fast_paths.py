@@ -225,27 +225,6 @@ class TestTorch:
         (second,) = torch.autograd.grad(first.square().sum(), tensors[:1])
         assert second.isfinite().all() and second.abs().sum() > 0
 
-    def test_a_pytorch_without_the_operation_takes_the_other_way(self, monkeypatch):
-        import torch
-
-        from keras_vit.layers import fast_torch
-
-        def missing(*_):
-            raise AttributeError("no such operation")
-
-        monkeypatch.setattr(fast_torch, "_onednn", missing)
-        for has_it, arguments in (
-            (fast_torch.onednn_is_faster, (torch.float32,)),
-            (fast_torch.onednn_is_faster, (torch.bfloat16,)),
-            (fast_torch.onednns_gelu_is_faster, (kernels.gelu_tanh, torch.float32)),
-            (fast_torch.onednns_gelu_is_faster, (kernels.gelu_tanh, torch.bfloat16)),
-        ):
-            has_it.cache_clear()
-            try:
-                assert not has_it(*arguments)
-            finally:
-                has_it.cache_clear()
-
     def test_a_kernel_keeps_its_values_where_it_is_laid_out(self):
         kernel = keras.Variable(normal(3, 3, 4, 6).astype("float32"))
         before = to_numpy(kernel).copy()
