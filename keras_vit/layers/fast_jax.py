@@ -10,9 +10,11 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 _GATE = math.sqrt(8 / math.pi)  # (1 + tanh(y)) / 2 is sigmoid(2 y)
 _CUBIC = 0.044715
+BLOCK = 2**14  # random numbers
 
 
 JOINS_PRODUCTS = True  # of q, k and v
@@ -110,3 +112,32 @@ def _attention_backward(kept, do):
 
 
 _attention.defvjp(_attention_forward, _attention_backward)
+
+
+def draw(kind, key, shape, dtype, shift, factor):
+    """Random values of a shape, a block at a time, so that one program draws all shapes.
+
+    Args:
+        kind: `"uniform"` between 0 and 1, `"normal"`, or `"truncated_normal"`, cut at -2 and 2.
+        key: a raw key of JAX.
+        shift, factor: the values are factor * number + shift.
+
+    Returns:
+        A NumPy array; while JAX traces, its tensor, with the same values.
+    """
+    size = math.prod(shape)
+    numbers = np.arange(max(-(-size // BLOCK), 1), dtype="uint32")
+    block = functools.partial(_block, kind, dtype, key, shift, factor)
+    if isinstance(block(numbers[0]), jax.core.Tracer):
+        values = jax.vmap(block)(numbers).reshape(-1)
+    else:
+        blocks = [block(number) for number in numbers]
+        values = np.concatenate([np.asarray(each) for each in blocks])
+    return values[:size].reshape(shape)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _block(kind, dtype, key, shift, factor, number):
+    limits = (-2.0, 2.0) if kind == "truncated_normal" else ()
+    key = jax.random.fold_in(key, number)
+    return getattr(jax.random, kind)(key, *limits, (BLOCK,), dtype) * factor + shift

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.layers import kernels
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.initial import initial
 from keras_vit.layers.linear import LayerNorm, Linear
 from keras_vit.layers.transformer_block import MLP
 
@@ -70,7 +71,7 @@ class AttentionPool(keras.layers.Layer):
 
     def build(self, input_shape):
         probe = (1, 1, input_shape[-1])
-        self.probe = self.add_weight(probe, initializer="glorot_uniform", name="probe")
+        self.probe = self.add_weight(probe, initial("glorot_uniform"), name="probe")
         self.attention.build(input_shape)
         self.norm.build(probe)
         self.mlp.build(probe)

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.checks import positive_float
 from keras_vit.layers import kernels
+from keras_vit.layers.initial import initial
 from keras_vit.layers.nested import nested
 
 
@@ -23,6 +24,9 @@ class Linear(keras.layers.EinsumDense):
     An `activation` must be a function of single values.
     LoRA, quantisation and every other ability of `EinsumDense` work as there.
     """
+
+    def add_weight(self, shape=None, initializer=None, *args, **kwargs):
+        return super().add_weight(shape, initial(initializer), *args, **kwargs)
 
     def call(self, inputs, training=None):
         # Next to its product an activation may be computed with it.

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.checks import pair, positive_int
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.initial import initial
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.position import PositionEmbedding
 
@@ -71,7 +72,7 @@ class PatchEncoder(keras.layers.Layer):
         if self.num_registers:
             self.registers = self.add_weight(
                 (1, self.num_registers, self.width),
-                initializer=keras.initializers.RandomNormal(stddev=0.02),
+                initializer=initial(keras.initializers.RandomNormal(stddev=0.02)),
                 name="registers",
             )
         if self.position is not None:

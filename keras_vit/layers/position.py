@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_vit.checks import check_choice, pair
 from keras_vit.layers import kernels
+from keras_vit.layers.initial import initial
 from keras_vit.layers.resample import resize_matrix, resize_matrix_in_graph
 
 ABSOLUTE = ("learned_1d", "learned_2d", "sincos_2d")
@@ -13,7 +14,7 @@ ABSOLUTE = ("learned_1d", "learned_2d", "sincos_2d")
 
 def _normal():
     # One for each variable: an initializer that is used twice gives the same numbers twice.
-    return keras.initializers.RandomNormal(stddev=0.02)
+    return initial(keras.initializers.RandomNormal(stddev=0.02))
 
 
 @keras.saving.register_keras_serializable("keras_vit")

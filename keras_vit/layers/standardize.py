@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.checks import positive_int
 from keras_vit.layers import kernels
+from keras_vit.layers.initial import initial
 
 GROUPS = 32
 
@@ -86,7 +87,7 @@ class StdConv2D(keras.layers.Layer):
     def build(self, input_shape):
         shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
         # Not rounded to half precision in front of the standardisation, but behind it.
-        self.kernel = self.add_weight(shape, "lecun_normal", autocast=False, name="kernel")
+        self.kernel = self.add_weight(shape, initial("lecun_normal"), autocast=False, name="kernel")
         kernels.lay_out(self.kernel)
         self.built = True
 

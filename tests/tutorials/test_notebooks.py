@@ -25,11 +25,14 @@ LARGEST = 600_000  # bytes of a stored notebook
 TRACES = r"/(home|root|tmp|opt|usr|work|private|Users)/|site-packages|[A-Z]:\\|\bat 0x[0-9a-f]{6}"
 
 
+# Usually each notebook runs on one backend, on which it is quick; with `slow` ones, on all.
+QUICK_ON = {"02": "tensorflow", "04": "tensorflow", "05": "tensorflow", "07": "jax", "08": "jax"}
+
+
 def on_every_backend(scripts):
-    """Scripts as parameters: usually one backend of three runs each, and if slow the others."""
+    """Scripts as parameters, marked as slow on all backends but one."""
     for script in scripts:
-        number = int(re.match(r"\d+", script.stem).group())
-        own = build_notebooks.BACKENDS[number % len(build_notebooks.BACKENDS)]
+        own = QUICK_ON.get(script.stem[:2], "torch")
         marks = () if own == BACKEND else pytest.mark.slow
         yield pytest.param(script, id=script.stem, marks=marks)
 
