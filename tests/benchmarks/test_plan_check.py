@@ -149,7 +149,11 @@ def test_data_parallel_sends_the_least_possible():
 @of_jax
 @pytest.mark.parametrize(
     "mode, devices, shared",
-    [("model_parallel", 4, 4), ("model_parallel", 4, 2), ("fully_sharded", 4, 1)],
+    [
+        ("model_parallel", 4, 2),
+        pytest.param("model_parallel", 4, 4, marks=pytest.mark.slow),
+        ("fully_sharded", 4, 1),
+    ],
 )
 def test_cut_models_send_little_more_than_they_must(mode, devices, shared):
     """XLA sends more than twice as much where outputs of layers are left to it."""
