@@ -1,8 +1,9 @@
 """Initial values on JAX by a few programs, where JAX itself compiles one for each shape.
 
 Compiling them takes some tenths of a second for each shape, half of the time in which a ViT-B/16 is
-built on a CPU. Here one program draws a block of numbers, and a variable takes as many as it needs. Under `jax.jit`, which is how Keras makes a variable that is cut over devices, the values
-are the same.
+built on a CPU. Here one program draws a block of numbers, and a variable takes as many as it needs.
+Under `jax.jit`, which is how Keras makes a variable that is cut over devices, the values are the
+same.
 """
 
 import math
