@@ -5,7 +5,9 @@
 
 A section is what one command prints. It stands in the file between two comments with its name, is
 replaced when it is measured again, and is left as it was where the command fails. Without names,
-all sections are measured, one after the other: about an hour and a half on two cores.
+all sections are measured, one after the other: about an hour and a half on two cores. The section
+`summary` of docs/performance.md is made of the others, and of those of other machines' pages beside
+it (docs/performance_*.md, written with --file); `--summary` does that alone.
 """
 
 import argparse
@@ -16,6 +18,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
+
+from report_summary import summary
 
 HERE = pathlib.Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -105,6 +109,15 @@ def put(report, name, text):
     return f"{report.rstrip()}\n\n{section}\n"
 
 
+def summarise(folder):
+    """Writes the summary of a folder's pages, where performance.md has a place for it."""
+    pages = {file.name: file.read_text() for file in sorted(folder.glob("performance*.md"))}
+    text = pages.get("performance.md", "")
+    if "<!-- summary -->" in text:
+        text = put(text, "summary", summary(pages.values(), list(PEERS)))
+        (folder / "performance.md").write_text(text)
+
+
 def parse(arguments):
     mine, extra = arguments, []
     if "--" in arguments:
@@ -118,6 +131,7 @@ def parse(arguments):
     )
     parser.add_argument("sections", nargs="*", metavar="SECTION")
     parser.add_argument("--list", action="store_true", help="print the sections and end")
+    parser.add_argument("--summary", action="store_true", help="measure nothing")
     parser.add_argument("--file", type=pathlib.Path, help="default: the page of each section")
     args = parser.parse_args(mine)
     unknown = sorted(set(args.sections) - set(commands()))
@@ -131,7 +145,7 @@ def main():
     if args.list:
         return print("\n".join(f"{name}: {script}" for name, script in commands().items()))
     failed = []
-    for name in args.sections or commands():
+    for name in () if args.summary else args.sections or commands():
         command = commands()[name]
         more = [] if split(command)[1] in BARE else extra
         print(f"== {name}: {shown(command, more)}", file=sys.stderr, flush=True)
@@ -143,6 +157,7 @@ def main():
         text = f"{text}\n\n{made} by `{shown(command, more)}`."
         file = args.file or page(command)
         file.write_text(put(file.read_text(), name, text))
+    summarise(args.file.parent if args.file else DOCS)
     if failed:
         sys.exit(f"Not measured, and left as they were: {', '.join(failed)}")
 

@@ -25,6 +25,11 @@ def applies():
     return True
 
 
+def is_compiling():
+    """Whether `torch.compile` reads along."""
+    return torch.compiler.is_compiling()
+
+
 def is_watched(layer):
     """Whether hooks of PyTorch wait for the calls of a layer."""
     return _any_module_is_watched() or any(getattr(layer, name, True) for name in _HOOKS)
@@ -182,6 +187,27 @@ def attention(query, key, value):
     """The attention of `kernels.attention` without bias, on the heads as they lie in memory."""
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
     return F.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+
+
+def block(x, activation, norms, linears):
+    """The Transformer block of `TransformerBlock.call`, which says the same by layers.
+
+    Args:
+        norms: gamma, beta and epsilon of each.
+        linears: kernel and bias, or None, of query, key, value, out and the MLP's two.
+    """
+    *projections, (out, out_bias), dense_1, dense_2 = linears
+    y = layer_norm(x, *norms[0]).flatten(0, 1)
+    q, k, v = (_heads(y, kernel, bias, x.shape[:2]) for kernel, bias in projections)
+    y = attention(q, k, v).flatten(0, 1).flatten(1)
+    x = x + product(y, out.flatten(0, 1), out_bias).view(x.shape)  # Eq. 2
+    y = layer_norm(x, *norms[1]).flatten(0, 1)
+    return x + product(product(y, *dense_1, activation), *dense_2).view(x.shape)  # Eq. 3
+
+
+def _heads(y, kernel, bias, shape):
+    bias = None if bias is None else bias.flatten()
+    return product(y, kernel.flatten(1), bias).view(*shape, *kernel.shape[1:])
 
 
 def conv(x, kernel, strides, explicit_padding):

@@ -12,7 +12,6 @@ Operators, `einsum`, `sum`, `sigmoid` and `erf` keep the type of their operands.
 
 import contextlib
 import contextvars
-import functools
 import importlib
 import math
 
@@ -20,21 +19,23 @@ import keras
 from keras import ops
 
 FAST = ("jax", "tensorflow", "torch")
+_FOUND = {}  # and not `functools.cache`, which PyTorch's compiler passes over
 _STAYS_HERE = contextvars.ContextVar("_STAYS_HERE", default=False)
 
 
 def fast(name):
     """The backend's own form of a function of this module, or `None`."""
-    backend = keras.backend.backend()
-    if backend not in FAST:
+    key = keras.backend.backend(), name
+    if key[0] not in FAST:
         return None
-    module = _module(backend)
+    if key not in _FOUND:
+        _FOUND[key] = _find(*key)
+    return _FOUND[key]
+
+
+def _find(backend, name):
+    module = importlib.import_module(f"keras_vit.layers.fast_{backend}")
     return getattr(module, name, None) if module.applies() else None
-
-
-@functools.cache
-def _module(backend):
-    return importlib.import_module(f"keras_vit.layers.fast_{backend}")
 
 
 @contextlib.contextmanager

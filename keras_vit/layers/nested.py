@@ -1,4 +1,4 @@
-"""A call of a layer by the layer that it is part of."""
+"""Calls of layers without what Keras does around them, where nothing comes of that."""
 
 import keras
 
@@ -14,21 +14,41 @@ def nested(layer, x, **options):
     is left out for a layer that is built, computes in the type of `x`, and is not quantised,
     rematerialised, regularised, distributed or watched by hooks.
     """
-    is_watched = kernels.fast("is_watched")
-    if is_watched and _needs_nothing(layer, x) and not is_watched(layer):
-        return layer.call(x, **options)
-    return layer(x, **options)
+    return layer.call(x, **options) if are_direct((layer,), x) else layer(x, **options)
 
 
-def _needs_nothing(layer, x):
-    if isinstance(x, keras.KerasTensor) or not layer.built:
+def is_direct(layer, x, variable):
+    """Whether a call by anybody may leave out Keras's part, as `nested` does within a block.
+
+    Args:
+        layer: has no masks and takes one tensor.
+        x: what it is called with.
+        variable: one of its variables, which must come in the type of `x` and lie beside it:
+            around a model of mixed precision, Keras changes what variables are read as.
+    """
+    if not keras.ops.is_tensor(x) or not are_direct((layer,), x):
         return False
-    if is_rematerialized() and layer.compute_dtype != layer.variable_dtype:
-        return False  # PyTorch's backward pass has left the scope in which weights are cast
+    value = kernels.bare(variable)
+    return (value.dtype, value.device) == (x.dtype, x.device)
+
+
+def are_direct(layers, x):
+    """Whether Keras's part may be left out around calls of layers that compute in one type."""
+    is_watched = kernels.fast("is_watched")
+    if not is_watched or isinstance(x, keras.KerasTensor) or keras.distribution.distribution():
+        return False
+    if layers[0].compute_dtype != layers[0].variable_dtype and not kernels.fast("is_compiling")():
+        # PyTorch's backward pass has left the scope in which weights are cast.
+        if is_rematerialized():
+            return False
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    return all(_needs_nothing(layer, dtype) and not is_watched(layer) for layer in layers)
+
+
+def _needs_nothing(layer, dtype):
     is_changed = (
         getattr(layer, "quantization_mode", None)
         or getattr(layer, "_remat_mode", None)
         or layer.activity_regularizer
-        or keras.distribution.distribution()
     )
-    return not is_changed and layer.compute_dtype == keras.backend.standardize_dtype(x.dtype)
+    return layer.built and not is_changed and layer.compute_dtype == dtype

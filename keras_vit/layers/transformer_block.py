@@ -7,7 +7,8 @@ from keras_vit.layers import kernels
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.dropout import Dropout, StochasticDepth, drop, rematerialize
 from keras_vit.layers.linear import LayerNorm, Linear
-from keras_vit.layers.nested import nested
+from keras_vit.layers.nested import is_direct, nested
+from keras_vit.layers.whole_block import whole_block
 from keras_vit.variants import GELUS
 
 
@@ -87,6 +88,9 @@ class TransformerBlock(keras.layers.Layer):
             intermediate values: less memory, about a third more time.
     """
 
+    # What is inside: attention, MLP, two norms, the linear maps of the first and of the second.
+    KINDS = (MultiHeadSelfAttention, MLP, LayerNorm, LayerNorm, *[Linear] * 6)
+
     def __init__(
         self,
         num_heads,
@@ -117,6 +121,13 @@ class TransformerBlock(keras.layers.Layer):
             layer.build(input_shape)
         self.built = True
 
+    def __call__(self, x, *args, **options):
+        given = {name: value for name, value in options.items() if value is not None}
+        is_usual = self.built and not args and list(given) == ["training"]
+        if is_usual and is_direct(self, x, self.mlp.dense_2.bias):
+            return self.call(x, **given)
+        return super().__call__(x, *args, **options)
+
     def call(self, x, relative_position=None, training=False):
         def block(x, relative_position=None):
             y = nested(self.norm_1, x)
@@ -129,7 +140,9 @@ class TransformerBlock(keras.layers.Layer):
         inputs = (x,) if relative_position is None else (x, relative_position)
         if self.remat and training:
             return rematerialize(block, self._active_dropouts())(*inputs)
-        return block(*inputs)
+        is_usual = len(inputs) == 1 and not (training and self._active_dropouts())
+        whole = whole_block(self, x) if is_usual else None
+        return block(*inputs) if whole is None else whole
 
     def attention_scores(self, x, relative_position=None):
         """A of Eq. 6 for the tokens `x` that enter the block.

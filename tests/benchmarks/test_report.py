@@ -71,3 +71,46 @@ def test_every_command_is_one_that_its_script_takes(monkeypatch):
         if script in ("plan.py", "distribution_cost.py"):
             {"plan.py": plan, "distribution_cost.py": distribution_cost}[script].parse(arguments)
             assert report.page(command).name == "distribution.md", name
+
+
+TABLE = """### S16, 224 px, infer, batch 4, torch, bfloat16
+
+| implementation | GELU | ms: min / quartiles / median | images/s | GFLOP/s | of peak | MiB: steps / ever | first call s | import s | build s |
+|---|---|---|---|---|---|---|---|---|---|
+| `keras_vit[dtype=bfloat16,weights=bfloat16]` | erf | 1.0 / 1.0-1.0 / 1.0 | 1 | 1 | 1% | 437 / 438 | 1 | 1 | 1 |
+| `keras_vit` | erf | 1.0 / 1.0-1.0 / 1.0 | 1 | 1 | 1% | 600 / 601 | 1 | 1 | 1 |
+| `timm[dtype=bfloat16]` | erf | 1.0 / 1.0-1.0 / 1.0 | 1 | 1 | 1% | 1427 / 1500 | 1 | 1 | 1 |
+| `hf[dtype=bfloat16]` | erf | 1.0 / 1.0-1.0 / 1.0 | 1 | 1 | 1% | 927 / 930 | 1 | 1 | 1 |
+
+`keras_vit[dtype=bfloat16,weights=bfloat16]` is 1.28 times as fast as the best peer, `timm[dtype=bfloat16]` (0.94 by the shortest steps).
+`keras_vit` is 0.41 times as fast as the best peer, `timm[dtype=bfloat16]` (0.30 by the shortest steps).
+
+A processor, 2 cores, 23.5 GiB, keras 3.15.1, Python 3.11.7, 2026-11-22.
+"""  # noqa: E501
+
+
+@pytest.mark.any_backend
+def test_the_summary_has_a_row_for_each_ratio_of_the_same_dtype():
+    from report_summary import summary
+
+    header, _, row = summary([TABLE], ["torch"]).splitlines()
+    assert header.startswith("| backend | task | model |")
+    assert row == (
+        "| torch | infer | S16 | 4 | bfloat16 | `keras_vit[weights=bfloat16]` | 1.28 | `timm` "
+        "| 437 / 927 | A processor, 2026-11-22 |"
+    )
+
+
+@pytest.mark.any_backend
+def test_the_summary_of_the_page_is_that_of_its_tables(tmp_path, monkeypatch):
+    import report
+
+    for file in report.DOCS.glob("performance*.md"):
+        (tmp_path / file.name).write_text(file.read_text())
+    page = tmp_path / "performance.md"
+    before = page.read_text()
+    head = before.split("<!-- end of summary -->")[0]
+    page.write_text(before.replace(head, "<!-- summary -->\n"))
+    monkeypatch.setattr(sys, "argv", ["report.py", "--summary", "--file", str(page)])
+    report.main()
+    assert page.read_text().split("<!-- end of summary -->")[0] == head[head.index("<!-- summ") :]

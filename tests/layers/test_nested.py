@@ -7,6 +7,7 @@ import pytest
 from keras_vit.layers import nested as module
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.nested import nested
+from keras_vit.layers.transformer_block import TransformerBlock
 from tests.support import assert_close, images, tiny_vit, to_numpy
 
 
@@ -36,6 +37,7 @@ def x(dtype="float32"):
 
 
 is_direct = keras.backend.backend() == "torch"
+on_pytorch = pytest.mark.skipif(not is_direct, reason="other backends have no calls of this kind")
 
 
 def test_a_plain_layer_is_called_directly_on_pytorch_alone(layer, calls):
@@ -73,13 +75,15 @@ def test_what_keras_does_is_done_where_it_matters(change, layer, calls, monkeypa
     assert change != "regularised" or len(layer.losses) == 1
 
 
-@pytest.mark.skipif(not is_direct, reason="hooks are PyTorch's")
+@on_pytorch
 @pytest.mark.parametrize("everywhere", [False, True])
-def test_hooks_of_pytorch_see_their_layer(everywhere):
+@pytest.mark.parametrize("part", ["block", "part"])
+def test_hooks_of_pytorch_see_their_layer(part, everywhere):
     import torch
 
     model, seen = tiny_vit(depth=1), []
-    layer = model.get_layer("block_0").mlp.dense_1
+    layer = model.get_layer("block_0")
+    layer = layer if part == "block" else layer.mlp.dense_1
     hook = lambda module, inputs, output: seen.append(module)  # noqa: E731
     register = torch.nn.modules.module.register_module_forward_hook
     handle = register(hook) if everywhere else layer.register_forward_hook(hook)
@@ -90,12 +94,60 @@ def test_hooks_of_pytorch_see_their_layer(everywhere):
     assert layer in seen and (everywhere or seen == [layer])
 
 
-def test_models_compute_the_same_either_way(monkeypatch):
-    model = tiny_vit(depth=2)
+@on_pytorch
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "bfloat16"])
+def test_models_compute_the_same_either_way(dtype, monkeypatch):
+    model = tiny_vit(depth=2, dtype=dtype)
     batch = images((2, *model.input_shape[1:]))
-    direct = to_numpy(model(batch))
+    direct = to_numpy(model(batch, training=False))
     monkeypatch.setattr(module, "_needs_nothing", lambda *_: False)
-    np.testing.assert_array_equal(direct, to_numpy(model(batch)))
+    np.testing.assert_array_equal(direct, to_numpy(model(batch, training=False)))
+
+
+@pytest.fixture
+def block():
+    block = TransformerBlock(num_heads=1, mlp_dim=8, stochastic_depth=0.9)
+    block.build((None, 4, 5))
+    return block
+
+
+def test_a_model_calls_its_blocks_directly_on_pytorch_alone(calls):
+    model = tiny_vit(depth=2)
+    calls.clear()
+    model(images((2, *model.input_shape[1:])), training=False)
+    assert any(isinstance(one, TransformerBlock) for one in calls) != is_direct
+
+
+@on_pytorch
+def test_a_block_takes_arrays(block, calls):
+    array = np.ones((2, 4, 5), "float32")
+    outputs = block(array, training=False)
+    assert block in calls
+    assert_close(outputs, block(keras.ops.convert_to_tensor(array), training=False), 0.0)
+
+
+def test_a_block_is_told_by_the_layer_around_it_whether_it_trains(block):
+    class Around(keras.layers.Layer):
+        def call(self, x, training=False):
+            return self.block(x)
+
+    around = Around()
+    around.block = block
+    alone = to_numpy(block(x(), training=False))
+    assert_close(around(x(), training=False), alone, 0.0)
+    assert np.abs(to_numpy(around(x(), training=True)) - alone).max() > 0
+
+
+def test_a_float32_block_keeps_its_weights_in_a_model_of_mixed_precision(block):
+    class Mixed(keras.layers.Layer):
+        def call(self, x, training=False):
+            return self.block(keras.ops.cast(x, "float32"), training=training)
+
+    for weight in block.weights:
+        weight.assign(keras.random.uniform(weight.shape, -1, 1, seed=1))
+    around = Mixed(dtype="mixed_bfloat16")
+    around.block = block
+    assert_close(around(x(), training=False), block(x(), training=False), 1e-6)
 
 
 def test_a_rematerialised_block_casts_its_weights_in_both_passes():
