@@ -56,7 +56,8 @@ def commands():
     for backend in PEERS:
         found[f"{backend}-startup"] = f"startup.py --backend {backend}"
         found[f"{backend}-growth"] = f"growth.py --model S16 --backend {backend}"
-        found[f"{backend}-input"] = f"KERAS_BACKEND={backend} input_cost.py --model S16"
+        few = "--batch 4 --turns 4 --steps 4"
+        found[f"{backend}-input"] = f"KERAS_BACKEND={backend} input_cost.py --model S16 {few}"
     for variant in ("H/14", "g/14"):
         found[f"plan-{variant.replace('/', '')}"] = (
             f"plan.py --variant {variant} --devices 256 --hbm 32GB --batch 4096 --ema "
