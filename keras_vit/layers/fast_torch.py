@@ -189,25 +189,25 @@ def attention(query, key, value):
     return F.scaled_dot_product_attention(query, key, value).transpose(1, 2)
 
 
-def block(x, activation, norms, linears):
+def block(x, norms, linears):
     """The Transformer block of `TransformerBlock.call`, which says the same by layers.
 
     Args:
         norms: gamma, beta and epsilon of each.
-        linears: kernel and bias, or None, of query, key, value, out and the MLP's two.
+        linears: kernel, bias or None, and activation of query, key, value, out and the MLP's two.
     """
-    *projections, (out, out_bias), dense_1, dense_2 = linears
+    *projections, (out, *more), dense_1, dense_2 = linears
     y = layer_norm(x, *norms[0]).flatten(0, 1)
-    q, k, v = (_heads(y, kernel, bias, x.shape[:2]) for kernel, bias in projections)
+    q, k, v = (_heads(y, *each, x.shape[:2]) for each in projections)
     y = attention(q, k, v).flatten(0, 1).flatten(1)
-    x = x + product(y, out.flatten(0, 1), out_bias).view(x.shape)  # Eq. 2
+    x = x + product(y, out.flatten(0, 1), *more).view(x.shape)  # Eq. 2
     y = layer_norm(x, *norms[1]).flatten(0, 1)
-    return x + product(product(y, *dense_1, activation), *dense_2).view(x.shape)  # Eq. 3
+    return x + product(product(y, *dense_1), *dense_2).view(x.shape)  # Eq. 3
 
 
-def _heads(y, kernel, bias, shape):
+def _heads(y, kernel, bias, activation, shape):
     bias = None if bias is None else bias.flatten()
-    return product(y, kernel.flatten(1), bias).view(*shape, *kernel.shape[1:])
+    return product(y, kernel.flatten(1), bias, activation).view(*shape, *kernel.shape[1:])
 
 
 def conv(x, kernel, strides, explicit_padding):

@@ -24,8 +24,8 @@ def whole_block(block, x):
     if kinds != block.KINDS or any(map(_is_changed, layers)) or not are_direct(layers, x):
         return None
     norms = [(*map(kernels.bare, (n.gamma, n.beta)), n.epsilon) for n in norms]
-    linears = [tuple(map(kernels.bare, (each.kernel, each.bias))) for each in linears]
-    return compute(x, mlp.dense_1.activation, norms, linears)
+    linears = [(*map(kernels.bare, (n.kernel, n.bias)), n.activation) for n in linears]
+    return compute(x, norms, linears)
 
 
 def _is_changed(layer):

@@ -63,6 +63,18 @@ def test_says_the_same_as_the_layers(options, training, x, taken, monkeypatch):
     assert len(taken) == 1
 
 
+@pytest.mark.parametrize("part", ["query", "out", "dense_2"])
+def test_activations_that_were_set_are_kept(part, x, taken, monkeypatch):
+    block = make_block()
+    layer = getattr(block.mlp if part == "dense_2" else block.attention, part)
+    before = to_numpy(block(x, training=False))
+    layer.activation = keras.activations.relu
+    whole = to_numpy(block(x, training=False))
+    assert len(taken) == 2 and np.abs(whole - before).max() > 0
+    monkeypatch.setattr(transformer_block, "whole_block", lambda *_: None)
+    np.testing.assert_array_equal(whole, to_numpy(block(x, training=False)))
+
+
 class Doubled(Linear):
     def call(self, inputs):
         return 2 * super().call(inputs)
