@@ -17,17 +17,22 @@ _CUBIC = 0.044715
 BLOCK = 2**14  # random numbers
 
 
-JOINS_PRODUCTS = True  # of q, k and v
-
-
 def applies():
     return jax.default_backend() == "cpu"
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def gelu(x, approximate):
-    """GELU, whose gradient keeps its argument alone."""
-    return jax.nn.gelu(x, approximate=approximate)
+    """GELU, whose gradient keeps its argument alone; XLA's erf takes half the time of its erfc."""
+    if approximate:
+        return jax.nn.gelu(x, approximate=True)
+    wide = _wide(x)
+    return (0.5 * wide * (1 + jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
+
+
+def _wide(x):
+    """In float32 at least: 1 + erf(x) takes one number near 1 from another."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def _gelu_forward(x, approximate):
@@ -40,8 +45,9 @@ def _gelu_backward(approximate, x, dy):
         gate = jax.nn.sigmoid(_GATE * x * (1 + _CUBIC * x * x))
         slope = gate + x * gate * (1 - gate) * _GATE * (1 + 3 * _CUBIC * x * x)
     else:
+        x = _wide(x)
         density = jnp.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
-        slope = 0.5 * jax.lax.erfc(-x * math.sqrt(0.5)) + x * density
+        slope = 0.5 * (1 - jax.lax.erf(-x * math.sqrt(0.5))) + x * density
     return (dy * slope.astype(dy.dtype),)
 
 
@@ -92,7 +98,7 @@ def _attention(q, k, v):
 
 def _attention_forward(q, k, v):
     s = jnp.einsum("bhtd,bhsd->bhts", q, k)
-    s = s.astype(jnp.promote_types(s.dtype, jnp.float32))
+    s = _wide(s)
     e = jnp.exp(s - s.max(-1, keepdims=True))
     total = e.sum(-1, keepdims=True)
     e = e.astype(v.dtype)

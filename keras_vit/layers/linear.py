@@ -49,7 +49,10 @@ class Linear(keras.layers.EinsumDense):
 
 
 def project(x, layers):
-    """What several `Linear` layers make of one input, by one product where that is faster.
+    """What several `Linear` layers make of one input.
+
+    Where the devices of a model share it they compute one product, whose gradient for `x` is then
+    summed over the devices once and not for each layer. Alone, a device takes longer for it.
 
     Args:
         x: shape (..., width).
@@ -59,7 +62,8 @@ def project(x, layers):
         A list with an output of shape (..., heads, features...) for each layer.
     """
     dtype = keras.backend.standardize_dtype(x.dtype)
-    joins = kernels.fast("JOINS_PRODUCTS") and not isinstance(x, keras.KerasTensor)
+    is_cut = isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel)
+    joins = is_cut and not isinstance(x, keras.KerasTensor)
     if not joins or not all(_is_plain(layer, dtype) for layer in layers):
         return [nested(layer, x) for layer in layers]
     # Within each head, so that a layout that cuts the heads goes on through the product.
