@@ -5,12 +5,14 @@
 The data are JPEG files of 500 x 375 pixels, cut from two photographs, in a temporary folder.
 `keras_vit.data.load` decodes them, takes an inception crop of 224 pixels, flips half of them
 (in inference: a central crop) and makes batches, on threads beside the model. Turns with the
-pipeline and turns with a fixed batch alternate in one process. The first steps of each turn are
-not timed: they use up what the pipeline had prepared while it was not being waited for.
+pipeline alternate with turns on a fixed batch, which have a process of their own: what a pipeline
+does to the whole process, its memory for one, is part of its cost. The first steps of each turn
+are not timed: they use up what the pipeline had prepared while it was not being waited for.
 """
 
 import argparse
 import itertools
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -98,24 +100,64 @@ def endless_batches(folder, args, task):
                 yield batch
 
 
+def make_step(args, task):
+    """A function of a batch: one step of a new model."""
+    model = make_model(args, task)
+    if task == "train":
+        return lambda batch: model.train_on_batch(*batch)
+    return lambda batch: model.predict_on_batch(batch[0])
+
+
 def measure(args, task, folder, say):
     """Milliseconds per step of each turn, `"fixed"` and `"real"`, and what real data cost."""
-    model = make_model(args, task)
-    real = endless_batches(folder, args, task)
-    fixed = itertools.repeat(next(real))
-    if task == "train":
-        step = lambda batch: model.train_on_batch(*batch)  # noqa: E731
-    else:
-        step = lambda batch: model.predict_on_batch(batch[0])  # noqa: E731
-    step(next(fixed))
+    real, step = endless_batches(folder, args, task), make_step(args, task)
+    fixed = next(real)
+    step(fixed)
     turns = {"fixed": [], "real": []}
-    for turn in range(args.turns):
-        for kind in ("fixed", "real") if turn % 2 == 0 else ("real", "fixed"):
-            batches = {"fixed": fixed, "real": real}[kind]
-            turns[kind].append(_turn(step, batches, args))
-        say(f"{task}: turn {turn + 1} of {args.turns} done")
+    with Elsewhere(args, task, fixed) as elsewhere:
+        take = {"fixed": elsewhere.turn, "real": lambda: _turn(step, real, args)}
+        for turn in range(args.turns):
+            for kind in ("fixed", "real") if turn % 2 == 0 else ("real", "fixed"):
+                turns[kind].append(take[kind]())
+            say(f"{task}: turn {turn + 1} of {args.turns} done")
     costs = [100 * (r / f - 1) for r, f in zip(turns["real"], turns["fixed"])]
     return {"turns": turns, "cost_percent": tables.summary(costs)}
+
+
+class Elsewhere:
+    """A process with a model of its own, which takes turns on one batch and opens no pipeline."""
+
+    def __init__(self, args, task, batch):
+        context = multiprocessing.get_context("spawn")
+        self._pipe, its = context.Pipe()
+        self._process = context.Process(target=_serve, args=(args, task, batch, its), daemon=True)
+        self._process.start()
+        its.close()
+        self._pipe.recv()  # its first step is done
+
+    def turn(self):
+        """Milliseconds per step."""
+        self._pipe.send(True)
+        return self._pipe.recv()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._pipe.close()
+        self._process.join()
+
+
+def _serve(args, task, batch, pipe):
+    step = make_step(args, task)
+    step(batch)
+    pipe.send(True)
+    while True:
+        try:
+            pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_turn(step, itertools.repeat(batch), args))
 
 
 def _turn(step, batches, args):
