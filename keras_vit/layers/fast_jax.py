@@ -10,11 +10,14 @@ import math
 
 import jax
 import jax.numpy as jnp
+import keras
 import numpy as np
 
 _GATE = math.sqrt(8 / math.pi)  # (1 + tanh(y)) / 2 is sigmoid(2 y)
 _CUBIC = 0.044715
 BLOCK = 2**14  # random numbers
+AT_ONCE = 2**24  # bytes of attention scores
+SMALL = 2**20  # bytes of a head's scores, which then lie in a cache anyway
 
 
 def applies():
@@ -83,7 +86,25 @@ layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
 def attention(query, key, value):
     """softmax(q kᵀ / √D_h) v for shapes (batch, tokens, heads, head width)."""
     query = query * query.shape[-1] ** -0.5
-    return _attention(*(_swap(x) for x in (query, key, value))).swapaxes(1, 2)
+    parts = number_of_parts(query.shape[0], query.shape[2], query.shape[1], key.shape[1])
+    compute = _attention if parts == 1 else functools.partial(_attention_in_parts, parts)
+    return _swap(compute(*(_swap(x) for x in (query, key, value))))
+
+
+def number_of_parts(batch, heads, tokens, memory):
+    """Of the heads of all images, so that the scores of a part take up to 16 MiB, or are of one.
+
+    1 where those of a head are small (up to 511 tokens), where a size is open, as in an export, or
+    the tensors are cut over devices.
+    """
+    sizes = (batch, heads, tokens, memory)
+    if keras.distribution.distribution() or not all(isinstance(size, int) for size in sizes):
+        return 1
+    matrices, matrix = batch * heads, tokens * memory * 4
+    if matrix < SMALL:
+        return 1
+    least = min(matrices, matrices * matrix / AT_ONCE)
+    return next(n for n in range(1, matrices + 1) if matrices % n == 0 and n >= least)
 
 
 def _swap(x):
@@ -118,6 +139,37 @@ def _attention_backward(kept, do):
 
 
 _attention.defvjp(_attention_forward, _attention_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention_in_parts(parts, q, k, v):
+    """Attention of some heads after the others, whose gradient computes the scores again.
+
+    All the scores of long sequences would lie in no cache, and take gigabytes.
+    """
+    return _map(parts, lambda *part: _attention_forward(*part)[0], q, k, v)
+
+
+def _in_parts_forward(parts, q, k, v):
+    return _attention_in_parts(parts, q, k, v), (q, k, v)
+
+
+def _in_parts_backward(parts, kept, do):
+    def backward(q, k, v, do):
+        return _attention_backward(_attention_forward(q, k, v)[1], do)
+
+    return _map(parts, backward, *kept, do)
+
+
+_attention_in_parts.defvjp(_in_parts_forward, _in_parts_backward)
+
+
+def _map(parts, function, *tensors):
+    """A function of tensors (batch, heads, tokens, width), for a part of the heads at a time."""
+    batch, heads = tensors[0].shape[:2]
+    tensors = [x.reshape(parts, 1, batch * heads // parts, *x.shape[2:]) for x in tensors]
+    outputs = jax.lax.map(lambda part: function(*part), tensors)
+    return jax.tree.map(lambda y: y.reshape(batch, heads, *y.shape[3:]), outputs)
 
 
 def draw(kind, key, shape, dtype, shift, factor):
