@@ -5,13 +5,13 @@ front: oneDNN computes on either layout, and nothing is copied.
 """
 
 import functools
-import time
 
 import torch
 import torch.nn.functional as F
 from torch.nn.modules import module
 
 from keras_vit.layers import kernels
+from keras_vit.layers.fast_torch_timing import is_faster
 
 _ONEDNN_GELUS = {kernels.gelu_tanh: "tanh", kernels.gelu_erf: "none"}  # and oneDNN's names
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -78,7 +78,7 @@ def onednn_is_faster(dtype):
     PyTorch itself takes oneDNN, so that having it is enough.
     """
     times = 1.2 if dtype == torch.float32 else 0
-    return _is_faster(_onednn, _plain, times, dtype, *_PROBES[dtype])
+    return is_faster(_onednn, _plain, times, dtype, *_PROBES[dtype])
 
 
 def _plain(x, kernel, bias):
@@ -107,48 +107,7 @@ def onednns_gelu_is_faster(activation, dtype, into, out):
     def separate(x, kernel, bias):
         return activation(linear(x, kernel, bias))
 
-    return _is_faster(fused, separate, 1.1, dtype, _ROWS[dtype], into, out)
-
-
-def _is_faster(one, other, times, dtype, *sizes):
-    """Whether `one` computes a linear map (rows, in, out) that many times faster than `other`."""
-    _keep_some_memory()
-    threads = torch.get_num_threads()
-    # One thread, and the time that it computed: whatever else the machine does, every process
-    # comes to the same end, and a resumed training to the same weights.
-    torch.set_num_threads(1)
-    try:
-        with torch.no_grad():
-            ours, theirs = _shortest((one, other), dtype, *sizes)
-            return ours * times < theirs
-    except (AttributeError, RuntimeError, NotImplementedError):
-        return False
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _keep_some_memory():
-    """Lets the C library keep up to 62 MiB of what is freed.
-
-    glibc does so once a block of 31 MiB was freed. Before, it returns every activation of some MiB
-    to the system, and takes it again page by page: up to a fifth of the time of an inference.
-    """
-    torch.empty(31 * 2**20, dtype=torch.uint8)
-
-
-def _shortest(linears, dtype, rows, into, out):
-    """The shortest times of some linear maps to values of 1: GELU is slow for large ones.
-
-    They take turns, because the speed of a shared machine changes from moment to moment.
-    """
-    x, kernel = torch.ones(rows, into, dtype=dtype), torch.full((into, out), 1 / into, dtype=dtype)
-    bias, shortest = torch.zeros(out, dtype=dtype), [float("inf")] * len(linears)
-    for _ in range(5):
-        for i, linear in enumerate(linears):
-            start = time.thread_time()
-            linear(x, kernel, bias)
-            shortest[i] = min(shortest[i], time.thread_time() - start)
-    return shortest
+    return is_faster(fused, separate, 1.1, dtype, _ROWS[dtype], into, out)
 
 
 def _onednn(x, kernel, bias=None, then="none", algorithm=""):
@@ -197,17 +156,66 @@ def block(x, norms, linears):
         linears: kernel, bias or None, and activation of query, key, value, out and the MLP's two.
     """
     *projections, (out, *more), dense_1, dense_2 = linears
-    y = layer_norm(x, *norms[0]).flatten(0, 1)
-    q, k, v = (_heads(y, *each, x.shape[:2]) for each in projections)
+    q, k, v = _after_norm(x, norms[0], [_flat(*each) for each in projections])
+    q, k, v = (y.view(*x.shape[:2], *each[0].shape[1:]) for y, each in zip((q, k, v), projections))
     y = attention(q, k, v).flatten(0, 1).flatten(1)
     x = x + product(y, out.flatten(0, 1), *more).view(x.shape)  # Eq. 2
-    y = layer_norm(x, *norms[1]).flatten(0, 1)
-    return x + product(product(y, *dense_1), *dense_2).view(x.shape)  # Eq. 3
+    (y,) = _after_norm(x, norms[1], [dense_1])
+    return x + product(y, *dense_2).view(x.shape)  # Eq. 3
 
 
-def _heads(y, kernel, bias, activation, shape):
-    bias = None if bias is None else bias.flatten()
-    return product(y, kernel.flatten(1), bias, activation).view(*shape, *kernel.shape[1:])
+def _flat(kernel, bias, activation):
+    return kernel.flatten(1), None if bias is None else bias.flatten(), activation
+
+
+def _after_norm(x, norm, linears):
+    """Linear maps of the normed tokens. Shapes: (batch, tokens, dim) -> (batch * tokens, out)."""
+    matrices, biases, activations = zip(*linears)
+    if _is_plain(x) and _needs_gradient(x, *norm[:2], *matrices, *biases):
+        ys = _AfterNorm.apply(x, *norm, *matrices, *biases)
+        return [y if then is None else then(y) for y, then in zip(ys, activations)]
+    y = layer_norm(x, *norm).flatten(0, 1)
+    return [product(y, *each) for each in linears]
+
+
+class _AfterNorm(torch.autograd.Function):
+    """Linear maps of the normed tokens, which the gradient norms again instead of keeping them.
+
+    That takes an eighth off the activations of a block, and next to no time.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, gamma, beta, epsilon, *linears):
+        matrices, biases = _halves(linears)
+        y = layer_norm(x, gamma, beta, epsilon).flatten(0, 1)
+        return tuple(product(y, *each) for each in zip(matrices, biases))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, gamma, beta, ctx.epsilon, *linears = inputs
+        ctx.save_for_backward(x, gamma, beta, *_halves(linears)[0])
+
+    @staticmethod
+    def backward(ctx, *dys):
+        x, gamma, beta, *matrices = ctx.saved_tensors
+        *needs_norm, _ = ctx.needs_input_grad[:4]
+        needs_kernel, needs_bias = _halves(ctx.needs_input_grad[4:])
+        y, mean, r = torch.native_layer_norm(x, gamma.shape, gamma, beta, ctx.epsilon)
+        y = y.flatten(0, 1).t()
+        dkernels = [product(y, dy) if needs else None for dy, needs in zip(dys, needs_kernel)]
+        dbiases = [dy.sum(0) if needs else None for dy, needs in zip(dys, needs_bias)]
+        if not any(needs_norm):
+            return None, None, None, None, *dkernels, *dbiases
+        dy = sum(product(dy, kernel.t()) for dy, kernel in zip(dys, matrices)).view(x.shape)
+        backward = torch.ops.aten.native_layer_norm_backward
+        dnorm = backward(dy, x, gamma.shape, mean, r, gamma, beta, needs_norm)
+        return *dnorm, None, *dkernels, *dbiases
+
+
+def _halves(values):
+    return values[: len(values) // 2], values[len(values) // 2 :]
 
 
 def conv(x, kernel, strides, explicit_padding):

@@ -10,7 +10,7 @@ if BACKEND != "torch":
 
 import torch
 
-from keras_vit.layers import fast_torch
+from keras_vit.layers import fast_torch, fast_torch_timing
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_each_large_size_has_its_own_choice_and_small_ones_share_one(monkeypatch
         measured.append((into, out))
         return (2, 1) if (into, out) in [(384, 384), (768, 3072)] else (1, 2)  # oneDNN's first
 
-    monkeypatch.setattr(fast_torch, "_shortest", shortest)
+    monkeypatch.setattr(fast_torch_timing, "shortest", shortest)
     sizes = [(8, 16), (192, 768), (768, 3072), (384, 1536)]
     choose = fast_torch.onednns_gelu_is_faster
     found = [choose(kernels.gelu_tanh, torch.float32, *each) for each in sizes]

@@ -13,6 +13,7 @@ if keras.backend.backend() != "torch":
     pytest.skip("PyTorch's function", allow_module_level=True)
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from keras_vit.layers import fast_torch
 
@@ -59,8 +60,71 @@ def test_says_the_same_as_the_layers(options, training, x, taken, monkeypatch):
     assert len(taken) == 1
     monkeypatch.setattr(transformer_block, "whole_block", lambda *_: None)
     for one, other in zip(whole, outputs_and_gradients(), strict=True):
-        np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
+        np.testing.assert_allclose(to_numpy(one), to_numpy(other), rtol=1e-5, atol=1e-5)
     assert len(taken) == 1
+
+
+@pytest.mark.parametrize("frozen", ["norms", "kernels", "all but the biases", "all but the input"])
+def test_gradients_of_what_is_not_frozen(frozen, x, taken, monkeypatch):
+    block = make_block()
+    for weight in block.trainable_weights:
+        is_norm, is_bias = "norm" in weight.path, weight.name == "bias"
+        weight.trainable = {
+            "norms": not is_norm,
+            "kernels": weight.name != "kernel",
+            "all but the biases": is_bias,
+            "all but the input": False,
+        }[frozen]
+    x = x.requires_grad_(frozen != "all but the biases")
+    asked = [x] if frozen == "all but the input" else []
+    asked += [weight.value for weight in block.trainable_weights]
+
+    def gradients():
+        return torch.autograd.grad(block(x, training=True).square().sum(), asked)
+
+    whole = gradients()
+    assert len(taken) == 1 and len(whole) >= 1
+    monkeypatch.setattr(transformer_block, "whole_block", lambda *_: None)
+    for one, other in zip(whole, gradients(), strict=True):
+        np.testing.assert_allclose(to_numpy(one), to_numpy(other), rtol=1e-5, atol=1e-5)
+
+
+@sdpa_kernel(SDPBackend.MATH)  # PyTorch's other attention for CPUs has no second derivatives
+def test_gradients_of_gradients(x, taken, monkeypatch):
+    block = make_block()
+    weights = [weight.value for weight in block.trainable_weights]
+
+    def penalty():
+        (dx,) = torch.autograd.grad(block(x).sin().sum(), x, create_graph=True)
+        return torch.autograd.grad(dx.square().sum(), [x, *weights], materialize_grads=True)
+
+    whole = penalty()
+    assert len(taken) == 1
+    monkeypatch.setattr(transformer_block, "whole_block", lambda *_: None)
+    layers = penalty()
+    scale = max(float(values.abs().max()) for values in layers)  # the bias of the keys has zeros
+    for one, other in zip(whole, layers, strict=True):
+        np.testing.assert_allclose(to_numpy(one), to_numpy(other), rtol=1e-4, atol=1e-6 * scale)
+
+
+def test_gradients_keep_less(x, taken, monkeypatch):
+    block, kept = make_block(), {}
+
+    def keep(tensor):
+        kept[tensor.data_ptr()] = tensor.numel()
+        return tensor
+
+    def kept_by_a_call():
+        kept.clear()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            y = block(x, training=True)
+        del y
+        return sum(kept.values())
+
+    whole = kept_by_a_call()
+    assert len(taken) == 1
+    monkeypatch.setattr(transformer_block, "whole_block", lambda *_: None)
+    assert kept_by_a_call() - whole >= 2 * x.numel()  # both norms, and what they divide by
 
 
 @pytest.mark.parametrize("part", ["query", "out", "dense_2"])
