@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SIZE, BATCH, WORKERS = 224, 64, 2
 
 
-def make_images(folder, count):
+def make_images(folder, count, size=(500, 375)):
     """Photographs in two class folders, each cut elsewhere so that no two files are alike."""
     import numpy as np
     from PIL import Image
@@ -36,7 +36,7 @@ def make_images(folder, count):
     for index in range(count):
         photograph = photographs[index % len(photographs)]
         left, top = rng.integers(0, 100, 2)
-        cut = photograph.crop((left, top, left + 540, top + 327)).resize((500, 375))
+        cut = photograph.crop((left, top, left + 540, top + 327)).resize(size)
         place = pathlib.Path(folder) / str(index % 2)
         place.mkdir(exist_ok=True)
         cut.save(place / f"{index:05d}.jpg", quality=90)

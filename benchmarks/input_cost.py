@@ -2,7 +2,8 @@
 
     KERAS_BACKEND=jax python benchmarks/input_cost.py --model S16 --tasks train infer --batch 8
 
-The data are JPEG files of 500 x 375 pixels, cut from two photographs, in a temporary folder.
+The data are JPEG files, of 500 x 375 pixels unless `--jpeg 224x224` says otherwise, cut from two
+photographs, in a temporary folder.
 `keras_vit.data.load` decodes them, takes an inception crop of 224 pixels, flips half of them
 (in inference: a central crop) and makes batches, on threads beside the model. Turns with the
 pipeline alternate with turns on a fixed batch, which have a process of their own: what a pipeline
@@ -37,6 +38,7 @@ def parse(arguments=None):
     parser.add_argument("--engine", default="auto", choices=("auto", "tensorflow", "grain"))
     parser.add_argument("--threads", type=int, help="of the pipeline; default: one per core")
     parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--jpeg", type=pixels, default="500x375", metavar="WIDTHxHEIGHT")
     parser.add_argument("--turns", type=int, default=6, help="of each kind")
     parser.add_argument("--steps", type=int, default=8, help="timed in a turn")
     parser.add_argument("--untimed", type=int, default=4, help="at the beginning of a turn")
@@ -53,7 +55,15 @@ def parse(arguments=None):
     return args
 
 
-def make_model(args, task):
+def pixels(text):
+    """`"500x375"` as (500, 375)."""
+    width, times, height = text.partition("x")
+    if not (times and width.isdecimal() and height.isdecimal() and int(width) * int(height)):
+        raise argparse.ArgumentTypeError(f"must be like 500x375. Received: {text}")
+    return int(width), int(height)
+
+
+def make_model(args):
     """A model for the two classes of the photographs."""
     import keras
 
@@ -68,7 +78,7 @@ def make_model(args, task):
         num_classes=2,
     )
     model.compile(
-        keras.optimizers.AdamW(1e-4, weight_decay=0.01),
+        model.make_optimizer("adamw"),
         keras.losses.CategoricalCrossentropy(from_logits=True),
         jit_compile={"auto": "auto", "true": True, "false": False}[args.jit],
     )
@@ -102,7 +112,7 @@ def endless_batches(folder, args, task):
 
 def make_step(args, task):
     """A function of a batch: one step of a new model."""
-    model = make_model(args, task)
+    model = make_model(args)
     if task == "train":
         return lambda batch: model.train_on_batch(*batch)
     return lambda batch: model.predict_on_batch(batch[0])
@@ -179,7 +189,7 @@ def markdown(found, args, described, versions):
         rate = f"{args.batch / ms['real'] * 1e3:.1f}"
         rows.append((task, f"{ms['fixed']:.1f}", f"{ms['real']:.1f}", spread, rate))
     title = f"### Cost of real data: {args.architecture.name}, {args.image_size} px, "
-    title += f"batch {args.batch}, {args.dtype}"
+    title += f"batch {args.batch}, {args.dtype}, JPEGs of {args.jpeg[0]} x {args.jpeg[1]}"
     line = tables.machine_line(described, versions)
     return "\n\n".join([title, tables.table(columns, rows), line])
 
@@ -192,7 +202,7 @@ def main():
 
     say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
     with tempfile.TemporaryDirectory() as folder:
-        make_images(folder, args.images)
+        make_images(folder, args.images, args.jpeg)
         found = {task: measure(args, task, folder, say) for task in args.tasks}
     backend = sys.modules[keras.backend.backend()]
     versions = {"keras": keras.__version__, backend.__name__: backend.__version__}

@@ -56,8 +56,9 @@ def commands():
     for backend in PEERS:
         found[f"{backend}-startup"] = f"startup.py --backend {backend}"
         found[f"{backend}-growth"] = f"growth.py --model S16 --backend {backend}"
-        few = "--batch 4 --turns 4 --steps 4"
+        few = "--batch 4 --turns 6 --steps 8"
         found[f"{backend}-input"] = f"KERAS_BACKEND={backend} input_cost.py --model S16 {few}"
+        found[f"{backend}-input-224"] = found[f"{backend}-input"] + " --jpeg 224x224"
     for variant in ("H/14", "g/14"):
         found[f"plan-{variant.replace('/', '')}"] = (
             f"plan.py --variant {variant} --devices 256 --hbm 32GB --batch 4096 --ema "

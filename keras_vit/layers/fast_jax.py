@@ -16,8 +16,8 @@ import numpy as np
 _GATE = math.sqrt(8 / math.pi)  # (1 + tanh(y)) / 2 is sigmoid(2 y)
 _CUBIC = 0.044715
 BLOCK = 2**14  # random numbers
-AT_ONCE = 2**24  # bytes of attention scores
-SMALL = 2**20  # bytes of a head's scores, which then lie in a cache anyway
+AT_ONCE = 2**22  # bytes of attention scores, which then lie in a cache
+SMALL = 2**19  # bytes of a head's scores: with smaller ones, parts lose more than they gain
 
 
 def applies():
@@ -87,24 +87,27 @@ def attention(query, key, value):
     """softmax(q kᵀ / √D_h) v for shapes (batch, tokens, heads, head width)."""
     query = query * query.shape[-1] ** -0.5
     parts = number_of_parts(query.shape[0], query.shape[2], query.shape[1], key.shape[1])
-    compute = _attention if parts == 1 else functools.partial(_attention_in_parts, parts)
+    compute = _attention if parts == (1, 1) else functools.partial(_attention_in_parts, parts)
     return _swap(compute(*(_swap(x) for x in (query, key, value))))
 
 
 def number_of_parts(batch, heads, tokens, memory):
-    """Of the heads of all images, so that the scores of a part take up to 16 MiB, or are of one.
+    """Of the heads of all images, and of the queries of each.
 
-    1 where those of a head are small (up to 511 tokens), where a size is open, as in an export, or
-    the tensors are cut over devices.
+    The scores of a part take up to 4 MiB; queries come in parts where those of one head are more.
+    (1, 1) where those of a head are small (up to 362 tokens), where a size is open, as in an
+    export, or the tensors are cut over devices.
     """
     sizes = (batch, heads, tokens, memory)
     if keras.distribution.distribution() or not all(isinstance(size, int) for size in sizes):
-        return 1
+        return 1, 1
     matrices, matrix = batch * heads, tokens * memory * 4
     if matrix < SMALL:
-        return 1
-    least = min(matrices, matrices * matrix / AT_ONCE)
-    return next(n for n in range(1, matrices + 1) if matrices % n == 0 and n >= least)
+        return 1, 1
+    if matrix > AT_ONCE:
+        return matrices, min(tokens, math.ceil(matrix / AT_ONCE))
+    least = matrices * matrix / AT_ONCE
+    return next(n for n in range(1, matrices + 1) if matrices % n == 0 and n >= least), 1
 
 
 def _swap(x):
@@ -143,11 +146,19 @@ _attention.defvjp(_attention_forward, _attention_backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attention_in_parts(parts, q, k, v):
-    """Attention of some heads after the others, whose gradient computes the scores again.
+    """Attention of some heads and queries after the others, whose gradient computes it again.
 
     All the scores of long sequences would lie in no cache, and take gigabytes.
     """
-    return _map(parts, lambda *part: _attention_forward(*part)[0], q, k, v)
+    of_heads, of_queries = parts
+
+    def some_heads(q, k, v):
+        def some_queries(q):
+            return _attention_forward(q, k, v)[0]
+
+        return _join(jax.lax.map(some_queries, _cut(of_queries, q)), q.shape)
+
+    return _map(of_heads, some_heads, q, k, v)
 
 
 def _in_parts_forward(parts, q, k, v):
@@ -155,10 +166,19 @@ def _in_parts_forward(parts, q, k, v):
 
 
 def _in_parts_backward(parts, kept, do):
-    def backward(q, k, v, do):
-        return _attention_backward(_attention_forward(q, k, v)[1], do)
+    of_heads, of_queries = parts
 
-    return _map(parts, backward, *kept, do)
+    def some_heads(q, k, v, do):
+        def some_queries(sums, part):
+            q, do = part
+            dq, *others = _attention_backward(_attention_forward(q, k, v)[1], do)
+            return [total + each for total, each in zip(sums, others)], dq
+
+        nothing = [jnp.zeros_like(_wide(x)) for x in (k, v)]
+        sums, dq = jax.lax.scan(some_queries, nothing, [_cut(of_queries, x) for x in (q, do)])
+        return _join(dq, q.shape), *(x.astype(k.dtype) for x in sums)
+
+    return _map(of_heads, some_heads, *kept, do)
 
 
 _attention_in_parts.defvjp(_in_parts_forward, _in_parts_backward)
@@ -170,6 +190,19 @@ def _map(parts, function, *tensors):
     tensors = [x.reshape(parts, 1, batch * heads // parts, *x.shape[2:]) for x in tensors]
     outputs = jax.lax.map(lambda part: function(*part), tensors)
     return jax.tree.map(lambda y: y.reshape(batch, heads, *y.shape[3:]), outputs)
+
+
+def _cut(parts, x):
+    """Shapes: (1, heads, tokens, width) -> (parts, 1, heads, tokens of a part, width), 0 behind."""
+    some = -(-x.shape[2] // parts)
+    x = jnp.pad(x, ((0, 0), (0, 0), (0, parts * some - x.shape[2]), (0, 0)))
+    return jnp.moveaxis(x.reshape(*x.shape[:2], parts, some, x.shape[3]), 2, 0)
+
+
+def _join(parts, shape):
+    """What `_cut` cut, without what it added."""
+    x = jnp.moveaxis(parts, 0, 2)
+    return x.reshape(*x.shape[:2], -1, x.shape[-1])[:, :, : shape[2]]
 
 
 def draw(kind, key, shape, dtype, shift, factor):

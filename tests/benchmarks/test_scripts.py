@@ -121,4 +121,5 @@ def test_startup():
 @pytest.mark.slow
 def test_input_cost():
     arguments = [*TINY, "--batch", "2", "--images", "16", "--turns", "1", "--steps", "2"]
-    assert "| infer |" in run("input_cost.py", *arguments).stdout
+    printed = run("input_cost.py", *arguments, "--jpeg", "40x30").stdout
+    assert "JPEGs of 40 x 30" in printed and "| infer |" in printed
