@@ -33,7 +33,7 @@ class Placing:
         backend: `"torch"` for what is PyTorch's own on a GPU: the inputs of LayerNorm are kept in
             float32, clipping makes a second list of gradients, DistributedDataParallel has a
             copy of them in its buckets, and padding makes a copy of a map; `"torch-cpu"` for the
-            last of these alone.
+            last of these alone, and for blocks that norm the tokens again in their backward pass.
     """
 
     mode: str
@@ -66,7 +66,9 @@ def block_bytes(shapes, placing):
     d, hidden, heads = v.width, v.mlp_dim, v.num_heads
     softmax = heads * t * FLOAT + (heads * t * t * c if placing.attention == "stored" else 0)
     normed = FLOAT if placing.backend == "torch" else c
-    whole = 2 * t * d * (normed + c) + 4 * t * FLOAT  # in and out of norms; mean and deviation
+    whole = 2 * t * d * normed  # into the norms
+    if placing.backend != "torch-cpu" or placing.remat:
+        whole += 2 * t * d * c + 4 * t * FLOAT  # out of them; mean and deviation
     parted = (4 * t * d + 2 * t * hidden) * c + softmax  # q, k, v, their result; around GELU
     scores = 2 * heads * t * t * FLOAT if placing.attention == "stored" else 0
     working = t * d * c + max(2 * t * hidden * c, 4 * t * d * c + scores) // m
@@ -85,7 +87,8 @@ def outside_bytes(shapes, placing):
     tokens = 1 if v.pool == "token" or v.norm_after_pool else shapes.tokens
     # The token that is read is a view of all of them where views are (PyTorch).
     after = shapes.tokens * v.width * c if tokens == 1 else 0
-    after += tokens * (2 * v.width * c + 2 * FLOAT)  # in and out of the last norm
+    normed = 1 if v.pool == "mean" else tokens  # the gradient of a mean needs none of them
+    after += (tokens + normed) * v.width * c + tokens * 2 * FLOAT  # in and out of the last norm
     if v.pool == "map":
         after += 2 * tokens * v.width * c + (2 * v.mlp_dim + 6 * v.width) * c
     after += 2 * (v.representation_size or 0) * c + 3 * shapes.num_classes * FLOAT
