@@ -3,11 +3,10 @@
     KERAS_BACKEND=jax python benchmarks/plan_check.py      # XLA's account of the compiled update
     KERAS_BACKEND=torch python benchmarks/plan_check.py    # what autograd keeps, and the process
 
-JAX: `memory_analysis()` of the compiled update, on one and on four devices of the CPU, in float32.
-XLA on a CPU drops rematerialisation, so it is not compared there. PyTorch: the storages that the
-backward pass keeps, by hooks, with and without rematerialisation, in both precisions; and the peak
-of the process in a whole update, where freed memory goes back to the system at once. Ratios are
-computed / measured.
+JAX: `memory_analysis()` of the compiled update, on one and on four devices of the CPU, in float32;
+on one also with rematerialisation. PyTorch: the storages that the backward pass keeps, by hooks,
+with and without rematerialisation, in both precisions; and the peak of the process in a whole
+update, where freed memory goes back to the system at once. Ratios are computed / measured.
 """
 
 import argparse
@@ -23,8 +22,14 @@ DEVICES = 4
 TINY = {"width": 128, "depth": 4, "num_heads": 4, "patch_size": 8, "image_size": 64}
 SMALL = {"width": 256, "depth": 6, "num_heads": 4, "patch_size": 16, "image_size": 224}
 MODELS = {"width 128, depth 4, 64 px": TINY, "width 256, depth 6, 224 px": SMALL}
-# Layout, devices that share a model, of 1 or `DEVICES`.
-PLACES = (("single", 1), ("data_parallel", 1), ("model_parallel", 4), ("fully_sharded", 1))
+# Layout, devices that share a model, of 1 or `DEVICES`; rematerialisation.
+PLACES = (
+    ("single", 1, False),
+    ("single", 1, True),
+    ("data_parallel", 1, False),
+    ("model_parallel", 4, False),
+    ("fully_sharded", 1, False),
+)
 
 
 def shapes_of(options):
@@ -35,7 +40,7 @@ def shapes_of(options):
     return get_shapes(None, chosen.pop("image_size"), CLASSES, **chosen)
 
 
-def check_jax(options, batch, mode, model_devices):
+def check_jax(options, batch, mode, model_devices, remat=False):
     """Computed and measured bytes on one device: of the state, and beside it in an update."""
     import plan_memory
     from small_step import compile_with_jax, make_batch, make_model
@@ -46,11 +51,11 @@ def check_jax(options, batch, mode, model_devices):
     shared = {"model_devices": model_devices} if mode == "model_parallel" else {}
     many = {"devices": count} if mode != "single" else {}
     with distribution.setup(mode, **many, **shared) as devices:
-        model = make_model(devices, **options)
+        model = make_model(devices, remat=remat, **options)
         found = compile_with_jax(devices, model, batch).memory_analysis()
         inputs = sum(array.nbytes for array in make_batch(model, batch)) // devices.replicas
     name = "data_parallel" if mode == "single" else mode
-    placing = plan_memory.Placing(name, count, model_devices)
+    placing = plan_memory.Placing(name, count, model_devices, remat=remat)
     computed = plan_memory.step(shapes, placing, batch // placing.groups)["peak"]
     return {
         "state": (sum(plan_memory.state(shapes, placing).values()), _arguments(found) - inputs),
@@ -113,8 +118,9 @@ def cases(backend, models):
     for name in models:
         batch = 16 if MODELS[name] is SMALL else 32
         if backend == "jax":
-            for mode, shared in PLACES:
-                yield (name, batch, mode), (MODELS[name], batch, mode, shared)
+            for mode, shared, remat in PLACES:
+                words = f"{mode}, remat" if remat else mode
+                yield (name, batch, words), (MODELS[name], batch, mode, shared, remat)
         else:
             for precision in ("float32", "mixed_bfloat16"):
                 for remat in (False, True):

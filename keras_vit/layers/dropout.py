@@ -6,6 +6,7 @@ import contextvars
 import keras
 
 from keras_vit import checks
+from keras_vit.layers import kernels
 
 # id of a Dropout layer -> the seed that was drawn for it
 _DRAWN_SEEDS = contextvars.ContextVar("_DRAWN_SEEDS", default=None)
@@ -83,7 +84,7 @@ def rematerialize(function, dropouts):
             return function(*tensors)
 
     def outside(*tensors):
-        return keras.remat(inside)([d.seed_generator.next() for d in dropouts], *tensors)
+        return kernels.remat(inside)([d.seed_generator.next() for d in dropouts], *tensors)
 
     return outside
 

@@ -226,6 +226,12 @@ def weighted_sum(weights, value):
     return ops.einsum("bhts,bshd->bthd", weights, value)
 
 
+def remat(function):
+    """`function` of tensors to one tensor; its backward pass runs it again and keeps nothing."""
+    own = fast("remat")
+    return own(function) if own else keras.remat(function)
+
+
 def mean(x, axis):
     """The mean in float32 at least, returned in the type of `x`."""
     total = ops.sum(ops.cast(x, at_least_float32(x.dtype)), axis=axis)

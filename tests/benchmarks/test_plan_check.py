@@ -53,16 +53,17 @@ for place in json.loads('''{places}'''):
 
 @of_jax
 def test_xla_takes_what_is_computed():
-    places = [("single", 1), ("data_parallel", 1), ("model_parallel", 4), ("fully_sharded", 1)]
-    code = CHECKS.format(places=json.dumps(places), options=TINY)
+    import plan_check
+
+    code = CHECKS.format(places=json.dumps(plan_check.PLACES), options=TINY)
     flags = "--xla_force_host_platform_device_count=4"
     printed = run_in_fresh_process(code, XLA_FLAGS=flags).splitlines()
-    found = dict(zip([mode for mode, _ in places], map(json.loads, printed)))
-    for mode, each in found.items():
-        computed, measured = each["state"]
-        assert computed == pytest.approx(measured, rel=0.01), mode
-        computed, measured = each["step"]
-        assert computed == pytest.approx(measured, rel=0.25), mode
+    for place, line in zip(plan_check.PLACES, printed, strict=True):
+        found = json.loads(line)
+        computed, measured = found["state"]
+        assert computed == pytest.approx(measured, rel=0.01), place
+        computed, measured = found["step"]
+        assert computed == pytest.approx(measured, rel=0.25), place
 
 
 MESH = "replica_groups=mesh['axis_0'=2,'axis_1'=2]"

@@ -129,6 +129,27 @@ def test_remat_keeps_less_for_the_backward_pass():
     assert kept[True] < kept[False] / 2
 
 
+@pytest.mark.skipif(BACKEND != "jax", reason="XLA's account")
+def test_xla_keeps_less_for_the_backward_pass():
+    """On a CPU it makes one run of two that it knows to be the same."""
+    needed = {remat: compiled_bytes(tiny_vit(depth=8, remat=remat)) for remat in (False, True)}
+    assert needed[True] < needed[False] / 3
+
+
+def compiled_bytes(model):
+    """Bytes beside arguments and results of the gradient of a loss."""
+    import jax
+
+    x, rest = images((64, 16, 16, 3)), [v.value for v in model.non_trainable_variables]
+
+    def loss(trainable):
+        return model.stateless_call(trainable, rest, x, training=True)[0].var()
+
+    trainable = [v.value for v in model.trainable_variables]
+    compiled = jax.jit(jax.grad(loss)).lower(trainable).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+
 def kept_bytes(layer):
     """Bytes of the weights and the intermediate values that wait for the backward pass."""
     sizes = {}

@@ -44,6 +44,11 @@ CASES = {
         normal(2, 6, 3, 4),
         normal(2, 6, 3, 4),
     ),
+    "remat": (
+        lambda x, y: kernels.remat(lambda x, y: x * keras.ops.sin(y))(x, y),
+        normal(6),
+        normal(6),
+    ),
     "group_norm": (
         lambda x, g, b: kernels.group_norm(x, 4, g, b, 1e-6),
         3 + normal(2, 5, 3, 8),
