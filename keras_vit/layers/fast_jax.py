@@ -229,14 +229,13 @@ def _computed_again_forward(function, inputs, variables):
 
 
 def _computed_again_backward(function, kept, dy):
-    inputs, variables = kept
     nothing = 0 * dy[(0,) * dy.ndim]  # of a number that there is in the backward pass alone
 
     def after_the_gradient(x):
-        is_float = jnp.issubdtype(x.dtype, jnp.floating)
-        return x + nothing.astype(x.dtype) if is_float else x
+        return x + nothing.astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
-    inputs = jax.tree.map(after_the_gradient, inputs)
+    # Variables too: else a bias, repeated for each token, would be kept from the first run.
+    inputs, variables = jax.tree.map(after_the_gradient, kept)
     return jax.vjp(lambda x, v: function(*x, *v), inputs, variables)[1](dy)
 
 
