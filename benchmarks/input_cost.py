@@ -78,7 +78,7 @@ def make_model(args):
         num_classes=2,
     )
     model.compile(
-        model.make_optimizer("adamw"),
+        keras_vit.training.AdamW(1e-4, weight_decay=0.01),
         keras.losses.CategoricalCrossentropy(from_logits=True),
         jit_compile={"auto": "auto", "true": True, "false": False}[args.jit],
     )

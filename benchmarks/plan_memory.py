@@ -31,9 +31,9 @@ class Placing:
         attention: `"stored"`: the softmax is kept, tokens x tokens for each head; `"fused"`: a
             kernel such as FlashAttention computes it again.
         backend: `"torch"` for what is PyTorch's own on a GPU: the inputs of LayerNorm are kept in
-            float32, clipping makes a second list of gradients, DistributedDataParallel has a
-            copy of them in its buckets, and padding makes a copy of a map; `"torch-cpu"` for the
-            last of these alone, and for blocks that norm the tokens again in their backward pass.
+            float32, padding makes a copy of a map, clipping makes a second list of gradients,
+            DistributedDataParallel has a copy of them in its buckets; `"torch-cpu"` for the first
+            two of these alone.
     """
 
     mode: str
@@ -65,10 +65,9 @@ def block_bytes(shapes, placing):
     v, t, c, m = shapes.variant, shapes.tokens, placing.width, placing.model_devices
     d, hidden, heads = v.width, v.mlp_dim, v.num_heads
     softmax = heads * t * FLOAT + (heads * t * t * c if placing.attention == "stored" else 0)
-    normed = FLOAT if placing.backend == "torch" else c
-    whole = 2 * t * d * normed  # into the norms
-    if placing.backend != "torch-cpu" or placing.remat:
-        whole += 2 * t * d * c + 4 * t * FLOAT  # out of them; mean and deviation
+    normed = FLOAT if placing.backend.startswith("torch") else c
+    # Into the norms, out of them; mean and deviation.
+    whole = 2 * t * d * normed + 2 * t * d * c + 4 * t * FLOAT
     parted = (4 * t * d + 2 * t * hidden) * c + softmax  # q, k, v, their result; around GELU
     scores = 2 * heads * t * t * FLOAT if placing.attention == "stored" else 0
     working = t * d * c + max(2 * t * hidden * c, 4 * t * d * c + scores) // m
@@ -85,10 +84,13 @@ def outside_bytes(shapes, placing):
     image = height * width * (3 if v.stem is not None else channels) * FLOAT
     before = image + math.prod(shapes.grid) * _patch_values(shapes) * c + maps
     tokens = 1 if v.pool == "token" or v.norm_after_pool else shapes.tokens
+    copied = pads and c < FLOAT  # into the last norm, in float32
     # The token that is read is a view of all of them where views are (PyTorch).
-    after = shapes.tokens * v.width * c if tokens == 1 else 0
+    after = shapes.tokens * v.width * c if tokens == 1 and not copied else 0
     normed = 1 if v.pool == "mean" else tokens  # the gradient of a mean needs none of them
-    after += (tokens + normed) * v.width * c + tokens * 2 * FLOAT  # in and out of the last norm
+    # In and out of the last norm.
+    after += tokens * v.width * (FLOAT if copied else c) + normed * v.width * c
+    after += tokens * 2 * FLOAT
     if v.pool == "map":
         after += 2 * tokens * v.width * c + (2 * v.mlp_dim + 6 * v.width) * c
     after += 2 * (v.representation_size or 0) * c + 3 * shapes.num_classes * FLOAT

@@ -39,6 +39,7 @@ from keras_vit.builders import (
 )
 from keras_vit.data import Prediction, predict, preprocess
 from keras_vit.efficientnet import EfficientNet_L2
+from keras_vit.later import Later
 from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS, Variant, get_variant
@@ -80,6 +81,7 @@ __all__ = [
     "BiT_R200x3",
     "CheckpointError",
     "EfficientNet_L2",
+    "Later",
     "LoadReport",
     "Prediction",
     "Preprocessing",

@@ -8,6 +8,7 @@ dropout) is an argument of `keras_vit.VisionTransformer` instead.
 import dataclasses
 
 from keras_vit.checks import check_choice, check_heads, pair, positive_float, positive_int
+from keras_vit.later import LATER, THE_PAPERS, Later, get_later
 
 POOLS = ("token", "mean", "map", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "none")
@@ -15,6 +16,24 @@ POSITION_PLACES = ("input", "every_layer", "shared")
 INTERPOLATIONS = ("align_corners", "bilinear", "bicubic", "bicubic_no_antialias")
 GELUS = ("tanh", "erf")
 STEM_NUMERICS = ("google", "timm")
+
+
+def choice(default, inherited=False, compared=False):
+    """A field of a variant.
+
+    Args:
+        default: its value.
+        inherited: whether a builder takes it from the checkpoint, unless it is told otherwise.
+        compared: whether a checkpoint that says otherwise fits all the same, and the model then
+            computes other numbers than its authors, which the report names.
+    """
+    marks = {"inherited": inherited, "compared": compared}
+    return dataclasses.field(default=default, metadata=marks)
+
+
+def marked(variant_class, mark):
+    """The names of the fields that `choice` marked as `"inherited"` or `"compared"`."""
+    return [f.name for f in dataclasses.fields(variant_class) if f.metadata.get(mark)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +72,7 @@ class Variant:
         stem_folded: whether the kernels of the stem are standardised already (`keras_vit.fold`).
         qkv_bias: whether the query, key and value projections have a bias.
         epsilon: added to the variance in every LayerNorm.
+        later: what families after the paper changed, a `Later` or a dict of its fields.
 
     Raises:
         ValueError: a value is outside its range, or two values contradict each other.
@@ -63,21 +83,22 @@ class Variant:
     num_heads: int = 12
     mlp_dim: int | None = None
     patch_size: int | tuple[int, int] = 16
-    pool: str | None = "token"
-    class_token: bool | None = None
+    pool: str | None = choice("token", inherited=True, compared=True)
+    class_token: bool | None = choice(None, inherited=True)
     representation_size: int | None = None
-    position: str | None = "learned_1d"
+    position: str | None = choice("learned_1d", inherited=True, compared=True)
     position_at: str | None = None
-    interpolation: str = "align_corners"
-    registers: int = 0
-    norm_after_pool: bool = False
+    interpolation: str = choice("align_corners", inherited=True)
+    registers: int = choice(0, inherited=True)
+    norm_after_pool: bool = choice(False, inherited=True, compared=True)
     stem: tuple[int, ...] | None = None
     stem_width: float = 1.0
-    stem_numerics: str = "google"
+    stem_numerics: str = choice("google", inherited=True, compared=True)
     stem_folded: bool = False
-    gelu: str = "tanh"
-    qkv_bias: bool = True
-    epsilon: float = 1e-6
+    gelu: str = choice("tanh", inherited=True, compared=True)
+    qkv_bias: bool = choice(True, inherited=True)
+    epsilon: float = choice(1e-6, inherited=True, compared=True)
+    later: Later = choice(THE_PAPERS, inherited=True, compared=True)  # noqa: RUF009
 
     def __post_init__(self):
         set_field = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
@@ -122,6 +143,7 @@ class Variant:
         check_choice("stem_numerics", self.stem_numerics, STEM_NUMERICS)
         check_choice("gelu", self.gelu, GELUS)
         positive_float(self.epsilon, "epsilon")
+        set_field("later", get_later(self.later))
 
     @property
     def learned_tokens(self):
@@ -146,7 +168,7 @@ class Variant:
         return tuple(side * self._shrink for side in self.patch_size)
 
     def replace(self, **choices):
-        """A copy with the named fields changed.
+        """A copy with the named fields changed, those of `later` among them.
 
         A field that follows from a changed one takes its default again unless it is named too:
         `mlp_dim` follows `width`, `class_token` follows `pool`, `position_at` follows `position`.
@@ -155,9 +177,16 @@ class Variant:
             ValueError: a name that is no field.
         """
         known = [field.name for field in dataclasses.fields(self)]
-        unknown = sorted(set(choices) - set(known))
+        unknown = sorted(set(choices) - {*known, *LATER})
         if unknown:
-            raise ValueError(f"Unknown arguments: {unknown}. An architecture is made of {known}.")
+            raise ValueError(
+                f"Unknown arguments: {unknown}. An architecture is made of {known}, and what later "
+                f"families changed of {list(LATER)}."
+            )
+        changed = {name: choices.pop(name) for name in LATER if name in choices}
+        if changed:
+            later = get_later(choices.get("later", self.later))
+            choices["later"] = dataclasses.replace(later, **changed)
         follows = {"width": "mlp_dim", "pool": "class_token", "position": "position_at"}
         freed = {follower: None for leader, follower in follows.items() if leader in choices}
         return dataclasses.replace(self, **{**freed, **choices})

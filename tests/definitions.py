@@ -22,6 +22,8 @@ def softmax(x):
 def gelu(x, kind):
     if kind == "erf":
         return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+    if kind in ("silu", "quick_gelu"):
+        return x / (1 + np.exp(-x if kind == "silu" else -1.702 * x))
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
@@ -29,6 +31,17 @@ def layer_norm(weights, x, epsilon=1e-6):
     variance = x.var(axis=-1, keepdims=True)
     normal = (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(variance + epsilon)
     return normal * weights["gamma"] + weights["beta"]
+
+
+def rms_norm(weights, x, epsilon=1e-6):
+    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + epsilon) * weights["gamma"]
+
+
+def norm(weights, x, epsilon=1e-6):
+    """The norm whose weights these are; the tokens themselves where there are none."""
+    if not weights:
+        return x
+    return (layer_norm if "beta" in weights else rms_norm)(weights, x, epsilon)
 
 
 def relative_bias(q, table):
@@ -50,13 +63,15 @@ def attention_parts(weights, x, memory=None, relative_position=None):
         return head + weights.get(f"{name}/bias", 0.0)
 
     q, k, v = project("query", x), project("key", memory), project("value", memory)
+    q, k = norm(below(weights, "query_norm"), q), norm(below(weights, "key_norm"), k)
     q = q / math.sqrt(q.shape[-1])
     scores = np.einsum("bthd,bshd->bhts", q, k)
     if relative_position is not None:
         scores = scores + relative_bias(q, relative_position)
     a = softmax(scores)
     heads = np.einsum("bhts,bshd->bthd", a, v)
-    return np.einsum("bthk,hkd->btd", heads, weights["out/kernel"]) + weights["out/bias"], a
+    out = np.einsum("bthk,hkd->btd", heads, weights["out/kernel"])
+    return out + weights.get("out/bias", 0.0), a
 
 
 def attention(weights, x, memory=None, relative_position=None):
@@ -64,16 +79,21 @@ def attention(weights, x, memory=None, relative_position=None):
 
 
 def mlp(weights, x, kind="tanh"):
-    x = gelu(x @ weights["dense_1/kernel"] + weights["dense_1/bias"], kind)
-    return x @ weights["dense_2/kernel"] + weights["dense_2/bias"]
+    def linear(name, x):
+        return x @ weights[f"{name}/kernel"] + weights.get(f"{name}/bias", 0.0)
+
+    if "gate/kernel" in weights:
+        return linear("dense_2", gelu(linear("gate", x), kind) * linear("dense_1", x))
+    return linear("dense_2", gelu(linear("dense_1", x), kind))
 
 
 def block(weights, x, relative_position=None, kind="tanh", epsilon=1e-6):
     """Eq. 2 and 3."""
-    normal = layer_norm(below(weights, "norm_1"), x, epsilon)
-    x = x + attention(below(weights, "attention"), normal, relative_position=relative_position)
-    normal = layer_norm(below(weights, "norm_2"), x, epsilon)
-    return x + mlp(below(weights, "mlp"), normal, kind)
+    normal = norm(below(weights, "norm_1"), x, epsilon)
+    y = attention(below(weights, "attention"), normal, relative_position=relative_position)
+    x = x + y * weights.get("layer_scale_1/gamma", 1.0)
+    y = mlp(below(weights, "mlp"), norm(below(weights, "norm_2"), x, epsilon), kind)
+    return x + y * weights.get("layer_scale_2/gamma", 1.0)
 
 
 def attention_pool(weights, x, kind="tanh", epsilon=1e-6):

@@ -243,7 +243,6 @@ CASES = [
             "dropout": 0.1,
             "attention_dropout": 0.2,
             "stochastic_depth": 0.3,
-            "remat": True,
         },
         lambda w, x, table: definitions.block(w, x, table, "erf", 1e-3),
         tuple(
@@ -251,6 +250,14 @@ CASES = [
             for path in BLOCK
             if path not in [f"attention/{name}/bias" for name in ("query", "key", "value")]
         ),
+        {"x": TOKENS, "relative_position": (9, 4)},
+    ),
+    Case(
+        "RematTransformerBlock",
+        layers.RematTransformerBlock,
+        {"num_heads": 2, "mlp_dim": 12, "stochastic_depth": 0.3},
+        definitions.block,
+        BLOCK,
         {"x": TOKENS, "relative_position": (9, 4)},
     ),
     Case(
@@ -275,4 +282,4 @@ CASES = [
 ]
 
 # softmax does not change when every score of a query grows by the same q · b_key
-NO_GRADIENT = ("key/bias",)
+NO_GRADIENT = ("key/bias", "key_norm/beta")

@@ -89,19 +89,20 @@ FLOORS = {
     "seeding": 0,
     "checks": 0,
     "preprocessing": 1,
-    "variants": 1,
-    "bit_variants": 1,
-    "layers": 2,
-    "models": 3,
-    "weights": 4,
-    "data": 5,
-    "inspection": 6,
-    "distribution": 7,
-    "training": 8,
-    "recipes": 9,
-    "evaluation": 10,
+    "later": 1,
+    "variants": 2,
+    "bit_variants": 2,
+    "layers": 3,
+    "models": 4,
+    "weights": 5,
+    "data": 6,
+    "inspection": 7,
+    "distribution": 8,
+    "training": 9,
+    "recipes": 10,
+    "evaluation": 11,
 }
-TOP_FLOOR = 11
+TOP_FLOOR = 12
 
 
 def floor_of(module):

@@ -157,7 +157,7 @@ z = layer_norm(z_0, "block_0/norm_1")
 
 block = model.get_layer("block_0")
 normalised = block.norm_1(tokens)
-compare("LN(z_0)", z, normalised[0], "keras_vit/layers/linear.py")
+compare("LN(z_0)", z, normalised[0], "keras_vit/layers/norm.py")
 
 # %% [markdown]
 # Each head makes three vectors of every token: a query $q$, a key $k$ and a value $v$.

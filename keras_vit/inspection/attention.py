@@ -8,7 +8,7 @@ from keras_vit.checks import check_choice
 from keras_vit.inspection.backend import cached, inference
 from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
 from keras_vit.inspection.tokens import as_list, iterate_outputs, to_array
-from keras_vit.layers.head import AttentionPool
+from keras_vit.layers.attention_pool import AttentionPool
 
 FUSIONS = ("mean", "min", "max")
 

@@ -1,16 +1,20 @@
 """The layers of the paper, one short file each."""
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.attention_pool import AttentionPool
 from keras_vit.layers.dropout import Dropout, StochasticDepth
-from keras_vit.layers.head import AttentionPool, TokenPool
-from keras_vit.layers.linear import LayerNorm, Linear
+from keras_vit.layers.head import TokenPool
+from keras_vit.layers.linear import Linear
+from keras_vit.layers.mlp import MLP, SwiGLU
+from keras_vit.layers.norm import LayerNorm, LayerScale, RMSNorm
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding, RelativePosition
+from keras_vit.layers.remat import RematTransformerBlock
 from keras_vit.layers.resample import resize_grid, resize_matrix
 from keras_vit.layers.resnet import Bottleneck, Root
 from keras_vit.layers.standardize import GroupNorm, StdConv2D
-from keras_vit.layers.transformer_block import MLP, TransformerBlock
+from keras_vit.layers.transformer_block import TransformerBlock
 
 __all__ = [
     "MLP",
@@ -19,15 +23,19 @@ __all__ = [
     "Dropout",
     "GroupNorm",
     "LayerNorm",
+    "LayerScale",
     "Linear",
     "MultiHeadSelfAttention",
     "PatchEncoder",
     "Patches",
     "PositionEmbedding",
+    "RMSNorm",
     "RelativePosition",
+    "RematTransformerBlock",
     "Root",
     "StdConv2D",
     "StochasticDepth",
+    "SwiGLU",
     "TokenPool",
     "TransformerBlock",
     "resize_grid",

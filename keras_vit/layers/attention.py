@@ -4,10 +4,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_heads, positive_int
+from keras_vit.later import get_later
 from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.linear import Linear, project
-from keras_vit.layers.nested import nested
+from keras_vit.layers.linear import Linear
+from keras_vit.layers.norm import NORMS
 from keras_vit.layers.position import relative_scores
 
 
@@ -27,32 +28,34 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         qkv_bias: whether the query, key and value projections have a bias.
         dropout: rate at which attention weights are dropped in training. The paper uses 0; any
             other rate leaves the fused kernel.
+        epsilon: of the norms of queries and keys, which only later families have.
+        later: `keras_vit.Later`, or its fields as a dict.
     """
 
-    def __init__(self, num_heads, qkv_bias=True, dropout=0.0, **kwargs):
+    def __init__(self, num_heads, qkv_bias=True, dropout=0.0, epsilon=1e-6, later=None, **kwargs):
         super().__init__(**kwargs)
         self.num_heads = positive_int(num_heads, "num_heads")
-        self.qkv_bias = qkv_bias
-        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.qkv_bias, self.epsilon, self.later = qkv_bias, epsilon, get_later(later)
+        kind = {"dtype": self.dtype_policy}
+        self.dropout = Dropout(dropout, **kind, name="dropout")
+        self.query_norm = NORMS[self.later.qk_norm](epsilon, **kind, name="query_norm")
+        self.key_norm = NORMS[self.later.qk_norm](epsilon, **kind, name="key_norm")
 
     def build(self, input_shape):
-        width = input_shape[-1]
+        width, kind = input_shape[-1], {"dtype": self.dtype_policy}
         check_heads(width, self.num_heads)
-        head_width = width // self.num_heads
+        heads = (self.num_heads, width // self.num_heads)
+        has_bias = self.later.has_bias
         for name in ("query", "key", "value"):
-            projection = Linear(
-                "btd,dhk->bthk",
-                (None, self.num_heads, head_width),
-                bias_axes="hk" if self.qkv_bias else None,
-                dtype=self.dtype_policy,
-                name=name,
-            )
-            projection.build(input_shape)
-            setattr(self, name, projection)
-        self.out = Linear(
-            "bthk,hkd->btd", (None, width), bias_axes="d", dtype=self.dtype_policy, name="out"
-        )
-        self.out.build((*input_shape[:-1], self.num_heads, head_width))
+            bias = "hk" if self.qkv_bias and has_bias(name) else None
+            layer = Linear("btd,dhk->bthk", (None, *heads), bias_axes=bias, **kind, name=name)
+            layer.build(input_shape)
+            setattr(self, name, layer)
+        bias = "d" if has_bias("out") else None
+        self.out = Linear("bthk,hkd->btd", (None, width), bias_axes=bias, **kind, name="out")
+        self.out.build((*input_shape[:-1], *heads))
+        self.query_norm.build((*input_shape[:-1], *heads))
+        self.key_norm.build((*input_shape[:-1], *heads))
         self.built = True
 
     def call(
@@ -70,33 +73,20 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             relative_position: output of `RelativePosition`, for Table 8's relative attention.
             return_attention_scores: whether to return A beside the output, in at least float32.
         """
-        q, k, v, bias = self._project(x, memory, relative_position)
+        memory = x if memory is None else memory
+        q, k, v = self.query(x), self.key(memory), self.value(memory)  # Eq. 5
+        q, k, bias = self.query_norm(q), self.key_norm(k), None
+        if relative_position is not None:
+            bias = relative_scores(q * q.shape[-1] ** -0.5, relative_position)
         if training and self.dropout.rate > 0:
-            weights = ops.cast(kernels.attention_weights(q, k, bias), v.dtype)
-            heads = kernels.weighted_sum(self.dropout(weights, training=True), v)
+            weights = ops.cast(kernels.attention_weights(q, k, bias), v.dtype)  # Eq. 6
+            heads = kernels.weighted_sum(self.dropout(weights, training=True), v)  # Eq. 7
         else:
-            heads = kernels.attention(q, k, v, bias)
-        outputs = nested(self.out, heads)
+            heads = kernels.attention(q, k, v, bias)  # Eq. 6 and 7
+        outputs = self.out(heads)  # Eq. 8
         if return_attention_scores:
             return outputs, kernels.attention_weights(q, k, bias)
         return outputs
-
-    def scores(self, x, memory=None, relative_position=None):
-        """A of Eq. 6 alone, without the work for the output."""
-        if self.compute_dtype != self.variable_dtype:  # a call is what casts the variables
-            return self(x, memory, relative_position, return_attention_scores=True)[1]
-        q, k, _, bias = self._project(x, memory, relative_position)
-        return kernels.attention_weights(q, k, bias)
-
-    def _project(self, x, memory, relative_position):
-        """q, k and v (Eq. 5), and what relative positions add to the scores."""
-        if memory is None:
-            q, k, v = project(x, [self.query, self.key, self.value])
-        else:
-            q, k, v = self.query(x), self.key(memory), self.value(memory)
-        if relative_position is None:
-            return q, k, v, None
-        return q, k, v, relative_scores(q * q.shape[-1] ** -0.5, relative_position)
 
     def compute_output_spec(
         self, x, memory=None, relative_position=None, return_attention_scores=False, training=False
@@ -113,4 +103,6 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             "num_heads": self.num_heads,
             "qkv_bias": self.qkv_bias,
             "dropout": self.dropout.rate,
+            "epsilon": self.epsilon,
+            "later": self.later.to_config(),
         }

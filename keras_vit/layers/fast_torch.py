@@ -5,68 +5,77 @@ front: oneDNN computes on either layout, and nothing is copied.
 """
 
 import functools
+import time
 
+import keras
 import torch
 import torch.nn.functional as F
-from torch.nn.modules import module
 
-from keras_vit.layers import kernels
-from keras_vit.layers.fast_torch_timing import is_faster
+PROBE = (384, 384, 384)  # rows, in and out of the product that settles which library multiplies
 
-_ONEDNN_GELUS = {kernels.gelu_tanh: "tanh", kernels.gelu_erf: "none"}  # and oneDNN's names
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_any_module_is_watched = getattr(module, "_has_any_global_hook", lambda: True)  # is private
-# (rows, in, out) of the products that settle which library multiplies faster
-_PROBES = {torch.float32: (384, 384, 384), torch.bfloat16: (768, 384, 1536)}
-_ROWS = {torch.float32: 128, torch.bfloat16: 768}  # of those that settle it for one layer
+# glibc keeps up to 62 MiB of what is freed once a block of 31 MiB was freed. Before, it returns
+# every activation of some MiB to the system, and takes it again page by page: a sixth of the time
+# of an inference.
+torch.empty(31 * 2**20, dtype=torch.uint8, device="cpu")
 
 
 def applies():
     return True
 
 
-def is_compiling():
-    """Whether `torch.compile` reads along."""
-    return torch.compiler.is_compiling()
+def product(x, kernel, bias):
+    """The linear map of `kernels.product`, by oneDNN where that is the faster one."""
+    if _takes_onednn(x, bias):
+        return _Product.apply(x, kernel, bias)
+    return _product(x, kernel, bias)
 
 
-def is_watched(layer):
-    """Whether hooks of PyTorch wait for the calls of a layer."""
-    return _any_module_is_watched() or any(getattr(layer, name, True) for name in _HOOKS)
-
-
-def reshape(x, shape):
-    """The reshape of `kernels.reshape`, without Keras's search for symbolic tensors."""
-    return x.reshape(shape)
-
-
-def product(x, kernel, bias=None, activation=None):
-    """The linear map of `kernels.product`, with GELU in one pass where no gradient is asked for."""
-    needs_gradient = _needs_gradient(x, kernel, bias)
-    if activation in _ONEDNN_GELUS and not needs_gradient and _is_plain(x):
-        if onednns_gelu_is_faster(activation, x.dtype, *kernel.shape):
-            return _onednn(x, kernel, bias, "gelu", _ONEDNN_GELUS[activation])
-    if not _takes_onednn(x, bias):
-        x = x @ kernel if bias is None else torch.addmm(bias, x, kernel)
-    elif needs_gradient:
-        x = _Linear.apply(x, kernel, bias)
-    else:
-        x = _onednn(x, kernel, bias)
-    return x if activation is None else activation(x)
-
-
-def _needs_gradient(*tensors):
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+def _product(x, kernel, bias):
+    return x @ kernel if bias is None else torch.addmm(bias, x, kernel)
 
 
 def _takes_onednn(x, bias=None):
+    """Not where PyTorch only writes down what is computed: its formats lack the operation."""
+    is_recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if is_recorded or torch.is_autocast_enabled("cpu") or type(x) is not torch.Tensor:
+        return False
     # PyTorch itself multiplies bfloat16 by oneDNN, but adds a bias in a pass of its own.
-    may_gain = x.dtype == torch.float32 or bias is not None
-    return may_gain and _is_plain(x) and onednn_is_faster(x.dtype)
+    may_gain = x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and bias is not None)
+    return may_gain and x.device.type == "cpu" and x.numel() > 0 and onednn_is_faster(x.dtype)
 
 
-def _is_plain(x):
-    return x.dtype in _PROBES and x.device.type == "cpu" and not torch.compiler.is_compiling()
+class _Product(torch.autograd.Function):
+    """The product by oneDNN, whose operation has no derivatives of its own."""
+
+    @staticmethod
+    def forward(x, kernel, bias):
+        return torch.ops.mkldnn._linear_pointwise(x, kernel.t(), bias, "none", [], "")
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, kernel, _ = inputs
+        needs_x, needs_kernel, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if needs_kernel else None, kernel if needs_x else None)
+        ctx.save_for_forward(x, kernel)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, kernel = ctx.saved_tensors
+        needs_x, needs_kernel, needs_bias = ctx.needs_input_grad
+        dy = dy.contiguous()
+        dx = product(dy, kernel.t(), None) if needs_x else None
+        dkernel = product(x.t(), dy, None) if needs_kernel else None
+        return dx, dkernel, dy.sum(0) if needs_bias else None
+
+    @staticmethod
+    def jvp(ctx, dx, dkernel, dbias):
+        x, kernel = ctx.saved_tensors
+        parts = (dx is not None and dx @ kernel, dkernel is not None and x @ dkernel)
+        return sum(part for part in (*parts, dbias) if part is not None and part is not False)
+
+    @staticmethod
+    def vmap(info, in_dims, x, kernel, bias):
+        return torch.vmap(_product, in_dims)(x, kernel, bias), 0
 
 
 @functools.cache
@@ -77,152 +86,52 @@ def onednn_is_faster(dtype):
     a gain of 20 % is asked for, measured once in a process, in some milliseconds. In bfloat16
     PyTorch itself takes oneDNN, so that having it is enough.
     """
-    times = 1.2 if dtype == torch.float32 else 0
-    return is_faster(_onednn, _plain, times, dtype, *_PROBES[dtype])
+    rows, into, out = PROBE
+    x, kernel = torch.ones(rows, into, dtype=dtype), torch.ones(into, out, dtype=dtype)
+    bias, threads = torch.zeros(out, dtype=dtype), torch.get_num_threads()
+    # One thread, and the time that it computed: whatever else the machine does, every process
+    # comes to the same end, and a resumed training to the same weights.
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            ours, theirs = _shortest_times((_Product.forward, _product), x, kernel, bias)
+        return dtype != torch.float32 or 1.2 * ours < theirs
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    finally:
+        torch.set_num_threads(threads)
 
 
-def _plain(x, kernel, bias):
-    return torch.addmm(bias, x, kernel)
-
-
-@functools.cache
-def onednns_gelu_is_faster(activation, dtype, into, out):
-    """Whether oneDNN's product with a GELU in it is the faster one; measured like the product.
-
-    It may be so where the plain product is not: PyTorch's own approximation by tanh takes five
-    times as long as its exact GELU on some CPUs. And in bfloat16 it may be slower where the plain
-    product is not. Each size has its own answer: where rows of a float32 kernel are 3,072 or 5,120
-    values apart, oneDNN takes twice MKL's time on an Intel CPU. Small ones share one answer.
-    """
-    if dtype == torch.float32 and onednn_is_faster(dtype):
-        return True
-    _, *least = _PROBES[dtype]
-    if into * out <= least[0] * least[1] and [into, out] != least:
-        return onednns_gelu_is_faster(activation, dtype, *least)
-    linear = _onednn if onednn_is_faster(dtype) else _plain
-
-    def fused(x, kernel, bias):
-        return _onednn(x, kernel, bias, "gelu", _ONEDNN_GELUS[activation])
-
-    def separate(x, kernel, bias):
-        return activation(linear(x, kernel, bias))
-
-    return is_faster(fused, separate, 1.1, dtype, _ROWS[dtype], into, out)
-
-
-def _onednn(x, kernel, bias=None, then="none", algorithm=""):
-    return torch.ops.mkldnn._linear_pointwise(x, kernel.t(), bias, then, [], algorithm)
-
-
-class _Linear(torch.autograd.Function):
-    """The product by oneDNN, whose operation has no gradient of its own."""
-
-    @staticmethod
-    def forward(ctx, x, kernel, bias):
-        needs_x, needs_kernel, _ = ctx.needs_input_grad
-        ctx.save_for_backward(x if needs_kernel else None, kernel if needs_x else None)
-        return _onednn(x, kernel, bias)
-
-    @staticmethod
-    def backward(ctx, dy):
-        x, kernel = ctx.saved_tensors
-        dy = dy.contiguous()
-        needs_x, needs_kernel, needs_bias = ctx.needs_input_grad
-        return (
-            product(dy, kernel.t()) if needs_x else None,
-            product(x.t(), dy) if needs_kernel else None,
-            dy.sum(0) if needs_bias else None,
-        )
-
-
-def layer_norm(x, gamma, beta, epsilon):
-    """The LayerNorm of `kernels.layer_norm`, without a float32 copy of a shorter `x` on the CPU."""
-    if x.device.type != "cpu" or x.dtype == torch.float16:
-        return F.layer_norm(x.float(), gamma.shape, gamma, beta, epsilon).to(x.dtype)
-    return F.layer_norm(x, gamma.shape, gamma, beta, epsilon)
+def _shortest_times(functions, *tensors):
+    """They take turns, because the speed of a shared machine changes from moment to moment."""
+    times = [float("inf")] * len(functions)
+    for _ in range(5):
+        for i, function in enumerate(functions):
+            start = time.thread_time()
+            function(*tensors)
+            times[i] = min(times[i], time.thread_time() - start)
+    return times
 
 
 def attention(query, key, value):
-    """The attention of `kernels.attention` without bias, on the heads as they lie in memory."""
+    """The attention of `kernels.attention` without bias, which the compiler reads in one graph.
+
+    That of `keras.ops` it does not, and it copies the heads.
+    """
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
     return F.scaled_dot_product_attention(query, key, value).transpose(1, 2)
 
 
-def block(x, norms, linears):
-    """The Transformer block of `TransformerBlock.call`, which says the same by layers.
-
-    Args:
-        norms: gamma, beta and epsilon of each.
-        linears: kernel, bias or None, and activation of query, key, value, out and the MLP's two.
-    """
-    *projections, (out, *more), dense_1, dense_2 = linears
-    q, k, v = _after_norm(x, norms[0], [_flat(*each) for each in projections])
-    q, k, v = (y.view(*x.shape[:2], *each[0].shape[1:]) for y, each in zip((q, k, v), projections))
-    y = attention(q, k, v).flatten(0, 1).flatten(1)
-    x = x + product(y, out.flatten(0, 1), *more).view(x.shape)  # Eq. 2
-    (y,) = _after_norm(x, norms[1], [dense_1])
-    return x + product(y, *dense_2).view(x.shape)  # Eq. 3
-
-
-def _flat(kernel, bias, activation):
-    return kernel.flatten(1), None if bias is None else bias.flatten(), activation
-
-
-def _after_norm(x, norm, linears):
-    """Linear maps of the normed tokens. Shapes: (batch, tokens, dim) -> (batch * tokens, out)."""
-    matrices, biases, activations = zip(*linears)
-    if _is_plain(x) and _needs_gradient(x, *norm[:2], *matrices, *biases):
-        ys = _AfterNorm.apply(x, *norm, *matrices, *biases)
-        return [y if then is None else then(y) for y, then in zip(ys, activations)]
-    y = layer_norm(x, *norm).flatten(0, 1)
-    return [product(y, *each) for each in linears]
-
-
-class _AfterNorm(torch.autograd.Function):
-    """Linear maps of the normed tokens, which the gradient norms again instead of keeping them.
-
-    That takes an eighth off the activations of a block, and next to no time.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, gamma, beta, epsilon, *linears):
-        matrices, biases = _halves(linears)
-        y = layer_norm(x, gamma, beta, epsilon).flatten(0, 1)
-        return tuple(product(y, *each) for each in zip(matrices, biases))
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        x, gamma, beta, ctx.epsilon, *linears = inputs
-        ctx.save_for_backward(x, gamma, beta, *_halves(linears)[0])
-
-    @staticmethod
-    def backward(ctx, *dys):
-        x, gamma, beta, *matrices = ctx.saved_tensors
-        *needs_norm, _ = ctx.needs_input_grad[:4]
-        needs_kernel, needs_bias = _halves(ctx.needs_input_grad[4:])
-        y, mean, r = torch.native_layer_norm(x, gamma.shape, gamma, beta, ctx.epsilon)
-        y = y.flatten(0, 1).t()
-        dkernels = [product(y, dy) if needs else None for dy, needs in zip(dys, needs_kernel)]
-        dbiases = [dy.sum(0) if needs else None for dy, needs in zip(dys, needs_bias)]
-        if not any(needs_norm):
-            return None, None, None, None, *dkernels, *dbiases
-        dy = sum(product(dy, kernel.t()) for dy, kernel in zip(dys, matrices)).view(x.shape)
-        backward = torch.ops.aten.native_layer_norm_backward
-        dnorm = backward(dy, x, gamma.shape, mean, r, gamma, beta, needs_norm)
-        return *dnorm, None, *dkernels, *dbiases
-
-
-def _halves(values):
-    return values[: len(values) // 2], values[len(values) // 2 :]
+def constant(array):
+    """The constant of `kernels.constant`; Keras's conversion of NumPy stops the compiler."""
+    return keras.ops.convert_to_tensor(torch.as_tensor(array))  # which moves it to Keras's device
 
 
 def conv(x, kernel, strides, explicit_padding):
     """The convolution of `kernels.conv`; one of single pixels is a linear map."""
     if kernel.shape[0] == 1 and _takes_onednn(x):
         x = x[:, ::strides, ::strides]
-        return product(x.flatten(0, 2), kernel[0, 0]).unflatten(0, x.shape[:3])
+        return product(x.flatten(0, 2), kernel[0, 0], None).unflatten(0, x.shape[:3])
     (top, bottom), (left, right) = (
         _padding(side, size, strides, explicit_padding)
         for side, size in zip(x.shape[1:3], kernel.shape[:2])

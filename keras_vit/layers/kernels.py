@@ -10,60 +10,24 @@ constants of GELU, so a float64 model that used them would have float32 digits w
 Operators, `einsum`, `sum`, `sigmoid` and `erf` keep the type of their operands.
 """
 
-import contextlib
-import contextvars
 import importlib
 import math
 
 import keras
 from keras import ops
 
-FAST = ("jax", "tensorflow", "torch")
-_FOUND = {}  # and not `functools.cache`, which PyTorch's compiler passes over
-_STAYS_HERE = contextvars.ContextVar("_STAYS_HERE", default=False)
+BACKEND = keras.backend.backend()
+# Imported here, because PyTorch's compiler cannot read an import.
+OWN = (
+    importlib.import_module(f"keras_vit.layers.fast_{BACKEND}")
+    if BACKEND in ("jax", "tensorflow", "torch")
+    else None
+)
 
 
 def fast(name):
     """The backend's own form of a function of this module, or `None`."""
-    key = keras.backend.backend(), name
-    if key[0] not in FAST:
-        return None
-    if key not in _FOUND:
-        _FOUND[key] = _find(*key)
-    return _FOUND[key]
-
-
-def _find(backend, name):
-    module = importlib.import_module(f"keras_vit.layers.fast_{backend}")
-    return getattr(module, name, None) if module.applies() else None
-
-
-@contextlib.contextmanager
-def staying_here(stays=True):
-    """Says of what is traced meanwhile that it runs in this process, and not by XLA.
-
-    It is never exported then, and may be made of what only this build of a backend has.
-    """
-    token = _STAYS_HERE.set(stays)
-    try:
-        yield
-    finally:
-        _STAYS_HERE.reset(token)
-
-
-def stays_here():
-    return _STAYS_HERE.get()
-
-
-def bare(x):
-    """The tensor of a variable, and a tensor as it is: Keras's conversion takes 10 us of Python."""
-    return x.value if isinstance(x, keras.Variable) else x
-
-
-def reshape(x, shape):
-    """The values of `x`, in their order, in another shape."""
-    own = fast("reshape")
-    return own(bare(x), shape) if own else ops.reshape(x, shape)
+    return getattr(OWN, name, None) if OWN is not None and OWN.applies() else None
 
 
 def linear(x, kernel, bias=None, activation=None, contracted=1):
@@ -74,28 +38,25 @@ def linear(x, kernel, bias=None, activation=None, contracted=1):
     Args:
         contracted: the number of in axes.
     """
-    x, kernel = bare(x), bare(kernel)
     into, out = math.prod(kernel.shape[:contracted]), kernel.shape[contracted:]
     shape = (*ops.shape(x)[:-contracted], *out)
-    kernel = reshape(kernel, (into, math.prod(out)))
-    bias = None if bias is None else reshape(bias, (-1,))
-    return reshape(product(reshape(x, (-1, into)), kernel, bias, activation), shape)
+    x, kernel = ops.reshape(x, (-1, into)), ops.reshape(kernel, (into, math.prod(out)))
+    x = product(x, kernel, None if bias is None else ops.reshape(bias, (-1,)))
+    return ops.reshape(x if activation is None else activation(x), shape)
 
 
-def product(x, kernel, bias, activation):
-    """The linear map of rows: (rows, in), (in, out), (out,) or None -> (rows, out)."""
+def product(x, kernel, bias):
+    """x·W + b: (rows, in), (in, out), (out,) or None -> (rows, out)."""
     if own := fast("product"):
-        return own(x, kernel, bias, activation)
+        return own(x, kernel, bias)
     x = x @ kernel
-    x = x if bias is None else x + bias
-    return x if activation is None else activation(x)
+    return x if bias is None else x + bias
 
 
 def gelu(x, approximate):
     """GELU by its tanh approximation, or exact by erf."""
     if not is_float64(x):
-        own = fast("gelu")
-        return own(x, approximate) if own else ops.gelu(x, approximate=approximate)
+        return ops.gelu(x, approximate=approximate)
     if approximate:  # (1 + tanh y) / 2 is sigmoid(2 y)
         return x * ops.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
@@ -114,6 +75,26 @@ def gelu_erf(x):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
+def quick_gelu(x):
+    """x σ(1.702 x), the GELU of CLIP."""
+    return x * ops.sigmoid(1.702 * x)
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+def silu(x):
+    """x σ(x)."""
+    return x * ops.sigmoid(x)
+
+
+ACTIVATIONS = {
+    "gelu_tanh": gelu_tanh,
+    "gelu_erf": gelu_erf,
+    "quick_gelu": quick_gelu,
+    "silu": silu,
+}
+
+
+@keras.saving.register_keras_serializable("keras_vit")
 def tanh(x):
     """The hyperbolic tangent."""
     return 2.0 * ops.sigmoid(2.0 * x) - 1.0 if is_float64(x) else ops.tanh(x)
@@ -126,7 +107,7 @@ def layer_norm(x, gamma, beta, epsilon):
     """
     if not is_float64(x):
         if own := fast("layer_norm"):
-            return own(x, bare(gamma), bare(beta), epsilon)
+            return own(x, ops.convert_to_tensor(gamma), ops.convert_to_tensor(beta), epsilon)
         return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
     width = x.shape[-1]
     x = x - ops.sum(x, axis=-1, keepdims=True) / width
@@ -226,15 +207,21 @@ def weighted_sum(weights, value):
     return ops.einsum("bhts,bshd->bthd", weights, value)
 
 
+def constant(array):
+    """An array of NumPy as a tensor of its type."""
+    own = fast("constant")
+    return own(array) if own else ops.convert_to_tensor(array)
+
+
 def remat(function):
     """`function` of tensors to one tensor; its backward pass runs it again and keeps nothing."""
     own = fast("remat")
     return own(function) if own else keras.remat(function)
 
 
-def mean(x, axis):
+def mean(x, axis, keepdims=False):
     """The mean in float32 at least, returned in the type of `x`."""
-    total = ops.sum(ops.cast(x, at_least_float32(x.dtype)), axis=axis)
+    total = ops.sum(ops.cast(x, at_least_float32(x.dtype)), axis=axis, keepdims=keepdims)
     return ops.cast(total / ops.cast(ops.shape(x)[axis], total.dtype), x.dtype)
 
 

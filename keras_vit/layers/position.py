@@ -88,7 +88,7 @@ class PositionEmbedding(keras.layers.Layer):
         """
         same = grid is None or (_are_ints(grid) and tuple(grid) == self.grid)
         if self.kind == "sincos_2d":
-            table = self.fixed if same else self._sincos_2d(grid)
+            table = kernels.constant(self.fixed) if same else self._sincos_2d(grid)
             return self._below_learned_tokens(ops.cast(table, self.compute_dtype))
         if self.kind == "learned_2d":
             return self._below_learned_tokens(self._rows_and_columns(None if same else grid))

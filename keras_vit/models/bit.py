@@ -82,13 +82,6 @@ class BiT(Classifier):
     def get_config(self):
         return {**super().get_config(), "head_bias": self.head_bias}
 
-    def _with_known_sides(self, images):
-        shape = getattr(images, "shape", None)
-        if shape and shape[3] is None and not isinstance(images, keras.KerasTensor):
-            # A pipeline of TensorFlow may not know the channels; a convolution must.
-            images = ops.reshape(images, (*ops.shape(images)[:3], self.channels))
-        return images
-
 
 @keras.saving.register_keras_serializable("keras_vit")
 class GlobalMean(keras.layers.Layer):

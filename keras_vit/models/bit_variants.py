@@ -8,6 +8,7 @@ import dataclasses
 from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.layers.standardize import GROUPS, NUMERICS
 from keras_vit.models.stages import ROOT_FILTERS
+from keras_vit.variants import choice
 
 VERSIONS = ("v1", "v2")
 
@@ -34,8 +35,8 @@ class BiTVariant:
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
     width: float = 1.0
-    version: str = "v2"
-    numerics: str = "bit"
+    version: str = choice("v2", inherited=True, compared=True)
+    numerics: str = choice("bit", inherited=True, compared=True)
     folded: bool = False
 
     def __post_init__(self):

@@ -5,86 +5,65 @@ import dataclasses
 import keras
 import numpy as np
 
-from keras_vit.checks import check_choice
-from keras_vit.layers import kernels
+from keras_vit.models.changes import change_layers, changed_layers
 from keras_vit.preprocessing import Preprocessing
 
-FACTS = ("frozen", "preprocessing", "class_names", "label_set")  # of a config, not of __init__
+# Of a config, not of __init__.
+FACTS = ("changed_layers", "frozen", "preprocessing", "class_names", "label_set")
 
 
 @keras.saving.register_keras_serializable("keras_vit")
 class Classifier(keras.Model):
-    """A model of images whose config also holds what is frozen and what came with its weights.
+    """A model of images whose config also holds how it was changed and what came with its weights.
+
+    It can be saved quantised, with LoRA and with frozen parts, and opens as it was.
 
     A subclass sets `variant`, `image_size`, `num_classes`, `channels` and `dtype_policy`, and
     `preprocessing`, `class_names` and `label_set`; it adds what else its constructor takes to the
     config. Images that do not fit its input raise a ValueError.
     """
 
-    # Both, because Keras's own check comes between them, and `predict` skips the first on JAX.
-    def __call__(self, inputs, *args, **kwargs):
-        self._check_images(inputs)
-        return super().__call__(inputs, *args, **kwargs)
+    input_spec = None  # Keras would refuse wrong images first, without saying what to do
 
     def call(self, inputs, training=None, mask=None):
-        self._check_images(inputs)
-        inputs = self._with_known_sides(inputs)
-        return super().call(inputs, training=training, mask=mask)
+        return super().call(self.checked(inputs), training=training, mask=mask)
 
-    def predict_step(self, *arguments):
-        with kernels.staying_here(not self.jit_compile):
-            return super().predict_step(*arguments)
+    def compute_output_spec(self, inputs, training=None, mask=None):
+        self.checked(inputs)
+        return super().compute_output_spec(inputs, training=training, mask=mask)
 
-    def test_step(self, *arguments):
-        with kernels.staying_here(not self.jit_compile):
-            return super().test_step(*arguments)
+    def checked(self, images):
+        """The images as they are, if they fit the input of the model.
 
-    def train_step(self, *arguments):
-        # Keras on PyTorch drops the last gradients only behind the forward pass, at whose end the
-        # activations are many: the peak of memory would be higher by the size of all weights.
-        if keras.backend.backend() == "torch":
-            self.zero_grad()
-        return super().train_step(*arguments)
-
-    def make_optimizer(self, name="adamw", learning_rate=None, **options):
-        """An optimizer of `keras_vit.training` by its usual name.
-
-        They update as the authors' do and decay kernels only, where Keras's own differ, and take
-        less time on PyTorch.
+        On TensorFlow, sides that are known only when the graph runs are checked then.
 
         Args:
-            name: `"adamw"`, decay 0.01 unless said otherwise, or `"sgd"`, momentum 0.9.
-            learning_rate: float or schedule; 1e-4 or 1e-3 for `None`.
-            **options: of `keras_vit.training.AdamW` or `SGDM`.
+            images: tensor or array, or a list or dict that holds it alone.
 
         Raises:
-            ValueError: another name.
+            ValueError: the images have another shape.
         """
-        check_choice("name", name, ("adamw", "sgd"))
-        # By their registered names: what trains models stands on them, not below them.
-        kind, rate, usual = {
-            "adamw": ("AdamW", 1e-4, {"weight_decay": 0.01}),
-            "sgd": ("SGDM", 1e-3, {}),
-        }[name]
-        make = keras.saving.get_registered_object(f"keras_vit>{kind}")
-        return make(rate if learning_rate is None else learning_rate, **{**usual, **options})
+        expected = tuple(self.inputs[0].shape)
+        shapes = [tuple(getattr(x, "shape", ())) for x in keras.tree.flatten(images)]
+        if len(shapes) != 1 or not _fits(shapes[0][1:], expected[1:]):
+            received = f"shape {shapes[0]}" if len(shapes) == 1 else f"{len(shapes)} inputs"
+            self._refuse(received, expected)
+        if keras.backend.backend() == "tensorflow" and None in shapes[0][1:]:
+            import tensorflow as tf
 
-    def _check_images(self, images):
-        shape = getattr(images, "shape", None)
-        expected = tuple(self.inputs[0].shape[1:])
-        if shape is None or _fits(tuple(shape)[1:], expected):
-            return
-        any_size = None in expected
-        sides = [side or name for side, name in zip(expected, ("height", "width", "channels"))]
+            return keras.tree.map_structure(
+                lambda x: tf.ensure_shape(x, expected) if tf.is_tensor(x) else x, images
+            )
+        return images
+
+    def _refuse(self, received, expected):
+        any_size = None in expected[1:]
+        sides = [side or name for side, name in zip(expected[1:], ("height", "width", "channels"))]
         raise ValueError(
             f"{self.name} takes images of shape {('batch', *sides)}, channels last. Received: "
-            f"shape {tuple(shape)}. {'Reshape' if any_size else 'Resize'} the images, or build the "
+            f"{received}. {'Reshape' if any_size else 'Resize'} the images, or build the "
             f"model with their {'channels' if any_size else 'image_size and channels'}."
         )
-
-    def _with_known_sides(self, images):
-        """The images with a shape that the layers can build on; a pipeline may not know it."""
-        return images
 
     def get_config(self):
         return {
@@ -100,6 +79,7 @@ class Classifier(keras.Model):
     def facts(self):
         """The part of the config that is no argument of the constructor."""
         return {
+            "changed_layers": changed_layers(self),
             "frozen": [v.path for v in self.weights if not v.trainable and not _is_seed(v)],
             "preprocessing": self.preprocessing.to_config(),
             "class_names": self.class_names,
@@ -114,6 +94,7 @@ class Classifier(keras.Model):
         model.preprocessing = Preprocessing.from_config(facts["preprocessing"] or {})
         model.class_names = facts["class_names"] and tuple(facts["class_names"])
         model.label_set = facts["label_set"]
+        change_layers(model, facts["changed_layers"] or {})
         _freeze(model, set(facts["frozen"] or ()))
         return model
 

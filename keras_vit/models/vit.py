@@ -3,11 +3,13 @@
 import keras
 
 from keras_vit.checks import pair, positive_int, rate
-from keras_vit.layers.head import AttentionPool, TokenPool, linear_head, pre_logits
-from keras_vit.layers.linear import LayerNorm
+from keras_vit.layers.attention_pool import AttentionPool
+from keras_vit.layers.head import TokenPool, linear_head, pre_logits
+from keras_vit.layers.norm import NORMS
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches, grid_of
 from keras_vit.layers.position import PositionEmbedding, RelativePosition
+from keras_vit.layers.remat import RematTransformerBlock
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.models.classifier import Classifier, check_precision, input_dtype
 from keras_vit.models.stages import resnet_stages
@@ -47,11 +49,8 @@ class VisionTransformer(Classifier):
             intermediate values: less memory, about a third more time.
         variable_size: whether images of other sizes than `image_size` are taken too, as far as
             the patch size divides them: the position embedding is then resampled in the graph.
-        **architecture: fields of `keras_vit.Variant` to change or to give: `width`, `depth`,
-            `num_heads`, `mlp_dim`, `patch_size`, `pool`, `class_token`, `representation_size`,
-            `position`, `position_at`, `interpolation`, `registers`, `norm_after_pool`, `stem`,
-            `stem_width`, `stem_numerics`, `gelu`, `qkv_bias`, `epsilon`; and Keras's `name`,
-            `dtype`.
+        **architecture: fields of `keras_vit.Variant`, and of its group `later`, to change or to
+            give; and Keras's `name`, `dtype`.
 
     Raises:
         ValueError: a value is outside its range or contradicts another one.
@@ -106,9 +105,11 @@ class VisionTransformer(Classifier):
             dtype=policy,
             name="patch_encoder",
         )(x)
+        if v.later.pre_norm:
+            x = NORMS[v.later.pre_norm](v.epsilon, dtype=policy, name="pre_norm")(x)
         for i, position in enumerate(_block_positions(v, grid, policy)):
             x, relative_position = _apply_position(position, x)
-            block = TransformerBlock(
+            block = (RematTransformerBlock if remat else TransformerBlock)(
                 v.num_heads,
                 v.mlp_dim,
                 gelu=v.gelu,
@@ -117,7 +118,7 @@ class VisionTransformer(Classifier):
                 dropout=dropout,
                 attention_dropout=attention_dropout,
                 stochastic_depth=stochastic_depth * i / max(v.depth - 1, 1),
-                remat=remat,
+                later=v.later,
                 dtype=policy,
                 name=f"block_{i}",
             )
@@ -143,20 +144,13 @@ class VisionTransformer(Classifier):
             "variable_size": self.variable_size,
         }
 
-    def _check_images(self, images):
-        super()._check_images(images)
-        shape = getattr(images, "shape", None)
-        if self.variable_size and shape is not None:
+    def checked(self, images):
+        images = super().checked(images)
+        if self.variable_size:
             v = self.variant
+            (shape,) = (x.shape for x in keras.tree.flatten(images))
             known = [side or stride for side, stride in zip(shape[1:3], v.stride)]
             grid_of(v.feature_map(known), v.patch_size)
-
-    def _with_known_sides(self, images):
-        if None in tuple(getattr(images, "shape", ()))[1:] and not self.variable_size:
-            # A pipeline of TensorFlow may not know the shape of its images. Multiplying by ones
-            # tells it, and fails when an image is of another.
-            ones = keras.ops.ones((*self.image_size, self.channels), dtype=images.dtype)
-            images = keras.ops.einsum("bhwc,hwc->bhwc", images, ones)
         return images
 
     def get_config(self):
@@ -173,7 +167,7 @@ def _check_variable_size(v):
 
 
 def _pooled(x, v, policy):
-    norm = LayerNorm(v.epsilon, dtype=policy, name="norm")
+    norm = NORMS[v.later.norm](v.epsilon, dtype=policy, name="norm")
     # LayerNorm works on each token by itself: normalising the one that is read is enough.
     if v.pool == "token" or v.norm_after_pool:
         return norm(TokenPool(v.pool, v.class_token, v.registers, dtype=policy, name="pool")(x))

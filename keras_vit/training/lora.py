@@ -22,9 +22,9 @@ def enable_lora(model, rank, patterns=("attention", "mlp"), alpha=None, train=("
     and value projections, whose last axis is the width of a head, that is one product per head
     with a common B. Everything else is frozen, biases included, but for what `train` selects.
 
-    Keras saves the sum in place of the parts: a saved model is the adapted one, without LoRA.
-    `save_lora` keeps the parts. Under a mixed dtype policy Keras rounds that sum to half
-    precision: use `save_lora`, or save what `merge_lora` returns.
+    A saved model of this library keeps the parts and opens with LoRA; `merge_lora` gives a model
+    without, and `save_lora` a small file of the parts alone. Of other models, Keras saves the sum,
+    which it rounds to half precision under a mixed dtype policy.
 
     Args:
         model: a built Keras model; it is changed in place. Compile it afterwards.

@@ -134,8 +134,7 @@ class MaskedPatchModel(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def call(self, images, training=False):
-        self.encoder._check_images(images)
-        images = self.encoder._with_known_sides(images)
+        images = self.encoder.checked(images)
         tokens, positions = self._corrupted_tokens(self.patches(images), training)
         for block, position in zip(self.blocks, self.positions):
             tokens, relative_position = _with_position(tokens, position)
@@ -225,6 +224,11 @@ def _check_encoder(encoder):
         raise ValueError(
             "Masked patch prediction needs a plain ViT, whose patches are pixels. Received: "
             f"{encoder.name!r}, a hybrid, whose patches are cut from the feature map of a ResNet."
+        )
+    if encoder.variant.later.pre_norm:
+        raise ValueError(
+            "Masked patch prediction needs blocks that follow the embedding. Received: "
+            f"{encoder.name!r} with pre_norm={encoder.variant.later.pre_norm!r}; build it without."
         )
     if encoder.variable_size:
         raise ValueError(

@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
-from keras_vit.variants import VARIANTS
+from keras_vit.variants import VARIANTS, marked
 from keras_vit.weights.canonical import PROJECTION, shortened
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.image_size import grid_for, shape_of
@@ -14,8 +14,6 @@ from keras_vit.weights.resize import resize_patches, resize_positions
 MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # as `Canonical.model` has them
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
-OF_A_VIT = ("gelu", "epsilon", "pool", "position", "norm_after_pool", "stem_numerics")
-OF_A_BIT = ("version", "numerics")
 
 
 def check_model(model):
@@ -234,6 +232,6 @@ def _differences(model, canonical):
     found, v = canonical.architecture, model.variant
     return tuple(
         (name, found[name], getattr(v, name))
-        for name in (OF_A_BIT if canonical.model == "BiT" else OF_A_VIT)
+        for name in marked(type(v), "compared")
         if name in found and found[name] != getattr(v, name)
     )

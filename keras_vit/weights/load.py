@@ -2,7 +2,8 @@
 
 import warnings
 
-from keras_vit.variants import VARIANTS
+from keras_vit.models.bit_variants import BiTVariant
+from keras_vit.variants import VARIANTS, Variant, marked
 from keras_vit.weights import families
 from keras_vit.weights.assign import MODELS, assign, check_model
 from keras_vit.weights.canonical import CONFIG
@@ -10,22 +11,6 @@ from keras_vit.weights.contents import open_checkpoint
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.locate import locate
 from keras_vit.weights.resize import for_a_model
-
-# What a model of a published size takes from its checkpoint unless it is told otherwise.
-INHERITED = (
-    "gelu",
-    "epsilon",
-    "qkv_bias",
-    "pool",
-    "class_token",
-    "registers",
-    "position",
-    "norm_after_pool",
-    "interpolation",
-    "stem_numerics",
-    "version",
-    "numerics",
-)
 
 
 def load_weights(
@@ -150,8 +135,8 @@ def build_and_load(variant, weights, options, model="VisionTransformer"):
     Args:
         variant: name of a row of the table of the class.
         weights: as in `load_weights`.
-        options: arguments of the class; a choice that the family of the checkpoint decides
-            (`INHERITED`) and that is not among them comes from there. `interpolation` as in
+        options: arguments of the class; a field of the variant that a checkpoint decides
+            (`inherited`) and that is not among them comes from there. `interpolation` as in
             `from_checkpoint`.
         model: name of the class, one of `MODELS`.
     """
@@ -163,7 +148,8 @@ def build_and_load(variant, weights, options, model="VisionTransformer"):
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {model}. "
             "keras_vit.from_checkpoint builds the model that fits a file."
         )
-    found = {n: canonical.architecture[n] for n in INHERITED if n in canonical.architecture}
+    inherited = marked(BiTVariant if model == "BiT" else Variant, "inherited")
+    found = {n: canonical.architecture[n] for n in inherited if n in canonical.architecture}
     model = MODELS[model](variant, **{**found, **for_a_model(options)})
     model.load_report = assign(model, canonical, options.get("interpolation"))
     _carry_facts(model, canonical, record, model.load_report)

@@ -107,8 +107,9 @@ def _obstacles(model, format):
     is_bit = isinstance(model, BiT)
     folded = v.folded if is_bit else v.stem_folded
     hard = ["folded kernels, which would be standardised twice"] * folded
-    if not is_bit and v.position_at != "input" and v.position != "none":
-        hard.append("position in the blocks")
+    if not is_bit:
+        hard += ["position in the blocks"] * (v.position_at != "input" and v.position != "none")
+        hard += v.later.changes()  # no writer knows them
     return hard + writer.impossible(model), writer.obstacles(v)
 
 

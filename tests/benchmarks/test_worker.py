@@ -108,7 +108,7 @@ def test_flash_attention_is_asked_for(flash, asked, monkeypatch):
 
     from keras_vit.layers import kernels
 
-    monkeypatch.setattr(kernels, "FAST", ())
+    monkeypatch.setattr(kernels, "OWN", None)
     monkeypatch.setattr(ops, "dot_product_attention", lambda *_, **options: options)
     prepare_keras(tiny_settings(flash=flash))
     x = ops.ones((1, 2, 1, 8))

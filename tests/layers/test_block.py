@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import TransformerBlock
+from keras_vit.layers import RematTransformerBlock, TransformerBlock
 from tests.support import (
     BACKEND,
     assert_close,
@@ -22,8 +22,9 @@ from tests.support import (
 X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
 
 
-def block(**options):
-    layer = TransformerBlock(2, 12, name="block", **options)
+def block(remat=False, **options):
+    kind = RematTransformerBlock if remat else TransformerBlock
+    layer = kind(2, 12, name="block", **options)
     layer.build((None, 5, 8))
     return randomize(layer)
 

@@ -10,10 +10,10 @@ import pytest
 from keras_vit import layers
 from tests import harness
 from tests.harness import NO_GRADIENT
-from tests.layers import resnet_cases
+from tests.layers import later_cases, resnet_cases
 from tests.support import assert_close, dtype_of, gradients, largest, precision, to_numpy, values
 
-CASES = harness.CASES + resnet_cases.CASES
+CASES = harness.CASES + resnet_cases.CASES + later_cases.CASES
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 cases_with_variables = pytest.mark.parametrize(
     "case", [case for case in CASES if case.variables], ids=str

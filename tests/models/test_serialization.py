@@ -1,9 +1,12 @@
 """A saved model opens anywhere: in a fresh process, on another backend, without custom objects."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 
+from keras_vit import BiT, VisionTransformer, training
 from tests.support import (
     BACKEND,
     BACKENDS,
@@ -89,3 +92,122 @@ def test_a_saved_model_opens_here(folder, name):
     for option, value in MODELS[name][0].items():
         stored = model.dtype_policy.name if option == "dtype" else model.get_config()[option]
         assert stored == value, option
+
+
+def quantized(mode=None, dtype=None, lora=False, frozen=(), **options):
+    model = randomize(tiny_vit(dtype=dtype, pool="map", representation_size=6))
+    if mode or options:
+        model.quantize(mode, **options)
+    if lora:
+        training.enable_lora(model, 2, alpha=3.0)
+        for variable in model.trainable_variables:
+            if variable.path.endswith("lora_kernel_b"):
+                variable.assign(np.random.default_rng(0).normal(size=variable.shape) / 5)
+    if frozen:
+        training.freeze(model, frozen)
+    return model
+
+
+def with_a_layer_of_bfloat16():
+    model = randomize(tiny_vit())
+    model.get_layer("block_1").mlp.dense_1.dtype_policy = "mixed_bfloat16"
+    return model
+
+
+def with_an_int8_head():
+    model = randomize(BiT(blocks=(1,), width=1, version="v2", image_size=16, num_classes=3))
+    model.quantize("int8", filters="head")
+    return model
+
+
+int4_config = keras.quantizers.Int4QuantizationConfig
+int8_config = keras.quantizers.Int8QuantizationConfig
+CHANGES = {
+    "int8": lambda: quantized("int8"),
+    "int4": lambda: quantized("int4"),
+    "float8": lambda: quantized("float8"),
+    "int4, one scale a channel": lambda: quantized(config=int4_config(block_size=-1)),
+    "int8, weights alone": lambda: quantized(config=int8_config(activation_quantizer=None)),
+    "int8, some layers": lambda: quantized("int8", filters="query|dense_1|head"),
+    "int8, mixed precision": lambda: quantized("int8", dtype="mixed_bfloat16"),
+    "LoRA": lambda: quantized(lora=True),
+    "LoRA, mixed precision": lambda: quantized(lora=True, dtype="mixed_bfloat16"),
+    "LoRA, int8": lambda: quantized("int8", lora=True),
+    "LoRA, int4": lambda: quantized("int4", lora=True),
+    "frozen, int8": lambda: quantized("int8", frozen=["block_0", "patch_encoder", "head"]),
+    "a layer of bfloat16": with_a_layer_of_bfloat16,
+    "BiT": with_an_int8_head,
+}
+
+
+FAST_CHANGES = ("float8", "LoRA", "frozen, int8", "a layer of bfloat16")
+
+
+def assert_same(loaded, model):
+    assert type(loaded) is type(model)
+    np.testing.assert_array_equal(
+        to_numpy(forward(loaded, images())), to_numpy(forward(model, images()))
+    )
+    assert facts_of(loaded) == facts_of(model)
+    assert loaded.get_config() == model.get_config()
+
+
+def facts_of(model):
+    return {v.path: (str(v.dtype), tuple(v.shape), v.trainable) for v in model.weights}
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(name, marks=() if name in FAST_CHANGES else pytest.mark.slow)
+        for name in CHANGES
+    ],
+)
+def test_a_changed_model_opens_as_it_was(tmp_path, change):
+    model = CHANGES[change]()
+    assert model.get_config()["changed_layers"]
+    model.save(tmp_path / "model.keras")
+    assert_same(keras.saving.load_model(tmp_path / "model.keras"), model)
+    copy = type(model).from_config(json.loads(json.dumps(model.get_config())))
+    copy.set_weights(model.get_weights())
+    assert_same(copy, model)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "bfloat16"])
+def test_a_model_as_it_was_made_has_no_changed_layers(dtype):
+    options = {"position": "relative", "position_at": "shared", "pool": "map"}
+    hybrid = {"stem": (1, 1), "patch_size": 1}
+    for model in (tiny_vit(dtype=dtype, **options), tiny_vit(dtype=dtype, **hybrid)):
+        assert model.get_config()["changed_layers"] == {}
+
+
+def test_layers_that_a_new_model_lacks_stay_unchanged():
+    model = tiny_vit()
+    model.get_layer("head").quantize("int8")
+    config = {**model.get_config(), "num_classes": 0}
+    assert VisionTransformer.from_config(config).get_config()["changed_layers"] == {}
+
+
+OPEN_CHANGED = """
+import keras, numpy as np
+import keras_vit
+images = np.load("{folder}/images.npy")
+model = keras.saving.load_model("{folder}/model.keras")
+np.save("{folder}/{backend}.npy", keras.ops.convert_to_numpy(model(images)))
+"""
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.parametrize("backend", [backend for backend in BACKENDS if backend != BACKEND])
+@pytest.mark.parametrize("change", ["int8", pytest.param("LoRA, int4", marks=pytest.mark.slow)])
+def test_a_changed_model_opens_on_another_backend(tmp_path, change, backend):
+    model = CHANGES[change]()
+    model.save(tmp_path / "model.keras")
+    np.save(tmp_path / "images.npy", images())
+    run_in_fresh_process(OPEN_CHANGED.format(folder=tmp_path, backend=backend), backend)
+    expected = to_numpy(forward(model, images()))
+    # A value that lies between two integers may be rounded to either.
+    tolerance = 0.02 if change == "int8" else 1e-5
+    found = np.load(tmp_path / f"{backend}.npy")
+    assert largest(found - expected) <= tolerance * largest(expected)

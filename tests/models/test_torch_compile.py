@@ -1,5 +1,7 @@
 """`torch.compile` of models: one graph, without a return to Python."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -9,20 +11,63 @@ from tests.support import images, tiny_vit, to_numpy
 if keras.backend.backend() != "torch":
     pytest.skip("PyTorch's compiler", allow_module_level=True)
 
+import torch
+from torch._dynamo.utils import counters
 
-@pytest.mark.parametrize("training, dtype", [(False, "float32"), (True, "mixed_bfloat16")])
-def test_a_model_is_one_graph(training, dtype):
-    import torch
 
-    model = tiny_vit(depth=2, dtype=dtype)
-    batch = torch.as_tensor(images((2, *model.input_shape[1:])))
+@pytest.fixture(autouse=True)
+def nothing_compiled():
+    torch.compiler.reset()
+    counters.clear()
+
+
+def batch(model):
+    return torch.as_tensor(images((2, *model.input_shape[1:])))
+
+
+@pytest.mark.parametrize(
+    "options, training, dtype",
+    [
+        ({}, False, "float32"),
+        pytest.param({}, False, "mixed_bfloat16", marks=pytest.mark.slow),
+        pytest.param({}, True, "float32", marks=pytest.mark.slow),
+        ({}, True, "mixed_bfloat16"),
+    ],
+    ids=str,
+)
+def test_a_model_is_one_graph(options, training, dtype):
+    """Compiled before it was ever called, with the loss and gradients of a training step."""
+    model = tiny_vit(**{"depth": 2, **options}, dtype=dtype)
+    x = batch(model)
+
+    def loss(x):
+        outputs = model(x, training=training)
+        return outputs, outputs.square().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     with torch.set_grad_enabled(training):
-        expected = model(batch, training=training)  # settles what is faster on this machine
-        torch.compiler.reset()
-        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-        outputs = compiled(batch, training=training)
-    np.testing.assert_allclose(to_numpy(outputs), to_numpy(expected), rtol=1e-2, atol=1e-3)
+        found, expected = compiled(x), loss(x)
+    for a, b in zip(found, expected):
+        np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=1e-2, atol=1e-3)
     if training:
         kernel = model.get_layer("block_0").mlp.dense_1.kernel.value
-        of_both = [torch.autograd.grad(y.square().sum(), kernel)[0] for y in (expected, outputs)]
+        of_both = [torch.autograd.grad(y, kernel)[0] for _, y in (expected, found)]
         np.testing.assert_allclose(*map(to_numpy, of_both), rtol=0.1, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_jit_compile_in_keras(dtype, monkeypatch):
+    """Prediction is one graph; a training step ends one at Keras's call of `backward`, no other."""
+    compilers = functools.partial(torch.compile, backend="eager")
+    monkeypatch.setattr(torch, "compile", compilers)
+    model = tiny_vit(depth=1, dtype=dtype)
+    model.compile(
+        keras.optimizers.SGD(0.1),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=True,
+    )
+    model.predict_on_batch(batch(model))
+    assert not counters["graph_break"] and counters["stats"]["unique_graphs"] == 1
+    model.train_on_batch(batch(model), torch.tensor([0, 1]))
+    assert all("Tensor.backward()" in reason for reason in counters["graph_break"])

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import VARIANTS, Variant, VisionTransformer, get_variant
+from keras_vit import VARIANTS, Later, Variant, VisionTransformer, get_variant, later
+from keras_vit.layers import kernels, mlp, norm
+from keras_vit.variants import marked
 from keras_vit.weights import google
 from keras_vit.weights.canonical import rename
 from tests.support import ORACLES, without_values
@@ -166,6 +168,36 @@ def test_fields_that_follow_others():
     assert relative.position_at == "every_layer"
     assert relative.replace(position="learned_1d").position_at == "input"
     assert v.replace(position=None).position == "none"
+
+
+def test_fields_of_later_families():
+    v = VARIANTS["B/16"].replace(norm="rms_norm", width=24, num_heads=2)
+    assert v.later == Later(norm="rms_norm") and v.mlp_dim == 96
+    assert v.replace(layer_scale=0.1).later == Later(norm="rms_norm", layer_scale=0.1)
+    assert v.replace(later=Later(mlp="swiglu"), biases="none").later == Later(
+        mlp="swiglu", biases="none"
+    )
+    assert Variant(later={"qk_norm": "layer_norm"}).later.qk_norm == "layer_norm"
+    assert Variant(**json.loads(json.dumps(dataclasses.asdict(v)))) == v
+
+
+@pytest.mark.parametrize("name", ["norm", "mlp", "activation", "qk_norm", "pre_norm", "biases"])
+def test_each_choice_of_later_families_is_a_name_of_a_table(name):
+    with pytest.raises(ValueError, match=rf"{name}.*'none_such'"):
+        Variant().replace(**{name: "none_such"})
+
+
+def test_the_tables_of_layers_have_the_names_of_the_variants():
+    assert {None, *later.NORMS} == set(norm.NORMS)
+    assert set(later.MLPS) == set(mlp.MLPS)
+    assert set(later.ACTIVATIONS) == set(kernels.ACTIVATIONS)
+
+
+def test_a_variant_lists_each_field_once():
+    """The fields that a builder takes from a checkpoint, and those that a report compares."""
+    assert set(marked(Variant, "compared")) <= set(marked(Variant, "inherited"))
+    assert {"gelu", "epsilon", "pool", "later"} <= set(marked(Variant, "compared"))
+    assert not {"width", "depth", "patch_size"} & set(marked(Variant, "inherited"))
 
 
 def test_unknown_fields():

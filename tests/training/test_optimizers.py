@@ -214,13 +214,3 @@ def test_a_subclass_is_updated_by_its_own_rule(make, moved):
 def test_values_out_of_range_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_a_model_makes_its_optimizer_by_name():
-    model = tiny_vit(depth=1)
-    adamw, sgd = model.make_optimizer(), model.make_optimizer("sgd", 0.1, momentum=0.5)
-    assert isinstance(adamw, AdamW) and float(adamw.learning_rate) == np.float32(1e-4)
-    assert (adamw.weight_decay, model.make_optimizer(weight_decay=0.3).weight_decay) == (0.01, 0.3)
-    assert isinstance(sgd, SGDM) and (sgd.momentum, sgd.weight_decay) == (0.5, 0.0)
-    with pytest.raises(ValueError, match=r"'adam'; expected one of .*adamw.*sgd"):
-        model.make_optimizer("adam")

@@ -47,6 +47,7 @@ MODELS = {
     "sincos_2d": ({"position": "sincos_2d", "pool": "mean"}, {"google", "timm"}),
     "none": ({"position": "none"}, {"google", "timm"}),
     "relative": ({"position": "relative"}, set()),
+    "later": ({"norm": "rms_norm", "layer_scale": 0.1}, set()),
 }
 
 

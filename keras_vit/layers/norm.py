@@ -1,0 +1,104 @@
+"""LayerNorm, and what later families have in its place or beside it."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import positive_float
+from keras_vit.layers import kernels
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class LayerNorm(keras.layers.Layer):
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axis (Ba et al., 2016).
+
+    Statistics, gamma and beta are float32 at least, under every dtype policy.
+
+    Shapes: (..., width) -> the same.
+
+    Args:
+        epsilon: added to the variance; the authors' value is 1e-6, Keras's default is 1e-3.
+    """
+
+    def __init__(self, epsilon=1e-6, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.epsilon = positive_float(epsilon, "epsilon")
+
+    def build(self, input_shape):
+        width = input_shape[-1:]
+        self.gamma = self.add_weight(width, "ones", name="gamma", autocast=False)
+        self.beta = self.add_weight(width, "zeros", name="beta", autocast=False)
+        self.built = True
+
+    def call(self, inputs):
+        outputs = kernels.layer_norm(inputs, self.gamma, self.beta, self.epsilon)
+        return ops.cast(outputs, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class RMSNorm(LayerNorm):
+    """x / sqrt(mean(x²) + epsilon) * gamma over the last axis (Zhang and Sennrich, 2019).
+
+    The statistic and gamma are float32 at least, under every dtype policy.
+
+    Shapes: (..., width) -> the same.
+    """
+
+    def build(self, input_shape):
+        self.gamma = self.add_weight(input_shape[-1:], "ones", name="gamma", autocast=False)
+        self.built = True
+
+    def call(self, inputs):
+        x = ops.cast(inputs, self.gamma.dtype)
+        x = x * ops.rsqrt(kernels.mean(x * x, axis=-1, keepdims=True) + self.epsilon)
+        return ops.cast(x * self.gamma, self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class LayerScale(keras.layers.Layer):
+    """gamma * x, a learned factor for each channel of a residual branch (Touvron et al., 2021).
+
+    Shapes: (..., width) -> the same.
+
+    Args:
+        initial: value of every factor at first.
+    """
+
+    def __init__(self, initial, **kwargs):
+        super().__init__(**kwargs)
+        self.initial = positive_float(initial, "initial")
+
+    def build(self, input_shape):
+        initializer = keras.initializers.Constant(self.initial)
+        self.gamma = self.add_weight(input_shape[-1:], initializer, name="gamma")
+        self.built = True
+
+    def call(self, inputs):
+        return inputs * self.gamma
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "initial": self.initial}
+
+
+class Same:
+    """What stands where an architecture has no such layer: the output is the input."""
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def build(self, input_shape):
+        pass
+
+    def __call__(self, x):
+        return x
+
+
+NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm, None: Same}

@@ -1,0 +1,88 @@
+"""What is PyTorch's alone: autocast, traces, compiled graphs, and what a gradient keeps."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import kernels
+from tests.layers.test_fast_paths import CASES, SMOOTH, either_library, normal
+from tests.layers.test_fast_paths import test_equals_its_twin as equals_its_twin
+from tests.support import BACKEND, assert_close, to_numpy
+
+if BACKEND != "torch":
+    pytest.skip("of PyTorch's own functions", allow_module_level=True)
+
+import torch
+
+from keras_vit.layers import fast_torch
+
+__all__ = ["either_library"]  # a fixture
+
+
+@pytest.mark.parametrize("name", ["linear", "linear_without_bias"])
+def test_autocast_decides_the_type(name, either_library):
+
+    function, *arrays = CASES[name]
+    tensors = [torch.tensor(a, dtype=torch.float32, requires_grad=True) for a in arrays]
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = function(*tensors)
+    assert outputs.dtype == torch.bfloat16
+    assert_close(to_numpy(outputs.float()), to_numpy(function(*tensors)), 0.1)
+    outputs.float().sum().backward()
+    assert all(x.grad.dtype == torch.float32 for x in tensors)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_a_trace_has_operations_of_pytorch_alone(name, either_library):
+
+    function, *arrays = CASES[name]
+    tensors = tuple(torch.tensor(a, dtype=torch.float32) for a in arrays)
+    traced = torch.jit.trace(function, tensors)
+    assert "mkldnn" not in str(traced.inlined_graph) and "PythonOp" not in str(traced.graph)
+    other = tuple(2 * x for x in tensors)
+    assert_close(to_numpy(traced(*other)), to_numpy(function(*other)), 1e-5)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_one_compiled_graph(name, either_library):
+
+    function, *arrays = CASES[name]
+    tensors = [torch.tensor(a, dtype=torch.float32) for a in arrays]
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert_close(to_numpy(compiled(*tensors)), to_numpy(function(*tensors)), 1e-5)
+
+
+def test_only_what_the_gradient_needs_is_kept(monkeypatch):
+    """Frozen kernels need no input, which may be the largest tensor of all."""
+
+    monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda _: True)
+    kept = []
+    x, kernel, bias = torch.ones(64, 8), torch.ones(8, 8), torch.ones(8, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda x: x):
+        fast_torch.product(x, kernel, bias)
+    assert not kept
+
+
+def test_a_pytorch_without_onednn_multiplies_by_itself(monkeypatch):
+
+    def missing(*_):
+        raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute")
+
+    monkeypatch.setattr(fast_torch._Product, "forward", missing)
+    fast_torch.onednn_is_faster.cache_clear()
+    try:
+        for dtype in (torch.float32, torch.bfloat16):
+            assert not fast_torch.onednn_is_faster(dtype)
+        equals_its_twin("linear", "float32", 1e-5, None, monkeypatch)
+    finally:
+        fast_torch.onednn_is_faster.cache_clear()
+
+
+def test_a_kernel_keeps_its_values_where_it_is_laid_out():
+
+    kernel = keras.Variable(normal(3, 3, 4, 6).astype("float32"))
+    before = to_numpy(kernel).copy()
+    kernels.lay_out(kernel)
+    np.testing.assert_array_equal(to_numpy(kernel), before)
+    moved = kernel.value.permute(3, 2, 0, 1)
+    assert moved.is_contiguous(memory_format=torch.channels_last)
