@@ -157,6 +157,8 @@ def step(shapes, placing, images):
     made = _gradients(shapes, placing, "") - sum(of_blocks)  # all others, to be on the safe side
     whole = _whole_block(shapes, placing)
     again = kept - entry if placing.remat else 0
+    if placing.remat and placing.backend == "jax":
+        working = 0  # gradients take the place of what was computed again for them
     activations = before + after + each * depth + again
     casts = shapes.bytes("cast", placing.mode, placing.cut) if placing.width == 2 else 0
     in_all = made + sum(of_blocks)

@@ -85,7 +85,8 @@ def remat(function):
     """The rematerialisation of `kernels.remat`, of which XLA drops nothing.
 
     On a CPU XLA removes the barriers of `jax.checkpoint`, sees two runs of the same values, and
-    keeps those of the first. Here the second begins with other ones, as far as XLA can tell.
+    keeps those of the first. Here the second run stands in a branch: XLA takes nothing into it that
+    was computed outside, and leaves nothing of it for later.
     """
 
     def rematerialized(*inputs):
@@ -105,14 +106,17 @@ def _computed_again_forward(function, inputs, variables):
 
 
 def _computed_again_backward(function, kept, dy):
-    nothing = 0 * dy[(0,) * dy.ndim]  # of a number that there is in the backward pass alone
+    def gradients():
+        return jax.vjp(lambda x, v: function(*x, *v), *kept)[1](dy)
 
-    def after_the_gradient(x):
-        return x + nothing.astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
+    def of_floats(values):  # seeds have no gradient
+        def select(x, value):
+            return value if jnp.issubdtype(x.dtype, jnp.floating) else None
 
-    # Variables too: else a bias, repeated for each token, would be kept from the first run.
-    inputs, variables = jax.tree.map(after_the_gradient, kept)
-    return jax.vjp(lambda x, v: function(*x, *v), inputs, variables)[1](dy)
+        return jax.tree.map(select, kept, values)
+
+    never = dy[(0,) * dy.ndim] > jnp.inf  # which XLA does not know
+    return jax.lax.cond(never, lambda: of_floats(kept), lambda: of_floats(gradients()))
 
 
 _computed_again.defvjp(_computed_again_forward, _computed_again_backward)

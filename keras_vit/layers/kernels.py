@@ -184,8 +184,9 @@ def attention(query, key, value, bias=None):
     Shapes: (batch, T, heads, D_h), (batch, S, heads, D_h) twice, (batch, heads, T, S) ->
     (batch, T, heads, D_h).
     """
-    if is_float64(query):
-        return weighted_sum(attention_weights(query, key, bias), value)
+    if is_float64(query) or BACKEND == "tensorflow":  # which has no fused kernel
+        weights = attention_weights(query, key, bias)
+        return weighted_sum(ops.cast(weights, value.dtype), value)
     flash = keras.config.is_flash_attention_enabled()  # True, False, or None: where it can
     if bias is None and not flash and (own := fast("attention")):
         return own(query, key, value)

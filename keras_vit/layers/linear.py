@@ -35,13 +35,15 @@ class Linear(keras.layers.EinsumDense):
         # With LoRA, EinsumDense saves the sum alone, and loads it with both factors zero: then
         # their gradients are zero too, and stay so.
         if self.lora_enabled:
-            keras.layers.Layer.save_own_variables(self, store)
+            for variable in self.weights:
+                store[variable.name] = variable
         else:
             super().save_own_variables(store)
 
     def load_own_variables(self, store):
-        if self.lora_enabled and len(store.keys()) == len(self.weights):
-            keras.layers.Layer.load_own_variables(self, store)
+        if self.lora_enabled and "lora_kernel_a" in store.keys():
+            for variable in self.weights:
+                variable.assign(store[variable.name])
         else:
             super().load_own_variables(store)
 

@@ -88,7 +88,7 @@ def adapted_layers(model):
 def merge_lora(model):
     """A new model without LoRA that computes the same, everything in it trainable.
 
-    The sums are taken in the precision of the variables.
+    The sums are taken in the precision of the variables; those of quantised kernels are quantised.
 
     Args:
         model: a model with LoRA; it stays as it is.
@@ -99,10 +99,11 @@ def merge_lora(model):
     adapted = _need_lora(model)
     merged = type(model).from_config(_without_lora(model.get_config()))
     train_all(merged)
-    values = paths(model)
+    values, twins = paths(model), layer_paths(merged)
     for path, variable in paths(merged).items():
-        layer = adapted.get(path.removesuffix("/kernel")) if path.endswith("/kernel") else None
-        variable.assign(values[path] if layer is None else _merged_kernel(layer, values[path]))
+        variable.assign(values[path])
+    for path, layer in adapted.items():
+        _assign_sum(twins[path], layer)
     return merged
 
 
@@ -115,12 +116,19 @@ def _need_lora(model):
     return adapted
 
 
-def _merged_kernel(layer, kernel):
-    product = ops.matmul(
-        ops.convert_to_tensor(layer.lora_kernel_a), ops.convert_to_tensor(layer.lora_kernel_b)
-    )
-    product = ops.cast(product, kernel.dtype) * (layer.lora_alpha / layer.lora_rank)
-    return ops.convert_to_tensor(kernel) + product
+def _assign_sum(twin, layer):
+    """Gives a layer without LoRA, which has the kernel of `layer`, its product as well."""
+    if layer.quantization_mode:
+        is_dense = isinstance(layer, keras.layers.Dense)
+        kind, store = keras.layers.Dense if is_dense else keras.layers.EinsumDense, {}
+        kind.save_own_variables(layer, store)  # Keras quantises the sum
+        twin.load_own_variables(store)
+    else:
+        product = ops.matmul(
+            ops.convert_to_tensor(layer.lora_kernel_a), ops.convert_to_tensor(layer.lora_kernel_b)
+        )
+        product = ops.cast(product, twin.kernel.dtype) * (layer.lora_alpha / layer.lora_rank)
+        twin.kernel.assign_add(product)
 
 
 def _without_lora(config):

@@ -5,6 +5,7 @@ import stat
 import pytest
 
 from tests.benchmarks.tiny import tiny_settings
+from tests.support import BACKEND
 
 
 @pytest.mark.parametrize("task, optimizer", [("infer", "keras"), ("train", "keras")])
@@ -101,6 +102,7 @@ def test_all_processes_end_with_the_pool(tmp_path):
     assert worker.process.poll() is not None
 
 
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow has no fused attention")
 @pytest.mark.parametrize("flash, asked", [("true", None), ("false", False), ("auto", None)])
 def test_flash_attention_is_asked_for(flash, asked, monkeypatch):
     from keras import ops
