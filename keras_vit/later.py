@@ -7,6 +7,7 @@ from keras_vit.checks import check_choice, positive_float
 NORMS = ("layer_norm", "rms_norm")
 MLPS = ("mlp", "swiglu")
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "quick_gelu", "silu")
+ROTARIES = ("dinov3",)
 BIASES = {  # the linear maps of a block that have a bias
     "all": ("query", "key", "value", "out", "mlp"),
     "no_key": ("query", "value", "out", "mlp"),
@@ -26,6 +27,8 @@ class Later:
         layer_scale: initial value of a learned factor for each channel of a residual branch
             (Touvron et al., 2021), or `None` for no such factors.
         qk_norm: norm of queries and keys, a name of `norm`, or `None`.
+        rotary: positions by which queries and keys are turned (Su et al., 2021): `"dinov3"`, or
+            `None`. They come beside the position embedding; take `position="none"` for no other.
         pre_norm: norm between the embedding and the first block, a name of `norm`, or `None`.
         biases: which linear maps of a block have a bias: `"all"`, `"no_key"` for all but the key,
             or `"none"`. `Variant.qkv_bias=False` takes those of query, key and value away.
@@ -39,6 +42,7 @@ class Later:
     activation: str | None = None
     layer_scale: float | None = None
     qk_norm: str | None = None
+    rotary: str | None = None
     pre_norm: str | None = None
     biases: str = "all"
 
@@ -49,6 +53,7 @@ class Later:
         if self.layer_scale is not None:
             positive_float(self.layer_scale, "layer_scale")
         check_choice("qk_norm", self.qk_norm, (None, *NORMS))
+        check_choice("rotary", self.rotary, (None, *ROTARIES))
         check_choice("pre_norm", self.pre_norm, (None, *NORMS))
         check_choice("biases", self.biases, tuple(BIASES))
 

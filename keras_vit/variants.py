@@ -144,6 +144,11 @@ class Variant:
         check_choice("gelu", self.gelu, GELUS)
         positive_float(self.epsilon, "epsilon")
         set_field("later", get_later(self.later))
+        if self.later.rotary and self.position == "relative":
+            raise ValueError(
+                "Attention has rotary or relative positions, not both. Received: "
+                f"rotary={self.later.rotary!r}, position='relative'."
+            )
 
     @property
     def learned_tokens(self):

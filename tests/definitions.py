@@ -8,6 +8,20 @@ import math
 import numpy as np
 
 
+def dinov3_angles(grid, head_width):
+    """The angles by which DINOv3 turns each patch: those of its row, then those of its column."""
+    rows, columns = grid
+    frequencies = [2 * np.pi / 100 ** (4 * i / head_width) for i in range(head_width // 4)]
+    places = [
+        (2 * (i + 0.5) / rows - 1, 2 * (j + 0.5) / columns - 1)
+        for i in range(rows)
+        for j in range(columns)
+    ]
+    return np.array(
+        [[f * y for f in frequencies] + [f * x for f in frequencies] for y, x in places]
+    )
+
+
 def below(weights, name):
     """The weights of the sublayer `name`."""
     prefix = f"{name}/"

@@ -13,6 +13,7 @@ from keras_vit.layers.position import PositionEmbedding, RelativePosition
 from keras_vit.layers.remat import RematTransformerBlock
 from keras_vit.layers.resample import resize_grid, resize_matrix
 from keras_vit.layers.resnet import Bottleneck, Root
+from keras_vit.layers.rotary import RotaryPosition
 from keras_vit.layers.standardize import GroupNorm, StdConv2D
 from keras_vit.layers.transformer_block import TransformerBlock
 
@@ -33,6 +34,7 @@ __all__ = [
     "RelativePosition",
     "RematTransformerBlock",
     "Root",
+    "RotaryPosition",
     "StdConv2D",
     "StochasticDepth",
     "SwiGLU",

@@ -10,6 +10,7 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.position import relative_scores
+from keras_vit.layers.rotary import rotate
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -37,7 +38,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         self.num_heads = positive_int(num_heads, "num_heads")
         self.qkv_bias, self.epsilon, self.later = qkv_bias, epsilon, get_later(later)
         kind = {"dtype": self.dtype_policy}
-        self.dropout = Dropout(dropout, **kind, name="dropout")
+        self.dropout = Dropout.of(dropout, **kind, name="dropout")
         self.query_norm = NORMS[self.later.qk_norm](epsilon, **kind, name="query_norm")
         self.key_norm = NORMS[self.later.qk_norm](epsilon, **kind, name="key_norm")
 
@@ -56,6 +57,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         self.out.build((*input_shape[:-1], *heads))
         self.query_norm.build((*input_shape[:-1], *heads))
         self.key_norm.build((*input_shape[:-1], *heads))
+        self.dropout.build(None)
         self.built = True
 
     def call(
@@ -70,13 +72,16 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         Args:
             x: the tokens that ask.
             memory: the tokens that answer, where they are others (attention pooling).
-            relative_position: output of `RelativePosition`, for Table 8's relative attention.
+            relative_position: output of `RelativePosition`, for Table 8's relative attention, or
+                of `RotaryPosition`.
             return_attention_scores: whether to return A beside the output, in at least float32.
         """
         memory = x if memory is None else memory
         q, k, v = self.query(x), self.key(memory), self.value(memory)  # Eq. 5
         q, k, bias = self.query_norm(q), self.key_norm(k), None
-        if relative_position is not None:
+        if self.later.rotary:
+            q, k = rotate(q, relative_position), rotate(k, relative_position)
+        elif relative_position is not None:
             bias = relative_scores(q * q.shape[-1] ** -0.5, relative_position)
         if training and self.dropout.rate > 0:
             weights = ops.cast(kernels.attention_weights(q, k, bias), v.dtype)  # Eq. 6

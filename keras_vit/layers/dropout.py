@@ -49,7 +49,14 @@ class Dropout(keras.layers.Layer):
         self.rate, self.seed = checks.rate(rate, "rate"), seed
         if self.rate > 0:
             self.seed_generator = SeedGenerator(seed)
+
+    def build(self, input_shape):
         self.built = True
+
+    @classmethod
+    def of(cls, rate, **kwargs):
+        """This layer, or `Identity` where nothing is dropped."""
+        return (cls if checks.rate(rate, "rate") else Identity)(rate, **kwargs)
 
     def call(self, inputs, training=False):
         if not training or self.rate == 0:
@@ -75,3 +82,21 @@ class StochasticDepth(Dropout):
     """
 
     noise_shape = (None, 1, 1)
+
+
+class Identity:
+    """Stands where an architecture has no layer: the output is the input.
+
+    It is no Keras layer, because a call of one takes time that shows in small batches.
+    """
+
+    rate = 0.0  # of what is dropped
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def build(self, input_shape):
+        pass
+
+    def __call__(self, x, training=False):
+        return x

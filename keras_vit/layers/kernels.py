@@ -38,25 +38,21 @@ def linear(x, kernel, bias=None, activation=None, contracted=1):
     Args:
         contracted: the number of in axes.
     """
+    if own := fast("linear"):
+        x = own(x, ops.convert_to_tensor(kernel), bias, contracted)
+        return x if activation is None else activation(x)
     into, out = math.prod(kernel.shape[:contracted]), kernel.shape[contracted:]
     shape = (*ops.shape(x)[:-contracted], *out)
-    x, kernel = ops.reshape(x, (-1, into)), ops.reshape(kernel, (into, math.prod(out)))
-    x = product(x, kernel, None if bias is None else ops.reshape(bias, (-1,)))
+    x = ops.reshape(x, (-1, into)) @ ops.reshape(kernel, (into, math.prod(out)))
+    x = x if bias is None else x + ops.reshape(bias, (-1,))
     return ops.reshape(x if activation is None else activation(x), shape)
-
-
-def product(x, kernel, bias):
-    """x·W + b: (rows, in), (in, out), (out,) or None -> (rows, out)."""
-    if own := fast("product"):
-        return own(x, kernel, bias)
-    x = x @ kernel
-    return x if bias is None else x + bias
 
 
 def gelu(x, approximate):
     """GELU by its tanh approximation, or exact by erf."""
     if not is_float64(x):
-        return ops.gelu(x, approximate=approximate)
+        own = fast("gelu")
+        return own(x, approximate) if own else ops.gelu(x, approximate=approximate)
     if approximate:  # (1 + tanh y) / 2 is sigmoid(2 y)
         return x * ops.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))

@@ -28,14 +28,16 @@ class MLP(keras.layers.Layer):
         check_choice("gelu", gelu, GELUS)
         self.hidden_dim, self.gelu = positive_int(hidden_dim, "hidden_dim"), gelu
         self.later = get_later(later)
-        self.dropout_1 = Dropout(dropout, dtype=self.dtype_policy, name="dropout_1")
-        self.dropout_2 = Dropout(dropout, dtype=self.dtype_policy, name="dropout_2")
+        self.dropout_1 = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout_1")
+        self.dropout_2 = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout_2")
 
     def build(self, input_shape):
         width = input_shape[-1]
         activation = kernels.ACTIVATIONS[self.later.activation or f"gelu_{self.gelu}"]
         self.dense_1 = self._linear("dense_1", width, self.hidden_dim, activation)
         self.dense_2 = self._linear("dense_2", self.hidden_dim, width)
+        self.dropout_1.build((*input_shape[:-1], self.hidden_dim))
+        self.dropout_2.build(input_shape)
         self.built = True
 
     def _linear(self, name, width, units, activation=None):
@@ -80,6 +82,8 @@ class SwiGLU(MLP):
         self.gate = self._linear("gate", input_shape[-1], self.hidden_dim, activation)
         self.dense_1 = self._linear("dense_1", input_shape[-1], self.hidden_dim)
         self.dense_2 = self._linear("dense_2", self.hidden_dim, input_shape[-1])
+        self.dropout_1.build((*input_shape[:-1], self.hidden_dim))
+        self.dropout_2.build(input_shape)
         self.built = True
 
     def call(self, x, training=False):

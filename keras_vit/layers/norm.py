@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_vit.checks import positive_float
 from keras_vit.layers import kernels
+from keras_vit.layers.dropout import Identity
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -88,17 +89,4 @@ class LayerScale(keras.layers.Layer):
         return {**super().get_config(), "initial": self.initial}
 
 
-class Same:
-    """What stands where an architecture has no such layer: the output is the input."""
-
-    def __init__(self, *args, **kwargs):
-        pass
-
-    def build(self, input_shape):
-        pass
-
-    def __call__(self, x):
-        return x
-
-
-NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm, None: Same}
+NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm, None: Identity}

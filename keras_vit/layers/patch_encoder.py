@@ -61,7 +61,7 @@ class PatchEncoder(keras.layers.Layer):
             self.position = PositionEmbedding(
                 position, grid, class_token, registers, interpolation, dtype=policy, name="position"
             )
-        self.dropout = Dropout(dropout, dtype=policy, name="dropout")
+        self.dropout = Dropout.of(dropout, dtype=policy, name="dropout")
 
     def build(self, input_shape):
         self.projection.build((input_shape[0], None, input_shape[-1]))
@@ -77,6 +77,7 @@ class PatchEncoder(keras.layers.Layer):
             )
         if self.position is not None:
             self.position.build(self.compute_output_shape(input_shape))
+        self.dropout.build(self.compute_output_shape(input_shape))
         self.built = True
 
     def call(self, patches, training=False):

@@ -4,9 +4,9 @@ import keras
 
 from keras_vit.later import get_later
 from keras_vit.layers.attention import MultiHeadSelfAttention
-from keras_vit.layers.dropout import Dropout, StochasticDepth
+from keras_vit.layers.dropout import Dropout, Identity, StochasticDepth
 from keras_vit.layers.mlp import MLPS
-from keras_vit.layers.norm import NORMS, LayerScale, Same
+from keras_vit.layers.norm import NORMS, LayerScale
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -43,23 +43,23 @@ class TransformerBlock(keras.layers.Layer):
         super().__init__(**kwargs)
         self.later = later = get_later(later)
         norm, mlp, kind = NORMS[later.norm], MLPS[later.mlp], {"dtype": self.dtype_policy}
-        scale = LayerScale if later.layer_scale else Same
+        scale = LayerScale if later.layer_scale else Identity
         self.norm_1 = norm(epsilon, **kind, name="norm_1")
         self.attention = MultiHeadSelfAttention(
             num_heads, qkv_bias, attention_dropout, epsilon, later, **kind, name="attention"
         )
         self.layer_scale_1 = scale(later.layer_scale, **kind, name="layer_scale_1")
-        self.dropout = Dropout(dropout, **kind, name="dropout")
-        self.drop_path_1 = StochasticDepth(stochastic_depth, **kind, name="drop_path_1")
+        self.dropout = Dropout.of(dropout, **kind, name="dropout")
+        self.drop_path_1 = StochasticDepth.of(stochastic_depth, **kind, name="drop_path_1")
         self.norm_2 = norm(epsilon, **kind, name="norm_2")
         self.mlp = mlp(mlp_dim, gelu, dropout, later, **kind, name="mlp")
         self.layer_scale_2 = scale(later.layer_scale, **kind, name="layer_scale_2")
-        self.drop_path_2 = StochasticDepth(stochastic_depth, **kind, name="drop_path_2")
+        self.drop_path_2 = StochasticDepth.of(stochastic_depth, **kind, name="drop_path_2")
 
     def build(self, input_shape):
-        for layer in (self.norm_1, self.attention, self.layer_scale_1):
-            layer.build(input_shape)
-        for layer in (self.norm_2, self.mlp, self.layer_scale_2):
+        attention = (self.norm_1, self.attention, self.dropout, self.layer_scale_1)
+        mlp = (self.norm_2, self.mlp, self.layer_scale_2)
+        for layer in (*attention, self.drop_path_1, *mlp, self.drop_path_2):
             layer.build(input_shape)
         self.built = True
 

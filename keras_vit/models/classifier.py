@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
+from keras_vit.layers import kernels
 from keras_vit.models.changes import change_layers, changed_layers
 from keras_vit.preprocessing import Preprocessing
 
@@ -26,7 +27,8 @@ class Classifier(keras.Model):
     input_spec = None  # Keras would refuse wrong images first, without saying what to do
 
     def call(self, inputs, training=None, mask=None):
-        return super().call(self.checked(inputs), training=training, mask=mask)
+        inputs = keras.tree.map_structure(_as_tensor, self.checked(inputs))
+        return super().call(inputs, training=training, mask=mask)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
         self.checked(inputs)
@@ -113,6 +115,11 @@ def _freeze(model, frozen):
             layer.trainable = False
     for variable in model.trainable_variables:
         variable.trainable = variable.path not in frozen
+
+
+def _as_tensor(x):
+    """Keras would convert an array of NumPy where PyTorch's compiler cannot follow."""
+    return kernels.constant(x) if isinstance(x, np.ndarray) else x
 
 
 def _is_seed(variable):

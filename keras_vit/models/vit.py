@@ -10,6 +10,7 @@ from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches, grid_of
 from keras_vit.layers.position import PositionEmbedding, RelativePosition
 from keras_vit.layers.remat import RematTransformerBlock
+from keras_vit.layers.rotary import RotaryPosition
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.models.classifier import Classifier, check_precision, input_dtype
 from keras_vit.models.stages import resnet_stages
@@ -25,7 +26,8 @@ class VisionTransformer(Classifier):
     hybrid, which has a `stem`), `patches`, `patch_encoder`, `block_0` to
     `block_{depth - 1}`, `norm`, `pool`, `pre_logits` (with a `representation_size`) and `head`
     (with classes); models with positions in the blocks also have `position` or `position_0` and
-    so on. These names and the paths of the variables under them are part of the interface.
+    so on, or `rotary`. These names and the paths of the variables under them are part of the
+    interface.
 
     What came with the weights is kept in `preprocessing` (how images are prepared), `class_names`
     and `label_set` (what the logits stand for, or `None`).
@@ -93,7 +95,7 @@ class VisionTransformer(Classifier):
         x = images
         if v.stem is not None:
             x = resnet_stages(x, v.stem, v.stem_width, "v1", v.stem_numerics, v.stem_folded, policy)
-        x = Patches(v.patch_size, keep_grid=variable_size, dtype=policy, name="patches")(x)
+        patches = Patches(v.patch_size, keep_grid=variable_size, dtype=policy, name="patches")(x)
         x = PatchEncoder(
             v.width,
             grid,
@@ -104,9 +106,10 @@ class VisionTransformer(Classifier):
             v.interpolation,
             dtype=policy,
             name="patch_encoder",
-        )(x)
+        )(patches)
         if v.later.pre_norm:
             x = NORMS[v.later.pre_norm](v.epsilon, dtype=policy, name="pre_norm")(x)
+        rotary = _rotary(v, grid, policy)(patches) if v.later.rotary else None
         for i, position in enumerate(_block_positions(v, grid, policy)):
             x, relative_position = _apply_position(position, x)
             block = (RematTransformerBlock if remat else TransformerBlock)(
@@ -122,7 +125,7 @@ class VisionTransformer(Classifier):
                 dtype=policy,
                 name=f"block_{i}",
             )
-            x = block(x, relative_position=relative_position)
+            x = block(x, relative_position=relative_position if rotary is None else rotary)
         x = _pooled(x, v, policy)
         if v.representation_size:
             x = pre_logits(len(x.shape), v.representation_size, dtype=policy)(x)
@@ -196,6 +199,13 @@ def _block_positions(v, grid, policy):
     if v.position_at == "shared":
         return [layer("position")] * v.depth
     return [layer(f"position_{i}") for i in range(v.depth)]
+
+
+def _rotary(v, grid, policy):
+    head_width = v.width // v.num_heads
+    return RotaryPosition(
+        v.later.rotary, head_width, grid, v.learned_tokens, dtype=policy, name="rotary"
+    )
 
 
 def _apply_position(position, x):

@@ -1,7 +1,10 @@
 """The cases of `tests/harness.py` for what later families have in place of the paper's layers."""
 
+import numpy as np
+
 from keras_vit import Later, layers
 from tests import definitions
+from tests.definitions import dinov3_angles
 from tests.harness import ATTENTION, MLP, NORM, Case, under
 
 CASES = [
@@ -22,6 +25,13 @@ CASES = [
             MLP,
         )
         for activation in ("silu", "quick_gelu")
+    ),
+    Case(
+        "RotaryPosition",
+        layers.RotaryPosition,
+        {"kind": "dinov3", "head_width": 8, "grid": (2, 2)},
+        lambda w, x: np.stack([f(np.tile(dinov3_angles((2, 2), 8), 2)) for f in (np.cos, np.sin)]),
+        inputs={"x": (2, 4, 12)},
     ),
     Case(
         "SwiGLU",

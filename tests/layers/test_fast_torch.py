@@ -78,6 +78,12 @@ def test_a_pytorch_without_onednn_multiplies_by_itself(monkeypatch):
         fast_torch.onednn_is_faster.cache_clear()
 
 
+@pytest.mark.parametrize("vendor, is_amd", [("AuthenticAMD", True), ("GenuineIntel", False)])
+def test_float32_is_multiplied_by_onednn_on_cpus_of_amd(vendor, is_amd, monkeypatch):
+    monkeypatch.setattr(fast_torch.pathlib.Path, "read_text", lambda _: f"vendor_id : {vendor}")
+    assert fast_torch.onednn_is_faster.__wrapped__(torch.float32) == is_amd
+
+
 def test_a_kernel_keeps_its_values_where_it_is_laid_out():
 
     kernel = keras.Variable(normal(3, 3, 4, 6).astype("float32"))

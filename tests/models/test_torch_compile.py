@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.support import images, tiny_vit, to_numpy
+from tests.support import assert_close, images, tiny_vit, to_numpy
 
 if keras.backend.backend() != "torch":
     pytest.skip("PyTorch's compiler", allow_module_level=True)
@@ -53,6 +53,17 @@ def test_a_model_is_one_graph(options, training, dtype):
         kernel = model.get_layer("block_0").mlp.dense_1.kernel.value
         of_both = [torch.autograd.grad(y, kernel)[0] for _, y in (expected, found)]
         np.testing.assert_allclose(*map(to_numpy, of_both), rtol=0.1, atol=1e-3)
+
+
+def test_arrays_and_further_calls_are_the_same_graph():
+    """What a layer learns in its first call, such as its path, would compile the second anew."""
+    model = tiny_vit(depth=1, dropout=0.1)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    for _ in range(2):
+        compiled(batch(model))
+    assert counters["stats"]["unique_graphs"] == 1
+    of_arrays = torch.compile(lambda x: model(x), fullgraph=True, backend="eager")
+    assert_close(of_arrays(to_numpy(batch(model))), model(batch(model)), 1e-6)
 
 
 @pytest.mark.slow
