@@ -5,8 +5,8 @@ import numbers
 
 import numpy as np
 
-from keras_vit.evaluation.result import Result, percent, table
-from keras_vit.recipes.names import unknown
+from keras_vit.evaluation.result import Result
+from keras_vit.text import percent, table, unknown
 
 # Group -> task -> the name in the tables of the papers, in their order.
 VTAB_GROUPS = {
@@ -53,9 +53,6 @@ class VTABScore(Result):
     groups: dict
     mean: float
     missing: tuple
-
-    def to_dict(self):
-        return {**dataclasses.asdict(self), "missing": list(self.missing)}
 
     def __str__(self):
         rows = []
