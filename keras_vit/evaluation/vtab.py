@@ -6,36 +6,8 @@ import numbers
 import numpy as np
 
 from keras_vit.evaluation.result import Result
+from keras_vit.recipes.datasets import VTAB_GROUPS
 from keras_vit.text import percent, table, unknown
-
-# Group -> task -> the name in the tables of the papers, in their order.
-VTAB_GROUPS = {
-    "natural": {
-        "caltech101": "Caltech101",
-        "cifar100": "CIFAR-100",
-        "dtd": "DTD",
-        "oxford_flowers102": "Flowers102",
-        "oxford_iiit_pet": "Pets",
-        "sun397": "Sun397",
-        "svhn": "SVHN",
-    },
-    "specialized": {
-        "patch_camelyon": "Camelyon",
-        "eurosat": "EuroSAT",
-        "resisc45": "Resisc45",
-        "diabetic_retinopathy": "Retinopathy",
-    },
-    "structured": {
-        "clevr_count": "Clevr-Count",
-        "clevr_distance": "Clevr-Dist",
-        "dmlab": "DMLab",
-        "dsprites_location": "dSpr-Loc",
-        "dsprites_orientation": "dSpr-Ori",
-        "kitti_distance": "KITTI-Dist",
-        "smallnorb_azimuth": "sNORB-Azim",
-        "smallnorb_elevation": "sNORB-Elev",
-    },
-}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,10 +5,9 @@ from keras_vit.recipes.fewshot import FewShotProtocol, fewshot
 from keras_vit.recipes.finetuning import finetune
 from keras_vit.recipes.howto import augreg, augreg_grid, better_plain
 from keras_vit.recipes.listing import all_recipes, get, list_recipes
-from keras_vit.recipes.paper import pretrain
+from keras_vit.recipes.paper import pretrain, vtab
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.small import digits, fashion_mnist
-from keras_vit.recipes.vtab_tasks import vtab
 
 __all__ = [
     "FewShotProtocol",
