@@ -4,9 +4,16 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.inspection.backend import cached, gradients, inference
+from keras_vit.inspection.forward import (
+    as_list,
+    batches,
+    cached,
+    gradients,
+    inference,
+    iterate_outputs,
+    to_array,
+)
 from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
-from keras_vit.inspection.tokens import as_list, batches, iterate_outputs, to_array
 from keras_vit.layers import kernels
 
 METHODS = ("chefer", "last_block")
