@@ -202,7 +202,7 @@ def draw(model, test, output):
         return None
     batches = list(itertools.islice(test, 8))
     images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
-    logits = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
+    logits = np.concatenate([model.predict_on_batch(b[0]) for b in batches])
     probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
     chosen = np.argsort(probabilities.argmax(-1) == labels, kind="stable")[:12]
     inspection.plot_predictions(

@@ -1,10 +1,10 @@
 """All recipes by name."""
 
 from keras_vit.data.vtab import VTAB_TASKS
+from keras_vit.recipes.augreg import CHOSEN, STUDIED, augreg, augreg_grid, better_plain
 from keras_vit.recipes.bit import bit_hyperrule, bit_pretrain
 from keras_vit.recipes.describe import epochs
 from keras_vit.recipes.finetuning import BEST, finetune
-from keras_vit.recipes.howto import CHOSEN, STUDIED, augreg, augreg_grid, better_plain
 from keras_vit.recipes.paper import TABLE_3, TABLE_4, pretrain, vtab
 from keras_vit.recipes.small import digits, fashion_mnist
 from keras_vit.text import table, unknown
