@@ -19,7 +19,6 @@ from keras_vit.evaluation.outputs import class_numbers, labelled_outputs
 from keras_vit.evaluation.real import RealAccuracy, check_real, real_accuracy
 from keras_vit.evaluation.result import Result
 from keras_vit.text import percent, table
-from keras_vit.training.metrics import label_ranks
 
 _FEW_CLASSES = 2048  # the confusion matrix then takes 32 MiB
 
@@ -164,10 +163,8 @@ def evaluate(
             from_logits = resolve_from_logits(from_logits, scores)
             top = _checked_top(top, num_classes)
         labels = class_numbers(labels, num_classes, f"labels of batch {index}")
-        ranks = keras.ops.convert_to_numpy(label_ranks(outputs, labels.astype("int32")))
-        found.append(
-            (labels, ranks, scores.argmax(axis=1), *confidences(scores, labels, from_logits))
-        )
+        predictions, numbers = scores.argmax(axis=1), confidences(scores, labels, from_logits)
+        found.append((labels, label_ranks(scores, labels), predictions, *numbers))
     labels, ranks, predictions, confidence, loss, brier = map(np.concatenate, zip(*found))
     if confusion is None:
         confusion = num_classes <= _FEW_CLASSES
@@ -185,6 +182,17 @@ def evaluate(
         skipped=len(getattr(data, "skipped", ())),
         seconds=time.perf_counter() - began,
     )
+
+
+def label_ranks(scores, labels):
+    """How many classes stand before the right one, (images,): 0 where it is the best.
+
+    Of equal scores the lower class number stands first, as in `argmax`: the accuracy of a fresh
+    head of zeros is that of a guess.
+    """
+    right = np.take_along_axis(scores, labels[:, None], axis=1)
+    is_lower = np.arange(scores.shape[1]) < labels[:, None]
+    return ((scores > right) | ((scores == right) & is_lower)).sum(axis=1)
 
 
 def _checked_top(top, num_classes):

@@ -66,9 +66,7 @@ def _batches(data, batch_size):
     if isinstance(data, tuple):
         return _slices(data, batch_size)
     if isinstance(data, keras.utils.PyDataset):
-        total = np.inf if data.num_batches is None else data.num_batches
-        numbers = itertools.count() if total == np.inf else range(total)
-        return (data[i] for i in numbers), total
+        return iter(data), np.inf if data.num_batches is None else data.num_batches
     if isinstance(data, (str, bytes, collections.abc.Mapping)) or not hasattr(data, "__iter__"):
         raise TypeError(f"{_EXPECTED}. Received: {type(data).__name__}")
     if hasattr(data, "cardinality"):  # tf.data: -1 for no end, -2 for unknown

@@ -11,9 +11,8 @@ from keras_vit.training.freeze import TrainableSummary, freeze, unfreeze
 from keras_vit.training.gradient_norm import track_gradient_norm
 from keras_vit.training.layer_decay import layer_rates
 from keras_vit.training.lora import enable_lora, load_lora, merge_lora, save_lora
-from keras_vit.training.losses import SigmoidLoss, SoftmaxLoss, sigmoid_head_bias
+from keras_vit.training.losses import Accuracy, SigmoidLoss, SoftmaxLoss, sigmoid_head_bias
 from keras_vit.training.masked_patches import MaskedPatchModel
-from keras_vit.training.metrics import Accuracy
 from keras_vit.training.optimizers import NO_DECAY, SGDM, AdamW, adamw
 from keras_vit.training.schedules import WarmupCosine, WarmupLinear, WarmupRsqrt, WarmupStairs
 from keras_vit.training.signals import Interrupted

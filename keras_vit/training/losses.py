@@ -89,6 +89,37 @@ class SoftmaxLoss(ClassificationLoss):
         return -ops.sum(labels * ops.log_softmax(logits, axis=-1), axis=-1)
 
 
+@keras.saving.register_keras_serializable("keras_vit")
+class Accuracy(keras.metrics.MeanMetricWrapper):
+    """Share of the examples whose label is among the `top` largest logits.
+
+    Labels may be integers or one-hot, even in turns: a recipe trains on one-hot labels and
+    evaluates on integers. Of mixed labels the largest counts.
+
+    Args:
+        top: how many logits may hold the label.
+        name, dtype: as in `keras.metrics.Metric`.
+    """
+
+    def __init__(self, top=1, name=None, dtype=None):
+        self.top = positive_int(top, "top")
+        super().__init__(self._right, name=name or f"top_{top}_accuracy", dtype=dtype)
+
+    def _right(self, y_true, y_pred):
+        logits = ops.convert_to_tensor(y_pred)
+        labels = ops.convert_to_tensor(y_true)
+        if len(labels.shape) == len(logits.shape) and labels.shape[-1] == logits.shape[-1]:
+            labels = ops.argmax(labels, axis=-1)
+        labels = ops.cast(ops.reshape(labels, (-1,)), "int32")
+        classes = logits.shape[-1]
+        logits = ops.reshape(logits, (-1, classes))
+        right = ops.in_top_k(labels, logits, k=min(self.top, classes))
+        return ops.cast(right, self.dtype)
+
+    def get_config(self):
+        return {"top": self.top, "name": self.name, "dtype": self.dtype}
+
+
 def _one_hot(y_true, logits):
     labels = ops.convert_to_tensor(y_true)
     rank, classes = len(logits.shape), logits.shape[-1]

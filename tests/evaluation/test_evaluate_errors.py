@@ -99,3 +99,15 @@ def test_arguments(model):
         evaluate(model, data, batch_size=0)
     with pytest.raises(ValueError, match=r"ReaL labels must be a list.*Received: 65 for image 0"):
         evaluate(model, data, real=[65])
+
+
+def test_data_without_an_end(model):
+    class Endless(keras.utils.PyDataset):
+        num_batches = None
+
+        def __getitem__(self, index):
+            return images(), LABELS
+
+    with pytest.raises(ValueError, match=r"never ends.*steps="):
+        evaluate(model, Endless())
+    assert evaluate(model, Endless(), steps=3).examples == 12
