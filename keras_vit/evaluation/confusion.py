@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.evaluation.outputs import class_numbers
+from keras_vit.evaluation.outputs import class_numbers, count_classes
 from keras_vit.evaluation.result import Result
 from keras_vit.text import percent, table
 
-_MOST_CLASSES = 30_000  # of a matrix: 7 GB; more are hardly classes, but numbers of images
+_MOST_CLASSES = 30_000  # the matrix then takes 7 GB
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -91,12 +91,7 @@ def confusion_matrix(labels, predictions, num_classes=None, class_names=None):
             "There must be one prediction for each label and at least one of them. Received: "
             f"{len(labels)} labels and {len(predictions)} predictions"
         )
-    n = num_classes or int(max(labels.max(), predictions.max())) + 1
-    if n > _MOST_CLASSES:
-        raise ValueError(
-            f"A confusion matrix has at most {_MOST_CLASSES:,} classes. Received: {n:,}; are the "
-            "labels ids, which np.unique(labels, return_inverse=True) numbers?"
-        )
+    n = num_classes or max(count_classes(each, _MOST_CLASSES) for each in (labels, predictions))
     names = check_names(map(str, range(n)) if class_names is None else class_names, n)
     counts = np.bincount(labels * n + predictions, minlength=n * n).reshape(n, n)
     return ConfusionMatrix(counts, names)

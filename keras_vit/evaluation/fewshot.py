@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.evaluation.features import check_features, check_pair, extract_features
+from keras_vit.evaluation.outputs import class_numbers, count_classes
 from keras_vit.evaluation.result import Result
 from keras_vit.text import percent, table
 
@@ -96,7 +97,7 @@ def least_squares(vectors, labels, num_classes=None, l2=L2, dtype="float64"):
     vectors = vectors.astype(dtype)
     mean, std = vectors.mean(axis=0), vectors.std(axis=0) + np.asarray(_STD_EPSILON, dtype)
     x = _with_bias((vectors - mean) / std)
-    y = np.full((len(labels), num_classes or int(labels.max()) + 1), -1, dtype)
+    y = np.full((len(labels), num_classes or count_classes(labels)), -1, dtype)
     y[np.arange(len(labels)), labels] = 1
     if len(x) >= x.shape[1]:
         eigenvalues, q = np.linalg.eigh(x.T @ x)
@@ -128,8 +129,8 @@ def pick_shots(labels, shots, seed, num_classes=None):
 
     Source: `compute_fewshot_metrics` of big_vision/evaluators/fewshot_lsr.py.
     """
-    labels, rng = np.asarray(labels), np.random.default_rng(seed)
-    num_classes = num_classes or int(labels.max()) + 1
+    labels, rng = class_numbers(labels, num_classes), np.random.default_rng(seed)
+    num_classes = num_classes or count_classes(labels)
     shots = positive_int(shots, "shots")
     # Every class is permuted whole, or the later classes of a seed would depend on the shots.
     picked = [rng.permutation(np.flatnonzero(labels == c))[:shots] for c in range(num_classes)]
@@ -211,14 +212,12 @@ def fewshot(
             for data in (train, test)
         )
     x, y, test_x, test_y = check_pair(*train, *test)
-    num_classes = int(max(y.max(), test_y.max())) + 1
-    present, counts = np.unique(y, return_counts=True)
-    if len(present) < num_classes:
-        present = set(present.tolist())
-        absent = next(c for c in range(num_classes) if c not in present)
+    num_classes = max(count_classes(y), count_classes(test_y))
+    counts = np.bincount(y, minlength=num_classes)
+    if not counts.all():
         raise ValueError(
             f"Each of the {num_classes} classes must have a training image. Received: none of "
-            f"{num_classes - len(present)} classes, such as {absent}"
+            f"{(counts == 0).sum()} classes, such as {counts.argmin()}"
         )
     if max(shots) > counts.max():
         raise ValueError(

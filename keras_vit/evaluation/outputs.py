@@ -223,6 +223,17 @@ def class_numbers(labels, num_classes=None, what="labels"):
     return labels.astype(np.int64)
 
 
+def count_classes(labels, most=10**6):
+    """One more than the highest class number, or a ValueError where numbers are hardly classes."""
+    count = int(labels.max()) + 1
+    if count > most:
+        raise ValueError(
+            f"There may be at most {most:,} classes. Received: labels up to {count - 1:,}; are they "
+            "ids, which np.unique(labels, return_inverse=True) numbers?"
+        )
+    return count
+
+
 def to_numpy(x):
     """A tensor of any backend as an array, whichever backend Keras runs on."""
     if hasattr(x, "detach"):  # torch, perhaps on another device, perhaps in bfloat16
