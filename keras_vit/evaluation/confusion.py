@@ -99,6 +99,8 @@ def confusion_matrix(labels, predictions, num_classes=None, class_names=None):
 
 def check_names(names, num_classes):
     """Names of classes as a tuple of text, one for each, or a ValueError."""
+    if isinstance(names, str):
+        raise ValueError(f"class_names must be a sequence of names. Received: {names!r}")
     names = tuple(map(str, names))
     if len(names) != num_classes:
         raise ValueError(

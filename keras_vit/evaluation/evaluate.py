@@ -129,8 +129,8 @@ def evaluate(
             uint8 images for a model with a `preprocessing`, are preprocessed as its weights ask
             for; floats go into the model as they are, with a warning where its preprocessing
             makes no such values.
-        top: numbers k: images whose class is among the k best are counted. By default 1, and 5
-            for more than five classes.
+        top: a number k or several: images whose class is among the k best are counted. By default
+            1, and 5 for more than five classes.
         confusion: whether to make the confusion matrix; None makes it for up to 2,048 classes.
         class_names: in the order of the scores; by default the model's, the data's, or numbers.
         batch_size: images per call; data in batches of its own keeps the size of the first.
@@ -150,7 +150,8 @@ def evaluate(
         ValueError: no images; labels or names that do not fit the classes of the model; outputs
             that are not finite or not one score per class.
     """
-    top = None if top is None else [positive_int(k, "top") for k in top]
+    if top is not None:
+        top = [positive_int(k, "top") for k in (top if np.ndim(top) else [top])]
     real, bins = None if real is None else check_real(real), positive_int(bins, "bins")
     began, found = time.perf_counter(), []
     for index, (outputs, labels) in enumerate(

@@ -140,9 +140,9 @@ def _prepared(model, images, stored):
 
 
 def _warn_of_values(model, images):
-    """Warns where floats are hardly what the preprocessing of the model makes of pixels."""
+    """Warns where values are hardly what the preprocessing of the model makes of pixels."""
     facts = getattr(model, "preprocessing", None)
-    if facts is None or images.dtype.kind != "f":
+    if facts is None or images.dtype.kind not in "fiu":
         return
     low = min((0 - mean) / std for mean, std in zip(facts.mean, facts.std))
     high = max((1 - mean) / std for mean, std in zip(facts.mean, facts.std))
@@ -150,7 +150,7 @@ def _warn_of_values(model, images):
     least, most = float(images.min()), float(images.max())
     if least < low - margin or most > high + margin or (low < 0 <= least < most):
         warnings.warn(
-            f"{model.name} was trained on values from {low:.3g} to {high:.3g}. Received: floats "
+            f"{model.name} was trained on values from {low:.3g} to {high:.3g}. Received: values "
             f"from {least:.3g} to {most:.3g}, which go into the model as they are; "
             "keras_vit.data.preprocess(images, model) makes them of pixels, and uint8 pixels are "
             "preprocessed here.",
@@ -228,8 +228,8 @@ def count_classes(labels, most=10**6):
     count = int(labels.max()) + 1
     if count > most:
         raise ValueError(
-            f"There may be at most {most:,} classes. Received: labels up to {count - 1:,}; are they "
-            "ids, which np.unique(labels, return_inverse=True) numbers?"
+            f"There may be at most {most:,} classes. Received: labels up to {count - 1:,}; are "
+            "they ids, which np.unique(labels, return_inverse=True) numbers?"
         )
     return count
 

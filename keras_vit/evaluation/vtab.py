@@ -50,11 +50,14 @@ def vtab_mean(results, allow_missing=False):
         A `VTABScore`.
 
     Raises:
+        TypeError: `results` is no dict.
         ValueError: an unknown task or one given twice, an accuracy outside 0..1, or missing tasks.
 
     Source: "A Large-scale Study of Representation Learning with the Visual Task Adaptation
     Benchmark", section 2 and table 1; the score is the plain mean over the tasks.
     """
+    if not isinstance(results, dict):
+        raise TypeError(f"results must be a dict task -> accuracy. Received: {results!r}")
     given = {}
     for name, accuracy in results.items():
         task = _task(name)

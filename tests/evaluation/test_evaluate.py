@@ -228,7 +228,7 @@ def test_other_models_and_few_classes(data):
     net.add(keras.layers.Dense(3))
     report = evaluate(net, (data[0], data[1] % 3))
     assert list(report.correct) == [1] and report.top5 is None, "of 3 classes there are no 5 best"
-    assert list(evaluate(net, (data[0], data[1] % 3), top=[2]).correct) == [2]
+    assert list(evaluate(net, (data[0], data[1] % 3), top=2).correct) == [2]
     with pytest.raises(ValueError, match=r"Of 3 classes.*top=\(5,\)"):
         evaluate(net, (data[0], data[1] % 3), top=[5])
 
@@ -245,8 +245,9 @@ def test_many_classes_have_no_confusion_matrix_unless_asked_for(model, data, mon
     [
         (lambda x: x, None),  # [-1, 1], as the weights want
         (lambda x: 1.05 * x, None),  # a bicubic resize overshoots
-        (lambda x: 127.5 * (x + 1), "floats from \\S+ to 25"),
-        (lambda x: (x + 1) / 2, "floats from \\S+ to (1|0.999), which go into"),
+        (lambda x: 127.5 * (x + 1), "values from \\S+ to 25"),
+        (lambda x: (127.5 * (x + 1)).astype("int32"), "values from 0 to 25"),
+        (lambda x: (x + 1) / 2, "values from \\S+ to (1|0.999), which go into"),
         (lambda x: (127.5 * (x + 1)).astype("uint8"), None),  # preprocessed
     ],
 )

@@ -91,6 +91,8 @@ def test_arguments(model):
     data = images(), LABELS
     with pytest.raises(ValueError, match="top must be a positive integer"):
         evaluate(model, data, top=(0,))
+    with pytest.raises(ValueError, match="must be a sequence of names"):
+        evaluate(model, data, class_names="abc")
     with pytest.raises(ValueError, match="2 names"):
         evaluate(model, data, class_names=("a", "b"))
     with pytest.raises(ValueError, match="from_logits must be 'auto'"):
