@@ -5,6 +5,7 @@ from keras_vit.recipes.bit import bit_hyperrule, bit_pretrain
 from keras_vit.recipes.fewshot import FewShotProtocol, fewshot
 from keras_vit.recipes.finetuning import finetune
 from keras_vit.recipes.listing import all_recipes, get, list_recipes
+from keras_vit.recipes.own import own_images
 from keras_vit.recipes.paper import pretrain, vtab
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.small import digits, fashion_mnist
@@ -24,6 +25,7 @@ __all__ = [
     "finetune",
     "get",
     "list_recipes",
+    "own_images",
     "pretrain",
     "vtab",
 ]
