@@ -138,11 +138,7 @@ class LinearProbe(Result):
     test_examples: int
     classifier: object
 
-    def to_dict(self):
-        fields = dataclasses.replace(self, classifier=None)
-        found = super(LinearProbe, fields).to_dict()
-        del found["classifier"]
-        return found
+    omitted = ("classifier",)
 
     def __str__(self):
         rows = [(f"  C = {c:g}", percent(accuracy)) for c, accuracy in self.validation.items()]

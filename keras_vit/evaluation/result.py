@@ -10,15 +10,17 @@ import numpy as np
 class Result:
     """Base of the results, frozen dataclasses with `to_dict()`, `save(path)` and a readable `str`.
 
-    `derived` names the properties that `to_dict` tells beside the fields.
+    `derived` names the properties that `to_dict` tells beside the fields, `omitted` the fields
+    that it does not tell.
     """
 
     derived = ()
+    omitted = ()
 
     def to_dict(self):
         """The numbers as dicts, lists and Python scalars; what is not a number is None."""
         names = [*(field.name for field in dataclasses.fields(self)), *self.derived]
-        return {name: _plain(getattr(self, name)) for name in names}
+        return {name: _plain(getattr(self, name)) for name in names if name not in self.omitted}
 
     def save(self, path):
         """Writes `to_dict()` as JSON."""

@@ -10,7 +10,6 @@ import zlib
 
 import keras
 import numpy as np
-import PIL.Image
 
 from keras_vit.checks import positive_float, positive_int
 from keras_vit.data.class_names import resolve_class_names
@@ -137,6 +136,8 @@ def _attention(model, image, blocks, layout):
 
 def _picture(image, model):
     """A preprocessed image as the URL of a PNG."""
+    import PIL.Image
+
     facts = getattr(model, "preprocessing", None)
     if facts is None or len(facts.mean) not in (1, image.shape[-1]):
         image = (image - image.min()) / (np.ptp(image) or 1.0)
