@@ -127,7 +127,7 @@ def evaluate(
             Labels are class numbers or one-hot; a third part of a batch holds weights, 0 for rows
             that are no examples and 1 for the others. Paths, datasets of `keras_vit.data`, and
             uint8 images for a model with a `preprocessing`, are preprocessed as its weights ask
-            for; floats go into the model as they are, with a warning where its preprocessing
+            for; others go into the model as they are, with a warning where its preprocessing
             makes no such values.
         top: a number k or several: images whose class is among the k best are counted. By default
             1, and 5 for more than five classes.
