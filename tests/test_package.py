@@ -88,6 +88,7 @@ FLOORS = {
     "version": 0,
     "seeding": 0,
     "checks": 0,
+    "text": 0,
     "preprocessing": 1,
     "later": 1,
     "variants": 2,

@@ -82,12 +82,12 @@ print(f"accuracy on pairs of digits that were not trained on: {accuracy:.1%}")
 shown = test_images[:2]
 titles = [f"block 0, head {head}" for head in range(4)]
 maps = inspection.attention_maps(model, shown, block=0, heads=None)
-inspection.plot_maps(shown, maps, titles=titles)
+inspection.plot_maps(shown, maps, titles=titles, unit="attention")
 
 # %%
 titles = [f"block 2, head {head}" for head in range(4)]
 maps = inspection.attention_maps(model, shown, block=2, heads=None)
-inspection.plot_maps(shown, maps, titles=titles)
+inspection.plot_maps(shown, maps, titles=titles, unit="attention")
 
 # %% [markdown]
 # The heads differ. Do they look at the digit that is the answer? Pictures of two images cannot say,

@@ -1,4 +1,4 @@
-"""How good a model is: accuracy and calibration, few-shot, neighbours, probes, VTAB, speed.
+"""How good a model is: accuracy and calibration, few-shot, neighbours, probes, VTAB.
 
 Everything takes any Keras model, or features of any origin, reads its data once and batch by
 batch, and returns a value that prints as a table and saves as JSON.
@@ -7,21 +7,17 @@ Importing this package loads Keras and NumPy only.
 
 from keras_vit.evaluation.calibration import Calibration, calibration, fit_temperature
 from keras_vit.evaluation.confusion import ConfusionMatrix, confusion_matrix
-from keras_vit.evaluation.evaluate import evaluate
+from keras_vit.evaluation.evaluate import Report, evaluate
 from keras_vit.evaluation.features import extract_features, features
 from keras_vit.evaluation.fewshot import (
     FewShot,
     LeastSquares,
     fewshot,
-    fewshot_lsr,
     least_squares,
     pick_shots,
 )
-from keras_vit.evaluation.knn import NearestNeighbours, knn
-from keras_vit.evaluation.linear_probe import LinearProbe, linear_probe
+from keras_vit.evaluation.probes import LinearProbe, NearestNeighbours, knn, linear_probe
 from keras_vit.evaluation.real import RealAccuracy, load_real, real_accuracy
-from keras_vit.evaluation.report import Report
-from keras_vit.evaluation.throughput import Throughput, throughput
 from keras_vit.evaluation.vtab import VTAB_GROUPS, VTABScore, vtab_mean
 
 __all__ = [
@@ -34,7 +30,6 @@ __all__ = [
     "NearestNeighbours",
     "RealAccuracy",
     "Report",
-    "Throughput",
     "VTABScore",
     "calibration",
     "confusion_matrix",
@@ -42,7 +37,6 @@ __all__ = [
     "extract_features",
     "features",
     "fewshot",
-    "fewshot_lsr",
     "fit_temperature",
     "knn",
     "least_squares",
@@ -50,6 +44,5 @@ __all__ = [
     "load_real",
     "pick_shots",
     "real_accuracy",
-    "throughput",
     "vtab_mean",
 ]

@@ -5,15 +5,13 @@ import dataclasses
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.evaluation.result import Result, percent, table
-from keras_vit.evaluation.scores import (
-    are_logits,
-    check_scores,
-    log_softmax,
-    negative_log_likelihood,
-    probabilities,
-)
-from keras_vit.evaluation.stream import class_numbers
+from keras_vit.evaluation.outputs import class_numbers
+from keras_vit.evaluation.result import Result
+from keras_vit.text import percent, table
+
+# bfloat16 keeps eight bits of each probability; logits miss a sum of 1 by far more.
+_SUM_TOLERANCE = 1e-2
+_SMALLEST = 1e-7  # of a probability under the logarithm: Keras's epsilon
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -41,29 +39,22 @@ class Calibration(Result):
     confidence: np.ndarray
     accuracy: np.ndarray
 
-    def to_dict(self):
-        bins = zip(self.counts.tolist(), self.confidence.tolist(), self.accuracy.tolist())
-        return {
-            "expected_calibration_error": self.expected_error,
-            "maximum_calibration_error": self.maximum_error,
-            "negative_log_likelihood": self.negative_log_likelihood,
-            "brier": self.brier,
-            "bins": [
-                {"images": n, "confidence": c if n else None, "accuracy": a if n else None}
-                for n, c, a in bins
-            ],
-        }
-
     def __str__(self):
         bins = len(self.counts)
-        rows = [("confidence", "images", "mean confidence", "accuracy")]
-        for m in np.flatnonzero(self.counts):
-            means = (percent(self.confidence[m]), percent(self.accuracy[m]))
-            rows.append((f"{m / bins:.3f}-{(m + 1) / bins:.3f}", str(self.counts[m]), *means))
+        rows = [
+            (
+                f"{m / bins:.3f}-{(m + 1) / bins:.3f}",
+                self.counts[m],
+                percent(self.confidence[m]),
+                percent(self.accuracy[m]),
+            )
+            for m in np.flatnonzero(self.counts)
+        ]
         return (
             f"expected calibration error {percent(self.expected_error)} ({bins} bins), largest "
             f"{percent(self.maximum_error)}, negative log-likelihood "
-            f"{self.negative_log_likelihood:.4f} nats, Brier score {self.brier:.4f}\n{table(rows)}"
+            f"{self.negative_log_likelihood:.4f} nats, Brier score {self.brier:.4f}\n"
+            + table(rows, ("confidence", "images", "mean confidence", "accuracy"))
         )
 
     __repr__ = __str__
@@ -88,10 +79,55 @@ def calibration(scores, labels, bins=15, from_logits="auto"):
     Source: "On Calibration of Modern Neural Networks", eq. 3 and 5; the Brier score as Brier
     (1950) defines it for several classes.
     """
-    scores, labels, from_logits = _checked(scores, labels, from_logits)
-    sums = CalibrationSums(bins)
-    sums.add(scores, labels, from_logits)
-    return sums.result()
+    scores, labels = _checked(scores, labels)
+    from_logits = resolve_from_logits(from_logits, scores)
+    confidence, loss, brier = confidences(scores, labels, from_logits)
+    return calibration_of(confidence, scores.argmax(axis=1) == labels, loss, brier, bins)
+
+
+def confidences(scores, labels, from_logits):
+    """(confidence, -log p of the right class, sum of (p - y)²) of each image, (images,) each.
+
+    Given probabilities are made to sum to 1 and count as at least 1e-7 under the logarithm.
+
+    Raises:
+        ValueError: `from_logits` is False and the rows are no distributions.
+    """
+    rows = np.arange(len(labels))
+    if from_logits:
+        log_p = log_softmax(scores)
+        p, loss = np.exp(log_p), -log_p[rows, labels]
+    elif are_logits(scores):
+        raise ValueError(
+            "Probabilities must lie in [0, 1] and sum to 1 for each image. Received: values from "
+            f"{scores.min():g} to {scores.max():g}, sums from {scores.sum(axis=1).min():g} to "
+            f"{scores.sum(axis=1).max():g}; pass from_logits=True if the model gives logits"
+        )
+    else:
+        p = scores / scores.sum(axis=1, keepdims=True)
+        loss = -np.log(np.maximum(p[rows, labels], _SMALLEST))
+    return p.max(axis=1), loss, (p**2).sum(axis=1) - 2 * p[rows, labels] + 1
+
+
+def calibration_of(confidence, right, loss, brier, bins=15):
+    """The `Calibration` of images whose numbers are known, (images,) each."""
+    # An edge belongs to the bin below it, and rounding must not lead out of the last bin.
+    edges = np.arange(1, positive_int(bins, "bins")) / bins
+    number = np.searchsorted(edges, confidence, side="left")
+    counts = np.bincount(number, minlength=bins)
+    with np.errstate(invalid="ignore"):  # bins without images: 0 / 0 = NaN
+        mean_confidence = np.bincount(number, confidence, bins) / counts
+        accuracy = np.bincount(number, right, bins) / counts
+    gaps = np.nan_to_num(np.abs(accuracy - mean_confidence))
+    return Calibration(
+        expected_error=float((gaps * counts).sum() / counts.sum()),
+        maximum_error=float(gaps.max()),
+        negative_log_likelihood=float(np.mean(loss)),
+        brier=float(np.mean(brier)),
+        counts=counts,
+        confidence=mean_confidence,
+        accuracy=accuracy,
+    )
 
 
 def fit_temperature(logits, labels):
@@ -110,7 +146,7 @@ def fit_temperature(logits, labels):
 
     Source: section 4.2 of Guo et al., 2017.
     """
-    logits, labels, _ = _checked(logits, labels, True)
+    logits, labels = _checked(logits, labels)
     right = logits[np.arange(len(labels)), labels].mean()
 
     def slope(beta):  # of the negative log-likelihood, which is convex in beta = 1/T
@@ -124,48 +160,58 @@ def fit_temperature(logits, labels):
     return float(np.exp(-(low + high) / 2))
 
 
-class CalibrationSums:
-    """The sums behind a `Calibration`, filled batch by batch."""
+def log_softmax(logits):
+    """The logarithm of the softmax over the last axis, in NumPy."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
-    def __init__(self, bins=15):
-        self.bins = positive_int(bins, "bins")
-        self.counts = np.zeros(self.bins, np.int64)
-        self.confidence, self.right = np.zeros(self.bins), np.zeros(self.bins)
-        self.loss = self.brier = 0.0
 
-    def add(self, scores, labels, from_logits):
-        """Adds a batch: scores (images, classes) in float64 and class numbers (images,)."""
-        p = probabilities(scores, from_logits)
-        confidence = p.max(axis=1)
-        # Edges belong to the bin below them, and rounding must not lead out of the last bin.
-        edges = np.arange(1, self.bins) / self.bins
-        bin_ = np.searchsorted(edges, confidence, side="left")
-        np.add.at(self.counts, bin_, 1)
-        np.add.at(self.confidence, bin_, confidence)
-        np.add.at(self.right, bin_, scores.argmax(axis=1) == labels)
-        self.loss += negative_log_likelihood(scores, labels, from_logits).sum()
-        self.brier += ((p**2).sum(axis=1) - 2 * p[np.arange(len(labels)), labels] + 1).sum()
+def check_scores(scores, where=""):
+    """Scores as a finite float64 array of shape (images, classes), at least two classes.
 
-    def result(self):
-        """The sums so far as a `Calibration`."""
-        n, filled = self.counts.sum(), self.counts > 0
-        means = [
-            np.divide(total, self.counts, out=np.full(self.bins, np.nan), where=filled)
-            for total in (self.confidence, self.right)
-        ]
-        gaps = np.abs(means[0] - means[1])[filled]
-        return Calibration(
-            expected_error=float((gaps * self.counts[filled]).sum() / n),
-            maximum_error=float(gaps.max()),
-            negative_log_likelihood=float(self.loss / n),
-            brier=float(self.brier / n),
-            counts=self.counts.copy(),
-            confidence=means[0],
-            accuracy=means[1],
+    Args:
+        scores: logits or probabilities.
+        where: where they come from, for errors.
+
+    Raises:
+        ValueError: another shape, or NaN or infinite values.
+    """
+    scores = np.asarray(scores)
+    if scores.ndim != 2 or scores.shape[1] < 2:
+        raise ValueError(
+            "A classifier must give one score for each of two or more classes, (images, classes). "
+            f"Received: shape {scores.shape}{where}; a model of tokens or features needs a pool "
+            "and a head, and a single output a second class"
         )
+    scores = scores.astype(np.float64)
+    finite = np.isfinite(scores)
+    if not finite.all():
+        nans = int(np.isnan(scores).sum())
+        raise ValueError(
+            f"The model's outputs must be finite. Received: {nans} NaN and "
+            f"{int((~finite).sum()) - nans} infinite values{where}, the first for its image "
+            f"{int((~finite).any(axis=1).argmax())}; are the weights damaged, the images not "
+            "finite, or the dtype too narrow?"
+        )
+    return scores
 
 
-def _checked(scores, labels, from_logits):
+def are_logits(scores):
+    """Whether scores are logits: False where every row is a distribution over the classes."""
+    in_range = (scores >= 0).all() and (scores <= 1).all()
+    return not (in_range and (np.abs(scores.sum(axis=1) - 1) <= _SUM_TOLERANCE).all())
+
+
+def resolve_from_logits(from_logits, scores):
+    """Whether scores are logits, by the argument of that name or, for "auto", by themselves."""
+    if from_logits not in ("auto", True, False):
+        raise ValueError(
+            f"from_logits must be 'auto', True or False. Received: from_logits={from_logits!r}"
+        )
+    return bool(are_logits(scores)) if from_logits == "auto" else from_logits
+
+
+def _checked(scores, labels):
     scores = check_scores(scores)
     labels = class_numbers(labels, scores.shape[1])
     if len(scores) != len(labels) or not len(labels):
@@ -173,8 +219,4 @@ def _checked(scores, labels, from_logits):
             "There must be one row of scores for each label and at least one of them. Received: "
             f"scores of shape {scores.shape} and {len(labels)} labels"
         )
-    if from_logits not in ("auto", True, False):
-        raise ValueError(
-            f"from_logits must be 'auto', True or False. Received: from_logits={from_logits!r}"
-        )
-    return scores, labels, are_logits(scores) if from_logits == "auto" else from_logits
+    return scores, labels

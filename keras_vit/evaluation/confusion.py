@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.data.class_names import resolve_class_names
-from keras_vit.evaluation.result import Result, percent, table
-from keras_vit.evaluation.stream import class_numbers
+from keras_vit.evaluation.outputs import class_numbers, count_classes
+from keras_vit.evaluation.result import Result
+from keras_vit.text import percent, table
 
-LARGEST = 2048  # classes: the matrix then takes 32 MiB
+_MOST_CLASSES = 30_000  # the matrix then takes 7 GB
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -24,6 +24,8 @@ class ConfusionMatrix(Result):
     matrix: np.ndarray
     class_names: tuple
 
+    derived = ("accuracy", "mean_per_class_accuracy", "recall", "precision")
+
     @property
     def accuracy(self):
         """Share of the images whose class is predicted."""
@@ -32,12 +34,14 @@ class ConfusionMatrix(Result):
     @property
     def recall(self):
         """Share of the images of each class that are recognised; NaN for a class without any."""
-        return _divided(self.matrix.diagonal(), self.matrix.sum(axis=1))
+        with np.errstate(invalid="ignore"):
+            return self.matrix.diagonal() / self.matrix.sum(axis=1)
 
     @property
     def precision(self):
         """Share of right ones among the predictions of each class; NaN without predictions."""
-        return _divided(self.matrix.diagonal(), self.matrix.sum(axis=0))
+        with np.errstate(invalid="ignore"):
+            return self.matrix.diagonal() / self.matrix.sum(axis=0)
 
     @property
     def mean_per_class_accuracy(self):
@@ -46,33 +50,20 @@ class ConfusionMatrix(Result):
 
     def most_confused(self, count=10):
         """The most frequent mistakes, as (right class, predicted class, images), worst first."""
-        count = positive_int(count, "count")
-        wrong = self.matrix.copy()
-        np.fill_diagonal(wrong, 0)
-        found = np.flatnonzero(wrong)
-        worst = found[np.argsort(-wrong.ravel()[found], kind="stable")[:count]]
-        pairs = zip(*np.unravel_index(worst, wrong.shape))
-        return [(self.class_names[i], self.class_names[j], int(wrong[i, j])) for i, j in pairs]
-
-    def to_dict(self):
-        return {
-            "class_names": list(self.class_names),
-            "matrix": self.matrix.tolist(),
-            "accuracy": self.accuracy,
-            "mean_per_class_accuracy": self.mean_per_class_accuracy,
-            "recall": [None if np.isnan(x) else float(x) for x in self.recall],
-            "precision": [None if np.isnan(x) else float(x) for x in self.precision],
-        }
+        wrong = self.matrix - np.diag(self.matrix.diagonal())
+        rows, columns = np.nonzero(wrong)
+        worst = np.argsort(-wrong[rows, columns], kind="stable")[: positive_int(count, "count")]
+        names = self.class_names
+        return [(names[i], names[j], int(wrong[i, j])) for i, j in zip(rows[worst], columns[worst])]
 
     def __str__(self):
         wrong = int(self.matrix.sum() - np.trace(self.matrix))
-        rows = [("right class", "taken for", "images")]
-        rows += [(a, b, str(n)) for a, b, n in self.most_confused()]
-        return (
+        summary = (
             f"{wrong} of {int(self.matrix.sum())} images wrong, accuracy {percent(self.accuracy)}, "
             f"mean over the classes {percent(self.mean_per_class_accuracy)}"
-            + (f"\n{table(rows, left=2)}" if wrong else "")
         )
+        header = ("right class", "taken for", "images")
+        return summary + (f"\n{table(self.most_confused(), header, left=2)}" if wrong else "")
 
     __repr__ = __str__
 
@@ -90,8 +81,8 @@ def confusion_matrix(labels, predictions, num_classes=None, class_names=None):
         A `ConfusionMatrix`.
 
     Raises:
-        ValueError: no images, different lengths, numbers outside 0..num_classes - 1, or another
-            number of names than classes.
+        ValueError: no images, different lengths, numbers outside 0..num_classes - 1, another
+            number of names than classes, or more than 30,000 classes.
     """
     labels = class_numbers(labels, num_classes)
     predictions = class_numbers(predictions, num_classes, "predictions")
@@ -100,26 +91,20 @@ def confusion_matrix(labels, predictions, num_classes=None, class_names=None):
             "There must be one prediction for each label and at least one of them. Received: "
             f"{len(labels)} labels and {len(predictions)} predictions"
         )
-    num_classes = num_classes or int(max(labels.max(), predictions.max())) + 1
-    counts = ConfusionCounts(num_classes)
-    counts.add(predictions, labels)
-    return counts.result(resolve_class_names(None, num_classes, class_names))
+    n = num_classes or max(count_classes(each, _MOST_CLASSES) for each in (labels, predictions))
+    names = check_names(map(str, range(n)) if class_names is None else class_names, n)
+    counts = np.bincount(labels * n + predictions, minlength=n * n).reshape(n, n)
+    return ConfusionMatrix(counts, names)
 
 
-class ConfusionCounts:
-    """The matrix, filled batch by batch."""
-
-    def __init__(self, num_classes):
-        self.matrix = np.zeros((num_classes, num_classes), np.int64)
-
-    def add(self, predictions, labels):
-        """Counts a batch of class numbers, (images,) each."""
-        np.add.at(self.matrix, (labels, predictions), 1)
-
-    def result(self, class_names):
-        """The counts so far as a `ConfusionMatrix`."""
-        return ConfusionMatrix(self.matrix.copy(), tuple(class_names))
-
-
-def _divided(part, whole):
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+def check_names(names, num_classes):
+    """Names of classes as a tuple of text, one for each, or a ValueError."""
+    if isinstance(names, str):
+        raise ValueError(f"class_names must be a sequence of names. Received: {names!r}")
+    names = tuple(map(str, names))
+    if len(names) != num_classes:
+        raise ValueError(
+            f"There must be one name for each of the {num_classes} classes, in their order. "
+            f"Received: {len(names)} names"
+        )
+    return names

@@ -5,9 +5,7 @@ import itertools
 import keras
 import numpy as np
 
-from keras_vit.evaluation.predictor import Predictor
-from keras_vit.evaluation.progress import with_progress
-from keras_vit.evaluation.stream import class_numbers, open_stream, split_batch
+from keras_vit.evaluation.outputs import class_numbers, labelled_outputs
 
 _HEADS = (keras.layers.Dense, keras.layers.EinsumDense)
 _AFTER_THE_HEAD = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Dropout)
@@ -107,22 +105,13 @@ def extract_features(model, data, layer=None, batch_size=64, steps=None, progres
     Raises:
         ValueError: no images, labels that are no class numbers, features that are not finite.
     """
-    return extract(features(model, layer), data, batch_size, steps, progress)
-
-
-def extract(backbone, data, batch_size=64, steps=None, progress=None):
-    """As `extract_features`, for a model that gives features already."""
-    stream = open_stream(data, batch_size, steps)
-    predictor = Predictor(backbone, None, stream.stored)
+    backbone = features(model, layer)
     found, labels = [], []
-    for index, batch in enumerate(with_progress(stream.batches, stream.total, progress)):
-        images, numbers = split_batch(batch, index)
-        if not len(numbers):
-            continue
-        found.append(predictor(images))
+    for index, (vectors, numbers) in enumerate(
+        labelled_outputs(backbone, data, batch_size, steps, progress)
+    ):
+        found.append(vectors)
         labels.append(class_numbers(numbers, what=f"labels of batch {index}"))
-    if not found:
-        raise ValueError("The data must hold at least one image. Received: none")
     found = np.concatenate(found)
     return check_features(found, np.concatenate(labels), f"features of {backbone.name}")
 
@@ -147,16 +136,13 @@ def check_features(vectors, labels, what="features", num_classes=None):
     return vectors, labels
 
 
-def check_pair(train_features, train_labels, test_features, test_labels, num_classes=None):
-    """Both sets of features, checked also against each other, and the number of classes."""
-    train, train_labels = check_features(
-        train_features, train_labels, "train_features", num_classes
-    )
-    test, test_labels = check_features(test_features, test_labels, "test_features", num_classes)
+def check_pair(train_features, train_labels, test_features, test_labels):
+    """Both sets of features, checked also against each other."""
+    train, train_labels = check_features(train_features, train_labels, "train_features")
+    test, test_labels = check_features(test_features, test_labels, "test_features")
     if train.shape[1] != test.shape[1]:
         raise ValueError(
             "Train and test features must have the same length. Received: "
             f"{train.shape[1]} and {test.shape[1]}"
         )
-    num_classes = num_classes or int(max(train_labels.max(), test_labels.max())) + 1
-    return train, train_labels, test, test_labels, num_classes
+    return train, train_labels, test, test_labels

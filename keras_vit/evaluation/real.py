@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 
 import numpy as np
 
-from keras_vit.evaluation.result import Result, percent
-from keras_vit.evaluation.stream import to_numpy, whole_numbers
+from keras_vit.evaluation.outputs import class_numbers, to_numpy
+from keras_vit.evaluation.result import Result
+from keras_vit.text import percent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +26,8 @@ class RealAccuracy(Result):
     examples: int
     left_out: int
 
+    derived = ("accuracy",)
+
     @property
     def accuracy(self):
         """Share of the images with labels whose prediction fits."""
@@ -31,9 +35,6 @@ class RealAccuracy(Result):
 
     def __float__(self):
         return self.accuracy
-
-    def to_dict(self):
-        return {"accuracy": self.accuracy, **dataclasses.asdict(self)}
 
     def __str__(self):
         return (
@@ -57,17 +58,48 @@ def load_real(path):
 
     Source: README.md of google-research/reassessed-imagenet.
     """
-    path = pathlib.Path(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"The ReaL labels do not exist; real.json is in the repository "
+            "The ReaL labels do not exist; real.json is in the repository "
             f"google-research/reassessed-imagenet on GitHub. Received: {path}"
         ) from None
     except ValueError as error:
         raise ValueError(f"The ReaL labels must be JSON. Received: {path} ({error})") from error
-    return _label_lists(content, str(path))
+    return check_real(content, str(path))
+
+
+def check_real(labels, source="an argument"):
+    """The labels of ReaL as a list of tuples; a path is read.
+
+    Raises:
+        ValueError: the labels have another structure, or no image has any.
+    """
+    if isinstance(labels, (str, os.PathLike)):
+        return load_real(labels)
+    if isinstance(labels, np.ndarray):
+        labels = labels.tolist()
+    received = None
+    if not isinstance(labels, (list, tuple)) or not labels:
+        received = type(labels).__name__
+    else:
+        for i, each in enumerate(labels):
+            if not isinstance(each, (list, tuple)) or not all(map(_is_class, each)):
+                received = f"{each!r} for image {i}"
+                break
+    if received:
+        raise ValueError(
+            "The ReaL labels must be a list with one list of class numbers for each image, such as "
+            f"[[65], [970, 795], []]. Received: {received}, from {source}"
+        )
+    if not any(labels):
+        raise ValueError(f"ReaL needs labels for at least one image. Received: none, from {source}")
+    return [tuple(map(int, each)) for each in labels]
+
+
+def _is_class(label):
+    return isinstance(label, (int, np.integer)) and not isinstance(label, bool) and label >= 0
 
 
 def real_accuracy(predictions, real_labels):
@@ -83,67 +115,24 @@ def real_accuracy(predictions, real_labels):
         A `RealAccuracy`.
 
     Raises:
-        ValueError: another number of predictions than lists, all lists empty, or labels that are
-            no class numbers.
+        ValueError: another number of predictions than lists, all lists empty, labels that are
+            no class numbers, or labels beyond the classes of the scores.
     """
-    predictions = to_numpy(predictions)
-    num_classes = predictions.shape[1] if predictions.ndim == 2 else None
-    predictions = predictions.argmax(axis=1) if predictions.ndim == 2 else predictions
-    counts = RealCounts(real_labels, num_classes)
-    counts.add(whole_numbers(predictions, "predictions"))
-    return counts.result()
-
-
-class RealCounts:
-    """Right predictions among the reassessed labels, counted batch by batch in their order."""
-
-    def __init__(self, real_labels, num_classes=None):
-        given = isinstance(real_labels, (str, pathlib.Path))
-        self.labels = load_real(real_labels) if given else _label_lists(real_labels, "a sequence")
-        highest = max(map(max, filter(None, self.labels)), default=None)
-        if highest is None:
-            raise ValueError("The ReaL labels must name a class for at least one image.")
-        if num_classes is not None and highest >= num_classes:
+    real, predictions = check_real(real_labels), to_numpy(predictions)
+    if predictions.ndim == 2:
+        largest = max(label for labels in real for label in labels)
+        if largest >= predictions.shape[1]:
             raise ValueError(
-                f"The ReaL labels must be below the {num_classes} classes of the model. "
-                f"Received: label {highest}"
+                f"The ReaL labels must be below the {predictions.shape[1]} classes of the scores. "
+                f"Received: label {largest}"
             )
-        self.seen = self.correct = self.examples = 0
-
-    def add(self, predictions):
-        """Counts the predicted class numbers of the next images."""
-        expected = self.labels[self.seen : self.seen + len(predictions)]
-        self.seen += len(predictions)
-        self.examples += sum(map(bool, expected))
-        self.correct += sum(int(p) in fits for p, fits in zip(predictions, expected))
-
-    def result(self):
-        """The counts as a `RealAccuracy`, once there was a prediction for each image."""
-        if self.seen != len(self.labels):
-            raise ValueError(
-                "ReaL needs a prediction for each image of its labels, in their order. Received: "
-                f"{self.seen} predictions and labels of {len(self.labels)} images"
-            )
-        return RealAccuracy(self.correct, self.examples, self.seen - self.examples)
-
-
-def _label_lists(content, source):
-    if isinstance(content, np.ndarray):
-        content = content.tolist()
-    if not isinstance(content, (list, tuple)) or not content:
-        raise ValueError(_structure(source, f"{type(content).__name__}"))
-    for i, labels in enumerate(content):
-        if not isinstance(labels, (list, tuple)) or not all(map(_is_class, labels)):
-            raise ValueError(_structure(source, f"{labels!r} for image {i}"))
-    return [tuple(map(int, labels)) for labels in content]
-
-
-def _is_class(label):
-    return isinstance(label, (int, np.integer)) and not isinstance(label, bool) and label >= 0
-
-
-def _structure(source, received):
-    return (
-        "The ReaL labels must be a list with one list of class numbers for each image, such as "
-        f"[[65], [970, 795], []]. Received: {received}, from {source}"
-    )
+        predictions = predictions.argmax(axis=1)
+    predictions = class_numbers(predictions, what="predictions").tolist()
+    if len(predictions) != len(real):
+        raise ValueError(
+            "ReaL needs a prediction for each image of its labels, in their order. Received: "
+            f"{len(predictions)} predictions and labels of {len(real)} images"
+        )
+    examples = sum(map(bool, real))
+    correct = sum(p in labels for p, labels in zip(predictions, real))
+    return RealAccuracy(correct, examples, len(real) - examples)

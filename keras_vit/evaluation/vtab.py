@@ -5,37 +5,9 @@ import numbers
 
 import numpy as np
 
-from keras_vit.evaluation.result import Result, percent, table
-from keras_vit.recipes.names import unknown
-
-# Group -> task -> the name in the tables of the papers, in their order.
-VTAB_GROUPS = {
-    "natural": {
-        "caltech101": "Caltech101",
-        "cifar100": "CIFAR-100",
-        "dtd": "DTD",
-        "oxford_flowers102": "Flowers102",
-        "oxford_iiit_pet": "Pets",
-        "sun397": "Sun397",
-        "svhn": "SVHN",
-    },
-    "specialized": {
-        "patch_camelyon": "Camelyon",
-        "eurosat": "EuroSAT",
-        "resisc45": "Resisc45",
-        "diabetic_retinopathy": "Retinopathy",
-    },
-    "structured": {
-        "clevr_count": "Clevr-Count",
-        "clevr_distance": "Clevr-Dist",
-        "dmlab": "DMLab",
-        "dsprites_location": "dSpr-Loc",
-        "dsprites_orientation": "dSpr-Ori",
-        "kitti_distance": "KITTI-Dist",
-        "smallnorb_azimuth": "sNORB-Azim",
-        "smallnorb_elevation": "sNORB-Elev",
-    },
-}
+from keras_vit.evaluation.result import Result
+from keras_vit.recipes.datasets import VTAB_GROUPS
+from keras_vit.text import percent, table, unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,9 +25,6 @@ class VTABScore(Result):
     groups: dict
     mean: float
     missing: tuple
-
-    def to_dict(self):
-        return {**dataclasses.asdict(self), "missing": list(self.missing)}
 
     def __str__(self):
         rows = []
@@ -81,11 +50,14 @@ def vtab_mean(results, allow_missing=False):
         A `VTABScore`.
 
     Raises:
+        TypeError: `results` is no dict.
         ValueError: an unknown task or one given twice, an accuracy outside 0..1, or missing tasks.
 
     Source: "A Large-scale Study of Representation Learning with the Visual Task Adaptation
     Benchmark", section 2 and table 1; the score is the plain mean over the tasks.
     """
+    if not isinstance(results, dict):
+        raise TypeError(f"results must be a dict task -> accuracy. Received: {results!r}")
     given = {}
     for name, accuracy in results.items():
         task = _task(name)

@@ -1,25 +1,36 @@
 """What a trained model looks at, as arrays and as figures."""
 
-from keras_vit.inspection.attention import attention_maps, attention_weights, probe_maps
-from keras_vit.inspection.cka import layer_similarity, linear_cka
+from keras_vit.inspection.attention import (
+    attention_maps,
+    attention_weights,
+    probe_maps,
+    upsample,
+)
 from keras_vit.inspection.distance import attention_distance, attention_distances
 from keras_vit.inspection.explorer import explore
-from keras_vit.inspection.figures import plot_history, plot_predictions
-from keras_vit.inspection.filters import FilterComponents, filter_components
 from keras_vit.inspection.inputs import Layout, layout_of
-from keras_vit.inspection.norms import TokenNorms, token_norms
-from keras_vit.inspection.plot_maps import plot_maps, plot_queries
+from keras_vit.inspection.learned import (
+    FilterComponents,
+    filter_components,
+    position_similarity,
+)
+from keras_vit.inspection.plot_images import plot_maps, plot_predictions, plot_queries
 from keras_vit.inspection.plot_model import (
     plot_distances,
     plot_filters,
+    plot_history,
     plot_layer_similarity,
     plot_position_similarity,
     plot_token_norms,
 )
 from keras_vit.inspection.relevance import input_gradients, relevance_maps
+from keras_vit.inspection.representation import (
+    TokenNorms,
+    layer_similarity,
+    linear_cka,
+    token_norms,
+)
 from keras_vit.inspection.rollout import rollout, rollout_maps
-from keras_vit.inspection.similarity import position_similarity
-from keras_vit.inspection.upsample import upsample
 
 __all__ = [
     "FilterComponents",

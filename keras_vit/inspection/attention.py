@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 
-from keras_vit.checks import check_choice
-from keras_vit.inspection.backend import cached, inference
+from keras_vit.checks import check_choice, pair
+from keras_vit.inspection.forward import as_list, cached, inference, iterate_outputs, to_array
 from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
-from keras_vit.inspection.tokens import as_list, iterate_outputs, to_array
 from keras_vit.layers.attention_pool import AttentionPool
+from keras_vit.layers.resample import resize_matrix
 
 FUSIONS = ("mean", "min", "max")
 
@@ -139,3 +139,42 @@ def fused(heads):
     """The function from (..., heads, tokens, tokens) that takes the heads together as asked."""
     check_choice("heads", heads, (*FUSIONS, None))
     return (lambda a: a) if heads is None else (lambda a: getattr(a, heads)(axis=-3))
+
+
+def upsample(maps, image_size, method="bilinear"):
+    """Lays maps over images: one value per patch becomes one per pixel.
+
+    ```python
+    overlay = upsample(attention_maps(model, images, heads=None), model.image_size)
+    ```
+
+    Args:
+        maps: array of shape (..., rows, columns): of images, heads, blocks or queries.
+        image_size: int or (height, width) in pixels.
+        method: `"bilinear"`: the value of a patch stands at its centre, linear in between;
+            `"nearest"`: the same value for all pixels of a patch.
+
+    Returns:
+        float array of shape (..., height, width). Where the patches tile the image, `"nearest"`
+        keeps the mean of a map exactly.
+
+    Raises:
+        ValueError: no maps, or an unknown method.
+    """
+    check_choice("method", method, ("bilinear", "nearest"))
+    maps, size = np.asarray(maps), pair(image_size, "image_size")
+    if maps.ndim < 2 or 0 in maps.shape[-2:]:
+        raise ValueError(
+            f"maps must have shape (..., rows, columns). Received: shape {maps.shape}."
+        )
+    maps = maps.astype(np.result_type(maps.dtype, "float32"), copy=False)
+    if method == "nearest":
+        row, column = (
+            np.arange(side) * patches // side for side, patches in zip(size, maps.shape[-2:])
+        )
+        return maps[..., row[:, None], column]
+    row, column = (
+        resize_matrix(patches, side, "bilinear").astype(maps.dtype)
+        for side, patches in zip(size, maps.shape[-2:])
+    )
+    return row @ maps @ column.T

@@ -1,3 +1,4 @@
+"use strict";
 const $ = (id) => document.getElementById(id);
 const D = JSON.parse($("data").textContent);
 const N = D.rows * D.columns, T = D.learned + N, H = D.heads, L = D.blocks.length;
@@ -7,7 +8,6 @@ const S = { image: 0, mode: "attention", block: L - 1, head: -1, query: D.classT
 // ---- reading what was packed: base64, zlib, then square roots of shares of a row's largest ----
 async function unpack(text) {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  if (typeof DecompressionStream === "undefined" || location.hash === "#inflate") return inflate(bytes);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }

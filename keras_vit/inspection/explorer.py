@@ -1,24 +1,28 @@
 """The explorer: one HTML file in which one clicks through what a model attends to."""
 
+import base64
 import html
+import io
 import json
 import pathlib
 import re
+import zlib
 
+import keras
 import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
 from keras_vit.data.class_names import resolve_class_names
-from keras_vit.inspection import coding
 from keras_vit.inspection.attention import iterate_attention
 from keras_vit.inspection.distance import attention_distance
+from keras_vit.inspection.forward import iterate_outputs, to_array
 from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
+from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
 from keras_vit.inspection.rollout import rollout
-from keras_vit.inspection.similarity import position_similarity
-from keras_vit.inspection.tokens import iterate_outputs, to_array
 
 HERE = pathlib.Path(__file__).parent
+LEVELS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8)  # of stored attention, as many as fit
 
 
 def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes=5.0):
@@ -56,15 +60,15 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
     pictures, codes = [], []
     for image, found, title in zip(x, predictions, _titles(images, len(x))):
         packed, scales, distances, joint = _attention(model, image[None], blocks, layout)
-        joint_codes, joint_scales = coding.quantize(joint)
+        joint_codes, joint_scales = quantize(joint)
         pictures.append(
             {
                 "name": title,
-                "picture": coding.png(_pixels(image, model)),
+                "picture": _picture(image, model),
                 "predictions": found,
-                "scales": coding.deflated(scales),
-                "rollout": coding.deflated(joint_codes),
-                "rolloutScales": coding.deflated(joint_scales),
+                "scales": deflated(scales),
+                "rollout": deflated(joint_codes),
+                "rolloutScales": deflated(joint_scales),
                 "distances": np.round(distances, 2).tolist(),
             }
         )
@@ -84,7 +88,7 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
     }
     limit = (len(x) * megabytes * 1e6 - len(_page(data)) - 1000) / len(x)
     for picture, packed in zip(pictures, codes):
-        picture["levels"], picture["attention"], needed = coding.fit(packed, limit)
+        picture["levels"], picture["attention"], needed = fit(packed, limit)
         if picture["levels"] is None:
             raise ValueError(
                 f"The attention of {len(chosen)} blocks and {data['heads']} heads over "
@@ -108,14 +112,10 @@ def _titles(images, count):
 
 def _page(data):
     """The template with everything put into it."""
-    files = {"css": ["explorer.css"], "js": ["inflate.js", "explorer.js"]}
-    parts = {
-        kind: "".join((HERE / name).read_text("utf-8") for name in names)
-        for kind, names in files.items()
-    }
+    parts = {kind: (HERE / f"explorer.{kind}").read_text("utf-8") for kind in ("css", "js")}
     parts["title"] = html.escape(data["model"])
-    # `</` would end the element that holds the data.
-    parts["data"] = json.dumps(data, allow_nan=False).replace("</", "<\\/")
+    # In the element that holds the data, "</script" and "<!--" have a meaning of their own.
+    parts["data"] = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     template = (HERE / "explorer.html").read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 
@@ -126,7 +126,7 @@ def _attention(model, image, blocks, layout):
     def reduce(attention):
         attention = attention[0]
         distance = attention_distance(attention, layout.grid, layout.stride)
-        return *coding.quantize(attention), distance, attention.mean(axis=0)
+        return *quantize(attention), distance, attention.mean(axis=0)
 
     (found,) = iterate_attention(model, image, blocks, 1, reduce)
     codes, scales, distances, means = zip(*found)
@@ -134,15 +134,19 @@ def _attention(model, image, blocks, layout):
     return np.stack(codes), np.stack(scales), np.stack(distances), joint
 
 
-def _pixels(image, model):
-    """uint8 RGB of a preprocessed image."""
+def _picture(image, model):
+    """A preprocessed image as the URL of a PNG."""
+    import PIL.Image
+
     facts = getattr(model, "preprocessing", None)
     if facts is None or len(facts.mean) not in (1, image.shape[-1]):
         image = (image - image.min()) / (np.ptp(image) or 1.0)
     else:
         image = image * np.array(facts.std) + np.array(facts.mean)
     image = image if image.shape[-1] == 3 else np.repeat(image[..., :1], 3, axis=-1)
-    return np.rint(image.clip(0, 1) * 255).astype("uint8")
+    file = io.BytesIO()
+    PIL.Image.fromarray(np.rint(image.clip(0, 1) * 255).astype("uint8")).save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def _positions(model, layout):
@@ -153,7 +157,7 @@ def _positions(model, layout):
         return None
     if similarity.shape[:2] != layout.grid:
         return None  # images of another size than the table
-    return coding.deflated(np.rint((similarity + 1) * 127.5).astype("uint8"))
+    return deflated(np.rint((similarity + 1) * 127.5).astype("uint8"))
 
 
 def _predictions(model, images, top, class_names):
@@ -163,9 +167,8 @@ def _predictions(model, images, top, class_names):
         return [[] for _ in images]
     names = resolve_class_names(model, shape[1], class_names)
     outputs = iterate_outputs(model, model.outputs, "outputs", images, 8)
-    logits = np.concatenate([to_array(x)[:count] for (x,), count in outputs]).astype("float64")
-    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    logits = np.concatenate([to_array(x)[:count] for (x,), count in outputs])
+    probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
     maps = [relevance_maps(model, images, order[:, rank]) for rank in range(order.shape[1])]
     return [
@@ -183,4 +186,47 @@ def _predictions(model, images, top, class_names):
 
 def _bytes_of(values):
     values = np.asarray(values, "float64")
-    return coding.deflated(np.rint(255 * values / (values.max() or 1.0)).astype("uint8"))
+    return deflated(np.rint(255 * values / (values.max() or 1.0)).astype("uint8"))
+
+
+def quantize(weights):
+    """Rows of attention as bytes: square roots, relative to that of the largest in the row.
+
+    Square roots, because most weights are small and all that the eye sees is their order. The
+    value is (code / 255)² · (scale / 255)².
+
+    Args:
+        weights: array of shape (..., rows, columns), values in [0, 1].
+
+    Returns:
+        (codes, scales): uint8 of the same shape, and of shape (..., rows).
+    """
+    roots = np.sqrt(np.asarray(weights, "float32").clip(0, 1))
+    scales = np.ceil(roots.max(axis=-1) * 255).clip(1, 255)
+    codes = np.rint(roots * (255 * 255 / scales[..., None]))
+    return codes.clip(0, 255).astype("uint8"), scales.astype("uint8")
+
+
+def coarser(codes, levels):
+    """Codes 0..255 in fewer levels, from 0 to levels - 1."""
+    return np.rint(codes * np.float32((levels - 1) / 255)).astype("uint8")
+
+
+def fit(codes, limit):
+    """The finest levels whose compressed codes take `limit` bytes of text at most.
+
+    Returns:
+        (levels, text, largest): `None` for both where not even the fewest levels fit, and then
+        the length of the text that these would take.
+    """
+    text = ""
+    for levels in LEVELS:
+        text = deflated(coarser(codes, levels))
+        if len(text) <= limit:
+            return levels, text, len(text)
+    return None, None, len(text)
+
+
+def deflated(array):
+    """The bytes of an array, compressed (zlib), as base64."""
+    return base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 7)).decode()

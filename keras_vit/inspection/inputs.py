@@ -131,8 +131,13 @@ class Layout(typing.NamedTuple):
 
     def token(self, query):
         """The number of the token that `query` names."""
+        if query == "class" and not self.class_token:
+            raise ValueError(
+                "The model has no class token. Received: query='class'; choose 'mean', for the "
+                "mean over all patches, or a patch (row, column)."
+            )
         if isinstance(query, str):
-            check_choice("query", query, ("class", "mean") if self.class_token else ("mean",))
+            check_choice("query", query, ("class", "mean"))
             return 0  # "mean" is no token and does not come here
         if isinstance(query, (tuple, list)):
             if len(query) == 2 and all(0 <= q < side for q, side in zip(query, self.grid)):

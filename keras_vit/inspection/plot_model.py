@@ -1,4 +1,4 @@
-"""Figures of a model as a whole: the three parts of Fig. 7, CKA and token norms.
+"""Figures of a model as a whole: the three parts of Fig. 7, CKA, token norms, and its training.
 
 Blocks, heads, rows and columns count from 0, as in the arguments and in `block_0`.
 """
@@ -226,3 +226,25 @@ def plot_token_norms(norms, path=None, image=0, block=-1):
     right.set_title(f"image {image}, block {range(blocks)[block]}")
     color_bar(figure, drawn, right, "length of a token (L2 norm)")
     return finish(figure, path)
+
+
+def plot_history(history, path):
+    """Draws loss and accuracy against the epoch, for training and validation.
+
+    Args:
+        history: dict from column to values per epoch, with the columns `epoch`, `loss`,
+            `val_loss`, `accuracy` and `val_accuracy`; epochs count from 0, as in Keras.
+        path: the picture to write; its ending decides the format.
+    """
+    figure = new_figure((9, 3.6))
+    epochs = np.asarray(history["epoch"], "float64") + 1
+    for i, (metric, unit) in enumerate((("loss", "cross-entropy, nats"), ("accuracy", "%"))):
+        axes = figure.add_subplot(1, 2, i + 1)
+        scale = 100 if metric == "accuracy" else 1
+        for column, label in ((metric, "training"), (f"val_{metric}", "test")):
+            values = scale * np.asarray(history[column], "float64")
+            axes.plot(epochs, values, label=f"{label}, last {values[-1]:.3g}", marker=".")
+        axes.set(xlabel="epoch", ylabel=f"{metric} ({unit})", title=metric.capitalize())
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=120)

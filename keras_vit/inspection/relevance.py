@@ -4,9 +4,16 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.inspection.backend import cached, gradients, inference
+from keras_vit.inspection.forward import (
+    as_list,
+    batches,
+    cached,
+    gradients,
+    inference,
+    iterate_outputs,
+    to_array,
+)
 from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
-from keras_vit.inspection.tokens import as_list, batches, iterate_outputs, to_array
 from keras_vit.layers import kernels
 
 METHODS = ("chefer", "last_block")
@@ -44,10 +51,13 @@ def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
     classes = _classes(model, images, classes, batch_size)
     run = cached(model, "gradients by attention", lambda: _attention_gradients(model, blocks))
     maps = []
-    for (batch, count), (labels, _) in zip(
-        batches(images, batch_size), batches(classes, batch_size)
+    outputs = iterate_outputs(model, model.outputs, "outputs", images, batch_size)
+    for (batch, count), (labels, _), ((logits,), _) in zip(
+        batches(images, batch_size), batches(classes, batch_size), outputs
     ):
-        steps = [step[:count] for step in run(batch, labels)]
+        steps, found = run(batch, labels)
+        _check_logits(found, to_array(logits), model)
+        steps = [step[:count] for step in steps]
         relevance = steps[-1]
         if method == "chefer":
             relevance = np.broadcast_to(np.eye(layout.tokens), relevance.shape)
@@ -95,10 +105,11 @@ def input_gradients(model, images, classes=None, batch_size=8):
 
 
 def _attention_gradients(model, blocks):
-    """The function of images and class numbers to mean over heads of (∇A ⊙ A)⁺ of each block.
+    """The function of images and class numbers to means over heads of (∇A ⊙ A)⁺, and logits.
 
-    Each A gets zeros added; the gradient by these is the gradient by A. Blocks are therefore
-    computed here by their parts, and what lies between them by the graph of the model.
+    A block does not take A as an argument, so it is computed here by its parts from a given A,
+    and what lies between the blocks by the graph of the model. The logits are returned to be
+    compared with the model's own.
     """
     ends = [model.inputs[0], *(block.output for block in blocks)]
     begins = [*(as_list(block.input) for block in blocks), model.outputs]
@@ -106,13 +117,13 @@ def _attention_gradients(model, blocks):
     chosen, variables = _number_of_classes(model), model.variables
 
     def attention(x):
-        """A of each block, (blocks, ...), as the model computes it."""
+        """A of each block as the model computes it, and the logits."""
         found = []
         for segment, block in zip(between, blocks):
             inputs = segment(x)
             found.append(block.attention_scores(*inputs))
             x = _block_with(block, inputs, found[-1])
-        return found
+        return found, between[-1](x)[0]
 
     def logit(weights, x, labels):
         for segment, block, a in zip(between, blocks, weights):
@@ -122,10 +133,11 @@ def _attention_gradients(model, blocks):
     forward, backward = inference(attention, variables), gradients(logit, variables)
 
     def run(images, labels):
-        weights = forward(images)
+        weights, logits = forward(images)
         slopes = backward(list(weights), images, labels)
         products = (to_array(a) * to_array(g) for a, g in zip(weights, slopes))
-        return [np.maximum(p, 0.0).mean(axis=1).astype("float64") for p in products]
+        means = [np.maximum(p, 0.0).mean(axis=1).astype("float64") for p in products]
+        return means, to_array(logits)
 
     return run
 
@@ -147,8 +159,19 @@ def _block_with(block, inputs, weights):
     x = inputs[0]
     values = block.attention.value(block.norm_1(x))
     heads = kernels.weighted_sum(keras.ops.cast(weights, values.dtype), values)
-    x = x + block.attention.out(heads)
-    return x + block.mlp(block.norm_2(x), training=False)
+    x = x + block.layer_scale_1(block.attention.out(heads))
+    return x + block.layer_scale_2(block.mlp(block.norm_2(x), training=False))
+
+
+def _check_logits(found, expected, model):
+    """Raises a ValueError where blocks of another kind make `_block_with` another network."""
+    error, largest = np.abs(found - expected).max(), np.abs(expected).max()
+    if not error <= 0.05 * largest + 1e-3:  # bfloat16 keeps two or three digits
+        raise ValueError(
+            "Relevance needs blocks that compute Eq. 2 and 3. Received: logits of "
+            f"{model.name!r} that these give with an error of {error:.3g}; was the call of a layer "
+            "changed? input_gradients takes any model."
+        )
 
 
 def _sum_of_logits(outputs, labels, classes):

@@ -5,8 +5,8 @@ from keras_vit.data.transform import Transform
 from keras_vit.models.bit_variants import BIT_VARIANTS
 from keras_vit.recipes import transforms
 from keras_vit.recipes.datasets import find_dataset
-from keras_vit.recipes.names import unknown
 from keras_vit.recipes.recipe import Recipe
+from keras_vit.text import unknown
 from keras_vit.training.losses import sigmoid_head_bias
 
 SMALL_AREA = 96 * 96
@@ -35,7 +35,7 @@ def bit_pretrain(variant="R50x1", dataset="imagenet21k"):
         raise unknown("variant", variant, BIT_VARIANTS)
     facts = find_dataset(dataset, ("imagenet2012", "imagenet21k"))
     of_21k = facts.name == "imagenet21k"
-    examples = facts.examples - 51_200 if of_21k else facts.train_examples
+    images = facts.without_held_out()
     train, evaluated = transforms.big_vision(224)
     return Recipe(
         name=f"bit-{facts.name}-{variant}",
@@ -43,16 +43,11 @@ def bit_pretrain(variant="R50x1", dataset="imagenet21k"):
         + ("bit_i21k.py" if of_21k else "bit_i1k.py")
         + " (its wd is weight decay times learning rate)",
         notes=() if of_21k else ("big_vision trains version v1 of the ResNet here.",),
-        dataset=facts.name,
-        train_split="full[51200:]" if of_21k else facts.train_split,
-        validation_split="full[:51200]" if of_21k else facts.validation_split,
-        test_split="" if of_21k else facts.test_split,
+        **images,
         variant=variant,
         architecture={} if of_21k else {"version": "v1"},
-        examples=examples,
-        num_classes=facts.num_classes,
         batch_size=4096,
-        steps=round(90 * examples / 4096),
+        steps=round(90 * images["examples"] / 4096),
         train=train,
         eval=evaluated,
         loss="sigmoid" if of_21k else "softmax",

@@ -1,10 +1,10 @@
 """Fine-tuning as the paper, and as each of the authors' codebases does it."""
 
-from keras_vit.recipes import transforms, vtab_tasks
+from keras_vit.recipes import transforms
 from keras_vit.recipes.datasets import find_dataset
-from keras_vit.recipes.names import unknown
-from keras_vit.recipes.paper import LOW, TABLE_4, finetune_paper
+from keras_vit.recipes.paper import LOW, TABLE_4, finetune_paper, vtab
 from keras_vit.recipes.recipe import Recipe
+from keras_vit.text import unknown
 
 VT = "google-research/vision_transformer, vit_jax/configs"
 IN_PARTS = "The authors compute a batch in 8 parts; replace(accumulate=8) does so."
@@ -53,7 +53,7 @@ def finetune(dataset, variant=None, source="paper", task=None):
     if family == "vtab":
         if source != "paper":
             raise ValueError(f"VTAB has the settings of the paper only. Received: {source=}.")
-        return vtab_tasks.vtab(task or named or None, variant)
+        return vtab(task or named or None, variant)
     if task is not None:
         raise ValueError(f"Only VTAB has tasks. Received: dataset={dataset!r}, task={task!r}.")
     return makers[source](dataset, variant)
@@ -65,10 +65,7 @@ def _base(facts, variant, source, suffix, image_pipeline, **settings):
     return Recipe(
         name=f"finetune-{facts.name}-{suffix}" + (f"-{variant}" if variant else ""),
         source=source,
-        dataset=facts.name,
-        test_split=facts.test_split,
         variant=variant,
-        num_classes=facts.num_classes,
         batch_size=512,
         train=train,
         eval=evaluated,
@@ -89,9 +86,7 @@ def _vit_jax(dataset, variant):
         "vit_jax",
         transforms.vit_jax(384 if variant != "H/14" else 378),
         notes=(IN_PARTS,),
-        train_split=facts.train_split,
-        validation_split=facts.validation_split,
-        examples=facts.train_examples,
+        **facts.without_held_out(),
         steps=TABLE_4[facts.name][0],
         warmup_steps=500,
         learning_rate=0.01 if (facts.name, variant) == ("cifar10", "B/16") else 0.03,
@@ -111,7 +106,7 @@ def _augreg(dataset, variant):
             "The published runs took the best of 500, 2500, 10000 and 20000 updates.",
             IN_PARTS,
         ),
-        examples=facts.examples,
+        **facts.all_images(),
         steps=500,
         warmup_steps=100,
         learning_rate=0.03,
@@ -128,9 +123,7 @@ def _big_vision(dataset, variant):
         "big_vision",
         transforms.big_vision(384, crop),
         notes=("Crop and learning rate are the best for ViT-B/32 of augreg.",),
-        train_split=facts.train_split,
-        validation_split=facts.validation_split,
-        examples=facts.train_examples,
+        **facts.without_held_out(),
         steps=TABLE_4[facts.name][0],
         warmup_steps=TABLE_4[facts.name][3],
         learning_rate=rate,

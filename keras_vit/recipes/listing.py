@@ -1,13 +1,13 @@
 """All recipes by name."""
 
 from keras_vit.data.vtab import VTAB_TASKS
+from keras_vit.recipes.augreg import CHOSEN, STUDIED, augreg, augreg_grid, better_plain
 from keras_vit.recipes.bit import bit_hyperrule, bit_pretrain
+from keras_vit.recipes.describe import epochs
 from keras_vit.recipes.finetuning import BEST, finetune
-from keras_vit.recipes.howto import CHOSEN, STUDIED, augreg, augreg_grid, better_plain
-from keras_vit.recipes.names import unknown
-from keras_vit.recipes.paper import TABLE_3, TABLE_4, pretrain
+from keras_vit.recipes.paper import TABLE_3, TABLE_4, pretrain, vtab
 from keras_vit.recipes.small import digits, fashion_mnist
-from keras_vit.recipes.vtab_tasks import vtab
+from keras_vit.text import table, unknown
 
 
 def all_recipes():
@@ -34,25 +34,28 @@ def all_recipes():
 
 
 def list_recipes():
-    """Prints a line for every recipe and returns them.
+    """Prints a table of all recipes and returns them.
 
     Returns:
         A tuple of `Recipe`.
     """
     found = all_recipes()
-    width = max(len(recipe.name) for recipe in found)
-    for recipe in found:
-        print(f"{recipe.name:<{width}}  {summary(recipe)}")
+    header = ("recipe", "data", "px", "batch", "updates", "epochs", "optimizer", "learning rate")
+    rows = [
+        (
+            r.name,
+            f"{r.dataset} {r.train_split}",
+            r.image_size[0],
+            f"{r.batch_size:,}",
+            f"{r.steps:,}",
+            epochs(r),
+            r.optimizer,
+            f"{r.learning_rate:.3g} {r.schedule}",
+        )
+        for r in found
+    ]
+    print(table(rows, header, left=2))
     return found
-
-
-def summary(recipe):
-    """Length, batch, resolution and optimizer of a recipe in one line."""
-    height, _ = recipe.image_size
-    return (
-        f"{recipe.steps:>9,} x {recipe.batch_size:<4}  {height:>3} px  {recipe.optimizer} "
-        f"{recipe.learning_rate:g} {recipe.schedule}"
-    )
 
 
 def get(name):

@@ -1,9 +1,11 @@
-"""The paper's own runs: Table 3, pre-training, and the protocol of Table 4, fine-tuning."""
+"""The paper's own runs: Table 3, pre-training; Table 4, fine-tuning; and VTAB-1k."""
 
+from keras_vit.data.transform import Transform
+from keras_vit.data.vtab import VTAB_TASKS
 from keras_vit.recipes import transforms
-from keras_vit.recipes.datasets import DATASETS, find_dataset
-from keras_vit.recipes.names import check_epochs, unknown
+from keras_vit.recipes.datasets import VTAB_GROUPS, find_dataset
 from keras_vit.recipes.recipe import Recipe
+from keras_vit.text import unknown
 from keras_vit.training.losses import sigmoid_head_bias
 from keras_vit.variants import VARIANTS
 
@@ -61,18 +63,19 @@ def pretrain(variant="B/16", dataset="imagenet21k", epochs=None):
         raise unknown(f"variant of Table 3 on {facts.name}", variant, rows, "variant")
     lengths, rate = rows[variant]
     epochs = lengths[-1] if epochs is None else epochs
-    check_epochs(epochs, lengths, f"Table 3 trains {variant} on {facts.name}")
+    if epochs not in lengths or not isinstance(epochs, int):
+        raise ValueError(
+            f"Table 3 trains {variant} on {facts.name} for {' or '.join(map(str, lengths))} "
+            f"epochs. Received: epochs={epochs!r}; use .scale(epochs=...) for another length."
+        )
     train, evaluated = transforms.vit_jax(224)
     width = VARIANTS[variant].width if variant in VARIANTS else None
     return Recipe(
         name=f"pretrain-{facts.name}-{variant}-{epochs}ep",
         source=f"{PAPER}, Table 3; issue 2 of google-research/vision_transformer (head)",
         notes=_notes(facts.name, variant),
-        dataset=facts.name,
-        test_split=facts.test_split if facts.name == "imagenet2012" else "",
+        **facts.all_images(),
         variant=variant,
-        examples=facts.examples,
-        num_classes=facts.num_classes,
         batch_size=4096,
         steps=round(epochs * facts.examples / 4096),
         train=train,
@@ -138,12 +141,9 @@ def finetune_paper(dataset, variant=None):
             "code.",
             *extra,
         ),
-        dataset=facts.name,
+        **facts.all_images(),
         validation_split=facts.validation_split,
-        test_split=facts.test_split,
         variant=variant,
-        examples=DATASETS[facts.name].examples,
-        num_classes=facts.num_classes,
         batch_size=512,
         steps=steps,
         train=train,
@@ -167,3 +167,50 @@ def _resolution(dataset, variant):
         note = "Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out."
         return 378, None, (note,)
     return 384, None, ()
+
+
+def vtab(task, variant=None):
+    """Fine-tuning on one task of VTAB-1k: 2,500 updates, learning rate 0.01, 384 pixels.
+
+    Args:
+        task: such as `"dtd"`, `"eurosat"` or `"clevr_count"`.
+        variant: the model, or `None`.
+
+    Returns:
+        A `Recipe`; its data set is `"vtab/<task>"`: 800 + 200 images for training, and the whole
+        test set.
+
+    Raises:
+        ValueError: no such task; the message lists the nearest.
+    """
+    name = str(task).strip().lower().replace("-", "_").removeprefix("vtab/")
+    if name not in VTAB_TASKS:
+        raise unknown("VTAB task", task, VTAB_TASKS)
+    structured = name in VTAB_GROUPS["structured"]
+    size = 378 if variant == "H/14" else 384
+    squashed = Transform(size, "squash")
+    random = Transform(size, "squash_random", resize_small=round(size * 512 / 480), flip=True)
+    return Recipe(
+        name=f"vtab-{name}" + (f"-{variant}" if variant else ""),
+        source="Dosovitskiy et al., 2021, Table 4 and appendix B.1.1; Zhai et al., 2020 (VTAB)",
+        notes=(
+            "Not mirrored and not cropped, because the label may depend on the place."
+            if structured
+            else "Crop and mirroring are BiT's; 410 in front of 384 keeps its 512 to 480.",
+        ),
+        dataset=f"vtab/{name}",
+        train_split="train800val200",
+        variant=variant,
+        examples=1000,
+        num_classes=VTAB_TASKS[name].num_classes,
+        batch_size=512,
+        steps=2500,
+        train=squashed if structured else random,
+        eval=squashed,
+        optimizer="sgdm",
+        learning_rate=0.01,
+        learning_rates=(0.01,),
+        schedule="cosine",
+        warmup_steps=500,
+        clip_norm=1.0,
+    )

@@ -4,10 +4,35 @@ import dataclasses
 import math
 import re
 
-from keras_vit.checks import pair
+import keras
+
+from keras_vit import training
+from keras_vit.checks import pair, positive_float, positive_int, rate
 from keras_vit.data.transform import Transform
-from keras_vit.recipes import checks, making, scaling, table
-from keras_vit.recipes.names import no_field
+from keras_vit.recipes.describe import settings
+from keras_vit.recipes.fields import (
+    OF_A_VIT,
+    check_changes,
+    check_fields,
+    check_names,
+    check_together,
+    checked,
+    choice,
+    model_arguments,
+    not_negative,
+    number,
+    optional,
+    some_text,
+    text,
+    transform,
+    tuple_of,
+    whole,
+)
+from keras_vit.recipes.scaling import resized, scale
+from keras_vit.text import table
+from keras_vit.variants import POOLS, POSITIONS
+
+MANY_CLASSES = 100  # from here on, top-5 accuracy tells something
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,56 +76,59 @@ class Recipe:
         ValueError: a value is out of range.
     """
 
-    name: str
-    source: str
-    dataset: str
-    variant: str | None
-    batch_size: int
-    steps: int
-    train: Transform
-    eval: Transform
-    learning_rate: float
-    examples: int | None = None
-    num_classes: int | None = None
-    train_split: str = "train"
-    validation_split: str | None = None
-    test_split: str = "test"
-    notes: tuple[str, ...] = ()
-    architecture: tuple = ()
-    mixup: float = 0.0
-    cutmix: float = 0.0
-    loss: str = "softmax"
-    label_smoothing: float = 0.0
-    head_bias: float = 0.0
-    representation_size: int | None = None
-    pool: str | None = None
-    position: str | None = None
-    dropout: float = 0.0
-    stochastic_depth: float = 0.0
-    remat: bool = False
-    optimizer: str = "adam"
-    learning_rates: tuple[float, ...] = ()
-    schedule: str = "cosine"
-    warmup_steps: int = 0
-    end_learning_rate: float = 0.0
-    boundaries: tuple[int, ...] = ()
-    timescale: int = 10_000
-    cooldown_steps: int = 0
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    decayed: tuple[str, ...] = ("kernel",)
-    clip_norm: float | None = None
-    layer_decay: float | None = None
-    ema: float | None = None
-    accumulate: int = 1
-    precision: str = "float32"
-    seed: int = 0
+    name: str = checked(some_text)
+    source: str = checked(some_text)
+    dataset: str = checked(some_text)
+    variant: str | None = checked(optional(text))
+    batch_size: int = checked(positive_int)
+    steps: int = checked(positive_int)
+    train: Transform = checked(transform)  # noqa: RUF009
+    eval: Transform = checked(transform)  # noqa: RUF009
+    learning_rate: float = checked(positive_float)
+    examples: int | None = checked(optional(positive_int), None)
+    num_classes: int | None = checked(optional(positive_int), None)
+    train_split: str = checked(some_text, "train")
+    validation_split: str | None = checked(optional(some_text), None)
+    test_split: str = checked(text, "test")
+    notes: tuple[str, ...] = checked(tuple_of(text, ("what is not written there",)), ())
+    architecture: tuple = checked(model_arguments, ())
+    mixup: float = checked(not_negative, 0.0)
+    cutmix: float = checked(not_negative, 0.0)
+    loss: str = checked(choice("softmax", "sigmoid"), "softmax")
+    label_smoothing: float = checked(rate, 0.0)
+    head_bias: float = checked(number, 0.0)
+    representation_size: int | None = checked(optional(positive_int), None)
+    pool: str | None = checked(choice(*POOLS), None)
+    position: str | None = checked(choice(*POSITIONS, None), None)
+    dropout: float = checked(rate, 0.0)
+    stochastic_depth: float = checked(rate, 0.0)
+    remat: bool = checked(choice(False, True), False)
+    optimizer: str = checked(choice("adam", "sgdm"), "adam")
+    learning_rates: tuple[float, ...] = checked(tuple_of(positive_float, (0.001, 0.003)), ())
+    schedule: str = checked(choice("cosine", "linear", "rsqrt", "stairs", "constant"), "cosine")
+    warmup_steps: int = checked(whole, 0)
+    end_learning_rate: float = checked(not_negative, 0.0)
+    boundaries: tuple[int, ...] = checked(tuple_of(whole, (3000, 6000)), ())
+    timescale: int = checked(positive_int, 10_000)
+    cooldown_steps: int = checked(whole, 0)
+    beta1: float = checked(rate, 0.9)
+    beta2: float = checked(rate, 0.999)
+    epsilon: float = checked(positive_float, 1e-8)
+    momentum: float = checked(rate, 0.9)
+    weight_decay: float = checked(not_negative, 0.0)
+    decayed: tuple[str, ...] = checked(tuple_of(some_text, ("kernel",)), ("kernel",))
+    clip_norm: float | None = checked(optional(positive_float), None)
+    layer_decay: float | None = checked(optional(positive_float), None)
+    ema: float | None = checked(optional(positive_float), None)
+    accumulate: int = checked(positive_int, 1)
+    precision: str = checked(
+        choice("float32", "mixed_bfloat16", "mixed_float16", "float64"), "float32"
+    )
+    seed: int = checked(whole, 0)
 
     def __post_init__(self):
-        checks.check_fields(self)
+        check_fields(self)
+        check_together(self)
 
     @property
     def image_size(self):
@@ -136,20 +164,14 @@ class Recipe:
         Raises:
             ValueError: a name that is no field, or a value out of range.
         """
-        known = [*(field.name for field in dataclasses.fields(self)), "image_size"]
-        for name, value in changes.items():
-            if name not in known:
-                raise no_field(name, value, known)
-        changes = dict(changes)
+        check_changes(changes, self)
         if "image_size" in changes:
             size = pair(changes.pop("image_size"), "image_size")
             for field in ("train", "eval"):
-                changes[field] = scaling.resized(changes.get(field, getattr(self, field)), size)
+                changes[field] = resized(changes.get(field, getattr(self, field)), size)
         return dataclasses.replace(self, **changes)
 
-    def scale(self, batch_size=None, steps=None, epochs=None):
-        """A copy for another batch size or length of the run; see `scaling.scale` for the rules."""
-        return scaling.scale(self, batch_size, steps, epochs)
+    scale = scale
 
     def model_options(self):
         """Arguments for the builder of `variant`, or for its class, as a dict.
@@ -159,30 +181,53 @@ class Recipe:
         options = {"image_size": self.image_size, "num_classes": self.num_classes}
         if self.precision != "float32":
             options["dtype"] = self.precision
-        for name in ("head_bias", *(() if self.is_bit else checks.OF_A_VIT)):
+        for name in ("head_bias", *(() if self.is_bit else OF_A_VIT)):
             options[name] = getattr(self, name) or None
         options = {name: value for name, value in options.items() if value is not None}
         return {**options, **dict(self.architecture)}
 
     def make_schedule(self):
         """The learning rate: a `LearningRateSchedule`, or a number if it is constant."""
-        return making.schedule(self)
+        run = (self.learning_rate, self.steps, self.warmup_steps)
+        if self.schedule == "linear":
+            return training.WarmupLinear(*run, end=self.end_learning_rate)
+        if self.schedule == "rsqrt":
+            return training.WarmupRsqrt(*run, self.timescale, self.cooldown_steps)
+        if self.schedule in ("stairs", "constant"):  # stairs without a step
+            return training.WarmupStairs(*run, boundaries=self.boundaries)
+        return training.WarmupCosine(*run)
 
     def make_optimizer(self, model=None):
         """A `keras_vit.training` optimizer; a `model` tells `layer_decay` of frozen blocks."""
-        return making.optimizer(self, model)
+        shared = {
+            "weight_decay": self.weight_decay,
+            "decayed": self.decayed,
+            "global_clipnorm": self.clip_norm,
+            "layer_decay": self.layer_decay,
+            "num_blocks": _num_blocks(model) if self.layer_decay else None,
+            "use_ema": self.ema is not None,
+            "ema_momentum": self.ema or 0.99,
+            "gradient_accumulation_steps": self.accumulate if self.accumulate > 1 else None,
+        }
+        schedule = self.make_schedule()
+        if self.optimizer == "sgdm":
+            return training.SGDM(schedule, self.momentum, **shared)
+        return training.AdamW(schedule, self.beta1, self.beta2, self.epsilon, **shared)
 
     def make_loss(self):
         """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels."""
-        return making.loss(self)
+        kind = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}[self.loss]
+        dtype = "float64" if self.precision == "float64" else "float32"
+        return kind(self.label_smoothing, dtype=dtype)
 
     def metrics(self):
         """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5."""
-        return making.metrics(self)
+        many = (self.num_classes or 0) >= MANY_CLASSES
+        return [training.Accuracy(name="accuracy"), *([training.Accuracy(top=5)] if many else [])]
 
     def callbacks(self):
         """A list of the callbacks that the recipe itself needs: evaluation of the averages."""
-        return making.callbacks(self)
+        return [training.EvaluateAverages()] if self.ema is not None else []
 
     def compile(self, model, **options):
         """Compiles a model with the optimizer, loss and metrics of the recipe, and returns it.
@@ -194,7 +239,13 @@ class Recipe:
         Raises:
             TypeError: `model` is no Keras model.
         """
-        return making.compile_model(self, model, options)
+        if not isinstance(model, keras.Model):
+            raise TypeError(f"model must be a keras.Model. Received: model={model!r}.")
+        if "optimizer" not in options:
+            options["optimizer"] = self.make_optimizer(model)
+        made = {"loss": self.make_loss(), "metrics": self.metrics()}
+        model.compile(**{**made, **options})
+        return model
 
     def to_dict(self):
         """All fields as a dict that JSON can hold."""
@@ -207,13 +258,25 @@ class Recipe:
         Raises:
             ValueError: a name that is no field, a field that is missing, or a value out of range.
         """
-        scaling.check_names(fields, cls, "a recipe")
-        transforms = {name: scaling.transform_of(fields[name], name) for name in ("train", "eval")}
-        return cls(**{**fields, **transforms})
+        check_names(fields, cls, "a recipe")
+        made = {}
+        for name in ("train", "eval"):
+            of = fields[name]
+            if not isinstance(of, Transform):
+                check_names(of, Transform, f"the transform {name!r}")
+                of = Transform(**{n: tuple(v) if isinstance(v, list) else v for n, v in of.items()})
+            made[name] = of
+        return cls(**{**fields, **made})
 
     def table(self):
-        """The settings as a list of (setting, value), both strings, in the order of reading."""
-        return table.rows(self)
+        """The settings that matter as a list of (field, value), both strings."""
+        return settings(self)
 
     def __str__(self):
-        return table.text(self)
+        return table(settings(self), left=2)
+
+
+def _num_blocks(model):
+    """The blocks of a model, frozen ones too, or `None` where there is none to see."""
+    names = [layer.name for layer in getattr(model, "layers", ())]
+    return sum(bool(re.fullmatch(r"block_\d+", name)) for name in names) or None

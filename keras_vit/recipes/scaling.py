@@ -4,7 +4,6 @@ import dataclasses
 
 from keras_vit.checks import positive_float, positive_int
 from keras_vit.data.transform import Transform
-from keras_vit.recipes.names import nearest
 
 
 def scale(recipe, batch_size=None, steps=None, epochs=None):
@@ -13,18 +12,17 @@ def scale(recipe, batch_size=None, steps=None, epochs=None):
     With k times the batch, as many images are seen: steps, warm-up, boundaries and so on are
     divided by k, and per update
 
-    - the learning rate is multiplied by k under SGD (Goyal et al., 2017; the authors of BiT), and
-      by √k under Adam (Malladi et al., 2022), and so are those of the sweep;
+    - the learning rate is multiplied by k under SGD (Goyal et al., 2017; the authors of BiT),
+      and by √k under Adam (Malladi et al., 2022), and so are those of the sweep;
     - the weight decay is multiplied by √k under Adam, so that a kernel shrinks as much in the
       whole run as before (under SGD it does so by itself);
-    - the momentum of the averaged weights is taken to the power of k (Busbridge et al., 2023), so
-      that the average reaches as many images back.
+    - the momentum of the averaged weights is taken to the power of k (Busbridge et al., 2023),
+      so that the average reaches as many images back.
 
-    With another number of steps or epochs, warm-up, boundaries and so on keep their share of the
-    run; learning rate, decay and averaging stay.
+    With another number of steps or epochs, warm-up, boundaries and so on keep their share of
+    the run; learning rate, decay and averaging stay.
 
     Args:
-        recipe: a `Recipe`.
         batch_size: images per update; `None` keeps it.
         steps: updates in the whole run; `None` follows from `epochs`, or from as many images.
         epochs: passes through the training images, instead of `steps`.
@@ -36,19 +34,30 @@ def scale(recipe, batch_size=None, steps=None, epochs=None):
         ValueError: a number is not positive, both `steps` and `epochs` are given, or `epochs`
             without a known number of images.
     """
-    batch_size = recipe.batch_size if batch_size is None else batch_size
-    new_batch = positive_int(batch_size, "batch_size")
-    k = new_batch / recipe.batch_size
-    new_steps = _new_steps(recipe, new_batch, k, steps, epochs)
+    batch_size = positive_int(recipe.batch_size if batch_size is None else batch_size, "batch_size")
+    k = batch_size / recipe.batch_size
+    if steps is not None and epochs is not None:
+        raise ValueError(
+            f"Give steps or epochs, not both. Received: steps={steps}, epochs={epochs}."
+        )
+    if epochs is not None and not recipe.examples:
+        raise ValueError(
+            f"{recipe.name} does not know how many images there are, so epochs={epochs} says "
+            "nothing; give steps, or first replace(examples=...)."
+        )
+    if epochs is not None:
+        steps = max(1, round(positive_float(epochs, "epochs") * recipe.examples / batch_size))
+    if steps is None:
+        steps = max(1, round(recipe.steps / k))
+    share = positive_int(steps, "steps") / recipe.steps
     adam = recipe.optimizer == "adam"
     factor = k**0.5 if adam else k
-    share = new_steps / recipe.steps
     return dataclasses.replace(
         recipe,
-        batch_size=new_batch,
-        accumulate=recipe.accumulate if new_batch % recipe.accumulate == 0 else 1,
-        steps=new_steps,
-        warmup_steps=min(round(recipe.warmup_steps * share), new_steps - 1),
+        batch_size=batch_size,
+        accumulate=recipe.accumulate if batch_size % recipe.accumulate == 0 else 1,
+        steps=steps,
+        warmup_steps=min(round(recipe.warmup_steps * share), steps - 1),
         cooldown_steps=round(recipe.cooldown_steps * share),
         timescale=max(1, round(recipe.timescale / k)),
         boundaries=tuple(round(boundary * share) for boundary in recipe.boundaries),
@@ -57,24 +66,6 @@ def scale(recipe, batch_size=None, steps=None, epochs=None):
         weight_decay=recipe.weight_decay * (factor if adam else 1),
         ema=recipe.ema and recipe.ema**k,
     )
-
-
-def _new_steps(recipe, batch_size, k, steps, epochs):
-    if steps is not None and epochs is not None:
-        raise ValueError(
-            f"Give steps or epochs, not both. Received: steps={steps}, epochs={epochs}."
-        )
-    if epochs is not None:
-        if not recipe.examples:
-            raise ValueError(
-                f"{recipe.name} does not know how many images there are, so epochs={epochs} says "
-                "nothing; give steps, or first replace(examples=...)."
-            )
-        positive_float(epochs, "epochs")
-        return max(1, round(epochs * recipe.examples / batch_size))
-    if steps is not None:
-        return positive_int(steps, "steps")
-    return max(1, round(recipe.steps / k))
 
 
 def resized(transform, image_size):
@@ -86,29 +77,3 @@ def resized(transform, image_size):
     factor = max(image_size) / max(transform.image_size)
     small = max(round(transform.resize_small * factor), max(image_size))
     return dataclasses.replace(transform, image_size=image_size, resize_small=small)
-
-
-def transform_of(fields, name):
-    """A `Transform` from its fields, whose tuples JSON has made lists."""
-    if isinstance(fields, Transform):
-        return fields
-    check_names(fields, Transform, f"the transform {name!r}")
-    return Transform(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
-
-
-def check_names(fields, cls, what):
-    """Raises a ValueError that names the keys of a dict that are no fields, or are missing."""
-    if not isinstance(fields, dict):
-        raise ValueError(
-            f"The fields of {what} come as a dict, as to_dict() gives them. Received: {fields!r}."
-        )
-    known = {field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(cls)}
-    for name in fields:
-        if name not in known:
-            raise ValueError(
-                f"There is no {name!r} in {what}; the nearest fields are {nearest(name, known)}. "
-                "Was it saved by another version?"
-            )
-    missing = [name for name, is_needed in known.items() if is_needed and name not in fields]
-    if missing:
-        raise ValueError(f"Fields of {what} are missing: {missing}. Received: {sorted(fields)}.")

@@ -1,11 +1,12 @@
 """`evaluate` over every kind of data and model, against scikit-learn on all scores at once."""
 
 import gc
-import io
 import itertools
 import json
+import re
 import sys
 import types
+import warnings
 import weakref
 
 import keras
@@ -172,11 +173,9 @@ def test_probabilities_are_recognised(model, data, logits):
     assert not given.from_logits
     same(given, evaluate(model, data))
     sigmoid = keras.Model(model.input, keras.layers.Activation("sigmoid")(model.output))
-    found = evaluate(sigmoid, data, metrics=("top1", "confusion"), from_logits=False)
-    assert found.top1 == (logits.argmax(axis=1) == data[1]).mean()
-    assert found.loss is found.calibration is found.top5 is found.real is None
-    with pytest.raises(ValueError, match=r"sum to 1 for each image.*top-k accuracy only"):
-        evaluate(sigmoid, data, metrics=("loss",), from_logits=False)
+    assert evaluate(sigmoid, data).top1 == (logits.argmax(axis=1) == data[1]).mean()
+    with pytest.raises(ValueError, match=r"sum to 1 for each image.*from_logits=True"):
+        evaluate(sigmoid, data, from_logits=False)
 
 
 def test_stored_images_are_prepared(model, data):
@@ -229,27 +228,42 @@ def test_other_models_and_few_classes(data):
     net.add(keras.layers.Dense(3))
     report = evaluate(net, (data[0], data[1] % 3))
     assert list(report.correct) == [1] and report.top5 is None, "of 3 classes there are no 5 best"
-    assert list(evaluate(net, (data[0], data[1] % 3), metrics=["top2"]).correct) == [2]
-    with pytest.raises(ValueError, match=r"Of 3 classes.*'top5'"):
-        evaluate(net, (data[0], data[1] % 3), metrics=["top5"])
+    assert list(evaluate(net, (data[0], data[1] % 3), top=2).correct) == [2]
+    with pytest.raises(ValueError, match=r"Of 3 classes.*top=\(5,\)"):
+        evaluate(net, (data[0], data[1] % 3), top=[5])
 
 
-def test_many_classes_have_no_confusion_matrix_unless_asked_for(model, data):
-    assert evaluate(model, data, max_confusion_classes=6).confusion is None
-    with pytest.raises(ValueError, match=r"matrix of 7 classes.*max_confusion_classes=6; raise"):
-        evaluate(model, data, metrics=("confusion",), max_confusion_classes=6)
+def test_many_classes_have_no_confusion_matrix_unless_asked_for(model, data, monkeypatch):
+    assert evaluate(model, data, confusion=False).confusion is None
+    monkeypatch.setattr(sys.modules[evaluate.__module__], "_FEW_CLASSES", 6)
+    assert evaluate(model, data).confusion is None
+    assert evaluate(model, data, confusion=True).confusion is not None
 
 
-def test_progress(model, data, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+@pytest.mark.parametrize(
+    "change, warns",
+    [
+        (lambda x: x, None),  # [-1, 1], as the weights want
+        (lambda x: 1.05 * x, None),  # a bicubic resize overshoots
+        (lambda x: 127.5 * (x + 1), "values from \\S+ to 25"),
+        (lambda x: (127.5 * (x + 1)).astype("int32"), "values from 0 to 25"),
+        (lambda x: (x + 1) / 2, "values from \\S+ to (1|0.999), which go into"),
+        (lambda x: (127.5 * (x + 1)).astype("uint8"), None),  # preprocessed
+    ],
+)
+def test_a_warning_of_values_that_the_model_was_not_trained_on(model, data, change, warns):
+    images_ = np.interp(data[0], (data[0].min(), data[0].max()), (-1, 1)).astype("float32")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        evaluate(model, (change(images_), data[1]), batch_size=8)
+    found = [str(w.message) for w in caught if "was trained on values" in str(w.message)]
+    assert len(found) == (warns is not None), "once, not for each batch"
+    assert all(re.search(warns, message) for message in found)
+
+
+def test_progress(model, data, capsys):
     evaluate(model, data, batch_size=8)
     assert capsys.readouterr().out == "", "quiet where there is no terminal and no notebook"
-    cell = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
-    with monkeypatch.context() as notebook:
-        notebook.setattr(sys, "stdout", cell)
-        evaluate(model, data, batch_size=8)
-    assert "3/3" in cell.getvalue()
-    evaluate(model, data, batch_size=8, progress=True)
-    assert "3/3" in capsys.readouterr().out
-    evaluate(model, iter(in_batches(*data)), progress=True)
-    assert "3/Unknown" in capsys.readouterr().out
+    for shown in (data, iter(in_batches(*data))):
+        evaluate(model, shown, batch_size=8, progress=True)
+        assert model.name in capsys.readouterr().out

@@ -1,14 +1,12 @@
-"""Frozen features: what the head reads, of any model; and the speed of a model."""
-
-import json
+"""Frozen features: what the head reads, of any model."""
 
 import keras
 import numpy as np
 import pytest
 
 from keras_vit import BiT
-from keras_vit.evaluation import extract_features, features, throughput
-from tests.support import BACKEND, assert_close, images, tiny_vit
+from keras_vit.evaluation import extract_features, features
+from tests.support import assert_close, images, tiny_vit
 
 LABELS = np.array([2, 0, 1, 0])
 
@@ -85,21 +83,3 @@ def test_what_has_no_features():
 
     with pytest.raises(TypeError, match=r"graph of a Functional.*Received: Subclassed"):
         features(Subclassed())
-
-
-def test_throughput(tmp_path):
-    model = tiny_vit(depth=1)
-    found = throughput(model, batch_size=2, repeats=5, warmup=1)
-    assert len(found.seconds) == 5 and min(found.seconds) > 0
-    assert found.images_per_second == pytest.approx(2 / np.median(found.seconds))
-    low, high = found.quartiles
-    assert low <= found.images_per_second <= high
-    assert (found.backend, found.image_size, found.batch_size) == (BACKEND, (16, 16), 2)
-    found.save(tmp_path / "speed.json")
-    assert json.loads((tmp_path / "speed.json").read_text()) == found.to_dict()
-    assert "calls of 2 images of 16x16" in str(found)
-    anywhere = keras.Sequential([keras.Input((None, None, 3)), keras.layers.Flatten()])
-    with pytest.raises(ValueError, match=r"image_size=\(height, width\)"):
-        throughput(anywhere)
-    with pytest.raises(ValueError, match="repeats must be a positive integer"):
-        throughput(model, repeats=0)

@@ -1,11 +1,12 @@
 """The few-shot regression against the authors' code, and the protocol around it."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from keras_vit.evaluation import extract_features, fewshot, fewshot_lsr, least_squares, pick_shots
+from keras_vit.evaluation import extract_features, fewshot, least_squares, pick_shots
 from tests.support import ORACLES, images, read_arrays, tiny_vit
 
 ORACLE = read_arrays(ORACLES / "fewshot" / "fewshot_lsr.npz")
@@ -29,8 +30,7 @@ def test_equal_to_the_authors_code(case):
     weights, scores = ORACLE[f"{expected}/W_f64"], ORACLE[f"{expected}/scores_f64"]
     np.testing.assert_allclose(found.weights, weights, rtol=0, atol=tolerance)
     np.testing.assert_allclose(found.scores(test_x), scores, rtol=0, atol=100 * tolerance)
-    accuracy = fewshot_lsr(x, y, test_x, test_y, case["l2"], case["classes"])
-    assert accuracy == pytest.approx(case["acc_f64"], abs=1e-7)
+    assert found.accuracy(test_x, test_y) == pytest.approx(case["acc_f64"], abs=1e-7)
 
 
 @pytest.mark.any_backend
@@ -50,9 +50,23 @@ def test_in_the_precision_of_the_authors(case):
 @pytest.mark.any_backend
 def test_several_penalties_share_one_decomposition():
     x, y = ORACLE["1_DgtN/x_train"], ORACLE["1_DgtN/y_train"]
-    test = ORACLE["1_DgtN/x_test"], ORACLE["1_DgtN/y_test"]
-    found = fewshot_lsr(x, y, *test, l2=(1, 1024.0))
-    assert found == {l2: fewshot_lsr(x, y, *test, l2=l2) for l2 in (1.0, 1024.0)}
+    fitted = dataclasses.replace(least_squares(x, y), l2=1.0)
+    np.testing.assert_array_equal(fitted.weights, least_squares(x, y, l2=1.0).weights)
+    with pytest.raises(ValueError, match="l2 must be a positive number"):
+        dataclasses.replace(fitted, l2=-1)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("images_", [9, 200])
+def test_the_closed_form_is_the_solution_of_the_normal_equations(images_):
+    """On both sides of n = d, where the decomposition changes sides."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(images_, 30)), np.arange(images_) % 3
+    found = least_squares(x, y, l2=7.0)
+    white = np.c_[(x - x.mean(0)) / (x.std(0) + 1e-5), np.full(images_, 100.0)]
+    targets = 2 * np.eye(3)[y] - 1
+    expected = np.linalg.solve(white.T @ white + 7.0 * np.eye(31), white.T @ targets)
+    np.testing.assert_allclose(found.weights, expected, atol=1e-10)
 
 
 @pytest.mark.any_backend
@@ -86,7 +100,7 @@ def test_a_frozen_model(tmp_path):
     test_features = extract_features(model, test)
     for position, seed in enumerate((0, 7)):
         rows = pick_shots(y, 5, seed)
-        expected = fewshot_lsr(x[rows], y[rows], *test_features)
+        expected = least_squares(x[rows], y[rows]).accuracy(*test_features)
         assert result.accuracy[5][position] == pytest.approx(expected, abs=0.051)  # one image
     assert result.mean[5] == pytest.approx(np.mean(result.accuracy[5]))
     assert result.mean[5] > 0.8 and result.test_examples == 20
@@ -100,16 +114,26 @@ def test_a_frozen_model(tmp_path):
 def test_bad_input():
     x, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
     with pytest.raises(ValueError, match=r"l2 must be a positive number. Received: l2=0"):
-        fewshot_lsr(x, y, x, y, l2=0)
+        least_squares(x, y, l2=0)
     with pytest.raises(ValueError, match=r"same length. Received: 2 and 3"):
-        fewshot_lsr(x, y, np.zeros((4, 3)), y)
+        fewshot(None, (x, y), (np.zeros((4, 3)), y))
     with pytest.raises(ValueError, match=r"one label for each row.*\(4, 2\) and 3 labels"):
-        fewshot_lsr(x, y[:3], x, y)
+        fewshot(None, (x, y[:3]), (x, y))
     with pytest.raises(ValueError, match=r"test_features must be finite.*row 0"):
-        fewshot_lsr(x, y, x + np.nan, y)
-    with pytest.raises(ValueError, match=r"0\.\.1 for 2 classes"):
-        fewshot_lsr(x, y, x, y + 1, num_classes=2)
-    with pytest.raises(ValueError, match=r"training image. Received: none of 1 classes.*\[2\]"):
+        fewshot(None, (x, y), (x + np.nan, y))
+    with pytest.raises(ValueError, match=r"in 0\.\.1. Received: 2 others, the first 2"):
+        least_squares(x, y + 1, num_classes=2)
+    with pytest.raises(ValueError, match=r"training image. Received: none of 1 classes.* as 2"):
         fewshot(None, (x, y), (x, y + 1))
-    with pytest.raises(ValueError, match=r"dtype must be"):
+    ids = np.array([0, 1, 0, 10**9])
+    for call in (
+        lambda: fewshot(None, (x, y), (x, ids)),
+        lambda: least_squares(x, ids),
+        lambda: pick_shots(ids, 1, 0),
+    ):
+        with pytest.raises(ValueError, match=r"labels up to 1,000,000,000; are they ids"):
+            call()
+    with pytest.raises(ValueError, match=r"more than 2 training images. Received: shots=\[500\]"):
+        fewshot(None, (x, y), (x, y), shots=500)
+    with pytest.raises(ValueError, match=r"Unknown dtype"):
         least_squares(x, y, dtype="float16")

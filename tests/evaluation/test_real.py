@@ -49,7 +49,7 @@ def test_bad_input(tmp_path, path):
         real_accuracy(np.zeros(9), path)
     with pytest.raises(ValueError, match=r"below the 10 classes.*label 970"):
         real_accuracy(np.zeros((8, 10)), path)
-    with pytest.raises(ValueError, match="at least one image"):
+    with pytest.raises(ValueError, match="labels for at least one image"):
         real_accuracy([1, 2], [[], []])
     with pytest.raises(FileNotFoundError, match=r"reassessed-imagenet.*Received: .*absent"):
         load_real(tmp_path / "absent.json")

@@ -92,12 +92,12 @@ class Browser:
         message, _, self.buffer = self.buffer.partition(b"\0")
         return json.loads(message)
 
-    def open(self, path, fragment="", until="document.body?.dataset.ready !== undefined"):
+    def open(self, path, until="document.body?.dataset.ready !== undefined"):
         """Opens a file without a network, and waits for it."""
         self("Network.emulateNetworkConditions", offline=True, latency=0,
              downloadThroughput=-1, uploadThroughput=-1)  # fmt: skip
         self("Page.navigate", url="about:blank")
-        self("Page.navigate", url=path.resolve().as_uri() + fragment)
+        self("Page.navigate", url=path.resolve().as_uri())
         self.wait(until)
 
     def wait(self, condition, seconds=30):

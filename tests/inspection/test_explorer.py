@@ -1,5 +1,7 @@
 """The explorer's page holds what the model computes, and does what is clicked and typed."""
 
+import base64
+import io
 import json
 import re
 import time
@@ -19,6 +21,7 @@ from tests.inspection.browser import CHROMIUM, Browser
 from tests.inspection.cases import random_vit
 from tests.support import assert_close, forward, images, to_numpy
 
+NAMES = ["cat", "</script><!--<script><b>dog", "bird"]
 WIDE = {"image_size": (16, 24), "patch_size": 8, "registers": 1}
 
 
@@ -35,8 +38,7 @@ def x():
 @pytest.fixture(scope="module")
 def page(model, x, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    names = ["cat", "</script><b>dog", "bird"]
-    assert explore(model, x, str(path), class_names=names) == path
+    assert explore(model, x, str(path), class_names=NAMES) == path
     return path
 
 
@@ -71,7 +73,15 @@ def test_the_facts_in_the_page(page, model, x):
         p = np.exp(logits[i]) / np.exp(logits[i]).sum()
         found = [guess["probability"] for guess in image["predictions"]]
         assert_close(np.array(found), np.sort(p)[::-1], 1e-5)
-        assert image["predictions"][0]["label"].startswith(["cat", "</s", "bird"][p.argmax()])
+        assert image["predictions"][0]["label"] == NAMES[p.argmax()]
+
+
+def test_the_picture_is_the_image_as_the_model_sees_it(page, model, x):
+    url = data_of(page)["images"][1]["picture"]
+    assert url.startswith("data:image/png;base64,")
+    read = np.asarray(Image.open(io.BytesIO(base64.b64decode(url.split(",")[1]))))
+    expected = np.rint(255 * (0.5 * x[1] + 0.5).clip(0, 1))
+    np.testing.assert_array_equal(read, expected)
 
 
 def test_models_without_classes_or_positions(tmp_path, x):
@@ -172,9 +182,9 @@ def test_what_is_clicked_and_typed_is_shown(page, model, x):
 
 @pytest.mark.any_backend
 @needs_chromium
-def test_another_image_on_a_phone_without_decompression(page, model, x):
+def test_another_image_on_a_phone(page, model, x):
     with Browser(390, 844, phone=True) as browser:
-        browser.open(page, "#inflate")
+        browser.open(page)
         assert browser.evaluate("document.documentElement.scrollWidth") == 390
         browser.evaluate("(() => { const e = document.getElementById('image'); e.value = 1;"
                          "e.dispatchEvent(new Event('input')); })()")  # fmt: skip

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import inspection
-from keras_vit.inspection.filters import FilterComponents
-from keras_vit.inspection.norms import TokenNorms
+from keras_vit.inspection import FilterComponents, TokenNorms
 from tests.inspection.test_figures import pixels
 
 pytestmark = pytest.mark.any_backend
@@ -68,7 +67,8 @@ def labels_of(figure):
 @pytest.mark.parametrize(
     "name, arguments, expected",
     [
-        (*FIGURES[0][:2], {"attention"}),
+        ("plot_maps", {**FIGURES[0][1], "unit": "relevance"}, {"relevance"}),
+        (*FIGURES[4][:2], {"attention"}),
         (*FIGURES[5][:2], {"block (network depth)", "mean attention distance (pixels)"}),
         (*FIGURES[7][:2], {"input patch column", "input patch row", "cosine similarity"}),
         (*FIGURES[9][:2], {"layer", "linear CKA"}),
@@ -93,6 +93,8 @@ def test_heads_are_drawn_where_they_are():
          "Received: 2 images, maps of shape (3, 1, 2, 2)"),
         ("plot_maps", {"images": noise(1, 4, 4, 3), "maps": noise(1, 2, 2), "titles": ["a", "b"]},
          "each of the 1 maps of an image. Received: 2 titles"),
+        ("plot_maps", {"images": ["cat.jpg"], "maps": noise(1, 2, 2)},
+         "as keras_vit.preprocess(files, model) makes them of files. Received: str"),
         ("plot_maps", {"images": noise(1, 4, 4, 3), "maps": noise(1, 2, 2), "style": "x"},
          "Received: style='x'"),
         ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(6, 6), "layout": LAYOUT,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.inspection import attention_weights, input_gradients, relevance_maps
-from keras_vit.inspection.relevance import METHODS
+from keras_vit.layers import TransformerBlock
 from tests import definitions
 from tests.inspection.cases import oracle_model, random_vit
 from tests.support import assert_close, forward, images, to_numpy, values
@@ -24,15 +24,17 @@ def logits_by_hand(weights, tokens, attention):
         y = definitions.layer_norm(definitions.below(w, "norm_1"), x)
         value = np.einsum("btd,dhk->bthk", y, attn["value/kernel"]) + attn["value/bias"]
         heads = np.einsum("bhts,bshd->bthd", a, value)
-        x = x + np.einsum("bthk,hkd->btd", heads, attn["out/kernel"]) + attn["out/bias"]
+        y = np.einsum("bthk,hkd->btd", heads, attn["out/kernel"]) + attn["out/bias"]
+        x = x + y * w.get("layer_scale_1/gamma", 1)
         y = definitions.layer_norm(definitions.below(w, "norm_2"), x)
-        x = x + definitions.mlp(definitions.below(w, "mlp"), y)
+        x = x + definitions.mlp(definitions.below(w, "mlp"), y) * w.get("layer_scale_2/gamma", 1)
     x = definitions.layer_norm(definitions.below(weights, "norm"), x[:, 0])
     return x @ weights["head/kernel"] + weights["head/bias"]
 
 
-def test_relevance_by_finite_differences_in_float64():
-    model, x = random_vit(), images((1, 16, 16, 3))
+@pytest.mark.parametrize("options", [{}, {"layer_scale": 0.5}], ids=["paper", "layer_scale"])
+def test_relevance_by_finite_differences_in_float64(options):
+    model, x = random_vit(**options), images((1, 16, 16, 3))
     weights = {k: v.astype("float64") for k, v in values(model).items()}
     entering = keras.Model(model.input, model.get_layer("block_0").input)
     tokens = to_numpy(forward(entering, x)).astype("float64")
@@ -68,7 +70,6 @@ def test_classes_and_batches():
     assert_close(relevance_maps(model, x[1:], batch_size=2), found[1:], 1e-5 * found.max())
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     "options",
     [
@@ -76,13 +77,14 @@ def test_classes_and_batches():
         {"pool": "map"},
         {"position": "relative"},
         {"position_at": "every_layer"},
+        {"norm": "rms_norm", "mlp": "swiglu", "layer_scale": 0.5, "qk_norm": "rms_norm"},
         {"image_size": 32, "patch_size": 2, "stem": (), "stem_width": 0.5},
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_every_kind_of_model(options, method):
+def test_every_kind_of_model(options):
     model = random_vit(**options)
-    found = relevance_maps(model, images((2, *model.image_size, 3)), method=method)
+    found = relevance_maps(model, images((2, *model.image_size, 3)))
     assert found.shape == (2, *model.grid)
     assert (found >= 0).all() and (found.max(axis=(1, 2)) > found.min(axis=(1, 2))).all()
 
@@ -104,6 +106,15 @@ def test_gradients_by_pixels_of_the_library_by_finite_differences():
     ends = [float(to_numpy(forward(model, x + s * direction))[0, 2]) for s in (1, -1)]
     slope = (input_gradients(model, x, 2) / x * direction).sum()
     assert slope == pytest.approx((ends[0] - ends[1]) / 2, rel=0.02)
+
+
+def test_a_block_that_computes_something_else_is_refused(monkeypatch):
+    model, call = random_vit(name="changed"), TransformerBlock.call
+    monkeypatch.setattr(
+        TransformerBlock, "call", lambda self, x, *a, **k: 2 * call(self, x, *a, **k)
+    )
+    with pytest.raises(ValueError, match=r"Relevance needs blocks that compute Eq\. 2 and 3"):
+        relevance_maps(model, images())
 
 
 @pytest.mark.parametrize("classes", [3, -1, [0, 1], 0.5, "cat"])

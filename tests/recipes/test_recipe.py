@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from keras_vit import recipes
-from keras_vit.recipes.__main__ import markdown
 from tests.support import ROOT
 
 pytestmark = pytest.mark.any_backend
@@ -73,8 +72,12 @@ def test_every_recipe_survives_json_and_names_its_source(recipe):
 def test_names_are_unique_and_every_one_is_listed(capsys):
     found = recipes.list_recipes()
     printed = capsys.readouterr().out.splitlines()
-    assert len({recipe.name for recipe in found}) == len(found) == len(printed)
-    assert all(line.startswith(recipe.name) for line, recipe in zip(printed, found))
+    assert len({recipe.name for recipe in found}) == len(found) == len(printed) - 1
+    assert [line.split()[0] for line in printed] == ["recipe", *(r.name for r in found)]
+    page = pathlib.Path(ROOT / "docs" / "recipes.md").read_text()
+    assert "\n".join(printed) in page, "docs/recipes.md has the table that list_recipes prints"
+    said = {recipe.source for recipe in found} | {note for r in found for note in r.notes}
+    assert [text for text in said if text not in page] == [], "and each source and note"
 
 
 def test_the_table_shows_what_was_set():
@@ -82,18 +85,30 @@ def test_the_table_shows_what_was_set():
         cutmix=1.0, label_smoothing=0.1, ema=0.999, accumulate=4, layer_decay=0.75
     )
     table = dict(recipe.table())
-    assert table["mixing"] == "CutMix Beta(1, 1)"
-    assert table["batch"] == "512, in 4 parts of 128"
-    assert table["loss"] == "softmax cross-entropy, labels smoothed by 0.1"
-    assert "times 0.75 per layer" in table["learning rate"]
-    assert table["sweep"] == "0.001, 0.003, 0.01, 0.03"
-    assert "0.999" in table["averaged weights"]
-    assert "dropout" not in table
+    assert {name: table[name] for name in ("cutmix", "label_smoothing", "ema", "accumulate")} == {
+        "cutmix": "1",
+        "label_smoothing": "0.1",
+        "ema": "0.999",
+        "accumulate": "4",
+    }
+    assert table["learning_rates"] == "(0.001, 0.003, 0.01, 0.03)"
+    assert table["train"] == "Transform(image_size=(384, 384), crop=inception, flip=True)"
+    assert table["momentum"] == "0.9" and table["seed"] == "0"
+    unset = {"dropout", "mixup", "beta1", "timescale", "decayed", "pool"}
+    assert unset.isdisjoint(table), "what is off, and what SGD with a cosine does not use"
 
 
-def test_the_page_shows_the_recipes_as_they_are():
-    page = pathlib.Path(ROOT / "docs" / "recipes.md").read_text()
-    assert markdown(recipes.all_recipes()) in page, "run python -m keras_vit.recipes"
+@pytest.mark.parametrize(
+    "recipe, epochs",
+    [
+        (recipes.digits().replace(examples=72, warmup_steps=0).scale(epochs=9), "9"),
+        (recipes.digits().scale(epochs=2), "2"),
+        (recipes.finetune("cifar10"), "102.4"),
+        (recipes.finetune("imagenet", source="augreg"), "0.1998"),
+    ],
+)
+def test_whole_epochs_are_shown_as_whole(recipe, epochs):
+    assert dict(recipe.table())["epochs"] == epochs
 
 
 @pytest.mark.parametrize(
@@ -197,6 +212,20 @@ def test_bad_values_are_named(changes, message):
 def test_numbers_of_numpy_become_those_that_json_holds():
     recipe = recipes.digits().replace(steps=np.int64(500), batch_size=np.int64(32))
     assert json.loads(json.dumps(recipe.to_dict()))["steps"] == 500
+
+
+@pytest.mark.parametrize(
+    "count, batch_size, steps", [(1, 1, 500), (72, 8, 500), (3680, 256, 500), (50_000, 512, 10_000)]
+)
+def test_a_recipe_for_images_of_ones_own_fits_their_number(count, batch_size, steps):
+    recipe = recipes.own_images(count, num_classes=3, image_size=(96, 64))
+    assert (recipe.batch_size, recipe.steps, recipe.examples) == (batch_size, steps, count)
+    assert count < 8 or count // batch_size >= 8, "updates an epoch"
+    assert recipe.eval.crop == "resize_small_center", "the aspect ratio is kept"
+    assert recipe.image_size == (96, 64) and recipe.num_classes == 3
+    assert recipes.Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+    with pytest.raises(ValueError, match="num_examples must be a positive integer"):
+        recipes.own_images(0)
 
 
 @pytest.mark.parametrize(

@@ -201,8 +201,6 @@ def test_the_hyperrule_is_the_authors(examples, area, warmup, boundaries, steps,
     resize = {128: 160, 480: 512}[size]
     assert recipe.train == Transform(size, "squash_random", resize_small=resize, flip=True)
     assert recipe.eval == Transform(size, "squash")
-    shown = f"squashed to {resize} x {resize}, random window, mirrored half of the time"
-    assert dict(recipe.table())["training images"] == shown
     assert recipe.replace(image_size=2 * size).train.resize_small == 2 * resize
 
 

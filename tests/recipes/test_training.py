@@ -72,7 +72,7 @@ def test_the_options_of_the_model_are_taken_by_the_builders():
     digits = keras_vit.VisionTransformer(**recipes.digits().model_options())
     assert digits.input_shape == (None, 16, 16, 1) and digits.variant.depth == 3
     bit = recipes.bit_pretrain("R50x1", "imagenet").replace(num_classes=3).model_options()
-    assert keras_vit.BiT_R50x1(**bit).output_shape == (None, 3)
+    assert keras_vit.BiT(**bit, blocks=(1,), width=0.5).output_shape == (None, 3)
 
 
 def kinds():

@@ -3,8 +3,8 @@
 from keras_vit.checks import check_choice
 from keras_vit.recipes import transforms
 from keras_vit.recipes.datasets import find_dataset
-from keras_vit.recipes.names import check_epochs, unknown
 from keras_vit.recipes.recipe import Recipe
+from keras_vit.text import unknown
 from keras_vit.training.losses import sigmoid_head_bias
 from keras_vit.variants import VARIANTS
 
@@ -35,7 +35,6 @@ CHOSEN = {
 STUDIED = (
     "Ti/16 S/32 S/16 B/32 B/16 B/8 L/16 R+Ti/16 R26+S/32 R50+L/32".split()  # the published ones
 )
-HELD_OUT = 51_200  # images of ImageNet-21k that the authors validate on
 
 
 def augreg(
@@ -75,7 +74,7 @@ def augreg(
     check_choice("epochs", epochs, (300, 30) if facts.name == "imagenet21k" else (300,))
     mixup, randaugment = LEVELS[level]
     of_21k = facts.name == "imagenet21k"
-    examples = facts.examples - HELD_OUT if of_21k else facts.train_examples
+    images = facts.without_held_out()
     train, evaluated = transforms.big_vision(224, randaugment=randaugment)
     name = f"augreg-{facts.name}-{variant}-{epochs}ep-{level}-wd_{weight_decay}-do_{dropout}"
     return Recipe(
@@ -83,15 +82,10 @@ def augreg(
         source="Steiner et al., 2021, section 3; google-research/big_vision, configs/vit_i21k.py "
         "and vit_i1k.py (big_vision's wd 1e-4 is 0.1 times its learning rate)",
         notes=("The class token is pooled, as in the published files.",),
-        dataset=facts.name,
-        train_split=f"full[{HELD_OUT}:]" if of_21k else facts.train_split,
-        validation_split=f"full[:{HELD_OUT}]" if of_21k else facts.validation_split,
-        test_split="" if of_21k else facts.test_split,
+        **images,
         variant=variant,
-        examples=examples,
-        num_classes=facts.num_classes,
         batch_size=4096,
-        steps=round(epochs * examples / 4096),
+        steps=round(epochs * images["examples"] / 4096),
         train=train,
         eval=evaluated,
         mixup=mixup,
@@ -138,21 +132,20 @@ def better_plain(epochs=90):
     Raises:
         ValueError: another number of epochs; use `scale` for it.
     """
-    check_epochs(epochs, (90, 150, 300), "The study trains")
-    facts = find_dataset("imagenet2012")
+    if epochs not in (90, 150, 300) or not isinstance(epochs, int):
+        raise ValueError(
+            "The study trains for 90, 150 or 300 epochs. Received: "
+            f"epochs={epochs!r}; use .scale(epochs=...) for another length."
+        )
+    images = find_dataset("imagenet2012").without_held_out()
     train, evaluated = transforms.big_vision(224, randaugment=(2, 10))
     return Recipe(
         name=f"better_plain-{epochs}ep",
         source="Beyer et al., 2022; google-research/big_vision, configs/vit_s16_i1k.py",
-        dataset=facts.name,
-        train_split=facts.train_split,
-        validation_split=facts.validation_split,
-        test_split=facts.test_split,
+        **images,
         variant="S/16-plain",
-        examples=facts.train_examples,
-        num_classes=facts.num_classes,
         batch_size=1024,
-        steps=round(epochs * facts.train_examples / 1024),
+        steps=round(epochs * images["examples"] / 1024),
         train=train,
         eval=evaluated,
         mixup=0.2,

@@ -1,25 +1,26 @@
-"""Figures that lie on images: attention, rollout, relevance, the rows of one patch."""
+"""Figures of images: maps laid over them, what single patches ask for, and predictions."""
 
 import numpy as np
 
 from keras_vit.checks import check_choice
+from keras_vit.inspection.attention import upsample
 from keras_vit.inspection.figures import as_picture, color_bar, extent_of, finish, new_figure
-from keras_vit.inspection.upsample import upsample
 
 STYLES = ("overlay", "spotlight")
 
 
-def plot_maps(images, maps, path=None, titles=None, unit="attention", style="overlay"):
+def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", style="overlay"):
     """Draws each image, and its maps laid over it: attention, rollout (Fig. 6), relevance.
 
     Args:
         images: (n, height, width, channels), uint8 or floats; preprocessed floats are stretched
-            to be visible.
+            to be visible. Not files: `keras_vit.preprocess` gives the part of them that the model
+            sees, which the maps belong to.
         maps: (n, rows, columns) for one map of each image, or (n, k, rows, columns) for several,
             such as heads, blocks or classes; drawn on one scale for each image.
         path: the picture to write; its ending decides the format. `None` for none.
         titles: k names of the maps.
-        unit: what the maps hold, for the colour bar.
+        unit: what the maps hold, such as `"attention"` or `"relevance"`, for the colour bar.
         style: `"overlay"` in colours; `"spotlight"`: the image itself, dark where the map is low,
             as in the paper's Fig. 6; the highest 3 % of the values are equally bright.
 
@@ -31,6 +32,11 @@ def plot_maps(images, maps, path=None, titles=None, unit="attention", style="ove
     """
     check_choice("style", style, STYLES)
     images, maps = list(images), np.asarray(maps, "float64")
+    if any(np.ndim(image) != 3 for image in images):
+        raise ValueError(
+            "images must be arrays (height, width, channels), as keras_vit.preprocess(files, "
+            f"model) makes them of files. Received: {type(images[0]).__name__}."
+        )
     maps = maps[:, None] if maps.ndim == 3 else maps
     if maps.ndim != 4 or len(maps) != len(images) or not len(images):
         raise ValueError(
@@ -127,3 +133,39 @@ def _box(x, y, width, height):
     from matplotlib.patches import Rectangle
 
     return Rectangle((x, y), width, height, fill=False, edgecolor="cyan", linewidth=1.6)
+
+
+def plot_predictions(images, maps, labels, probabilities, class_names, path):
+    """Draws each image beside its attention map, under what the model says it is.
+
+    Args:
+        images: (n, height, width, channels), uint8 or floats in [0, 1]; 1 or 3 channels are
+            drawn as they are, of any other number the first.
+        maps: (n, rows, columns), what `attention_maps` returns.
+        labels: (n,) true classes.
+        probabilities: (n, classes) of the model.
+        class_names: names of the classes.
+        path: the picture to write; its ending decides the format.
+    """
+    pairs_in_a_row = min(4, len(images))
+    rows = -(-len(images) // pairs_in_a_row)
+    figure = new_figure((4.2 * pairs_in_a_row, 2.3 * rows + 0.6))
+    grid = figure.subplots(rows, 2 * pairs_in_a_row, squeeze=False).reshape(-1, 2)
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    for (left, right), image, attention, label, p in zip(grid, images, maps, labels, probabilities):
+        guess, extent = int(np.argmax(p)), (-0.5, image.shape[1] - 0.5, image.shape[0] - 0.5, -0.5)
+        picture = image if image.shape[-1] == 3 else image[..., 0]
+        for axes in (left, right):
+            axes.imshow(picture, cmap="gray", extent=extent)
+        drawn = right.imshow(attention, cmap="inferno", alpha=0.7, extent=extent, vmin=0)
+        figure.colorbar(drawn, ax=right, fraction=0.046, pad=0.04).ax.tick_params(labelsize=7)
+        right_or_wrong = "darkgreen" if guess == label else "crimson"
+        left.set_title(
+            f"{class_names[guess]} ({p[guess]:.0%})\ntruth: {class_names[label]}",
+            color=right_or_wrong,
+            fontsize=9,
+        )
+        right.set_title("attention", fontsize=9)
+    figure.suptitle("Predictions, and attention to each patch in the last block")
+    figure.savefig(path, dpi=120)

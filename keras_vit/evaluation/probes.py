@@ -1,0 +1,253 @@
+"""Classifiers of scikit-learn on frozen features: nearest neighbours and a linear probe."""
+
+import dataclasses
+import warnings
+
+import numpy as np
+
+from keras_vit.checks import check_choice, positive_float, positive_int, rate
+from keras_vit.evaluation.features import check_features, check_pair
+from keras_vit.evaluation.result import Result
+from keras_vit.text import percent, table
+
+CS = tuple(10.0**exponent for exponent in range(-4, 3))
+
+
+@dataclasses.dataclass(frozen=True)
+class NearestNeighbours(Result):
+    """Accuracies of a vote of the nearest neighbours.
+
+    Attributes:
+        accuracy: k -> share of the test images that the k nearest neighbours get right.
+        temperature: of the weights of the votes, or None where each neighbour has one vote.
+        metric: `"cosine"` or `"euclidean"`.
+        train_examples, test_examples: numbers of images.
+    """
+
+    accuracy: dict
+    temperature: float | None
+    metric: str
+    train_examples: int
+    test_examples: int
+
+    def __str__(self):
+        vote = "one vote each" if self.temperature is None else f"temperature {self.temperature:g}"
+        title = (
+            f"{self.metric} nearest neighbours of {self.test_examples} images among "
+            f"{self.train_examples}, {vote}"
+        )
+        rows = [(f"k = {k}", percent(each)) for k, each in self.accuracy.items()]
+        return f"{title}\n{table(rows)}"
+
+
+def knn(
+    train_features,
+    train_labels,
+    test_features,
+    test_labels,
+    k=(1, 10, 20),
+    temperature=0.07,
+    metric="cosine",
+):
+    """Classifies each test image by its nearest training images.
+
+    ```python
+    train, test = (extract_features(model, data) for data in (train_data, test_data))
+    print(knn(*train, *test))
+    ```
+
+    With a temperature T, a neighbour of cosine similarity s votes with weight exp(s/T), as in
+    DINO; without, every neighbour has one vote. Of classes with equal votes the lowest number
+    wins.
+
+    Args:
+        train_features, test_features: (images, features).
+        train_labels, test_labels: (images,) class numbers, or one-hot rows.
+        k: number of neighbours, or a sequence of numbers.
+        temperature: T, or None for plain votes.
+        metric: `"cosine"`, or `"euclidean"` for plain votes.
+
+    Returns:
+        A `NearestNeighbours`.
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+        ValueError: more neighbours than training images; features without direction (all zero)
+            under the cosine; a temperature with the Euclidean metric.
+
+    Source: `knn_classifier` of eval_knn.py, facebookresearch/dino.
+    """
+    ks = [positive_int(each, "k") for each in (k if np.ndim(k) else [k])]
+    check_choice("metric", metric, ("cosine", "euclidean"))
+    if temperature is not None:
+        positive_float(temperature, "temperature")
+        if metric == "euclidean":
+            raise ValueError(
+                "The weights exp(s/T) are defined for the cosine similarity; pass "
+                f"temperature=None for plain votes. Received: temperature={temperature}, "
+                f"metric={metric!r}"
+            )
+    x, y, test_x, test_y = check_pair(train_features, train_labels, test_features, test_labels)
+    if not ks or max(ks) > len(x):
+        raise ValueError(
+            f"k must be at least one number, none above the {len(x)} training images. "
+            f"Received: k={k}"
+        )
+    for vectors, which in ((x, "train"), (test_x, "test")):
+        zero = ~vectors.any(axis=1)
+        if metric == "cosine" and zero.any():
+            raise ValueError(
+                "The cosine needs features that are not all zero. Received: zeros in row "
+                f"{int(zero.argmax())} of {which}_features"
+            )
+
+    def weights(distance):  # 1 - s; relative to the nearest, so that no temperature overflows
+        return np.exp((distance.min(axis=1, keepdims=True) - distance) / temperature)
+
+    neighbors = _sklearn().neighbors
+    accuracy = {}
+    for each in ks:
+        classifier = neighbors.KNeighborsClassifier(
+            each,
+            weights="uniform" if temperature is None else weights,
+            metric=metric,
+            algorithm="brute",
+        )
+        accuracy[each] = float(classifier.fit(x, y).score(test_x, test_y))
+    return NearestNeighbours(accuracy, temperature, metric, len(x), len(test_x))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class LinearProbe(Result):
+    """A fitted linear probe.
+
+    Attributes:
+        accuracy: share of the test images that it gets right.
+        c: the inverse strength of the penalty that was best in validation.
+        validation: C -> accuracy on the validation images; empty where there was one C.
+        converged: whether the last fit converged within `max_iter` iterations.
+        train_examples, test_examples: numbers of images.
+        classifier: scikit-learn's pipeline of whitening and regression, not part of `to_dict`.
+    """
+
+    accuracy: float
+    c: float
+    validation: dict
+    converged: bool
+    train_examples: int
+    test_examples: int
+    classifier: object
+
+    omitted = ("classifier",)
+
+    def __str__(self):
+        rows = [(f"  C = {c:g}", percent(accuracy)) for c, accuracy in self.validation.items()]
+        warning = "" if self.converged else "; NOT converged, raise max_iter"
+        return (
+            f"linear probe: {percent(self.accuracy)} of {self.test_examples} images, trained on "
+            f"{self.train_examples} with C = {self.c:g}{warning}"
+            + (f"\nin validation\n{table(rows)}" if rows else "")
+        )
+
+    __repr__ = __str__
+
+
+def linear_probe(
+    train_features,
+    train_labels,
+    test_features,
+    test_labels,
+    c=CS,
+    validation=0.1,
+    max_iter=1000,
+    seed=0,
+):
+    """Fits a multinomial logistic regression with L-BFGS and tests it once.
+
+    ```python
+    train, test = (extract_features(model, data) for data in (train_data, test_data))
+    print(linear_probe(*train, *test))
+    ```
+
+    The features are whitened (mean and std of the training features). With several C, each is
+    fitted without the validation images and the best there (of equals the smallest: the stronger
+    penalty) is fitted again on all training images; the test images choose nothing.
+
+    Args:
+        train_features, test_features: (images, features).
+        train_labels, test_labels: (images,) class numbers, or one-hot rows.
+        c: inverse strength C of the squared penalty, as in scikit-learn, or several to choose
+            from.
+        validation: share of the training images to choose C by, drawn with `seed` class by class;
+            or (features, labels).
+        max_iter: iterations of L-BFGS.
+        seed: of the validation split.
+
+    Returns:
+        A `LinearProbe`.
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+        ValueError: fewer than two classes, or a class with too few images to split.
+    """
+    cs = sorted(positive_float(each, "c") for each in (c if np.ndim(c) else [c]))
+    if not cs:
+        raise ValueError(f"c must be a positive number or several. Received: c={c!r}")
+    max_iter = positive_int(max_iter, "max_iter")
+    x, y, test_x, test_y = check_pair(train_features, train_labels, test_features, test_labels)
+    if len(np.unique(y)) < 2:
+        raise ValueError(f"A probe needs two classes in training. Received: only {np.unique(y)}")
+    scores = {}
+    if len(cs) > 1:
+        fit_x, fit_y, held_x, held_y = _validation_split(x, y, validation, seed)
+        for each in cs:
+            scores[each] = float(_fit(fit_x, fit_y, each, max_iter)[0].score(held_x, held_y))
+    best = max(scores, key=scores.get) if scores else cs[0]
+    classifier, converged = _fit(x, y, best, max_iter)
+    accuracy = float(classifier.score(test_x, test_y))
+    return LinearProbe(accuracy, best, scores, converged, len(x), len(test_x), classifier)
+
+
+def _fit(x, y, c, max_iter):
+    """The whitening and the regression, fitted, and whether it converged."""
+    sklearn = _sklearn()
+    classifier = sklearn.pipeline.make_pipeline(
+        sklearn.preprocessing.StandardScaler(),
+        sklearn.linear_model.LogisticRegression(C=c, max_iter=max_iter),
+    )
+    with warnings.catch_warnings():  # the result says it
+        warnings.simplefilter("ignore", sklearn.exceptions.ConvergenceWarning)
+        classifier.fit(x, y)
+    return classifier, bool(classifier[-1].n_iter_.max() < max_iter)
+
+
+def _validation_split(x, y, validation, seed):
+    if isinstance(validation, (tuple, list)):
+        return x, y, *check_features(*validation, "validation features")
+    share = rate(validation, "validation")
+    try:
+        fit_x, held_x, fit_y, held_y = _sklearn().model_selection.train_test_split(
+            x, y, test_size=share, random_state=seed, stratify=y
+        )
+    except ValueError as error:
+        raise ValueError(
+            "The training images must allow a validation split with every class; pass "
+            "validation=(features, labels), or one c. Received: "
+            f"{len(x)} images of {len(np.unique(y))} classes, validation={validation} ({error})"
+        ) from error
+    return fit_x, fit_y, held_x, held_y
+
+
+def _sklearn():
+    try:
+        import sklearn.exceptions
+        import sklearn.linear_model
+        import sklearn.model_selection
+        import sklearn.neighbors
+        import sklearn.pipeline
+        import sklearn.preprocessing
+    except ImportError as error:
+        raise ImportError(
+            'Neighbours and probes are scikit-learn\'s: pip install "keras3-vit[data]"'
+        ) from error
+    return sklearn
