@@ -145,6 +145,24 @@ def test_ratios_are_taken_turn_by_turn():
 
 
 @pytest.mark.any_backend
+def test_the_table_of_the_docs_is_that_of_the_figures():
+    import tables
+
+    assert tables.compared(tables.read()) in (ROOT / "docs" / "performance.md").read_text()
+
+
+@pytest.mark.any_backend
+def test_a_second_run_of_a_day_replaces_the_first(tmp_path):
+    import tables
+
+    row = {**dict.fromkeys(tables.COLUMNS, ""), "implementation": "keras_vit", "ms_median": "1"}
+    for rows in ([row], [{**row, "ms_median": "2"}, {**row, "batch": "8"}]):
+        tables.save(rows, tmp_path / "figures.csv")
+    found = tables.read(tmp_path / "figures.csv")
+    assert [(each["batch"], each["ms_median"]) for each in found] == [("", "2"), ("8", "1")]
+
+
+@pytest.mark.any_backend
 def test_a_worker_that_fails_is_named_and_its_process_ended():
     from worker import Worker, WorkerError
 
