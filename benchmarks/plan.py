@@ -2,7 +2,7 @@
 
     python benchmarks/plan.py --variant B/16 --devices 8 --batch 256
     python benchmarks/plan.py --variant H/14 --devices 256 --batch 4096 --ema --hbm 32
-    python benchmarks/plan.py --depth 2 --image-size 64 --devices 4 --batch 64 --check
+    python benchmarks/plan.py --devices 4 --batch 64 --model-devices 2 4 --remat no --check
 
 For every layout of `keras_vit.distribution` the update that `fit` makes is compiled with JAX for N
 virtual devices of the CPU. Its variables have shapes alone, so that a model of a billion parameters
@@ -233,7 +233,8 @@ def least(args, model, shardings, mode, shared, remat, images):
     model sum the tokens of a block six times, and a seventh time where it is computed again: twice
     in each direction (Shoeybi et al., 2019, section 3), and the gradients of query, key and value,
     which XLA sums one by one, twice more; the embedding is gathered, the logits are summed. What is
-    fully sharded is gathered forwards and backwards, and its gradients are summed into parts.
+    fully sharded is gathered forwards and backwards, and its gradients are summed into parts; XLA
+    gathers it once more where a block is computed again.
     """
     total = 0
     for variable, sharding in zip(model.trainable_variables, shardings):
@@ -259,7 +260,8 @@ def plan(args, say):
         row = {"mode": mode, "model_devices": shared, "remat": remat}
         row |= measure(args, mode, shared, remat, args.batch)
         rows.append(row)
-        say(f"{mode}, {shared} share a model, remat {remat}: done")
+        gb = {name: f"{row[name] / 1e9:.4g} GB" for name in ("state", "step", "sent", "least")}
+        say(f"{mode}, {shared} share a model, remat {remat}: {gb}")
     return rows
 
 
