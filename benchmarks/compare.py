@@ -1,38 +1,134 @@
-"""keras_vit beside other libraries on the same backend: speed, memory, compile and import time.
+"""keras_vit beside other libraries on the same backend: speed, memory, start-up.
 
-    python benchmarks/compare.py --model S16 --task infer --backend torch --batch 4 8
-    python benchmarks/compare.py --task train --backend tensorflow --peers kerashub,vitkeras,kimm
-    python benchmarks/compare.py --backend jax --pin 0 --peers kerashub --python kerashub=PYTHON
+    python benchmarks/compare.py --backend torch --model S16 --task infer train --batch 4 8
+    python benchmarks/compare.py --backend jax --pin 0 --peers kerashub flax --python PYTHON
+    python benchmarks/compare.py --backend tensorflow --image-size 224 384 512 --peers none \\
+        --ours keras_vit keras_vit[remat=true] --save
 
 Each implementation has one process. All are alive at once and take turns, every other time in
 reverse order; ratios are taken turn by turn, so that what disturbs the machine disturbs both sides.
 A library that is not installed is named and left out. On a machine that is not quiet, `--pin CORE`
-gives every process the same single core and one thread and compares CPU time instead of wall clock.
-
-Images and labels are the same fixed random numbers for all. Keras models run through
-`predict_on_batch` and `train_on_batch` on NumPy arrays, the others as their users write it.
-Training is AdamW on softmax cross-entropy. With `--dtype bfloat16`, Keras models have the policy
-mixed_bfloat16; PyTorch's have bfloat16 weights for inference, and train under autocast.
+gives every process the same core and one thread and compares CPU time instead of wall clock.
 
 `name[option=value,...]` asks for a variation, in --ours and in --peers: jit=true|false (XLA, or
-torch.compile), remat=true, dtype=bfloat16; of keras_vit alone gelu=erf|tanh,
-optimizer=keras|ours, memory=kept (`keras_vit.training.keep_memory()`) and, with bfloat16,
-weights=bfloat16: the policy bfloat16, which holds them as PyTorch's other models do for inference.
+torch.compile), remat=true, flash=true|false, dtype=bfloat16; of keras_vit alone gelu=erf|tanh,
+optimizer=keras|ours (`keras_vit.training.AdamW`), memory=kept and, with bfloat16, weights=bfloat16
+(the policy bfloat16). Training is AdamW on softmax cross-entropy. `peers.py` says how a library is
+added, `steps.py` what a step is; --save adds the figures to docs/performance_tables.csv.
 """
 
 import argparse
 import itertools
-import re
+import statistics
 import sys
 
-import machine
 import tables
-from architecture import get_architecture
-from compare_tables import markdown, measured
-from peers import OURS, PEERS, get_peer, peers_on
-from pool import Pool
-from settings import BACKENDS, OF_OURS, OPTIONS, Settings, parse_spec
-from worker import PRODUCTS
+from peers import BACKENDS, PEERS
+from settings import OPTIONS, OURS, Settings, get_architecture, parse_spec
+from worker import Worker, WorkerError
+
+USUAL = {  # what is compared without being asked for
+    "torch": ("timm", "timm[jit=true]", "transformers"),
+    "tensorflow": ("kerashub[jit=true]", "kerashub[jit=false]", "kimm", "vitkeras"),
+    "jax": ("kerashub", "flax"),
+}
+
+
+def take_turns(all_settings, args, say):
+    """Lets the implementations take turns.
+
+    Returns:
+        The workers that came through, and label -> why another did not.
+    """
+    workers, failed = [], {}
+    python = interpreters(args.python)
+    try:
+        for s in all_settings:
+            try:
+                workers.append(Worker(s, python(s.name), args.cores, args.timeout))
+                say(f"ready: {s.label}")
+            except WorkerError as error:
+                failed[s.label] = str(error)
+                say(f"{s.label}: {error}")
+        for turn in range(args.turns):
+            for worker in workers[:: 1 if turn % 2 == 0 else -1]:
+                try:
+                    worker.turn(args.steps)
+                except WorkerError as error:
+                    failed[worker.settings.label] = str(error)
+            workers = [worker for worker in workers if worker.settings.label not in failed]
+        return workers, failed
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+def interpreters(texts):
+    """A function from the name of an implementation to its interpreter."""
+    chosen = dict(text.rpartition("=")[::2] for text in texts)
+    return lambda name: chosen.get(name) or chosen.get("") or sys.executable
+
+
+def figures(workers, clock):
+    """The rows of one comparison, fastest first, with `tables.COLUMNS` as names.
+
+    A row of keras_vit has the ratio to the fastest peer: the median, over the turns, of the ratio
+    of the medians of a turn, with its quartiles.
+    """
+    middle = {
+        id(w): [statistics.median(turn[clock]) for turn in w.turns] for w in workers if w.turns
+    }
+    workers = sorted(workers, key=lambda w: statistics.median(middle[id(w)]))
+    peer = next((w for w in workers if w.settings.name != OURS), None)
+    machine, rows = tables.describe(), []
+    for worker in workers:
+        s, facts = worker.settings, worker.facts
+        ms = tables.summary(itertools.chain(*(turn[clock] for turn in worker.turns)))
+        memory = worker.turns[-1]["memory"]
+        row = dict.fromkeys(tables.COLUMNS, "")
+        row |= {"date": machine["date"], "processor": facts["accelerator"] or machine["processor"]}
+        row |= {name: getattr(s, name) for name in ("backend", "task", "batch", "dtype")}
+        row |= {"model": s.architecture.name, "image_size": s.architecture.image_size}
+        row |= {"implementation": s.replace(dtype="float32").label, "clock": clock}
+        row |= dict(
+            zip(("ms_min", "ms_q1", "ms_median", "ms_q3"), (f"{x:.1f}" for x in ms.values()))
+        )
+        row |= {name: f"{facts[name]:.2f}" for name in ("first_call_s", "import_s", "build_s")}
+        row["peak_mib"] = memory and round(memory / 2**20)
+        row["versions"] = ", ".join(f"{k} {v}" for k, v in sorted(facts["versions"].items()))
+        if peer and s.name == OURS and s.dtype == peer.settings.dtype:
+            ratio = tables.summary(b / a for a, b in zip(middle[id(worker)], middle[id(peer)]))
+            names = dict(zip(("ratio", "ratio_q1", "ratio_q3"), ("median", "low", "high")))
+            row |= {name: f"{ratio[of]:.3f}" for name, of in names.items()}
+            row["peer"] = peer.settings.replace(dtype="float32").label
+        rows.append(row)
+    return rows
+
+
+def markdown(rows, failed, settings, args):
+    """The table of one comparison."""
+    columns = ("implementation", "ms: min / quartiles / median", "images/s", "GFLOP/s", "MiB")
+    columns += ("first call s", "import s", "build s", "times as fast as the fastest peer")
+    lines = []
+    for row in rows:
+        ms = float(row["ms_median"])
+        ratio = "{ratio} ({ratio_q1}-{ratio_q3})".format(**row) if row["peer"] else ""
+        spread = "{ms_min} / {ms_q1}-{ms_q3} / {ms_median}".format(**row)
+        rates = (f"{settings.batch / ms * 1e3:.2f}", f"{settings.operations / ms / 1e6:.0f}")
+        seconds = [row[name] for name in ("first_call_s", "import_s", "build_s")]
+        lines.append(
+            (f"`{row['implementation']}`", spread, *rates, row["peak_mib"], *seconds, ratio)
+        )
+    a = settings.architecture
+    title = f"### {a.name}, {a.image_size} px, {settings.task}, batch {settings.batch}, "
+    title += f"{settings.backend}, {settings.dtype}\n\n{args.turns} turns of {args.steps} steps, "
+    title += f"{args.clock} time, cores {args.cores or 'all'}, {a.parameters:,} parameters."
+    missing = [f"- `{label}`: {why}" for label, why in failed.items()]
+    packages = ", ".join(sorted({p for row in rows for p in row["versions"].split(", ")}))
+    line = tables.machine_line(tables.describe(), {"with": packages})
+    return "\n\n".join(
+        filter(None, [title, tables.table(columns, lines), "\n".join(missing), line])
+    )
 
 
 def parse(arguments=None):
@@ -43,145 +139,68 @@ def parse(arguments=None):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--backend", required=True, choices=BACKENDS)
-    parser.add_argument("--task", default="infer", choices=("infer", "train"))
+    parser.add_argument("--task", nargs="+", default=["infer"], choices=("infer", "train"))
     parser.add_argument("--batch", type=int, nargs="+", default=[4], help="images of a step")
-    parser.add_argument(
-        "--peers", help=f"of {', '.join(p for p in PEERS if p != OURS)}; commas between; or none"
-    )
-    parser.add_argument("--ours", help="variations of keras_vit; commas between")
-    parser.add_argument("--jit", choices=("auto", "true", "false", "both"))
-    parser.add_argument(
-        "--gelu", choices=("erf", "tanh", "both"), default="erf", help="of keras_vit; peers: erf"
-    )
+    parser.add_argument("--model", default="S16", help="Ti16, S16, B16, L16, ...")
+    parser.add_argument("--image-size", type=int, nargs="+", default=[224])
+    parser.add_argument("--depth", type=int, help="another number of blocks than the model's")
+    parser.add_argument("--dtype", default="float32", choices=OPTIONS["dtype"])
+    parser.add_argument("--peers", nargs="+", help=f"of {', '.join(PEERS)}; or none")
+    parser.add_argument("--ours", nargs="+", help="variations of keras_vit")
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--steps", type=int, default=2, help="in a turn")
-    add_common(parser)
-    tables.add_outputs(parser)
+    parser.add_argument("--pin", type=int, metavar="CORE", help="one core, one thread, CPU time")
+    parser.add_argument("--save", nargs="?", const=tables.FIGURES, metavar="CSV")
+    add_process_arguments(parser)
     args = parser.parse_args(arguments)
+    mine = tables.cores()
+    if args.pin is not None and args.pin not in mine:
+        parser.error(f"--pin must be one of the cores {mine}. Received: {args.pin}.")
+    args.cores = () if args.pin is None else (args.pin,)
+    args.clock = "wall" if args.pin is None else "cpu"
     try:
-        args.architecture = get_architecture(args.model, args.image_size, args.depth)
-        args.cores, args.clock = chosen_cores(args), args.clock or clock_of(args)
-        args.all_settings = [choose(args, batch) for batch in args.batch]
+        args.comparisons = [
+            choose(args, task, get_architecture(args.model, size, args.depth), batch)
+            for task, size, batch in itertools.product(args.task, args.image_size, args.batch)
+        ]
     except ValueError as error:
         parser.error(str(error))
     return args
 
 
-def add_common(parser):
-    """The arguments that other benchmarks of speed have too."""
-    parser.add_argument("--model", default="S16", help="Ti16, S16, B16, L16, ...")
-    parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--depth", type=int, help="another number of blocks than the model's")
-    parser.add_argument("--dtype", default="float32", choices=OPTIONS["dtype"])
-    parser.add_argument("--warmup", type=int, default=2, help="steps after the first one")
-    parser.add_argument("--pin", type=int, metavar="CORE", help="one core, one thread, for all")
-    parser.add_argument("--threads", type=int, help="cores for each process; default: all")
-    parser.add_argument("--clock", choices=("wall", "cpu"), help="default: cpu with --pin")
+def add_process_arguments(parser):
+    """The arguments of a benchmark about its processes."""
     parser.add_argument("--timeout", type=float, default=900, help="seconds for an answer")
     parser.add_argument(
         "--python",
         action="append",
         default=[],
-        metavar="[NAME,...=]PATH",
-        help="interpreter for some implementations or for all; may be repeated",
+        metavar="[NAME=]PATH",
+        help="interpreter for one implementation or for all; may be repeated",
     )
 
 
-def chosen_cores(args):
-    """The cores that --pin or --threads stand for; none for all."""
-    mine = machine.cores()
-    if args.pin is not None:
-        if args.pin not in mine:
-            raise ValueError(f"--pin must be one of the cores {mine}. Received: {args.pin}.")
-        return (args.pin,)
-    if args.threads and not 1 <= args.threads <= len(mine):
-        raise ValueError(f"--threads must be 1 to {len(mine)} here. Received: {args.threads}.")
-    return tuple(mine[: args.threads]) if args.threads else ()
-
-
-def clock_of(args):
-    return "cpu" if args.pin is not None else "wall"
-
-
-def split_specs(text):
-    """Splits at the commas that are not inside brackets."""
-    return [part.strip() for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", text) if part.strip()]
-
-
-def choose(args, batch):
-    """The `Settings` of every process for one batch size, ours first."""
-    peers = split_specs(args.peers) if args.peers else peers_on(args.backend)
-    usual = f"{OURS},{OURS}[optimizer=ours]" if args.task == "train" else OURS
-    specs = split_specs(args.ours or usual) + ([] if peers == ["none"] else peers)
-    base = Settings("", args.backend, args.architecture, args.task, batch, args.dtype)
-    base = base.replace(warmup=args.warmup)
-    found = []
-    for spec in specs:
-        name, options = parse_spec(spec)
-        get_peer(name, args.backend)
-        if name != OURS and set(options) & set(OF_OURS):
-            raise ValueError(f"{', '.join(OF_OURS)} are options of {OURS} alone. Received: {spec}.")
-        for jit, gelu in itertools.product(jits(name, options, args), gelus(name, options, args)):
-            found.append(base.replace(name=name, **{**options, "jit": jit, "gelu": gelu}))
-    return list(dict.fromkeys(found))
-
-
-def gelus(name, options, args):
-    """The forms of GELU to measure; that of a peer is its own."""
-    if "gelu" in options or name != OURS:
-        return [options.get("gelu", "erf")]
-    return ["erf", "tanh"] if args.gelu == "both" else [args.gelu]
-
-
-def jits(name, options, args):
-    """How an implementation is compiled: KerasHub on TensorFlow in both ways."""
-    if "jit" in options:
-        return [options["jit"]]
-    if args.backend == "jax":
-        return ["auto"]
-    both = args.jit == "both" or (
-        args.jit is None and (name, args.backend) == ("kerashub", "tensorflow")
-    )
-    return ["false", "true"] if both else [args.jit or "auto"]
-
-
-def interpreters(texts):
-    """A function from the name of an implementation to its interpreter."""
-    chosen = {}
-    for text in texts:
-        names, _, path = text.rpartition("=")
-        chosen |= {name: path for name in names.split(",")}
-    return lambda name: chosen.get(name) or chosen.get("") or sys.executable
-
-
-def compare(all_settings, args, say=print):
-    """Measures one batch size; what was found, as a dict."""
-    options = {"cores": args.cores, "timeout": args.timeout}
-    python = interpreters(args.python)
-    with Pool(say) as pool:
-        products = all_settings[0].replace(name=PRODUCTS)
-        pool.start(products, python=python(OURS), **options)
-        for settings in all_settings:
-            pool.start(settings, python=python(settings.name), **options)
-        if any(worker.settings.name != PRODUCTS for worker in pool.workers):
-            pool.take_turns(args.turns, args.steps)
-        return measured(pool, args)
+def choose(args, task, architecture, batch):
+    """The `Settings` of every process of one comparison, ours first."""
+    usual = (OURS, f"{OURS}[optimizer=ours]") if task == "train" else (OURS,)
+    peers = [] if args.peers == ["none"] else args.peers or USUAL[args.backend]
+    base = Settings(OURS, args.backend, architecture, task, batch, args.dtype)
+    specs = (parse_spec(spec, args.backend) for spec in (*(args.ours or usual), *peers))
+    return list(dict.fromkeys(base.replace(name=name, **options) for name, options in specs))
 
 
 def main():
     args = parse()
-    report = {"machine": machine.describe(), "runs": []}
-    texts = []
     say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
-    try:
-        for all_settings in args.all_settings:
-            report["runs"].append(compare(all_settings, args, say))
-            texts.append(markdown(report["runs"][-1], report["machine"]))
-            print(texts[-1] + "\n", flush=True)
-            tables.write(report, "\n\n".join(texts), args.json, args.markdown)
-    except KeyboardInterrupt:
-        sys.exit("Interrupted; all processes are ended.")
-    if not all(run["rows"] for run in report["runs"]):
+    measured = 0
+    for all_settings in args.comparisons:
+        workers, failed = take_turns(all_settings, args, say)
+        rows = figures(workers, args.clock)
+        print(markdown(rows, failed, all_settings[0], args) + "\n", flush=True)
+        if args.save and rows:
+            tables.save(rows, args.save)
+        measured += len(rows)
+    if not measured:
         sys.exit("Nothing could be measured; the reasons are above.")
 
 

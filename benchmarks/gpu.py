@@ -1,42 +1,56 @@
-"""keras_vit on one accelerator: batch sizes, precision, fused attention, compilation, memory.
+"""keras_vit and other libraries on one accelerator: speed, utilisation, memory, compile time.
 
-    python benchmarks/gpu.py --models B16 L16 --backends jax torch --batches 64 128 256
-    python benchmarks/gpu.py --backends jax --task train --vary remat flash --json gpu.json
+    python benchmarks/gpu.py --models Ti16 L16 H14 --tasks train infer --batches 64 128 256 512
+    python benchmarks/gpu.py --backends jax --peers none --ours keras_vit keras_vit[remat=true]
     python benchmarks/gpu.py --models Ti16 --depth 1 --image-size 32 --batches 1 2    # on a CPU
 
-The data lie on the device, steps are enqueued and waited for at the end of a turn, and each point
-has a fresh process. First, the batch sizes in bfloat16 (the policy mixed_bfloat16), until memory
-does not suffice; then, at the best of them, each of --vary: float32, fused (flash) attention on and
-off, XLA or torch.compile on and off, and rematerialisation, which also tries larger batches.
+First, each implementation alone in a fresh process with growing batches until memory does not
+suffice: milliseconds, images/s, memory, seconds of the first call (compilation). Then all of a
+backend in turns at one batch (--turns-batch), whose ratios are those to compare. Data lie on the
+device, and steps are waited for at the end of a turn.
 
-Model FLOP utilisation is operations / (time x peak), where a training step counts three forward
-passes and what rematerialisation repeats does not count. The peak is that of the device's name, or
---peak-tflops; besides, each backend's own products of matrices are timed, in both precisions.
+Model FLOP utilisation is operations / (time x peak): a multiplication and an addition count as two
+operations, a training step as three forward passes, and what is computed again does not count. The
+peak in bfloat16 is that of the device's name, or --peak-tflops. Products in float32 may be TF32 on
+an NVIDIA GPU, by each framework's own default (PyTorch: not; JAX, TensorFlow: yes); --no-tf32
+forbids it to all. Beside the model, a product of matrices as large as those of an MLP is timed in
+the same precision.
 """
 
 import argparse
 import itertools
 import os
+import statistics
 import sys
-import time
 
-import machine
 import tables
-from architecture import get_architecture
-from compare import interpreters, split_specs
-from gpu_tables import markdown
-from peaks import peak_of
-from peers import OURS, PEERS
-from pool import WorkerError, run_once
-from settings import BACKENDS, Settings, parse_spec
-from worker import PRODUCTS
+from compare import USUAL, add_process_arguments, figures, interpreters, take_turns
+from peers import BACKENDS, PEERS
+from settings import OURS, Settings, get_architecture, parse_spec
+from worker import Worker, WorkerError
 
-VARIATIONS = {
-    "dtype": ({"dtype": "float32"},),
-    "flash": ({"flash": "true"}, {"flash": "false"}),
-    "jit": ({"jit": "true"}, {"jit": "false"}),
-    "remat": ({"remat": "true"},),
+# 10^12 operations per second of dense bfloat16 products, as the makers state them. A name is looked
+# up by the longest entry that it contains.
+PEAKS = {
+    **{"B200": 2250, "H200": 989.4, "H100": 989.4, "H100 NVL": 835.5, "H100 PCIe": 756},
+    **{"A100": 312, "A10": 125, "A10G": 70, "A30": 165, "L4": 121, "L40S": 362, "T4": 65},
+    **{"V100": 125, "RTX 3090": 71, "RTX 4090": 165.2, "MI250X": 191.5, "MI300X": 1307.4},
+    **{"TPU v4": 275, "TPU v5 lite": 197, "TPU v5p": 459, "TPU v6 lite": 918},
 }
+OURS_ON = {
+    "jax": (OURS,),
+    "torch": (OURS, f"{OURS}[jit=true]"),
+    "tensorflow": (f"{OURS}[jit=true]",),
+}
+
+
+def peak_of(device):
+    """Operations per second in bfloat16, or None; a slice of a GPU (MIG) has a part of it."""
+    if not device or "MIG" in device:
+        return None
+    words = f" {device} ".replace("-", " ")
+    found = [name for name in PEAKS if f" {name} " in words]
+    return PEAKS[max(found, key=len)] * 1e12 if found else None
 
 
 def parse(arguments=None):
@@ -49,164 +63,156 @@ def parse(arguments=None):
     parser.add_argument("--models", nargs="+", default=["B16"])
     parser.add_argument("--backends", nargs="+", default=["jax", "torch"], choices=BACKENDS)
     parser.add_argument("--tasks", nargs="+", default=["train"], choices=("infer", "train"))
+    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--batches", type=int, nargs="+", default=[32, 64, 128, 256, 512])
-    parser.add_argument(
-        "--vary", nargs="*", default=list(VARIATIONS), choices=list(VARIATIONS), metavar="WHAT"
-    )
-    parser.add_argument("--peers", default="timm,timm[jit=true]", help="on torch; or none")
-    parser.add_argument("--gelu", default="tanh", choices=("tanh", "erf"), help="of keras_vit")
-    parser.add_argument("--optimizer", default="keras", choices=("keras", "ours"))
+    parser.add_argument("--turns-batch", type=int, help="default: the smallest of --batches")
+    parser.add_argument("--ours", nargs="+", help="variations of keras_vit")
+    parser.add_argument("--peers", nargs="+", help="or none; default: those of compare.py")
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--depth", type=int)
+    parser.add_argument("--depth", type=int, help="another number of blocks than the model's")
     parser.add_argument("--steps", type=int, default=20, help="in a turn")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--peak-tflops", type=float, help="of the device in bfloat16")
-    parser.add_argument("--minutes", type=float, help="begin no further point after this time")
-    parser.add_argument("--timeout", type=float, default=900, help="seconds for an answer")
-    parser.add_argument("--python", action="append", default=[], metavar="[NAME,...=]PATH")
+    parser.add_argument("--no-tf32", action="store_true", help="products in full float32")
+    add_process_arguments(parser)
     tables.add_outputs(parser)
     args = parser.parse_args(arguments)
+    args.cores, args.clock = (), "wall"
     try:
-        for model in args.models:
+        for model, backend in itertools.product(args.models, args.backends):
             get_architecture(model, args.image_size, args.depth)
-        args.specs = [] if args.peers == "none" else list(map(parse_spec, split_specs(args.peers)))
+            chosen(args, backend)
     except ValueError as error:
         parser.error(str(error))
     return args
 
 
-class Sweep:
-    """The points measured so far, and how another one is."""
+def chosen(args, backend):
+    """(name, options) of every implementation that computes on a backend, ours first."""
+    peers = [] if args.peers == ["none"] else args.peers or USUAL[backend]
+    found = [*(args.ours or OURS_ON[backend]), *peers]
+    elsewhere = [name for name, peer in PEERS.items() if backend not in peer.backends]
+    return [parse_spec(spec, backend) for spec in found if spec.partition("[")[0] not in elsewhere]
 
-    def __init__(self, args, say):
-        self.args, self.say = args, say
-        self.points, self.products, self.left_out = [], {}, []
-        self.machine, self.start = machine.describe(), time.monotonic()
 
-    def measure(self, settings):
-        """A point: its figures, or why there are none."""
-        label = settings.replace(dtype="float32").label  # the dtype has a column of its own
-        point = {"label": label, "backend": settings.backend, "batch": settings.batch}
-        point |= {"model": settings.architecture.name, "task": settings.task}
-        point |= {name: getattr(settings, name) for name in ("dtype", "jit", "flash", "remat")}
-        if self._is_late():
-            self.left_out.append(
-                f"{label}, {settings.dtype}, batch {settings.batch}, {settings.backend}"
-            )
-            return None
-        try:
-            point |= self._run(settings)
-        except WorkerError as error:
-            point |= {"error": str(error), "fits": not error.memory, "missing": error.missing}
-        self.points.append(point)
-        self._tell(point)
-        return point
+def measure_alone(settings, args):
+    """The figures of an implementation in a process of its own, as a dict.
 
-    def _is_late(self):
-        minutes = (time.monotonic() - self.start) / 60
-        return self.args.minutes is not None and minutes > self.args.minutes
+    Raises:
+        WorkerError: it does not run; the text says why.
+    """
+    worker = Worker(settings, interpreters(args.python)(settings.name), timeout=args.timeout)
+    try:
+        for _ in range(args.turns):
+            worker.turn(args.steps)
+    finally:
+        worker.end()
+    ms = tables.summary(itertools.chain(*(turn["wall"] for turn in worker.turns)))
+    accelerator = worker.facts["accelerator"]
+    rate = settings.operations / ms["median"] * 1e3
+    peak = args.peak_tflops * 1e12 if args.peak_tflops else peak_of(accelerator)
+    return {
+        "ms": ms,
+        "images_per_second": settings.batch / ms["median"] * 1e3,
+        "tflops": rate / 1e12,
+        "utilisation": rate / peak if peak and settings.dtype == "bfloat16" else None,
+        "memory_mib": worker.turns[-1]["memory"] and worker.turns[-1]["memory"] / 2**20,
+        "first_call_s": worker.facts["first_call_s"],
+        "device": accelerator,
+        "versions": worker.facts["versions"],
+    }
 
-    def _run(self, s):
-        options = {"python": interpreters(self.args.python)(s.name), "timeout": self.args.timeout}
-        facts, turns = run_once(s, self.args.steps, self.args.turns, **options)
-        ms = tables.summary(list(itertools.chain(*(turn["wall"] for turn in turns))))
-        device = facts["accelerator"]
-        peak = self.args.peak_tflops * 1e12 if self.args.peak_tflops else peak_of(device)
-        rate = s.operations / ms["median"] * 1e3
-        return {
-            "ms": ms,
-            "images_per_second": s.batch / ms["median"] * 1e3,
-            "tflops": rate / 1e12,
-            "utilisation": rate / peak if peak and s.dtype == "bfloat16" else None,
-            "memory": turns[-1]["device_memory"] or turns[-1]["step_memory"],
-            "device": device,
-            **{name: facts[name] for name in ("first_s", "parameters", "versions")},
-        }
 
-    def time_products(self, settings):
-        """The best rate of the backend's products in both precisions, in TFLOP/s."""
-        for dtype in ("bfloat16", "float32"):
-            if self._is_late():
-                return
-            s = settings.replace(name=PRODUCTS, dtype=dtype)
+def measure_product(settings, args):
+    """TFLOP/s of one product of matrices on a backend, in the precision of `settings`."""
+    worker = Worker(settings.replace(name="product"), interpreters(args.python)(OURS))
+    try:
+        for _ in range(args.turns):
+            worker.turn(args.steps)
+    finally:
+        worker.end()
+    ms = statistics.median(itertools.chain(*(turn["wall"] for turn in worker.turns)))
+    return worker.facts["operations"] / ms / 1e9
+
+
+def sweep(base, args, say):
+    """All points of one model, task, precision and backend: a list of dicts."""
+    points = []
+    try:
+        product = measure_product(base.replace(batch=args.batches[-1]), args)
+    except WorkerError as error:
+        say(f"product of matrices: {error}")
+        product = None
+    for name, options in chosen(args, base.backend):
+        for batch in args.batches:
+            s = base.replace(name=name, batch=batch, **options)
+            point = {"label": s.replace(dtype="float32").label, "model": s.architecture.name}
+            point |= {name: getattr(s, name) for name in ("backend", "task", "dtype", "batch")}
+            point["product_tflops"] = product
             try:
-                python = interpreters(self.args.python)(OURS)
-                _, turns = run_once(s, 1, 3, python=python, timeout=self.args.timeout)
+                point |= measure_alone(s, args)
             except WorkerError as error:
-                self.say(f"products on {s.backend}: {error}")
-                continue
-            rates = [max(turn["wall"].values()) / 1e3 for turn in turns]
-            key = f"{s.backend} {s.architecture.name} {dtype}"
-            self.products[key] = tables.summary(rates)["median"]
-
-    def _tell(self, point):
-        what = f"{point['model']} {point['task']} {point['label']} on {point['backend']}"
-        rate = point.get("error") or f"{point['images_per_second']:.1f} images/s"
-        share = point.get("utilisation")
-        self.say(f"{what}, batch {point['batch']}: {rate}" + (f", {share:.1%}" if share else ""))
-        self.write()
-
-    def write(self):
-        report = {"machine": self.machine, "points": self.points, "products": self.products}
-        report |= {"left_out": self.left_out}
-        text = markdown(report)
-        tables.write(report, text, self.args.json, self.args.markdown)
-        return text
-
-    def batches(self, settings, batches):
-        """Measures growing batches until one does not run; the best point, or None."""
-        best = None
-        for batch in batches:
-            point = self.measure(settings.replace(batch=batch))
-            if point is None or "error" in point:
+                point["error"] = str(error)
+            points.append(point)
+            rate = point.get("error") or f"{point['images_per_second']:.1f} images/s"
+            say(f"{point['label']} on {s.backend}, {s.task}, batch {batch}: {rate}")
+            if "error" in point:
                 break
-            if best is None or point["images_per_second"] > best["images_per_second"]:
-                best = point
-        return best
+    return points
 
 
-def sweep(args, say):
-    """All points of all models, backends and tasks."""
-    found = Sweep(args, say)
-    for model, backend, task in itertools.product(args.models, args.backends, args.tasks):
-        architecture = get_architecture(model, args.image_size, args.depth)
-        base = Settings(OURS, backend, architecture, task, args.batches[0], "bfloat16")
-        base = base.replace(resident=True, warmup=args.warmup)
-        ours = base.replace(gelu=args.gelu, optimizer=args.optimizer)
-        found.time_products(base.replace(batch=args.batches[-1]))
-        best = found.batches(ours, args.batches)
-        if best:
-            vary(found, ours, best["batch"], args)
-        for name, options in args.specs:
-            if backend in PEERS[name].backends:
-                found.batches(base.replace(name=name, **options), args.batches)
-    return found
+def in_turns(base, args, say):
+    """The rows of the comparison in turns, as `compare.figures` gives them."""
+    settings = [base.replace(name=name, **options) for name, options in chosen(args, base.backend)]
+    workers, _ = take_turns(settings, args, say)
+    return figures(workers, args.clock)
 
 
-def vary(found, settings, batch, args):
-    """Each of --vary by itself, at one batch size; rematerialisation at the larger ones too."""
-    for what in args.vary:
-        for options in VARIATIONS[what]:
-            if settings.backend == "jax" and "jit" in options:
-                continue  # JAX always compiles
-            if settings.task == "infer" and "remat" in options:
-                continue  # there is no backward pass
-            batches = [b for b in args.batches if b >= batch] if what == "remat" else [batch]
-            found.batches(settings.replace(**options), batches)
+def points_table(points):
+    columns = ("implementation", "backend", "dtype", "batch", "ms: min / median", "images/s")
+    columns += ("TFLOP/s", "utilisation", "of a product", "MiB", "first call s")
+    lines = []
+    for p in points:
+        line = [f"`{p['label']}`", p["backend"], p["dtype"], p["batch"]]
+        if "error" in p:
+            lines.append((*line, p["error"].replace("|", "/"), *["-"] * 6))
+            continue
+        share, product = p["utilisation"], p["product_tflops"]
+        line += [f"{p['ms']['min']:.1f} / {p['ms']['median']:.1f}"]
+        line += [f"{p['images_per_second']:.1f}", f"{p['tflops']:.3g}"]
+        line += [tables.number(share and 100 * share, 1, "%")]
+        line += [tables.number(product and 100 * p["tflops"] / product, 0, "%")]
+        lines.append((*line, tables.number(p["memory_mib"], 0), f"{p['first_call_s']:.1f}"))
+    return tables.table(columns, lines)
 
 
 def main():
     args = parse()
-    # One process at a time: JAX may take nearly all of the device's memory.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")
+    # Several processes share the device in turns, so that none may take its memory in advance.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    if args.no_tf32:
+        os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
-    try:
-        found = sweep(args, say)
-    except KeyboardInterrupt:
-        sys.exit("Interrupted; what was measured before is in the files, if any were asked for.")
-    print(found.write())
-    if all("error" in point for point in found.points):
+    report, texts = {"machine": tables.describe(), "points": [], "turns": []}, []
+    for model, task in itertools.product(args.models, args.tasks):
+        points, turns = [], []
+        for backend, dtype in itertools.product(args.backends, args.dtypes):
+            a = get_architecture(model, args.image_size, args.depth)
+            base = Settings(OURS, backend, a, task, args.turns_batch or args.batches[0], dtype)
+            base = base.replace(resident=True)
+            points += sweep(base, args, say)
+            turns += in_turns(base, args, say)
+        report["points"] += points
+        report["turns"] += turns
+        device = next((p["device"] for p in points if "device" in p), None)
+        versions = dict(itertools.chain(*(p.get("versions", {}).items() for p in points)))
+        texts += [f"### {model}, {args.image_size} px, {task}", points_table(points)]
+        texts += ["In turns:", tables.compared(turns)]
+        texts += [tables.machine_line(report["machine"], versions, device)]
+        print("\n\n".join(texts[-5:]) + "\n", flush=True)
+        tables.write(report, "\n\n".join(texts), args.json, args.markdown)
+    if all("error" in point for point in report["points"]):
         sys.exit("Nothing could be measured; the reasons are above.")
 
 

@@ -20,10 +20,9 @@ import tempfile
 import time
 import types
 
-import machine
 import tables
-from architecture import get_architecture
 from input import make_images
+from settings import get_architecture
 
 
 def parse(arguments=None):
@@ -195,7 +194,7 @@ def markdown(found, args, described, versions):
 
 
 def main():
-    args, described = parse(), machine.describe()
+    args, described = parse(), tables.describe()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     import keras

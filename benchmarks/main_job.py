@@ -6,15 +6,15 @@ One run after the other, each in its own process; nothing else should keep the m
 """
 
 import argparse
-import datetime
 import importlib.util
 import json
 import os
 import pathlib
-import platform
 import subprocess
 import sys
 import tempfile
+
+import tables
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "tutorials" / "train.py"
 
@@ -26,13 +26,6 @@ def run(backend, seed):
         environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
         subprocess.run(command, env=environment, check=True, capture_output=True)
         return json.loads((pathlib.Path(output) / "metrics.json").read_text())
-
-
-def processor():
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores"
 
 
 def main():
@@ -50,7 +43,8 @@ def main():
             for seconds in [[one[key] for one in runs]]
         ]
         print(f"| {backend} | {accuracy} % | {spans[0]} | {spans[1]} |", flush=True)
-    print(f"\n{processor()}; {datetime.date.today():%B %Y}")
+    machine = tables.describe()
+    print(f"\n{machine['processor']}, {machine['cores']} cores; {machine['date']}")
 
 
 if __name__ == "__main__":

@@ -1,223 +1,308 @@
-"""Plans the training of a ViT on many chips: memory, the largest batch, and what is communicated.
+"""What the training of a ViT on many chips holds and sends, from XLA's program for as many chips.
 
-    python benchmarks/plan.py --variant g/14 --devices 256 --hbm 95GB --batch 4096
-    python benchmarks/plan.py --variant H/14 --devices 256 --hbm 80GiB --image-size 518 --ema
-    python benchmarks/plan.py --variant B/16 --width 1024 --heads 16 --devices 8 --hbm 16GB
+    python benchmarks/plan.py --variant B/16 --devices 8 --batch 256
+    python benchmarks/plan.py --variant H/14 --devices 256 --batch 4096 --ema --hbm 32
+    python benchmarks/plan.py --devices 4 --batch 64 --model-devices 2 4 --remat no --check
 
-Nothing is allocated: the model and its optimizer are those of the library, with shapes alone.
-Memory is what one chip holds at the fullest moment of an update; `plan_check.py` compares it with
-what is measured on small models. GB are 10^9 bytes.
+For every layout of `keras_vit.distribution` the update that `fit` makes is compiled with JAX for N
+virtual devices of the CPU. Its variables have shapes alone, so that a model of a billion parameters
+for 256 chips takes neither memory nor chips, and half a minute for each layout. Memory is XLA's own
+account (`memory_analysis`), bytes sent are those of the collective operations in the program where
+the chips form a ring. Compiled programs of other chips differ: their compilers fuse more, and leave
+more or less in memory; leave a tenth free. Only float32 is planned, because XLA computes bfloat16
+in float32 on a CPU; in mixed_bfloat16 activations take about half. GB are 10^9 bytes.
+
+--check ends with an error where a layout sends more than 1.15 times the least it can do with.
 """
 
 import argparse
+import contextlib
+import itertools
+import math
 import os
 import re
 import sys
 
 import tables
 
-UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-PRECISIONS = ("float32", "mixed_bfloat16")
-
-
-def memory_size(text):
-    """Bytes of a text such as `95GB` or `80GiB`.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z]+)\s*", text)
-    unit = match and UNITS.get(match[2].upper())
-    if not unit or not float(match[1]):
-        raise argparse.ArgumentTypeError(
-            "memory must be a positive number with a unit, such as 95GB, 80GiB or 141GB. "
-            f"Received: {text!r}."
-        )
-    return int(float(match[1]) * unit)
-
-
-def count(text):
-    """A positive int."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"expected a positive whole number. Received: {text!r}.")
-    return int(text)
+MODES = ("data_parallel", "model_parallel", "fully_sharded")
+MOST = 1.15  # times the least bytes, with --check
+_KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
+_LINE = re.compile(rf"= (.+?) ({_KINDS})(-start)?\((.*)")
+_SHAPE = re.compile(r"\b([a-z]+)(\d+)(?:e\w+)?\[([\d,]*)\]")
 
 
 def parse(arguments=None):
+    text = __doc__.splitlines()
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
-        epilog="\n".join(__doc__.splitlines()[2:]),
+        description=text[0],
+        epilog="\n".join(text[2:]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--variant", nargs="+", default=["g/14"], help="such as g/14 H/14")
-    parser.add_argument("--devices", type=count, default=256, help="chips (default %(default)s)")
-    parser.add_argument("--hbm", type=memory_size, required=True, help="of a chip: 95GB, 80GiB")
-    parser.add_argument("--batch", type=count, default=4096, help="images of an update, all chips")
-    parser.add_argument("--image-size", type=count, default=224)
-    parser.add_argument("--classes", type=int, default=1000, help="0 for no head")
-    parser.add_argument("--model-devices", type=count, nargs="+", help="default: 2 4 8 16")
-    parser.add_argument("--optimizer", default="adamw", choices=("adamw", "sgdm"))
+    parser.add_argument("--variant", default="B/16", help="such as B/16, H/14, g/14")
+    parser.add_argument("--depth", type=int, help="another number of blocks than the variant's")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--classes", type=int, default=1000)
+    parser.add_argument("--devices", type=int, default=8, help="chips, 2 or more")
+    parser.add_argument("--batch", type=int, default=256, help="images of an update, all chips")
+    parser.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
+    parser.add_argument("--model-devices", type=int, nargs="+", default=[2], metavar="N")
+    parser.add_argument("--remat", nargs="+", default=["no", "yes"], choices=("no", "yes"))
+    parser.add_argument("--optimizer", default="AdamW", choices=("AdamW", "SGDM"))
     parser.add_argument("--ema", action="store_true", help="keep averaged weights")
-    parser.add_argument("--precision", nargs="+", default=PRECISIONS, choices=PRECISIONS)
-    parser.add_argument(
-        "--attention",
-        choices=("stored", "fused"),
-        help="whether the softmax is kept or computed again, as FlashAttention does; default: "
-        "what Keras does on the backend: stored with JAX but for bfloat16 on NVIDIA, fused with "
-        "PyTorch",
-    )
-    parser.add_argument("--backend", choices=("jax", "torch"), help="default: KERAS_BACKEND or jax")
-    for name, kind in (("width", int), ("depth", int), ("heads", int), ("mlp-dim", int)):
-        parser.add_argument(f"--{name}", type=kind, help="another than the variant's")
-    parser.add_argument("--pool", choices=("token", "mean", "map"), help="likewise")
+    parser.add_argument("--hbm", type=float, help="GB of a chip; adds whether the update fits")
+    parser.add_argument("--check", action="store_true")
     tables.add_outputs(parser)
     args = parser.parse_args(arguments)
-    given = os.environ.get("KERAS_BACKEND")
-    args.backend = args.backend or (given if given in ("jax", "torch") else "jax")
-    args.attention = args.attention or ("stored" if args.backend == "jax" else "fused")
-    if args.batch % args.devices:
-        nearest = max(args.batch // args.devices, 1) * args.devices
+    if args.devices < 2 or args.batch < args.devices or args.batch % args.devices:
+        nearest = max(args.batch // args.devices, 1) * args.devices if args.devices > 1 else 2
         parser.error(
-            "--devices must divide --batch, as each chip takes as many images. Received: "
-            f"--batch {args.batch}, --devices {args.devices}; the nearest batches that fit are "
-            f"{nearest} and {nearest + args.devices}."
+            "--devices must be 2 or more and divide --batch, as each chip takes as many images. "
+            f"Received: --batch {args.batch}, --devices {args.devices}; a batch that fits is "
+            f"{nearest}."
         )
-    for m in args.model_devices or ():
-        if args.devices % m:
+    for n in args.model_devices:
+        if n < 2 or args.devices % n:
             parser.error(
-                "--model-devices must divide --devices. Received: --model-devices "
-                f"{m}, --devices {args.devices}."
+                f"--model-devices must be 2 or more and divide --devices. Received: {n} of "
+                f"{args.devices}."
             )
-    return args, parser
+    if args.hbm is not None and args.hbm <= 0:
+        parser.error(f"--hbm must be a positive number of GB. Received: {args.hbm}.")
+    return args
 
 
-def architecture(args):
-    names = {"heads": "num_heads"}
-    chosen = {k: getattr(args, k) for k in ("width", "depth", "heads", "mlp_dim", "pool")}
-    return {names.get(k, k): v for k, v in chosen.items() if v is not None}
+def layouts(args):
+    """(mode, devices that share a model, remat) of every line."""
+    chosen = []
+    for mode in args.modes:
+        shared = args.model_devices if mode == "model_parallel" else [1]
+        chosen += [(mode, n) for n in shared]
+    return [(*one, remat == "yes") for one, remat in itertools.product(chosen, args.remat)]
 
 
-def placings(args, shapes, precision):
-    """The layouts that the variables allow, without and with rematerialisation."""
-    from plan_memory import Placing
+def make_model(args, remat, values=False):
+    """A compiled model and its optimizer; without `values`, variables have shapes alone."""
+    import keras
 
-    heads = shapes.variant.num_heads
-    sizes = args.model_devices or [m for m in (2, 4, 8, 16) if args.devices % m == 0]
-    chosen = [("data_parallel", 1)]
-    chosen += [("model_parallel", m) for m in sizes if args.model_devices or heads % m == 0]
-    chosen += [("fully_sharded", 1)]
-    for mode, m in chosen:
-        for remat in (False, True):
-            yield Placing(mode, args.devices, m, precision, remat, args.attention, args.backend)
+    import keras_vit
+
+    optimizer = getattr(keras_vit.training, args.optimizer)(
+        1e-3, global_clipnorm=1.0, use_ema=args.ema
+    )
+    no_values = keras.StatelessScope(initialize_variables=False)
+    with contextlib.nullcontext() if values else no_values:
+        model = keras_vit.VisionTransformer(
+            args.variant,
+            **({"depth": args.depth} if args.depth else {}),
+            image_size=args.image_size,
+            num_classes=args.classes,
+            remat=remat,
+        )
+        optimizer.build(model.trainable_variables)
+    model.compile(optimizer, keras.losses.CategoricalCrossentropy(from_logits=True))
+    return model
 
 
-def plan(args, shapes, precision):
-    """Every layout with its figures, as a list of dicts of bytes and images."""
-    import plan_memory
-    import plan_traffic
+def compile_update(model, batch):
+    """The program of one update of `model.fit`, and the sharding of each trained variable."""
+    import jax
+    import keras
+    import numpy as np
 
+    distribution = keras.distribution.distribution()
+
+    def sharding(layout, axes=None):
+        shape, names = layout.device_mesh.shape, layout.device_mesh.axis_names
+        chips = np.array(jax.devices()[: math.prod(shape)]).reshape(shape)
+        mesh = jax.sharding.Mesh(chips, names)
+        spec = jax.sharding.PartitionSpec(*(axes or layout.axes))
+        return jax.sharding.NamedSharding(mesh, spec)
+
+    trained = {v.path.replace("/", "_"): v for v in model.trainable_variables}
+
+    def abstract(variable):
+        """A slot of the optimizer lies as the variable that it is named after."""
+        name = variable.path.split("/")[-1].rpartition("_")[0]
+        owner = trained.get(name, variable)
+        owner = owner if owner.shape == variable.shape else variable
+        where = sharding(distribution.get_variable_layout(owner))
+        return jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=where)
+
+    groups = (model.trainable_variables, model.non_trainable_variables)
+    groups += (model.optimizer.variables, model.metrics_variables)
+    state = tuple([abstract(v) for v in group] for group in groups)
+    images = (batch, *model.image_size, model.channels)
+    layout = distribution.get_data_layout(images)
+    cut = sharding(layout, layout.axes[:1])
+    data = [
+        jax.ShapeDtypeStruct(shape, "float32", sharding=cut)
+        for shape in (images, (batch, model.num_classes))
+    ]
+    outputs = (None, tuple([each.sharding for each in group] for group in state))
+    step = jax.jit(model.train_step, donate_argnums=0, out_shardings=outputs)
+    program = step.lower(state, (*data, None)).compile()
+    return program, [each.sharding for each in state[0]]
+
+
+def measure(args, mode, shared, remat, batch):
+    """What one chip holds and sends in an update, in bytes, as a dict."""
+    from keras_vit import distribution
+
+    options = {"model_devices": shared} if mode == "model_parallel" else {}
+    with distribution.setup(mode, devices=args.devices, **options):
+        model = make_model(args, remat)
+        program, shardings = compile_update(model, batch)
+    memory, sent = program.memory_analysis(), collectives(program.as_text())
+    groups = args.devices // shared
+    inputs = 4 * (math.prod(model.image_size) * model.channels + args.classes) * batch // groups
+    kinds = {}
+    for each in sent:
+        kinds[each["kind"]] = kinds.get(each["kind"], 0) + each["sent"]
+    return {
+        "state": memory.argument_size_in_bytes - inputs,
+        "step": memory.temp_size_in_bytes + inputs,
+        "sent": sum(each["sent"] for each in sent),
+        "kinds": kinds,
+        "least": least(args, model, shardings, mode, shared, remat, batch // groups),
+    }
+
+
+def collectives(text):
+    """The collective operations of a program of XLA, as `compiled.as_text()` has it.
+
+    Returns:
+        A list of dicts: `"kind"`, `"bytes"` of the results on one chip, `"chips"` of a group, and
+        `"sent"`, the bytes that each chip sends where the chips form a ring.
+    """
+    found = []
+    for line in text.splitlines():
+        if match := _LINE.search(line):
+            result, kind, starts, rest = match.groups()
+            sizes = [
+                math.prod(int(side) for side in shape.split(",") if side) * int(bits) / 8
+                for _, bits, shape in _SHAPE.findall(result)
+            ]
+            # What an asynchronous operation begins with is (operands, results).
+            total = sum(sizes) / (2 if starts and kind == "all-reduce" else 1)
+            total = max(sizes) if starts and kind != "all-reduce" else total
+            one = {"kind": kind, "bytes": total, "chips": group_size(rest)}
+            found.append({**one, "sent": _sent(**one) if one["chips"] > 1 else 0})
+    return found
+
+
+def group_size(text):
+    """How many chips take part in a collective operation, from the rest of its line."""
+    groups = re.search(r"replica_groups=(\S+)", text)
+    if groups is None:
+        return 2  # a permutation: each sends to another
+    if mesh := re.search(r"replica_groups=mesh\[(.*?)\](?:, device_ids=\(.*?\))? \{(.*?)\}", text):
+        sizes = dict(re.findall(r"('\w+')=(\d+)", mesh[1]))
+        return math.prod(int(sizes[axis]) for axis in mesh[2].split(","))
+    if iota := re.match(r"\[(\d+),(\d+)\]<=", groups[1]):
+        return int(iota[2])
+    first = re.match(r"\{\{([\d,]*)\}", groups[1])
+    if first is None:
+        raise ValueError(f"Groups of an unknown form. Received: {groups[0]!r}.")
+    return len(first[1].split(","))
+
+
+def _sent(kind, bytes, chips):
+    """Bytes that each of the chips sends."""
+    if kind == "all-reduce":
+        return all_reduce(bytes, chips)
+    if kind == "reduce-scatter":  # its results are the parts
+        return all_gather(bytes * chips, chips)
+    return bytes if kind == "collective-permute" else all_gather(bytes, chips)
+
+
+def all_reduce(nbytes, chips):
+    """Bytes that each chip sends to sum `nbytes` over all (Patarasu and Yuan, 2009)."""
+    return 2 * (chips - 1) / chips * nbytes
+
+
+def all_gather(nbytes, chips):
+    """Bytes that each chip sends to make whole what was cut, or to sum it into parts."""
+    return (chips - 1) / chips * nbytes
+
+
+def least(args, model, shardings, mode, shared, remat, images):
+    """The fewest bytes that a chip can send in an update in this layout.
+
+    All gradients are summed once over the groups that have the same variables. Chips that share a
+    model sum the tokens of a block six times, and a seventh time where it is computed again: twice
+    in each direction (Shoeybi et al., 2019, section 3), and the gradients of query, key and value,
+    which XLA sums one by one, twice more; the embedding is gathered, the logits are summed. What is
+    fully sharded is gathered forwards and backwards, and its gradients are summed into parts; XLA
+    gathers it once more where a block is computed again.
+    """
+    total = 0
+    for variable, sharding in zip(model.trainable_variables, shardings):
+        nbytes = 4 * math.prod(variable.shape)
+        is_cut = any(axis is not None for axis in sharding.spec)
+        if mode == "fully_sharded" and is_cut:
+            total += 3 * all_gather(nbytes, args.devices)
+        else:
+            total += all_reduce(nbytes // (shared if is_cut else 1), args.devices // shared)
+    if shared > 1:
+        variant = model.variant
+        tokens = math.prod(model.grid) + variant.learned_tokens
+        nbytes = 4 * images * tokens * variant.width
+        total += variant.depth * (7 if remat else 6) * all_reduce(nbytes, shared)
+        total += all_gather(nbytes, shared) + all_reduce(4 * images * args.classes, shared)
+    return total
+
+
+def plan(args, say):
+    """The lines of the table as dicts."""
     rows = []
-    for placing in placings(args, shapes, precision):
-        images = args.batch // placing.groups
-        row = {"layout": placing.mode, "model_devices": placing.model_devices}
-        row |= {"precision": precision, "remat": placing.remat, "batch": args.batch}
-        row |= plan_memory.state(shapes, placing) | plan_memory.step(shapes, placing, images)
-        row["total"] = plan_memory.total(shapes, placing, images)
-        row["fits"] = row["total"] <= args.hbm
-        largest = plan_memory.largest_batch(shapes, placing, args.hbm)
-        row["largest_batch"] = largest / placing.model_devices
-        row["gradient_traffic"] = plan_traffic.gradients(shapes, placing)
-        row["activation_traffic"] = plan_traffic.activations(shapes, placing, images)
-        row["minimum"] = plan_traffic.data_parallel_minimum(shapes, args.devices)
+    for mode, shared, remat in layouts(args):
+        row = {"mode": mode, "model_devices": shared, "remat": remat}
+        row |= measure(args, mode, shared, remat, args.batch)
         rows.append(row)
+        gb = {name: f"{row[name] / 1e9:.4g} GB" for name in ("state", "step", "sent", "least")}
+        say(f"{mode}, {shared} share a model, remat {remat}: {gb}")
     return rows
 
 
-def gb(value):
-    """Bytes as GB, with three digits."""
-    return f"{value / 1e9:.3g}" if value < 1e11 else f"{value / 1e9:.0f}"
-
-
-MEMORY = ("parameters", "optimizer", "average", "gradients", "casts", "activations", "working")
-
-
-def name_of(row):
-    shared = f" of {row['model_devices']}" if row["model_devices"] > 1 else ""
-    return f"{row['layout']}{shared}"
-
-
-def memory_table(rows, args):
-    columns = ["layout", "remat", *MEMORY, "total", "fits", "largest batch per chip"]
+def markdown(rows, args):
+    columns = ["layout", "remat", "state, GB", "step, GB", "together"]
+    columns += ["fits"] if args.hbm else []
+    columns += ["GB sent", "least in this layout", "ratio", "of it"]
     lines = []
     for row in rows:
-        parts = [gb(row[part]) if row[part] else "-" for part in MEMORY]
-        most = f"{row['largest_batch']:.4g}" if row["largest_batch"] else "none"
-        fits = "yes" if row["fits"] else "no"
-        lines.append(
-            (name_of(row), "yes" if row["remat"] else "no", *parts, gb(row["total"]), fits, most)
-        )
-    return tables.table(columns, lines)
-
-
-def traffic_table(rows):
-    columns = ("layout", "remat", "gradients, variables", "activations", "together")
-    columns += ("times data parallel's minimum",)
-    lines = []
-    for row in rows:
-        sent = row["gradient_traffic"] + row["activation_traffic"]
-        if not row["remat"] or row["activation_traffic"]:
-            figures = [gb(row["gradient_traffic"]), gb(row["activation_traffic"]), gb(sent)]
-            ratio = f"{sent / row['minimum']:.2f}" if row["minimum"] else "-"
-            remat = "yes" if row["remat"] else "no" if row["activation_traffic"] else "either"
-            lines.append((name_of(row), remat, *figures, ratio))
-    return tables.table(columns, lines)
-
-
-def markdown(args, variant, shapes, rows):
-    extra = ", averaged weights" if args.ema else ""
-    size = "x".join(map(str, dict.fromkeys(shapes.image_size)))
-    parts = [
-        f"### {variant} on {args.devices} chips of {args.hbm / 1e9:.4g} GB: batch {args.batch}, "
-        f"{size} px\n\n{shapes.parameters / 1e6:.1f} M parameters, {shapes.tokens} tokens, "
-        f"{args.optimizer}{extra}, softmax {args.attention}; {args.batch // args.devices} images "
-        "per chip. GB on one chip; the total is that of the fullest moment of an update, less than "
-        "the sum, as activations go while gradients come."
-    ]
-    for precision in args.precision:
-        mine = [row for row in rows if row["precision"] == precision]
-        sent = f"GB that a chip sends in an update; {gb(mine[0]['minimum'])} GB are the least that "
-        sent += "summing all gradients costs."
-        parts += [f"{precision}:", memory_table(mine, args), sent, traffic_table(mine)]
-    return "\n\n".join(parts)
+        shared = f", {row['model_devices']} share a model" if row["model_devices"] > 1 else ""
+        line = [row["mode"] + shared, "yes" if row["remat"] else "no"]
+        total = row["state"] + row["step"]
+        line += [f"{x / 1e9:.3g}" for x in (row["state"], row["step"], total)]
+        line += ["yes" if total <= args.hbm * 1e9 else "no"] if args.hbm else []
+        line += [f"{row[name] / 1e9:.4g}" for name in ("sent", "least")]
+        kinds = sorted(row["kinds"].items(), key=lambda kind: -kind[1])
+        shares = ", ".join(f"{k} {100 * v / row['sent']:.0f}%" for k, v in kinds if v)
+        lines.append((*line, f"{row['sent'] / row['least']:.3f}", shares))
+    title = f"### {args.variant} on {args.devices} chips: batch {args.batch}, {args.image_size} px"
+    title += f", {args.depth} blocks" if args.depth else ""
+    title += f", {args.optimizer}" + (", averaged weights" if args.ema else "")
+    title += f", chips of {args.hbm:g} GB" if args.hbm else ""
+    return f"{title}, float32\n\n{tables.table(columns, lines)}"
 
 
 def main():
-    args, parser = parse()
-    os.environ["KERAS_BACKEND"] = args.backend
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    args = parse()
+    os.environ["KERAS_BACKEND"] = "jax"
+    # As many virtual devices; code that is never run need not be fast.
+    flags = f"--xla_force_host_platform_device_count={args.devices}"
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_optimization_level=0"
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from plan_shapes import get_shapes
-
-    texts, report = [], {}
     try:
-        for variant in args.variant:
-            shapes = get_shapes(
-                variant,
-                args.image_size,
-                args.classes,
-                args.optimizer,
-                args.ema,
-                **architecture(args),
-            )
-            rows = [row for p in args.precision for row in plan(args, shapes, p)]
-            report[variant] = rows
-            texts.append(markdown(args, variant, shapes, rows))
-    except ValueError as error:
-        parser.error(str(error))
-    text = "\n\n".join(texts)
+        rows = plan(args, lambda text: print(text, file=sys.stderr, flush=True))
+    except ValueError as error:  # the library has no such model, or cannot cut it
+        sys.exit(str(error))
+    text = markdown(rows, args)
     print(text)
-    tables.write({"plans": report}, text, args.json, args.markdown)
+    tables.write({"rows": rows}, text, args.json, args.markdown)
+    if args.check and (over := [r for r in rows if r["sent"] > MOST * r["least"]]):
+        sys.exit(f"{len(over)} of {len(rows)} layouts send more than {MOST} times the least.")
 
 
 if __name__ == "__main__":

@@ -1,40 +1,88 @@
-"""Medians, ratios and Markdown tables of the speed benchmarks."""
+"""What the benchmarks share: the machine, medians, Markdown, and the figures of all machines.
 
+python benchmarks/tables.py    # prints the summary of docs/performance.md from the figures
+"""
+
+import contextlib
+import csv
+import datetime
 import json
+import os
 import pathlib
+import platform
 import statistics
+import sys
+
+FIGURES = pathlib.Path(__file__).resolve().parents[1] / "docs" / "performance_tables.csv"
+COLUMNS = (
+    *("date", "processor", "backend", "task", "model", "image_size", "batch", "dtype"),
+    *("implementation", "clock", "ms_min", "ms_q1", "ms_median", "ms_q3", "peak_mib"),
+    *("first_call_s", "import_s", "build_s", "peer", "ratio", "ratio_q1", "ratio_q3", "versions"),
+)
+
+
+def describe():
+    """Processor, cores that this process may use, memory, version of Python and date."""
+    processor = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError, StopIteration):
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("model name"))
+        processor = line.split(":", 1)[1].strip()
+    memory = None
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        memory = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
+    return {
+        "processor": processor,
+        "cores": len(cores()),
+        "memory_gib": memory,
+        "python": platform.python_version(),
+        "date": f"{datetime.date.today():%Y-%m-%d}",
+    }
+
+
+def machine_line(machine, versions, accelerator=None):
+    """Where, with what and when something was measured, in one line."""
+    where = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
+    parts = [f"{accelerator}; {where}" if accelerator else where]
+    parts += [f"{name} {version}" for name, version in sorted(versions.items())]
+    return ", ".join([*parts, f"Python {machine['python']}", machine["date"]]) + "."
+
+
+def cores():
+    """The numbers of the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def peak_memory():
+    """Bytes that this process had in memory at most since `reset_peak`; None outside Linux.
+
+    `ru_maxrss` would begin with the peak of the process that started this one.
+    """
+    with contextlib.suppress(OSError, StopIteration):
+        lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+        return int(next(x for x in lines if x.startswith("VmHWM:")).split()[1]) * 1024
+    return None
+
+
+def reset_peak():
+    """Lets `peak_memory` begin again at what is in memory now."""
+    with contextlib.suppress(OSError):
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
 
 
 def summary(values):
     """Least, quartiles and greatest of some numbers."""
     values = sorted(values)
-    low, median, high = (
-        statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
-    )
-    return {"min": values[0], "low": low, "median": median, "high": high, "max": values[-1]}
-
-
-def ratios(ours, peer):
-    """How many times as fast ours is as a peer, from the times of each of the same turns.
-
-    Args:
-        ours, peer: for each turn, the times of its steps.
-
-    Returns:
-        `"median"`, the median over the turns of the ratio of their medians, with its quartiles
-        `"low"` and `"high"`; `"min"`, the ratio of the shortest step of each.
-    """
-    found = [statistics.median(p) / statistics.median(o) for o, p in zip(ours, peer)]
-    spread = summary(found)
-    least = min(map(min, peer)) / min(map(min, ours))
-    return {name: spread[name] for name in ("low", "median", "high")} | {"min": least}
+    spread = statistics.quantiles(values, n=4, method="inclusive") if values[1:] else values * 3
+    return dict(zip(("min", "low", "median", "high", "max"), (values[0], *spread, values[-1])))
 
 
 def table(columns, rows):
     """Markdown."""
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
-    return "\n".join(lines)
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
 
 
 def number(value, digits=1, unit=""):
@@ -42,25 +90,10 @@ def number(value, digits=1, unit=""):
     return "-" if value is None else f"{value:.{digits}f}{unit}"
 
 
-def mib(value):
-    """Bytes as MiB, or a dash for None."""
-    return number(None if value is None else value / 2**20, 0)
-
-
-def merged_versions(found):
-    """Package -> version, or all versions where interpreters have different ones."""
-    merged = {}
-    for package, version in (item for versions in found for item in versions.items()):
-        merged.setdefault(package, []).append(version)
-    return {package: " and ".join(dict.fromkeys(each)) for package, each in merged.items()}
-
-
-def machine_line(machine, versions, accelerator=None):
-    """Where and when something was measured, in one line."""
-    where = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
-    parts = [f"{accelerator}; {where}" if accelerator else where]
-    parts += [f"{name} {version}" for name, version in sorted(versions.items())]
-    return ", ".join([*parts, f"Python {machine['python']}", machine["date"]]) + "."
+def add_outputs(parser):
+    """Adds the arguments of `write`."""
+    parser.add_argument("--json", metavar="FILE", help="write all figures to this file")
+    parser.add_argument("--markdown", metavar="FILE", help="write the tables to this file")
 
 
 def write(report, markdown, json_path=None, markdown_path=None):
@@ -71,7 +104,43 @@ def write(report, markdown, json_path=None, markdown_path=None):
         pathlib.Path(markdown_path).write_text(markdown + "\n")
 
 
-def add_outputs(parser):
-    """The arguments of `write`."""
-    parser.add_argument("--json", metavar="FILE", help="write all figures to this file")
-    parser.add_argument("--markdown", metavar="FILE", help="write the tables to this file")
+def save(rows, path=FIGURES):
+    """Adds rows with `COLUMNS` to the figures; a row for the same work on the same day and
+    processor is replaced."""
+    path = pathlib.Path(path)
+    known = {_key(row): row for row in (read(path) if path.is_file() else ())}
+    known |= {_key(row): row for row in rows}
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(known.values())
+
+
+def read(path=FIGURES):
+    """The rows of the figures, every value as text."""
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _key(row):
+    return tuple(str(row[name]) for name in COLUMNS[:10])
+
+
+def compared(rows):
+    """A Markdown table of the rows of keras_vit that were compared with a peer."""
+    columns = ("backend", "task", "model", "batch", "dtype", "ours", "times as fast")
+    columns += ("as the fastest peer", "MiB of a step: ours / peer", "machine, date")
+    measured = {_key(row): row for row in rows}
+    lines = []
+    for row in rows:
+        if row["peer"]:
+            peer = measured[_key({**row, "implementation": row["peer"]})]
+            cells = [row[name] for name in ("backend", "task", "model", "batch", "dtype")]
+            cells += [f"`{row['implementation']}`", row["ratio"]]
+            cells += [f"`{row['peer']}`", f"{row['peak_mib']} / {peer['peak_mib']}"]
+            lines.append((*cells, f"{row['processor']}, {row['date']}"))
+    return table(columns, lines)
+
+
+if __name__ == "__main__":
+    print(compared(read(*sys.argv[1:])))

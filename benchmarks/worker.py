@@ -1,151 +1,220 @@
-"""The process of one implementation: prepares its step once, then times steps when it is asked.
+"""The process of one implementation, from both sides: `Worker` starts it, `main` runs in it.
 
-Started by `pool.Worker`, not by hand. It takes `Settings` as its argument and lines of JSON from
-its standard input; it answers each with a line of JSON. What libraries print goes to its standard
-error.
+It prepares its step once, then times as many steps as each line of its input asks for, and answers
+with lines of JSON. What libraries print goes to its standard error.
 """
 
 import contextlib
+import importlib
 import importlib.metadata
 import json
 import os
+import pathlib
+import signal
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 
-import machine
-from peers import PEERS, why_missing
+import tables
+from peers import PEERS
 from settings import Settings
 
-PRODUCTS = "products"  # the name under which the products of matrices are timed
-BACKEND_PACKAGES = {
-    "torch": ("torch",),
-    "tensorflow": ("tensorflow", "tensorflow_cpu"),
-    "jax": ("jax",),
-}
+HERE = pathlib.Path(__file__).resolve().parent
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+NO_MEMORY = ("out of memory", "resource_exhausted", "outofmemory", "bad_alloc", "can't allocate")
 
 
-def prepare(s):
-    """Imports, builds, makes the first step and the warm-up; a function for turns, and facts."""
-    if s.name == PRODUCTS:
-        from products import make_products
-
-        turn = make_products(s)
-        return lambda steps: turn(), {"accelerator": machine.accelerator(s.backend)}
-    facts, clock = {}, _Clock()
-    PEERS[s.name].load()
-    facts["import_s"] = clock.lap()
-    model = _build(s)
-    facts["build_s"] = clock.lap()
-    from jobs import check, make_job
-
-    job = make_job(model, s)
-    clock.lap()
-    job.step()
-    job.wait()
-    facts["first_s"] = clock.lap()
-    for _ in range(s.warmup):
-        job.step()
-        job.wait()
-    facts |= {"parameters": int(job.parameters), "versions": _versions(s)}
-    facts |= {"peak_memory": machine.memory(), "accelerator": machine.accelerator(s.backend)}
-    check(job, s)
-    machine.reset_peak()
-    return lambda steps: time_steps(job, steps, s), facts
+class WorkerError(Exception):
+    """An implementation that does not run; the text says why, in one line."""
 
 
-def _build(s):
-    peer = PEERS[s.name]
-    if peer.framework == "keras":
-        from keras_jobs import prepare_keras
+class Worker:
+    """A process that prepares one implementation, and times steps when it is asked.
 
-        prepare_keras(s)
-    return peer.build(s)
+    Args:
+        settings: `Settings`.
+        python: its interpreter.
+        cores: numbers of the cores that it may use; all where this is empty.
+        timeout: seconds to wait for an answer.
 
-
-class _Clock:
-    """Seconds since the last lap."""
-
-    def __init__(self):
-        self.last = time.perf_counter()
-
-    def lap(self):
-        before, self.last = self.last, time.perf_counter()
-        return self.last - before
-
-
-def _versions(s):
-    """Of the backend, of Keras or Flax, and of the library itself."""
-    peer = PEERS[s.name]
-    packages = [*BACKEND_PACKAGES[s.backend], peer.install.split()[0]]
-    packages += [peer.framework] if peer.framework != "torch" else []
-    found = {}
-    for package in packages:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
-
-
-def time_steps(job, steps, s):
-    """Milliseconds of each step by the wall clock and of this process's CPU time.
-
-    Where the data are resident, steps are not waited for one by one: each counts the mean.
+    Attributes:
+        facts: what it said when it was ready: seconds, parameters, versions, accelerator.
+        turns: its answers since: milliseconds of each step by `"wall"` and `"cpu"`, bytes.
     """
-    wall, cpu = [], []
-    group = steps if s.resident else 1
-    for _ in range(steps // group):
-        cpu_start, start = time.process_time(), time.perf_counter()
-        for _ in range(group):
-            job.step()
-        job.wait()
-        wall += [(time.perf_counter() - start) * 1e3 / group] * group
-        cpu += [(time.process_time() - cpu_start) * 1e3 / group] * group
+
+    def __init__(self, settings, python=sys.executable, cores=(), timeout=900):
+        self.settings, self.timeout, self.turns = settings, timeout, []
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")
+        self._process = subprocess.Popen(
+            [python, str(HERE / "worker.py"), settings.to_json(), json.dumps(cores)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=_environment(settings.backend, len(cores)),
+            start_new_session=True,  # so that `end` ends its children too
+        )
+        try:
+            self.facts = self._answer()
+        except BaseException:
+            self.end()
+            raise
+
+    def turn(self, steps):
+        """Lets it make some steps, and adds the answer to `turns`.
+
+        Raises:
+            WorkerError: it failed.
+        """
+        with contextlib.suppress(BrokenPipeError):
+            print(steps, file=self._process.stdin, flush=True)
+        self.turns.append(self._answer())
+
+    def _answer(self):
+        timer = threading.Timer(self.timeout, self.end)
+        timer.start()
+        line = self._process.stdout.readline()
+        timer.cancel()
+        answer = json.loads(line) if line else {"error": self._last_words()}
+        if "error" in answer:
+            raise WorkerError(answer["error"])
+        return answer
+
+    def _last_words(self):
+        code = self._process.wait()
+        self._errors.seek(0)
+        said = self._errors.read().strip() or "it said nothing"
+        name = signal.Signals(-code).name if code < 0 else code
+        last = _in_one_line(said, said.splitlines()[-1])
+        return f"died ({name}; --timeout is {self.timeout:g} s): {last}"
+
+    def end(self):
+        """Ends the process, and whatever it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _in_one_line(text, line=None):
+    if any(sign in text.lower() for sign in NO_MEMORY):
+        return "does not fit in memory"
+    return (line or text.splitlines()[0])[:300]
+
+
+def _environment(backend, threads):
+    path = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
     return {
-        "wall": wall,
-        "cpu": cpu,
-        "step_memory": machine.memory(),
-        "device_memory": machine.accelerator_peak(s.backend),
+        **os.environ,
+        **({name: str(threads) for name in THREADS} if threads else {}),
+        "KERAS_BACKEND": backend,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
     }
 
 
-def serve(s, say):
-    """Prepares, says so, and times as many steps as each line asks for."""
-    try:
-        turn, facts = prepare(s)
-    except ImportError as error:
-        say({"missing": why_missing(s.name, error)} if s.name in PEERS else _error(error))
-        return 1
-    except Exception as error:
-        say(_error(error))
-        return 1
-    say({"ready": True, **facts})
-    for line in sys.stdin:
-        try:
-            say(turn(json.loads(line)["steps"]))
-        except Exception as error:
-            say(_error(error))
-            return 1
-    return 0
-
-
-def _error(error):
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    return {"error": f"{type(error).__name__}: {lines[0]}"[:400], "whole": str(error)[-4000:]}
-
-
-def main():
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-
-    def say(answer):
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-
-    settings = Settings.from_json(sys.argv[1])
-    cores = [int(core) for core in sys.argv[2].split(",") if core] if len(sys.argv) > 2 else []
+def serve(settings, cores):
+    """What a worker does: prepares, tells how it went, and answers each line of its input."""
     if cores:
-        machine.use_cores(cores)
-    sys.exit(serve(settings, say))
+        os.sched_setaffinity(0, cores)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print
+    say = lambda answer: print(json.dumps(answer), file=answers, flush=True)  # noqa: E731
+    try:
+        step, wait, facts = prepare(settings)
+        say(facts)
+        for line in sys.stdin:
+            say(time_steps(step, wait, int(line), settings))
+    except ImportError as error:
+        install = PEERS[settings.name].install if settings.name in PEERS else settings.backend
+        say({"error": f"not installed: {error} (pip install {install})"})
+    except Exception as error:
+        say({"error": _in_one_line(f"{type(error).__name__}: {error}")})
+
+
+def prepare(s):
+    """Imports, builds, and makes three steps; returns `step`, `wait` and facts."""
+    if s.name == "product":
+        from steps import make_product
+
+        step, wait, operations = make_product(s)
+        return step, wait, {"operations": operations, **device(s.backend)}
+    framework = PEERS[s.name].framework
+    start = time.perf_counter()
+    importlib.import_module({"flax": "flax.linen"}.get(framework, framework))
+    importlib.import_module(PEERS[s.name].module)
+    imported = time.perf_counter()
+    from steps import make_step, set_up_keras
+
+    if framework == "keras":
+        set_up_keras(s)
+    model = PEERS[s.name].build(s)
+    built = time.perf_counter()
+    step, wait, parameters = make_step(model, s)
+    made = time.perf_counter()
+    step()
+    wait()
+    facts = {"first_call_s": time.perf_counter() - made, "parameters": int(parameters)}
+    facts |= {"import_s": imported - start, "build_s": built - imported}
+    for _ in range(2):
+        step()
+        wait()
+    tables.reset_peak()
+    return step, wait, {**facts, **device(s.backend), "versions": _versions(s)}
+
+
+def _versions(s):
+    found = {}
+    for package in (s.backend, "keras", "flax", PEERS[s.name].install.split()[0]):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    framework = PEERS[s.name].framework
+    return {k: v for k, v in found.items() if k not in ("keras", "flax") or k == framework}
+
+
+def time_steps(step, wait, steps, s):
+    """Milliseconds of each step; where data are resident they are not waited for one by one."""
+    found = {"wall": [], "cpu": []}
+    group = steps if s.resident else 1
+    for _ in range(steps // group):
+        cpu, wall = time.process_time(), time.perf_counter()
+        for _ in range(group):
+            step()
+        wait()
+        found["wall"].append((time.perf_counter() - wall) * 1e3 / group)
+        found["cpu"].append((time.process_time() - cpu) * 1e3 / group)
+    return {**found, "memory": device(s.backend)["memory"] or tables.peak_memory()}
+
+
+def device(backend):
+    """Name of the accelerator, and bytes in use there at most; None on a CPU."""
+    none = {"accelerator": None, "memory": None}
+    if backend == "torch":
+        import torch
+
+        if not torch.cuda.is_available():
+            return none
+        return {
+            "accelerator": torch.cuda.get_device_name(),
+            "memory": torch.cuda.max_memory_allocated(),
+        }
+    if backend == "jax":
+        import jax
+
+        one = jax.local_devices()[0]
+        stats = (one.memory_stats() or {}) if one.platform != "cpu" else {}
+        name = None if one.platform == "cpu" else one.device_kind
+        return {"accelerator": name, "memory": stats.get("peak_bytes_in_use")}
+    import tensorflow as tf
+
+    found = tf.config.list_physical_devices("GPU")
+    if not found:
+        return none
+    details = tf.config.experimental.get_device_details(found[0])
+    peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    return {"accelerator": details.get("device_name", "GPU"), "memory": peak}
 
 
 if __name__ == "__main__":
-    main()
+    serve(Settings.from_json(sys.argv[1]), json.loads(sys.argv[2]))

@@ -1,7 +1,8 @@
 """Runs the tests once per installed backend: `python -m tests [arguments of pytest]`.
 
-Each backend computes on one thread in two processes: the tensors of the tests are tiny, so that
-more threads only wait for each other.
+`python -m tests -m slow` runs what is marked slow, which the usual run leaves out. Each backend
+computes on one thread in two processes: the tensors of the tests are tiny, so that more threads
+only wait for each other.
 """
 
 import importlib.util

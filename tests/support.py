@@ -12,6 +12,7 @@ import sys
 
 import keras
 import numpy as np
+import pytest
 
 import keras_vit
 
@@ -19,6 +20,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 ORACLES = ROOT / "tests" / "oracles"
 BACKEND = keras.backend.backend()
 BACKENDS = [name for name in ("jax", "tensorflow", "torch") if importlib.util.find_spec(name)]
+# For tests that PyTorch runs in milliseconds and the others compile for seconds.
+slow_unless_torch = () if BACKEND == "torch" else pytest.mark.slow
 
 
 def to_numpy(x):

@@ -29,6 +29,7 @@ def test_the_published_parameter_count():
     assert model.input_shape == (None, 475, 475, 3) and model.output_shape == (None, 1000)
 
 
+@pytest.mark.slow
 def test_images_become_logits_or_features(small):
     images = np.random.default_rng(0).integers(0, 256, (2, 40, 56, 3), dtype="uint8")
     model = keras_vit.EfficientNet_L2(num_classes=7, image_size=(32, 40))

@@ -45,7 +45,7 @@ from keras_vit.layers import (
 )
 from keras_vit.models.bit import GlobalMean
 from keras_vit.training import freeze
-from tests.support import BACKEND, images, randomize, to_numpy
+from tests.support import BACKEND, images, randomize, slow_unless_torch, to_numpy
 
 SIZE = 16
 VIT = {"image_size": SIZE, "patch_size": 8, "width": 32, "depth": 1, "num_heads": 2, "mlp_dim": 32}
@@ -79,13 +79,17 @@ INNER = (MLP, MultiHeadSelfAttention, LayerNorm, Linear)
 CASES = [
     *((cls, "token") for cls in (*INNER, TransformerBlock, PatchEncoder, Patches)),
     *((cls, "token") for cls in (PositionEmbedding, TokenPool)),
+    *((cls, "remat") for cls in (MLP, RematTransformerBlock)),
+    (MLP, "bfloat16"),
+]
+FURTHER_CASES = [  # each of the other models is compiled a second time for them
     (AttentionPool, "map"),
     (RelativePosition, "relative"),
     *((cls, "dropout") for cls in (Dropout, StochasticDepth)),
     *((cls, "later") for cls in (RMSNorm, SwiGLU, LayerScale, RotaryPosition)),
-    *((cls, "remat") for cls in (*INNER, RematTransformerBlock)),
+    *((cls, "remat") for cls in (MultiHeadSelfAttention, LayerNorm, Linear)),
     (StochasticDepth, "remat_dropout"),
-    *((cls, "bfloat16") for cls in (MLP, LayerNorm)),
+    (LayerNorm, "bfloat16"),
     (MLP, "frozen"),
     *((cls, "hybrid") for cls in (Root, StdConv2D, GroupNorm)),
     *((cls, "bit") for cls in (Bottleneck, GlobalMean)),
@@ -200,7 +204,7 @@ def layers_of_the_library():
     return sorted(classes, key=lambda cls: cls.__name__)
 
 
-@pytest.mark.parametrize("name", ["token", "remat_dropout"])
+@pytest.mark.parametrize("name", ["token", pytest.param("remat_dropout", marks=slow_unless_torch)])
 def test_two_models_without_a_change_agree(name):
     """Otherwise the differences below would say nothing."""
     again = outcomes(name)
@@ -208,7 +212,11 @@ def test_two_models_without_a_change_agree(name):
         assert difference(result, again[way]) < CHANGE / 100, way
 
 
-@pytest.mark.parametrize("cls, name", CASES, ids=lambda x: x if isinstance(x, str) else x.__name__)
+@pytest.mark.parametrize(
+    "cls, name",
+    [*CASES, *(pytest.param(*case, marks=slow_unless_torch) for case in FURTHER_CASES)],
+    ids=lambda x: x if isinstance(x, str) else x.__name__,
+)
 def test_a_changed_call_changes_every_way_to_run(monkeypatch, cls, name):
     """The model is built and compiled under the change, as a user's edit of the source would be."""
     expected = outcomes_unchanged(name)
@@ -247,7 +255,7 @@ def is_ours(layer):
 @pytest.mark.any_backend
 def test_every_layer_class_has_a_case():
     layers = {cls for cls in layers_of_the_library() if not issubclass(cls, keras.Model)}
-    assert layers == {cls for cls, _ in CASES}
+    assert layers == {cls for cls, _ in (*CASES, *FURTHER_CASES)}
 
 
 @pytest.mark.any_backend

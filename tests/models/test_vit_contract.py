@@ -133,6 +133,7 @@ def test_float16_gets_a_scaled_loss():
     assert type(model.optimizer).__name__ == "LossScaleOptimizer"
 
 
+@pytest.mark.slow
 def test_int8():
     """`Linear` promises the abilities of `EinsumDense`."""
     model = randomize(tiny_vit(depth=1, representation_size=6))

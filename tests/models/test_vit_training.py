@@ -13,6 +13,7 @@ from tests.support import (
     largest,
     precision,
     randomize,
+    slow_unless_torch,
     tiny_vit,
     to_numpy,
     values,
@@ -28,7 +29,9 @@ def easy_task(count=48):
     return x.astype("float32"), y
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("mixed_bfloat16", marks=slow_unless_torch)]
+)
 def test_fit_learns_and_predict_is_the_call(dtype):
     x, y = easy_task()
     model = tiny_vit(depth=1, dtype=dtype)

@@ -1,0 +1,272 @@
+"""A step of each kind of model, as its users write it: of timm, of Keras, of Flax.
+
+Keras models run through `predict_on_batch` and `train_on_batch` on NumPy arrays. With
+`resident=True` the data stay on the device, and the loops are those of Keras's guides to custom
+training steps. PyTorch's have bfloat16 weights for inference, and train under autocast.
+"""
+
+import numpy as np
+from peers import PEERS
+
+RATE, DECAY = 1e-4, 0.01  # of AdamW, for all
+JIT = {"auto": "auto", "true": True, "false": False}
+
+
+def set_up_keras(s):
+    """What must be said before a model is built: precision and fused attention.
+
+    Raises:
+        RuntimeError: Keras computes on another backend.
+    """
+    import keras
+
+    if keras.backend.backend() != s.backend:
+        raise RuntimeError(f"Keras computes on {keras.backend.backend()}, not on {s.backend}.")
+    short = "bfloat16" if s.weights == "bfloat16" else "mixed_bfloat16"
+    keras.config.set_dtype_policy(short if s.dtype == "bfloat16" else "float32")
+    if s.flash == "true":
+        keras.config.enable_flash_attention()
+    elif s.flash == "false":
+        keras.config.disable_flash_attention()
+
+
+def make_step(model, s):
+    """A step of a model that was built for `Settings`.
+
+    Returns:
+        A function that starts a step, a function that waits for all of them, and the number of
+        the model's parameters.
+
+    Raises:
+        ValueError: the model is another one than was asked for.
+    """
+    rng = np.random.default_rng(0)
+    size = s.architecture.image_size
+    images = rng.standard_normal((s.batch, size, size, 3), dtype="float32")
+    labels = rng.integers(0, s.architecture.num_classes, s.batch).astype("int32")
+    make = {"keras": _keras, "torch": _torch, "flax": _flax}[PEERS[s.name].framework]
+    step, wait, parameters = make(model, s, images, labels)
+    wanted = s.architecture.parameters
+    if abs(parameters - wanted) > 0.01 * wanted:
+        raise ValueError(
+            f"{s.label} has {parameters:,} parameters where {s.architecture.name} has {wanted:,}: "
+            "this is another model."
+        )
+    return step, wait, parameters
+
+
+def _torch(model, s, images, labels):
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    short, infers = s.dtype == "bfloat16", s.task == "infer"
+    dtype = torch.bfloat16 if short and infers else torch.float32
+    model = model.to(device, dtype)
+    x = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().to(device, dtype)
+    y = torch.from_numpy(labels).long().to(device)
+
+    def loss_of(x, y):
+        with torch.autocast(device, torch.bfloat16, enabled=short):
+            return torch.nn.functional.cross_entropy(model(x), y)
+
+    if s.jit == "true":
+        loss_of, forward = torch.compile(loss_of), torch.compile(model)
+    else:
+        forward = model
+
+    def infer():
+        with torch.inference_mode():
+            return forward(x)
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
+
+    def train():
+        optimizer.zero_grad()
+        loss_of(x, y).backward()
+        optimizer.step()
+
+    model.train(not infers)
+    parameters = sum(p.numel() for p in model.parameters())
+    return infer if infers else train, _wait(torch), parameters
+
+
+def _keras(model, s, images, labels):
+    import keras
+
+    if s.task == "infer":
+        model.compile(jit_compile=JIT[s.jit])
+    else:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(_optimizer(s), loss, jit_compile=JIT[s.jit])
+    if s.resident:
+        make = {"jax": _resident_jax, "torch": _resident_torch, "tensorflow": _resident_tensorflow}
+        step, wait = make[s.backend](model, s.task, images, labels)
+    elif s.task == "infer":
+        step, wait = (lambda: model.predict_on_batch(images)), _nothing
+    else:
+        step, wait = (lambda: model.train_on_batch(images, labels)), _nothing
+    return step, wait, model.count_params()
+
+
+def _optimizer(s):
+    import keras
+
+    if s.optimizer == "keras":
+        return keras.optimizers.AdamW(RATE, weight_decay=DECAY)
+    from keras_vit import training
+
+    return training.AdamW(RATE, weight_decay=DECAY)
+
+
+def _resident_torch(model, task, images, labels):
+    import keras
+    import torch
+
+    x, y = keras.ops.convert_to_tensor(images), keras.ops.convert_to_tensor(labels)
+
+    def loss_of(x, y):
+        return model.compute_loss(x, y, model(x, training=True))
+
+    forward = torch.compile(model) if model.jit_compile is True else model
+    loss_of = torch.compile(loss_of) if model.jit_compile is True else loss_of
+
+    def infer():
+        with torch.inference_mode():
+            return forward(x, training=False)
+
+    def train():
+        model.zero_grad()
+        loss_of(x, y).backward()
+        with torch.no_grad():
+            gradients = [v.value.grad for v in model.trainable_variables]
+            model.optimizer.apply(gradients, model.trainable_variables)
+
+    return infer if task == "infer" else train, _wait(torch)
+
+
+def _resident_jax(model, task, images, labels):
+    import jax
+
+    x, y = jax.numpy.asarray(images), jax.numpy.asarray(labels)
+    groups = [model.trainable_variables, model.non_trainable_variables]
+
+    def loss_of(trained, rest):
+        logits, rest = model.stateless_call(trained, rest, x, training=True)
+        return model.compute_loss(x, y, logits), rest
+
+    def update(trained, rest, slots):
+        (loss, rest), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained, rest)
+        trained, slots = model.optimizer.stateless_apply(slots, gradients, trained)
+        return (trained, rest, slots), loss
+
+    if task == "train":
+        model.optimizer.build(model.trainable_variables)
+        groups.append(model.optimizer.variables)
+    last = {"state": tuple([v.value for v in group] for group in groups)}
+    update = jax.jit(update, donate_argnums=(0, 1, 2))
+    forward = jax.jit(lambda *state: model.stateless_call(*state, x, training=False)[0])
+
+    def infer():
+        last["logits"] = forward(*last["state"])
+
+    def train():
+        last["state"], last["loss"] = update(*last["state"])
+
+    return infer if task == "infer" else train, lambda: jax.block_until_ready(last)
+
+
+def _resident_tensorflow(model, task, images, labels):
+    import tensorflow as tf
+
+    x, y = tf.constant(images), tf.constant(labels)
+    compiled = tf.function(jit_compile=model.jit_compile is True)
+
+    def train():
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(x, y, model(x, training=True))
+        variables = model.trainable_variables
+        model.optimizer.apply(tape.gradient(loss, variables), variables)
+
+    if task == "train":
+        model.optimizer.build(model.trainable_variables)
+        return compiled(train), tf.test.experimental.sync_devices
+    return compiled(lambda: model(x, training=False)), tf.test.experimental.sync_devices
+
+
+def _flax(model, s, images, labels):
+    import jax
+    import optax
+
+    if s.dtype != "float32":
+        raise ValueError("The authors' Flax models compute in float32 only.")
+    x, y = jax.numpy.asarray(images), jax.numpy.asarray(labels)
+    weights = jax.jit(lambda: model.init(jax.random.key(0), x, train=False))()
+    optimizer = optax.adamw(RATE, weight_decay=DECAY)
+
+    def loss_of(weights):
+        logits = model.apply(weights, x, train=True)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+    def update(weights, slots):
+        loss, gradients = jax.value_and_grad(loss_of)(weights)
+        updates, slots = optimizer.update(gradients, slots, weights)
+        return optax.apply_updates(weights, updates), slots, loss
+
+    forward = jax.jit(lambda weights, x: model.apply(weights, x, train=False))
+    update = jax.jit(update, donate_argnums=(0, 1))
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(weights))
+    last = {"weights": weights}
+    if s.task == "train":
+        last["slots"] = optimizer.init(weights)
+
+    def infer():
+        last["logits"] = forward(last["weights"], x)
+
+    def train():
+        last["weights"], last["slots"], last["loss"] = update(last["weights"], last["slots"])
+
+    return infer if s.task == "infer" else train, lambda: jax.block_until_ready(last), parameters
+
+
+def make_product(s):
+    """A product of matrices as large as those of an MLP: the rate that the backend reaches at most.
+
+    Returns:
+        A function that starts one, a function that waits, and its floating point operations.
+    """
+    a = s.architecture
+    rows, inner, columns = s.batch * a.tokens, a.width, a.mlp_dim
+    if s.backend == "torch":
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        x, w = (
+            torch.rand(shape, device=device, dtype=getattr(torch, s.dtype))
+            for shape in ((rows, inner), (inner, columns))
+        )
+        return lambda: x @ w, _wait(torch), 2 * rows * inner * columns
+    import keras
+
+    x, w = (keras.ops.ones(shape, s.dtype) for shape in ((rows, inner), (inner, columns)))
+    last = {}
+    if s.backend == "jax":
+        import jax
+
+        multiply, wait = jax.jit(jax.numpy.matmul), lambda: jax.block_until_ready(last)
+    else:
+        import tensorflow as tf
+
+        multiply, wait = tf.function(tf.matmul), tf.test.experimental.sync_devices
+
+    def step():
+        last["product"] = multiply(x, w)
+
+    return step, wait, 2 * rows * inner * columns
+
+
+def _wait(torch):
+    return torch.cuda.synchronize if torch.cuda.is_available() else _nothing
+
+
+def _nothing():
+    pass

@@ -1,0 +1,183 @@
+"""The comparison of speeds: what it counts, what it measures, and what it refuses."""
+
+import json
+import subprocess
+import sys
+import types
+
+import pytest
+
+import keras_vit
+from tests.support import BACKEND, ROOT
+
+TINY = ["--model", "Ti16", "--depth", "1", "--image-size", "32", "--batch", "2"]
+
+
+def run(script, *arguments):
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def tiny_settings(**changes):
+    from settings import Settings, get_architecture
+
+    return Settings("keras_vit", BACKEND, get_architecture("Ti/16", 32, 1), batch=2, **changes)
+
+
+@pytest.mark.any_backend
+def test_compare(tmp_path):
+    """Two processes, and a peer whose interpreter does not have it."""
+    missing = {"torch": "timm", "tensorflow": "vitkeras", "jax": "flax"}[BACKEND]
+    file = tmp_path / "figures.csv"
+    specs = ["--ours", "keras_vit", "keras_vit[gelu=tanh]", "--peers", missing]
+    turns = ["--turns", "2", "--steps", "1", "--save", str(file)]
+    printed = run("compare.py", "--backend", BACKEND, *TINY, *specs, *turns)
+    assert f"`{missing}`: not installed" in printed
+    import tables
+
+    rows = tables.read(file)
+    assert {row["implementation"] for row in rows} == {"keras_vit", "keras_vit[gelu=tanh]"}
+    assert all(0 < float(row["ms_min"]) <= float(row["ms_median"]) for row in rows)
+    assert all(int(row["peak_mib"]) > 50 and row["image_size"] == "32" for row in rows)
+
+
+@pytest.mark.slow
+def test_gpu(tmp_path):
+    """On whatever there is: the sweep and the turns, in training."""
+    arguments = ["--models", *TINY[1:6], "--backends", BACKEND, "--batches", "1", "2"]
+    arguments += ["--steps", "2", "--turns", "1", "--peers", "none", "--ours", "keras_vit"]
+    arguments += ["--peak-tflops", "1"]
+    run("gpu.py", *arguments, "--dtypes", "float32", "bfloat16", "--json", str(tmp_path / "g"))
+    report = json.loads((tmp_path / "g").read_text())
+    points = [p for p in report["points"] if p["label"] == report["points"][0]["label"]]
+    assert [(p["dtype"], p["batch"]) for p in points] == [
+        *(("float32", 1), ("float32", 2)),
+        *(("bfloat16", 1), ("bfloat16", 2)),
+    ]
+    assert not any("error" in point for point in points)
+    assert points[0]["utilisation"] is None
+    assert 0 < points[-1]["utilisation"] == pytest.approx(points[-1]["tflops"])
+    assert len(report["turns"]) == len({r["implementation"] for r in report["turns"]}) * 2
+
+
+@pytest.mark.parametrize("task", ["infer", "train"])
+@pytest.mark.parametrize("resident", [False, True])
+def test_a_step_is_one_of_the_model(task, resident):
+    """A step of training moves the weights by AdamW's first step; inference leaves them."""
+    import keras
+    import numpy as np
+    from steps import make_step
+
+    s = tiny_settings(task=task, resident=resident)
+    sizes = {"width": 192, "depth": 1, "num_heads": 3, "mlp_dim": 768, "patch_size": 16}
+    model = keras_vit.VisionTransformer(**sizes, image_size=32, num_classes=1000)
+    head = model.get_layer("head").kernel
+    before = keras.ops.convert_to_numpy(head).copy()
+    step, wait, parameters = make_step(model, s)
+    step()
+    wait()
+    assert parameters == s.architecture.parameters == model.count_params()
+    if resident and BACKEND == "jax":
+        return  # its state is in the arrays that the step carries on
+    moved = np.abs(keras.ops.convert_to_numpy(head) - before).max()
+    assert moved == (pytest.approx(1e-4, rel=0.05) if task == "train" else 0.0)
+
+
+def test_another_model_is_refused():
+    from steps import make_step
+
+    model = keras_vit.VisionTransformer("Ti/32", image_size=32, depth=1)
+    with pytest.raises(ValueError, match="this is another model"):
+        make_step(model, tiny_settings())
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name, parameters", [("Ti/16", 5_717_416), ("H/14", 632_045_800)])
+def test_parameters_and_operations_are_those_of_the_paper(name, parameters):
+    from settings import get_architecture
+
+    a = get_architecture(name)
+    assert a.parameters == parameters
+    assert a.operations("train") == 3 * a.operations("infer")
+    if name == "Ti/16":
+        # fvcore counts 1.258 G multiply-adds: those of LayerNorm besides.
+        assert a.operations("infer") == pytest.approx(2 * 1.258e9, rel=5e-3)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--backend", "jax", "--peers", "timm"], "timm computes on"),
+        (["--backend", "jax", "--peers", "unknown"], "Unknown implementation"),
+        (["--backend", "torch", "--peers", "timm[gelu=tanh]"], "Unknown option"),
+        (["--backend", "jax", "--image-size", "100"], "must divide"),
+        (["--backend", "jax", "--pin", "100000"], "--pin must be"),
+        (["--backend", "jax", "--model", "Z16"], "Unknown model"),
+    ],
+)
+def test_compare_refuses_what_cannot_be(arguments, says, capsys):
+    import compare
+
+    with pytest.raises(SystemExit):
+        compare.parse(arguments)
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.any_backend
+def test_ratios_are_taken_turn_by_turn():
+    """A machine that is half as fast in the second turn changes no ratio."""
+    from compare import figures
+
+    facts = {"accelerator": None, "versions": {}, "first_call_s": 1, "import_s": 1, "build_s": 1}
+
+    def worker(name, *turns):
+        one = tiny_settings().replace(name=name)
+        turns = [{"wall": ms, "cpu": ms, "memory": None} for ms in turns]
+        return types.SimpleNamespace(settings=one, facts=facts, turns=turns)
+
+    found = [("keras_vit", [1, 2, 3], [4]), ("timm", [3], [6]), ("transformers", [9], [9])]
+    rows = figures([worker(*one) for one in found], "wall")
+    assert [row["implementation"] for row in rows] == ["keras_vit", "timm", "transformers"]
+    assert (rows[0]["peer"], rows[0]["ratio"]) == ("timm", "1.500")
+    assert (rows[0]["ms_min"], rows[0]["ms_median"]) == ("1.0", "2.5")
+
+
+@pytest.mark.any_backend
+def test_the_table_of_the_docs_is_that_of_the_figures():
+    import tables
+
+    assert tables.compared(tables.read()) in (ROOT / "docs" / "performance.md").read_text()
+
+
+@pytest.mark.any_backend
+def test_a_second_run_of_a_day_replaces_the_first(tmp_path):
+    import tables
+
+    row = {**dict.fromkeys(tables.COLUMNS, ""), "implementation": "keras_vit", "ms_median": "1"}
+    for rows in ([row], [{**row, "ms_median": "2"}, {**row, "batch": "8"}]):
+        tables.save(rows, tmp_path / "figures.csv")
+    found = tables.read(tmp_path / "figures.csv")
+    assert [(each["batch"], each["ms_median"]) for each in found] == [("", "2"), ("8", "1")]
+
+
+@pytest.mark.any_backend
+def test_a_worker_that_fails_is_named_and_its_process_ended():
+    from worker import Worker, WorkerError
+
+    with pytest.raises(WorkerError, match=r"The authors' Flax models|not installed"):
+        Worker(tiny_settings(dtype="bfloat16").replace(name="flax", backend="jax"))
+    with pytest.raises(WorkerError, match="died"):
+        Worker(tiny_settings(), timeout=0.05)
+
+
+@pytest.mark.any_backend
+def test_the_peak_is_that_of_the_longest_name():
+    from gpu import peak_of
+
+    assert peak_of("NVIDIA H100 80GB HBM3") == 989.4e12
+    assert peak_of("NVIDIA H100 PCIe") == 756e12
+    assert peak_of("NVIDIA A100-SXM4-80GB") == 312e12
+    assert peak_of("NVIDIA A100-SXM4-80GB MIG 1g.10gb") is peak_of(None) is None
