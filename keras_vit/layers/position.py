@@ -127,7 +127,8 @@ class PositionEmbedding(keras.layers.Layer):
         return sincos_2d(grid, self.width, ops, self._precise_dtype)
 
     def _below_learned_tokens(self, patches):
-        return ops.pad(patches, ((self.learned_tokens, 0), (0, 0)))[None]
+        zeros = ops.zeros((self.learned_tokens, patches.shape[-1]), dtype=patches.dtype)
+        return ops.concatenate([zeros, patches], axis=0)[None]
 
     def call(self, x, grid=None):
         return x + ops.cast(self.table(grid), x.dtype)

@@ -51,14 +51,13 @@ class RotaryPosition(keras.layers.Layer):
             )
         self.kind, self.head_width = kind, head_width
         self.grid, self.learned_tokens = pair(grid, "grid"), learned_tokens
+        self.fixed = self._table(self.grid, np, "float64")
 
     def call(self, patches):
-        grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else self.grid
-        if all(isinstance(side, int) for side in grid):
-            table = self._table(grid, np, "float64")  # JAX's cosines are float32
-            return ops.cast(kernels.constant(table), self.compute_dtype)
+        if len(patches.shape) == 3:
+            return ops.cast(kernels.constant(self.fixed), self.compute_dtype)
         dtype = kernels.at_least_float32(self.variable_dtype)
-        return ops.cast(self._table(grid, ops, dtype), self.compute_dtype)
+        return ops.cast(self._table(ops.shape(patches)[1:3], ops, dtype), self.compute_dtype)
 
     def _table(self, grid, xp, dtype):
         angles = ROTARIES[self.kind](grid, self.head_width // 2, xp, dtype)

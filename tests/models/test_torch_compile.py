@@ -29,6 +29,11 @@ def batch(model):
     "options, training, dtype",
     [
         ({}, False, "float32"),
+        (
+            {"pool": "mean", "position": "sincos_2d", "rotary": "dinov3", "width": 16},
+            False,
+            "float32",
+        ),
         pytest.param({}, False, "mixed_bfloat16", marks=pytest.mark.slow),
         pytest.param({}, True, "float32", marks=pytest.mark.slow),
         ({}, True, "mixed_bfloat16"),
