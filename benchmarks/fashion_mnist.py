@@ -60,7 +60,7 @@ def plain(recipe):
 
 def fit(model, recipe, images, labels):
     """Trains by a recipe, and returns the seconds it took."""
-    pipeline = data.load((images, labels), recipe, training=True)
+    pipeline = data.pipeline((images, labels), recipe, training=True)
     recipe.compile(model)
     start = time.perf_counter()
     model.fit(
@@ -73,7 +73,7 @@ def fit(model, recipe, images, labels):
 
 
 def accuracy(model, recipe, images, labels):
-    pipeline = data.load((images, labels), recipe, training=False, batch=500)
+    pipeline = data.pipeline((images, labels), recipe, training=False, batch_size=500)
     return model.evaluate(pipeline, verbose=0, return_dict=True)["accuracy"]
 
 
