@@ -183,8 +183,9 @@ class Reader:
 def _collate(examples, image_shape):
     kept = [(pixels, label) for pixels, label, _ in examples if pixels is not None]
     notes = [note for _, _, notes in examples for note in notes]
-    images = [pixels for pixels, _ in kept] or np.zeros((0, *image_shape), np.uint8)
-    return np.asarray(images), np.array([label for _, label in kept], np.int32), notes
+    images = [pixels for pixels, _ in kept]
+    images = np.stack(images) if images else np.zeros((0, *image_shape), np.uint8)
+    return images, np.array([label for _, label in kept], np.int32), notes
 
 
 def _one_hot(batch, num_classes):

@@ -68,13 +68,13 @@ class Folder:
 
     def read(self, name):
         """The bytes of a file."""
-        path = self.path / name
-        _check_size(path.stat().st_size)
-        return path.read_bytes()
+        with open(self.place(name), "rb") as file:
+            _check_size(os.fstat(file.fileno()).st_size)
+            return file.read()
 
     def place(self, name):
         """Where a file lies, for messages."""
-        return str(self.path / name)
+        return os.path.join(self.path, name)
 
 
 class _Archive:

@@ -121,11 +121,13 @@ def apply(transform, image, rng=None, channels=3, upright=True):
     pixels = cut(image, box)
     if tuple(size) != pixels.shape[:2] or window is not None:
         pixels = tensorflow_resize(pixels, size, transform.interpolation, window)
-    if transform.flip and rng.random() < 0.5:
-        pixels = pixels[:, ::-1]
     if pixels.dtype != np.uint8 and (transform.round_to_uint8 or transform.is_random):
         # An average of bytes passes 255 by a rounding error at most, so nothing is clipped.
-        pixels = (pixels if transform.round_to_uint8 else pixels + np.float32(0.5)).astype(np.uint8)
+        if not transform.round_to_uint8:
+            pixels += np.float32(0.5)
+        pixels = pixels.astype(np.uint8)
+    if transform.flip and rng.random() < 0.5:
+        pixels = pixels[:, ::-1]
     if augmentations := transform.augmentations():
         pixels = np.ascontiguousarray(pixels)
         picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
@@ -151,6 +153,10 @@ def _decode(encoded, crop, rng, channels, upright):
                 image.draft(None, (enough[1], enough[0]))
                 scale = image.height / sides[0], image.width / sides[1]
                 box = tuple(round(length * scale[i % 2]) for i, length in enumerate(box))
+            if turned == 1 and image.mode == "RGB":  # before pixels leave Pillow's memory
+                top, left, height, width = box
+                image = image.crop((left, top, left + width, top + height))
+                box = 0, 0, height, width
             return pixels_of(image, channels, upright), (box, size, window)
     except MemoryError:
         raise
