@@ -148,13 +148,13 @@ def _load_files(path, size, channels, test_fraction, skip_corrupt, seed):
             f"{', '.join(map(repr, gone))}, {len(skipped)} corrupt images skipped altogether; "
             "repair the images or remove the class folder"
         )
+    name = path.resolve().stem if path.is_file() else path.resolve().name
     if test is None:
-        name = path.resolve().stem if path.is_file() else path.resolve().name
         return split_dataset(name, images, labels, names, test_fraction, seed, skipped)
     if count == len(labels):
         raise ValueError(f"{files.place(test)} must hold a readable image. Received: none")
     arrays = images[:count], labels[:count], images[count:], labels[count:]
-    return ImageDataset(path.resolve().name, *arrays, names, skipped)
+    return ImageDataset(name, *arrays, names, skipped)
 
 
 def _decode(names, files, size, channels):
