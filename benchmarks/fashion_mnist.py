@@ -38,7 +38,7 @@ def train(recipe, images, labels, pretrained=None):
         for layer in model.layers:
             if layer.name != "head":
                 layer.set_weights(body.get_layer(layer.name).get_weights())
-    batches = data.load((images, labels), recipe, training=True)
+    batches = data.pipeline((images, labels), recipe, training=True)
     recipe.compile(model)
     epochs = -(-recipe.steps // batches.steps_per_epoch)
     model.fit(batches, epochs=epochs, callbacks=recipe.callbacks(), verbose=0)
@@ -46,7 +46,7 @@ def train(recipe, images, labels, pretrained=None):
 
 
 def accuracy(model, recipe, images, labels):
-    batches = data.load((images, labels), recipe, training=False, batch=500)
+    batches = data.pipeline((images, labels), recipe, training=False, batch_size=500)
     return model.evaluate(batches, verbose=0, return_dict=True)["accuracy"]
 
 

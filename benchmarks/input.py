@@ -42,21 +42,23 @@ def make_images(folder, count, size=(500, 375)):
         cut.save(place / f"{index:05d}.jpg", quality=90)
 
 
-def ours(engine):
-    """Batches of `keras_vit.data.load`."""
+def ours(threads, workers=0):
+    """Batches of `keras_vit.data.pipeline`."""
 
     def batches(folder):
         import types
 
-        from keras_vit.data import Transform, load
+        from keras_vit.data import Transform, pipeline
 
         train = Transform((SIZE, SIZE), crop="inception", flip=True)
         recipe = types.SimpleNamespace(
             batch_size=BATCH, seed=0, train=train, eval=train, mixup=0.0, cutmix=0.0
         )
-        # The slice is nearly all: a folder without train/ keeps a fifth for testing.
-        pipeline = load(folder, recipe, "train+test", engine=engine, training=True, threads=WORKERS)
-        return pipeline.stream.batches(0, engine)
+        # Both parts: a folder without train/ keeps a fifth for testing.
+        train = pipeline(
+            folder, recipe, "train+test", training=True, threads=threads, workers=workers
+        )
+        return iter(train.from_step(0, 10**6))
 
     return batches
 
@@ -158,8 +160,10 @@ def _endless(loader):
 
 
 CONTENDERS = {
-    "keras_vit, tf.data": ours("tensorflow"),
-    "keras_vit, Grain": ours("grain"),
+    "keras_vit, 1 thread": ours(1),
+    "keras_vit, 2 threads": ours(2),
+    "keras_vit, 1 process of 1 thread": ours(1, 1),
+    "keras_vit, 2 processes of 1 thread": ours(1, 2),
     "plain tf.data": plain_tf_data,
     "PyTorch DataLoader, Pillow": torch_loader,
     "timm": timm_loader,

@@ -4,7 +4,7 @@
 
 The data are JPEG files, of 500 x 375 pixels unless `--jpeg 224x224` says otherwise, cut from two
 photographs, in a temporary folder.
-`keras_vit.data.load` decodes them, takes an inception crop of 224 pixels, flips half of them
+`keras_vit.data.pipeline` decodes them, takes an inception crop of 224 pixels, flips half of them
 (in inference: a central crop) and makes batches, on threads beside the model. Turns with the
 pipeline alternate with turns on a fixed batch, which have a process of their own: what a pipeline
 does to the whole process, its memory for one, is part of its cost. The first steps of each turn
@@ -34,7 +34,7 @@ def parse(arguments=None):
     parser.add_argument("--depth", type=int)
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--jit", default="auto", choices=("auto", "true", "false"))
-    parser.add_argument("--engine", default="auto", choices=("auto", "tensorflow", "grain"))
+    parser.add_argument("--workers", type=int, default=0, help="processes of the pipeline")
     parser.add_argument("--threads", type=int, help="of the pipeline; default: one per core")
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--jpeg", type=pixels, default="500x375", metavar="WIDTHxHEIGHT")
@@ -100,8 +100,8 @@ def endless_batches(folder, args, task):
         cutmix=0.0,
     )
     training = task == "train"
-    pipeline = data.load(
-        folder, recipe, "train", engine=args.engine, training=training, threads=args.threads
+    pipeline = data.pipeline(
+        folder, recipe, "train", training=training, threads=args.threads, workers=args.workers
     )
     while True:
         for batch in pipeline:

@@ -27,7 +27,7 @@ share = (time.process_time() - start) / (start - begin)
 new = sorted({name.split(".")[0] for name in set(sys.modules) - before})
 print(json.dumps({"share": share, "new": new}))
 """
-HEAVY = {"jax", "matplotlib", "PIL", "sklearn", "tensorflow", "tensorflow_datasets", "torch"}
+HEAVY = {"jax", "matplotlib", "sklearn", "tensorflow", "tensorflow_datasets", "torch"}
 
 
 def test_the_import_adds_little_to_that_of_keras():

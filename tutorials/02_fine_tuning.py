@@ -45,7 +45,7 @@ keras.utils.set_random_seed(0)
 # model = keras_vit.ViT_B16(weights="imagenet21k/ViT-B_16", **recipe.model_options())
 # print(model.load_report)  # what was loaded, resized, and left out
 # recipe.compile(model)
-# train = data.load("cifar100", recipe)
+# train = data.pipeline("cifar100", recipe)
 # keras_vit.training.fit(model, train, "output", steps=recipe.steps)
 # ```
 #
@@ -103,7 +103,7 @@ architecture |= {"width": 64, "depth": 3, "num_heads": 4}
 pretraining = recipes.digits().replace(num_classes=5, examples=len(source[0]))
 pretraining = pretraining.scale(epochs=24)
 pretrained = pretraining.compile(keras_vit.VisionTransformer(**architecture))
-batches = data.load(source, pretraining)
+batches = data.pipeline(source, pretraining)
 pretrained.fit(batches.from_step(0, pretraining.steps), verbose=0)  # one pass of all updates
 
 held_out = part(digits.test_images, digits.test_labels, first=0)
@@ -169,7 +169,7 @@ def run(weights, recipe, images, labels):
     model.set_weights(weights)
     for variable in model.optimizer.variables:  # to compile again does this too, but takes longer
         variable.assign(np.zeros(variable.shape, variable.dtype))
-    batches = data.load((images, labels), recipe, training=True)
+    batches = data.pipeline((images, labels), recipe, training=True)
     model.fit(batches.from_step(0, recipe.steps), verbose=0)
     test_images, test_labels = task_test
     logits = model.predict(data.preprocess(test_images), batch_size=len(test_images), verbose=0)

@@ -26,7 +26,7 @@ import numpy as np
 from keras import ops
 
 import keras_vit
-from keras_vit import data, training
+from keras_vit import data, recipes, training
 
 plt.rcParams["figure.dpi"] = 80
 keras.utils.set_random_seed(0)
@@ -47,19 +47,13 @@ small = keras_vit.VisionTransformer(image_size=SMALL, **architecture)
 
 def fit(model, images, epochs, learning_rate):
     """Trains on images of any size, with small random rotations, and a cosine to zero."""
-    batches = data.Batches(
-        images,
-        digits.train_labels,
-        batch_size=64,
-        shuffle=True,
-        augment=data.affine(),
-        drop_remainder=True,
-    )
+    recipe = recipes.get("digits").replace(image_size=images.shape[1])
+    batches = data.pipeline((images, digits.train_labels), recipe)
     steps = epochs * len(batches)
     schedule = training.WarmupCosine(learning_rate, steps, warmup_steps=steps // 10)
     model.compile(
         optimizer=training.AdamW(schedule, weight_decay=0.1, global_clipnorm=1.0),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        loss=recipe.make_loss(),
     )
     model.fit(batches, epochs=epochs, verbose=0)
 

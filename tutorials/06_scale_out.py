@@ -94,7 +94,7 @@ def train(mode, folder, **options):
         with devices.scope():
             model = keras_vit.VisionTransformer(**recipe.model_options() | {"depth": 1})
             recipe.compile(model)
-        digits = keras_vit.data.load("digits", recipe)
+        digits = keras_vit.data.pipeline("digits", recipe)
         with contextlib.redirect_stdout(None):  # it tells how it goes on
             history = keras_vit.training.fit(
                 model, digits, folder, steps=recipe.steps, curves=False, tensorboard=False

@@ -107,7 +107,7 @@ def _field(text):
 def open_data(args, recipe, split=None, batch=None):
     from keras_vit import data
 
-    return data.load(
+    return data.pipeline(
         args.dataset or recipe.dataset,
         recipe,
         split,

@@ -1,154 +1,212 @@
-"""Batches for `model.fit`, in an order that can be resumed."""
+"""The batches of a split on Grain: each a function of (seed, step).
+
+A batch is (images, labels, notes). Notes are (row, reason) of examples that could not be read.
+"""
+
+import functools
+import warnings
 
 import numpy as np
 
-from keras_vit.data.keras_passes import Passes
-from keras_vit.data.preprocess import preprocess
+from keras_vit.data.images import LISTED, listed
+from keras_vit.data.mixing import mix
+from keras_vit.data.resize import convert_channels
+from keras_vit.data.transform import apply, to_range
 
-# Distinct leading words keep the two random streams apart whatever the other words are.
-_ORDER, _AUGMENT = 1, 2
+_LOST_AT_MOST = 4  # one example in so many may be unreadable
 
 
-class Batches(Passes):
-    """Feeds preprocessed batches to `fit`, `evaluate` and `predict`.
-
-    The order of the examples depends only on (seed, epoch) and the augmentation only on
-    (seed, epoch, batch number). Two runs with one seed see the same batches, on any
-    backend, and a run resumed with `start_epoch=k` sees what the uninterrupted run saw
-    from epoch k on. This holds with the `shuffle=True` that is `fit`'s default: Keras
-    permutes the batch numbers with Python's global generator, and that permutation is
-    undone here.
-
-    Keras does not say which epoch it is in, so the epochs are counted. Where the number
-    must come from Keras itself (`BackupAndRestore`, or one object for several purposes):
-
-        keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, _: batches.set_epoch(epoch))
-
-    An epoch that `fit` does not finish counts as one. With `steps_per_epoch` an epoch of Keras is
-    only a part of one here: the next goes on in it. Loading stays in one thread: with more, Keras
-    rotates the batches.
+def make_batches(read, rows, batch_size, training, seed, num_classes, mixing=(0, 0), share=(0, 1)):
+    """The batches of a split by step.
 
     Args:
-        images: uint8 in 0..255 or float in [0, 1], shape (images, height, width, channels).
-        labels: whole numbers, shape (images,).
-        batch_size: images per batch.
-        shuffle: whether to draw a new order of the examples each epoch.
-        augment: an `Augmentation`, or None.
-        seed: non-negative int that decides order and augmentation.
-        drop_remainder: whether to leave out the last batch if it is not full.
-        start_epoch: the epoch that comes first, counted from 0.
+        read: a `Reader`.
+        rows: int64, the numbers of the examples of the split.
+        batch_size: examples per batch, of all processes together.
+        training: whether to shuffle, mix, repeat, and give one-hot labels and full batches only.
+        seed: decides all that is random.
+        num_classes: of the labels.
+        mixing: parameters of mixup and CutMix, 0 for none.
+        share: (process, processes): whose part of every batch this is.
 
-    Each item is (images, labels): float32 in [-1, 1] of shape (batch, height, width,
-    channels), and int32 of shape (batch,).
+    Returns:
+        A `grain.MapDataset`, without end in training.
+    """
+    process, processes = share
+    collate = functools.partial(_collate, image_shape=read.image_shape)
+    if not training:
+        rows = rows_of(share, rows, batch_size)
+        dataset = import_grain().MapDataset.source(rows).seed(seed).random_map(read)
+        return dataset.batch(batch_size // processes, batch_fn=collate)
 
-    Raises:
-        ValueError: an argument out of range, arrays that do not fit together, no image, or
-            `drop_remainder` with fewer images than one batch.
+    # Mixed images need those of the other processes, and are cut after it.
+    parts = 1 if any(mixing) else processes
+    dataset = import_grain().MapDataset.source(rows).seed(seed)
+    dataset = dataset.shuffle()  # anew in each epoch
+    dataset = dataset.random_map(read)  # read, decode, crop, flip, ...: one uint8 image
+    dataset = dataset[: len(rows) // batch_size * batch_size]  # full batches only
+    dataset = dataset.batch(batch_size // parts, batch_fn=collate)[process % parts :: parts]
+    dataset = dataset.map(functools.partial(_one_hot, num_classes=num_classes))
+    if any(mixing):
+        dataset = dataset.random_map(functools.partial(_mixed, alphas=mixing))
+        dataset = dataset.map(functools.partial(_cut, share=share))
+    return dataset.repeat()
+
+
+def rows_of(share, rows, batch_size):
+    """The rows of a process in an evaluation: its part of every batch, also of a smaller last."""
+    process, processes = share
+    step, place = np.divmod(np.arange(len(rows)), batch_size)
+    size = np.minimum(batch_size, len(rows) - step * batch_size)
+    first, last = size * process // processes, size * (process + 1) // processes
+    return rows[(place >= first) & (place < last)]
+
+
+def read_ahead(dataset, value_range, threads, workers=0):
+    """Iterates over batches from `make_batches`, read in threads or in processes beside this one.
+
+    Args:
+        dataset: a finite part of such a dataset.
+        value_range: what 0 and 255 become.
+        threads: batches that are read at a time, in each process.
+        workers: processes, or 0.
+
+    Yields:
+        (images, labels, notes), the images float32 in `value_range`.
+    """
+    grain = import_grain()
+    finish = functools.partial(_finish, value_range=value_range)
+    # One batch waits for each thread: Grain's default of 500 would hold gigabytes.
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
+    if workers:  # bytes travel between processes, a quarter of floats
+        from absl import flags
+
+        if not flags.FLAGS.is_parsed():  # Grain reads some, also in programs that are no absl apps
+            flags.FLAGS.mark_as_parsed()
+        processes = grain.MultiprocessingOptions(num_workers=workers)
+        batches = dataset.to_iter_dataset(options).mp_prefetch(processes).map(finish)
+    else:
+        batches = dataset.map(finish).to_iter_dataset(options)
+    iterator = iter(batches)
+    try:
+        yield from iterator
+    finally:
+        iterator.close()
+
+
+def import_grain():
+    """Returns the `grain` module, or raises ImportError naming the extra."""
+    try:
+        import grain
+    except ImportError as error:
+        raise ImportError(
+            'A pipeline needs Grain. Install it with: pip install "keras3-vit[data]"'
+        ) from error
+    return grain
+
+
+class Unreadable(dict):
+    """Row -> reason, of the examples that could not be read so far.
+
+    Args:
+        place: row -> where the example lies, text.
+        total: number of examples in the split.
     """
 
-    def __init__(
-        self,
-        images,
-        labels,
-        batch_size,
-        *,
-        shuffle=False,
-        augment=None,
-        seed=0,
-        drop_remainder=False,
-        start_epoch=0,
-    ):
-        super().__init__(0)
-        self.images, self.labels = _check_arrays(images, labels)
-        self.batch_size = _whole(batch_size, "batch_size", at_least=1)
-        self.shuffle = bool(shuffle)
-        if augment is not None and not callable(augment):
-            raise ValueError(
-                f"augment must be callable as augment(images, rng), or None. Received: {augment!r}"
-            )
-        self.augment = augment
-        self.seed = _whole(seed, "seed", at_least=0)
-        self.drop_remainder = bool(drop_remainder)
-        if self.drop_remainder and len(self.images) < self.batch_size:
-            raise ValueError(
-                "drop_remainder=True leaves nothing of fewer images than one batch. Received: "
-                f"{len(self.images)} images, batch_size={self.batch_size}; lower batch_size or "
-                "keep the remainder"
-            )
-        self._order = None  # (epoch, order of the examples in it)
-        self._start = _whole(start_epoch, "start_epoch", at_least=0) * len(self)
+    def __init__(self, place, total):
+        super().__init__()
+        self.place, self.total = place, total
 
-    @property
-    def epoch(self):
-        """The epoch whose batches come next, counted from 0."""
-        return self._start // len(self)
+    def add(self, notes):
+        """Takes examples down, with a warning for each of the first ones.
 
-    def set_epoch(self, epoch):
-        """Makes `epoch` the one whose batches come next, from its first batch on."""
-        self._start = _whole(epoch, "epoch", at_least=0) * len(self)
-        self._served = None
-
-    def __len__(self):
-        full, rest = divmod(len(self.images), self.batch_size)
-        return full if self.drop_remainder or not rest else full + 1
-
-    num_batches = property(__len__)
-
-    def after(self, served):
-        return (self.epoch + 1) * len(self)
-
-    def rows(self, step):
-        """Where the examples of a step, counted from epoch 0, lie in the arrays."""
-        epoch, index = divmod(step, len(self))
-        window = slice(index * self.batch_size, (index + 1) * self.batch_size)
-        if not self.shuffle:
-            return window
-        if self._order is None or self._order[0] != epoch:
-            rng = np.random.default_rng([_ORDER, epoch, 0, self.seed])
-            self._order = (epoch, rng.permutation(len(self.images)))
-        return self._order[1][window]
-
-    def batch(self, step):
-        rows = self.rows(step)
-        images = self.images[rows]
-        if self.augment is not None:
-            images = self._augmented(images, step)
-        return preprocess(images), self.labels[rows]
-
-    def _augmented(self, images, step):
-        rng = np.random.default_rng([_AUGMENT, *divmod(step, len(self)), self.seed])
-        augmented = np.asarray(self.augment(images, rng))
-        if augmented.shape != images.shape or augmented.dtype != images.dtype:
-            raise ValueError(
-                f"augment must keep the shape {images.shape} and dtype {images.dtype} of its "
-                f"images. Received: shape {augmented.shape}, dtype {augmented.dtype}"
-            )
-        return augmented
+        Raises:
+            ValueError: more than a quarter of the examples cannot be read.
+        """
+        for row, reason in notes:
+            if row in self:
+                continue
+            self[row] = reason
+            if len(self) > max(1, self.total // _LOST_AT_MOST):
+                lines = [f"{self.place(row)}: {reason}" for row, reason in self.items()]
+                raise ValueError(
+                    f"{len(self)} of {self.total} examples cannot be read. Received:\n"
+                    f"{listed(lines)}\nRepair or remove them."
+                )
+            if len(self) <= LISTED:
+                more = "; no more of them are reported, see `skipped`" * (len(self) == LISTED)
+                warnings.warn(f"{self.place(row)} is left out: {reason}{more}", stacklevel=4)
 
 
-def _check_arrays(images, labels):
-    images, labels = np.asarray(images), np.asarray(labels)
-    if images.ndim != 4 or images.size == 0:
-        raise ValueError(
-            "images must have shape (images, height, width, channels) and not be empty. "
-            f"Received: shape {images.shape}"
-        )
-    if images.dtype != np.uint8 and images.dtype.kind != "f":
-        raise ValueError(
-            f"images must be uint8 in 0..255 or float in [0, 1]. Received: dtype {images.dtype}"
-        )
-    if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
-        raise ValueError(
-            f"labels must be whole numbers of shape ({len(images)},), one per image; see "
-            f"check_labels. Received: shape {labels.shape}, dtype {labels.dtype}"
-        )
-    return images, labels.astype(np.int32)
+class Reader:
+    """(row, rng) -> (pixels, label, notes): reads an example and transforms it.
+
+    In training the next example of the split that can be read stands in; otherwise the pixels are
+    None.
+    """
+
+    def __init__(self, source, rows, transform, channels, training):
+        self.source, self.rows, self.transform = source, rows, transform
+        self.image_shape, self.training = (*transform.image_size, channels), training
+
+    def __call__(self, row, rng):
+        notes = []
+        for candidate in self._candidates(row):
+            try:
+                image, label = self._read(candidate)
+                channels, upright = self.image_shape[-1], self.source.upright
+                pixels = apply(self.transform, image, rng, channels, upright)
+                return pixels, label, notes
+            except (OSError, ValueError) as error:
+                notes.append((int(candidate), f"{type(error).__name__}: {error}"))
+        return None, -1, notes
+
+    def _candidates(self, row):
+        yield row
+        if self.training:  # as many as may be unreadable, and one more
+            first = int(np.flatnonzero(self.rows == row)[0]) + 1
+            tried = range(first, first + len(self.rows) // _LOST_AT_MOST + 2)
+            yield from (self.rows[index % len(self.rows)] for index in tried)
+
+    def _read(self, row):
+        try:
+            image, label = self.source[row]
+        except (MemoryError, OSError, ValueError):
+            raise
+        except Exception as error:  # of any kind, from the codecs of damaged records
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+        if not isinstance(image, bytes):
+            image = convert_channels(image, self.image_shape[-1])
+        return image, label
 
 
-def _whole(value, name, at_least):
-    """Returns `value` as an int, or raises ValueError."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise ValueError(f"{name} must be a whole number >= {at_least}. Received: {value!r}")
-    if value < at_least:
-        raise ValueError(f"{name} must be a whole number >= {at_least}. Received: {value!r}")
-    return int(value)
+def _collate(examples, image_shape):
+    kept = [(pixels, label) for pixels, label, _ in examples if pixels is not None]
+    notes = [note for _, _, notes in examples for note in notes]
+    images = [pixels for pixels, _ in kept]
+    images = np.stack(images) if images else np.zeros((0, *image_shape), np.uint8)
+    return images, np.array([label for _, label in kept], np.int32), notes
+
+
+def _one_hot(batch, num_classes):
+    images, labels, notes = batch
+    one_hot = np.zeros((len(labels), num_classes), np.float32)
+    one_hot[np.arange(len(labels)), labels] = 1
+    return images, one_hot, notes
+
+
+def _mixed(batch, rng, alphas):
+    images, labels, notes = batch
+    return *mix(images, labels, rng, *alphas), notes
+
+
+def _cut(batch, share):
+    (images, labels, notes), (process, processes) = batch, share
+    size = len(images) // processes
+    part = slice(process * size, (process + 1) * size)
+    return images[part], labels[part], notes
+
+
+def _finish(batch, value_range):
+    images, labels, notes = batch
+    return to_range(images, value_range), labels, notes

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+MOST_CLASSES = 100_000
 # Floats that went through a resize can overshoot 1 by a few units in the last place.
 _TOLERANCE = 1e-6
 
@@ -127,6 +128,35 @@ def whole_numbers(labels, what, num_classes=None):
                 f"the first at index {int(np.flatnonzero(fractional)[0])}"
             )
     return labels
+
+
+def count_classes(labels, what="labels"):
+    """The number of classes of labels without names: one more than the largest.
+
+    Args:
+        labels: list of arrays of whole numbers.
+        what: the name that errors use.
+
+    Raises:
+        ValueError: so many that the labels are identifiers rather than classes.
+    """
+    count = 1 + max((int(values.max()) for values in labels if len(values)), default=0)
+    if count > MOST_CLASSES:
+        raise ValueError(
+            f"{what} must number the classes from 0 on; at most {MOST_CLASSES} are taken. "
+            f"Received: {count - 1}. Are they identifiers? Renumber them with "
+            "numpy.unique(labels, return_inverse=True)[1]"
+        )
+    return count
+
+
+def check_channels(channels):
+    """Raises ValueError unless `channels` is None, 1 (grayscale) or 3 (RGB)."""
+    if channels is not None and not (type(channels) is int and channels in (1, 3)):
+        raise ValueError(
+            "channels must be 1 (grayscale), 3 (RGB) or None (as they come). "
+            f"Received: channels={channels!r}"
+        )
 
 
 def check_dataset(dataset):

@@ -1,12 +1,17 @@
-"""The value that every data source returns."""
+"""`ImageDataset`: the value that every dataset in memory is."""
 
-from dataclasses import dataclass
+import dataclasses
+import math
 
 import numpy as np
 
+from keras_vit.data.splits import stratified_split
+
+MAX_BYTES = 4 * 2**30  # past this the user is told before memory runs out
+
 
 # eq=False: comparing arrays field by field has no single truth value.
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ImageDataset:
     """An image classification dataset held in memory.
 
@@ -44,4 +49,24 @@ class ImageDataset:
             f"test={len(self.test_images)}, image={height}x{width}x{channels} "
             f"{self.train_images.dtype}, classes={self.num_classes}, "
             f"skipped={len(self.skipped)})"
+        )
+
+
+def split_dataset(name, images, labels, class_names, test_fraction, seed, skipped=()):
+    """An `ImageDataset` of one undivided set."""
+    train, test = stratified_split(labels, test_fraction, seed)
+    arrays = images[train], labels[train], images[test], labels[test]
+    return ImageDataset(name, *arrays, class_names, skipped)
+
+
+def check_memory(shape, itemsize=1):
+    """Raises ValueError if an array of (images, height, width, channels) would pass `MAX_BYTES`."""
+    count, height, width, channels = shape
+    size = math.prod(shape) * itemsize
+    if size > MAX_BYTES:
+        raise ValueError(
+            f"The dataset is held in memory and may take at most {MAX_BYTES / 2**30:.3g} GiB. "
+            f"Received: {count} images of {height}x{width}x{channels}, which is "
+            f"{size / 2**30:.3g} GiB. Lower image_size, use fewer images, or read it as batches: "
+            "keras_vit.data.pipeline"
         )

@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_vit.checks import positive_int
 from keras_vit.data.class_names import resolve_class_names
+from keras_vit.data.images import list_images
 from keras_vit.data.preprocess import input_of, preprocess
-from keras_vit.data.read_images import list_images
 
 
 class Prediction(typing.NamedTuple):

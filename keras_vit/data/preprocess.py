@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from keras_vit.data.eval_resize import fit_image
-from keras_vit.data.read_images import list_images, read_images
-from keras_vit.data.resize import parse_image_size
+from keras_vit.checks import pair
+from keras_vit.data.images import list_images, read_images
+from keras_vit.data.resize import fit_image
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -39,10 +39,9 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
         FileNotFoundError: names the files that do not exist.
         ValueError: names the files that cannot be read; or an array has another shape, dtype or
             range; or the size, the channels or their mean and std are unknown.
-        ImportError: Pillow is needed and not installed.
 
     Source: input_pipeline.py of google-research/vision_transformer; for other families the
-    transforms named in `keras_vit.data.eval_resize`.
+    transforms named in `keras_vit.data.resize`.
     """
     if model is None and preprocessing is None and image_size is None:
         return _to_unit_range(images)
@@ -78,8 +77,8 @@ def input_of(model, preprocessing=None, image_size=None):
             f"Received: {preprocessing!r}"
         )
     height, width, channels = _input_shape(model)
-    size = parse_image_size(image_size) or parse_image_size(getattr(model, "image_size", None))
-    size = size or (height, width)
+    size = image_size if image_size is not None else getattr(model, "image_size", None)
+    size = (height, width) if size is None else pair(size, "image_size")
     channels = getattr(model, "channels", None) or channels
     channels = len(preprocessing.mean) if model is None else channels
     if None in (*size, channels):

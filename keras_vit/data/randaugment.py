@@ -1,129 +1,176 @@
-"""RandAugment on one image, in NumPy."""
+"""RandAugment: operations of one strength, drawn for each image.
+
+Source: pp/archive/autoaugment.py of big_vision, a fork of models/official/efficientnet/
+autoaugment.py of tensorflow/tpu; Cubuk et al., RandAugment, https://arxiv.org/abs/1909.13719.
+
+An operation is a function `(image, level, rng) -> image` of a PIL image, RGB or grayscale. The
+level is a tenth of the magnitude, so that the authors' constants stand as they wrote them. Where
+their arithmetic depends on the order in which floats are added, one pixel in 200 may differ from
+theirs: by one grey level, and by up to three where Sharpness magnifies that at magnitude 20.
+One place in 100 may get the pixel beside the authors' where it lies in the middle of two.
+"""
+
+import math
 
 import numpy as np
+from PIL import Image, ImageChops, ImageFilter, ImageOps
 
-from keras_vit.data import randaugment_tables as tables
-from keras_vit.data.resize import convert_channels
+GRAY = 128  # what comes in where nothing is left, and what a cut-out shows
+
+# tf.image.rgb_to_grayscale: floats in [0, 1] times the weights, times 255.5, truncated. Pillow adds
+# a half to round. The small surplus keeps whole numbers from falling to the one below.
+_LUMA = [255.5 / 255 * weight for weight in (0.2989, 0.587, 0.114)] + [-0.5 + 1e-4]
+# 3 x 3 pixels averaged, the middle one counting five times, truncated.
+_SMOOTH = ImageFilter.Kernel((3, 3), (1, 1, 1, 1, 5, 1, 1, 1, 1), scale=13, offset=-0.5 + 1e-3)
 
 
-def randaugment(image, key, operations=2, magnitude=10.0):
+def randaugment(image, rng, operations=2, magnitude=10.0):
     """Applies operations drawn from the sixteen of the authors, each equally likely.
 
-    All have the same magnitude; rotations, shears and shifts go either way with equal
-    probability. Shifts (100 pixels at magnitude 10) and cut-outs (80 pixels wide) are the
-    authors' constants, made for images of about 224 pixels.
+    Rotations, shears and shifts go either way. Shifts (100 pixels at magnitude 10) and cut-outs (80
+    pixels wide) are the authors' constants, made for images of about 224 pixels.
 
     Args:
-        image: uint8, shape (height, width, channels).
-        key: int64 of shape (words,), such as (seed, epoch, index).
+        image: a PIL image, RGB or L.
+        rng: a `numpy.random.Generator`.
         operations: how many are applied, one after the other.
         magnitude: 0 and more; the authors use 10, 15 and 20.
 
     Returns:
-        uint8 of the shape of `image`. `randaugment_tf.randaugment` gives the same.
-
-    Raises:
-        ValueError: `operations` or `magnitude` is negative or no number.
-
-    Source: `distort_image_with_randaugment`, pp/archive/autoaugment.py of big_vision;
-    https://arxiv.org/abs/1909.13719. Where the authors' arithmetic depends on the order in which
-    floats are added, whole numbers are used: a pixel may differ from theirs by one grey level.
-    Solarize follows their text, image < threshold, also for thresholds that no byte can hold.
+        A PIL image of the same mode and size.
     """
-    tables.check(operations, magnitude)
-    for index, reverse, places in tables.draw(key, operations):
-        image = apply_operation(tables.OPERATIONS[index], image, magnitude, bool(reverse), places)
+    for index in rng.integers(len(OPERATIONS), size=operations):
+        image = tuple(OPERATIONS.values())[index](image, magnitude / 10, rng)
     return image
 
 
-def apply_operation(operation, image, magnitude, reverse=False, places=(0.5, 0.5)):
-    """Applies one operation.
+def blend(degenerate, image, level):
+    """degenerate + factor (image - degenerate), clipped and truncated.
 
-    Args:
-        operation: one of `randaugment_tables.OPERATIONS`.
-        image: uint8, shape (height, width, channels).
-        magnitude: 0 and more.
-        reverse: whether a rotation, shear or shift goes the other way.
-        places: where a cut-out is: two numbers in [0, 1), down and right.
-
-    Returns:
-        uint8 of the shape of `image`.
+    The share of the image is 0.1 at level 0, 1 at 0.5, 1.9 at 1, and goes on from there.
     """
-    if operation in tables.POINTWISE:
-        return _translate(image, tables.levels(operation, magnitude))
-    if operation in tables.GEOMETRIC:
-        return _move(image, tables.places(operation, magnitude, reverse, image.shape[:2]))
-    if operation == "Cutout":
-        return _cutout(image, tables.cutout_bounds(image.shape[:2], places, magnitude))
-    if operation == "AutoContrast":
-        return _by_channel(image, [_stretched(plane) for plane in _planes(image)])
-    if operation == "Equalize":
-        return _by_channel(image, [_equalized(plane) for plane in _planes(image)])
-    blends = tables.blends(magnitude)
-    if operation == "Contrast":
-        luma = _luma(image)
-        return _translate(image, blends[luma.sum(dtype=np.int64) // luma.size])
-    degenerate = _luma(image) if operation == "Color" else _blurred(image)
-    return blends.ravel().take(degenerate * np.uint16(256) + image)
+    return Image.blend(degenerate, image, level * 1.8 + 0.1)
 
 
-def _translate(image, levels):
-    """Looks grey levels up; the fastest way there is to do it without a compiler."""
-    return np.frombuffer(image.tobytes().translate(levels.tobytes()), np.uint8).reshape(image.shape)
+def gray(image):
+    """The brightness as TensorFlow computes it, in the mode of the image."""
+    return image if image.mode == "L" else image.convert("L", _LUMA).convert("RGB")
 
 
-def _planes(image):
-    return np.moveaxis(image, -1, 0)
+def color(image, level, rng):
+    """Mixes with the grey image."""
+    return blend(gray(image), image, level)
 
 
-def _by_channel(image, levels):
-    return np.stack([_translate(plane, new) for plane, new in zip(_planes(image), levels)], -1)
+def contrast(image, level, rng):
+    """Mixes with one grey: the authors' mean.
+
+    It is the sum of a histogram of 256 entries divided by 256: the number of pixels / 256,
+    whatever the image shows.
+    """
+    mean = min(image.width * image.height // 256, 255)
+    return blend(Image.new("L", image.size, mean).convert(image.mode), image, level)
 
 
-def _move(image, places):
-    height, width, channels = image.shape
-    pixels = np.empty((height * width + 1, channels), np.uint8)
-    pixels[:-1] = image.reshape(-1, channels)
-    pixels[-1] = tables.GRAY
-    return pixels.take(places, 0).reshape(image.shape)
+def brightness(image, level, rng):
+    """Mixes with black."""
+    return blend(Image.new(image.mode, image.size), image, level)
 
 
-def _cutout(image, bounds):
-    top, bottom, left, right = bounds
+def sharpness(image, level, rng):
+    """Mixes with the smoothed image; the border stays as it is."""
+    smooth = image.filter(_SMOOTH)
+    return blend(smooth, image, level)
+
+
+def posterize(image, level, rng):
+    """Keeps the upper bits; TensorFlow shifts a byte by 7 at most."""
+    shift = min(max(8 - int(level * 4), 0), 7)
+    return image.point([value >> shift << shift for value in range(256)] * len(image.getbands()))
+
+
+def solarize(image, level, rng):
+    """Inverts what is not below a threshold, which wraps around as the authors' byte does."""
+    return ImageOps.solarize(image, int(level * 256) % 256)
+
+
+def solarize_add(image, level, rng):
+    """Brightens the dark half."""
+    table = [min(value + int(level * 110), 255) if value < 128 else value for value in range(256)]
+    return image.point(table * len(image.getbands()))
+
+
+def cutout(image, level, rng):
+    """A grey square around any pixel, cut off at the border."""
+    half = int(level * 40)
+    x, y = (int(rng.integers(side)) for side in image.size)
+    box = (max(x - half, 0), max(y - half, 0), *np.minimum((x + half, y + half), image.size))
     image = image.copy()
-    image[top:bottom, left:right] = tables.GRAY
+    image.paste(_gray_of(image), tuple(map(int, box)))
     return image
 
 
-def _stretched(plane):
-    """The grey levels that let a channel use the whole range."""
-    low, high = int(plane.min()), int(plane.max())
-    old = np.arange(256)
-    new = old if low == high else (old - low).clip(0) * 255 // (high - low)
-    return new.clip(0, 255).astype(np.uint8)
+def rotate(image, level, rng):
+    """Turns by up to 30 degrees about the middle, in TensorFlow Addons' float32."""
+    angle = np.float32(math.radians(_either_way(level, rng) * 30))
+    cos, sin = np.cos(angle), np.sin(angle)
+    right, bottom = (np.float32(side - 1) for side in image.size)
+    across = (right - (cos * right - sin * bottom)) / np.float32(2)
+    down = (bottom - (sin * right + cos * bottom)) / np.float32(2)
+    return move(image, cos, -sin, across, sin, cos, down)
 
 
-def _equalized(plane):
-    """The grey levels that make the histogram of a channel flat."""
-    counts = np.bincount(plane.ravel(), minlength=256)
-    step = (plane.size - counts[np.flatnonzero(counts)[-1]]) // 255
-    if not step:
-        return np.arange(256, dtype=np.uint8)
-    below = np.cumsum(counts) - counts
-    levels = (below + step // 2) // step
-    return levels.clip(0, 255).astype(np.uint8)
+def shear_x(image, level, rng):
+    return move(image, 1, _either_way(level, rng) * 0.3, 0, 0, 1, 0)
 
 
-def _luma(image):
-    """Brightness, uint8 of shape (height, width, 1)."""
-    return convert_channels(image, 1) if image.shape[-1] == 3 else image[..., :1]
+def shear_y(image, level, rng):
+    return move(image, 1, 0, 0, _either_way(level, rng) * 0.3, 1, 0)
 
 
-def _blurred(image):
-    """3 x 3 pixels averaged, the middle one counting five times; the border stays as it is."""
-    wide = image.astype(np.uint16)
-    rows = wide[:-2] + wide[1:-1] + wide[2:]
-    total = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:] + 4 * wide[1:-1, 1:-1]
-    blurred = image.copy()
-    blurred[1:-1, 1:-1] = total // 13
-    return blurred
+def translate_x(image, level, rng):
+    return move(image, 1, 0, _either_way(level, rng) * 100, 0, 1, 0)
+
+
+def translate_y(image, level, rng):
+    return move(image, 1, 0, 0, 0, 1, _either_way(level, rng) * 100)
+
+
+def move(image, a, b, c, d, e, f):
+    """The pixel nearest to (a x + b y + c, d x + e y + f) comes to (x, y).
+
+    Pillow counts places from the corner of a pixel, the authors from its centre. It computes them
+    in steps of 2^-16: the small surplus lets a place in the middle between two pixels go to the
+    second one all the same.
+    """
+    surplus = 0.5 + 1e-3
+    matrix = (a, b, c + surplus - (a + b) / 2, d, e, f + surplus - (d + e) / 2)
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, fillcolor=_gray_of(image))
+
+
+def _gray_of(image):
+    return GRAY if image.mode == "L" else (GRAY,) * 3
+
+
+def _either_way(level, rng):
+    return level if rng.random() < 0.5 else -level
+
+
+OPERATIONS = {
+    "AutoContrast": lambda image, level, rng: ImageOps.autocontrast(image),
+    "Equalize": lambda image, level, rng: ImageOps.equalize(image),
+    "Invert": lambda image, level, rng: ImageChops.invert(image),
+    "Rotate": rotate,
+    "Posterize": posterize,
+    "Solarize": solarize,
+    "Color": color,
+    "Contrast": contrast,
+    "Brightness": brightness,
+    "Sharpness": sharpness,
+    "ShearX": shear_x,
+    "ShearY": shear_y,
+    "TranslateX": translate_x,
+    "TranslateY": translate_y,
+    "Cutout": cutout,
+    "SolarizeAdd": solarize_add,
+}

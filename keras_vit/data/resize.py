@@ -1,72 +1,244 @@
-"""Size and channels of images in memory: what is asked for, and how to get there."""
+"""From any image size to the model's, with the arithmetic of the library it was trained with.
 
-import operator
+TensorFlow's resizes are repeated here in NumPy, in float32 and in the order of its kernels, so
+that every backend feeds a model the same pixels: where a pipeline truncates to bytes, another
+rounding of the last bit already moves a pixel by one.
+"""
+
+import math
 
 import numpy as np
+from PIL import Image
 
-MAX_BYTES = 4 * 2**30  # a dataset lives in memory; past this the user is told first
+from keras_vit.preprocessing import BY_PILLOW
 
 # ITU-R 601 luma in 16-bit fixed point, as Pillow's convert("L"): 0.299, 0.587, 0.114.
 _LUMA = np.array([19595, 38470, 7471], dtype=np.uint32)
 
-
-def parse_image_size(image_size):
-    """Returns (height, width) in pixels from an int or a pair, or None from None.
-
-    Raises:
-        ValueError: anything but positive whole numbers.
-    """
-    if image_size is None:
-        return None
-    pair = image_size if isinstance(image_size, (tuple, list)) else (image_size, image_size)
-    try:
-        if any(isinstance(side, (bool, np.bool_)) for side in pair):
-            raise TypeError("a truth value is not a size")
-        height, width = (operator.index(side) for side in pair)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "image_size must be a positive whole number of pixels or (height, width). "
-            f"Received: {image_size!r}"
-        ) from error
-    if height < 1 or width < 1:
-        raise ValueError(
-            "image_size must be a positive whole number of pixels or (height, width). "
-            f"Received: {image_size!r}"
-        )
-    return height, width
+_TABLE = 1024  # TensorFlow tabulates its cubic kernel at so many places between two pixels
+_CUBIC = -0.5  # Keys's coefficient
 
 
-def check_channels(channels):
-    """Raises ValueError unless `channels` is None, 1 (grayscale) or 3 (RGB)."""
-    if channels is not None and not (type(channels) is int and channels in (1, 3)):
-        raise ValueError(
-            "channels must be 1 (grayscale), 3 (RGB) or None (as they come). "
-            f"Received: {channels!r}"
-        )
+def fit_image(image, image_size, preprocessing):
+    """Resizes and crops one image to the size of a model.
 
-
-def check_memory(shape, itemsize=1):
-    """Raises ValueError if an array of this shape would pass `MAX_BYTES`.
+    `resize="squash"` makes of any image one of image_size / crop_fraction, rounded down, and
+    `"shortest"` one that covers as much; of both, the centre is cut out. With
+    `library="transformers"` the shorter side gets the smaller of the two numbers, and black fills
+    what the other may lack.
 
     Args:
-        shape: (images, height, width, channels).
-        itemsize: bytes per value.
+        image: shape (height, width, channels); uint8, or float32 with values 0..255, which the
+            libraries that work on bytes get rounded to bytes.
+        image_size: (height, width) in pixels.
+        preprocessing: a `keras_vit.preprocessing.Preprocessing`; its `resize`, `crop_fraction`,
+            `interpolation` and `library` are used.
+
+    Returns:
+        float32 array of shape (*image_size, channels), values 0..255; those of TensorFlow's
+        bicubic resize can lie a little outside.
+
+    Source: transforms_factory.py of timm, pp/ops_image.py of big_vision,
+    image_processing_backends.py of transformers 5 (`TorchvisionBackend`).
     """
-    count, height, width, channels = (int(side) for side in shape)
-    size = count * height * width * channels * itemsize
-    if size > MAX_BYTES:
-        raise ValueError(
-            f"The dataset is held in memory and may take at most {MAX_BYTES / 2**30:.3g} GiB. "
-            f"Received: {count} images of {height}x{width}x{channels}, which is "
-            f"{size / 2**30:.3g} GiB. Lower image_size, or use fewer images"
-        )
+    library, method = preprocessing.library, preprocessing.interpolation
+    if library != "tensorflow" and image.dtype != np.uint8:
+        image = np.rint(image).astype(np.uint8)
+    if preprocessing.resize == "center_square":
+        side = min(image.shape[:2])
+        image = cut(image, center_window(image.shape[:2], (side, side), library))
+    size = tuple(math.floor(side / preprocessing.crop_fraction) for side in image_size)
+    if preprocessing.resize == "shortest":
+        size = covering_size(image.shape[:2], size, library)
+    window = center_window(size, image_size, library)
+    if library in BY_PILLOW:
+        return cut(pillow_resize(image, size, method), window).astype(np.float32)
+    pixels = tensorflow_resize(image, size, method, window)
+    if library == "tensorflow_uint8":
+        pixels = np.floor(np.clip(pixels, 0, 255))
+    return pixels
+
+
+def covering_size(sides, box, library="tensorflow"):
+    """The (height, width) at which an image of such sides just covers a box.
+
+    Source: torchvision's Resize and timm's ResizeKeepRatio; `resize_small` of big_vision, in
+    float32 and in its order, because the rounding decides about a pixel.
+    """
+    square = box[0] == box[1]
+    if library == "transformers" or (library == "pillow" and square):  # torchvision's Resize
+        old, new = min(sides), min(box)
+        return tuple(new if side == old else int(new * side / old) for side in sides)
+    if library == "pillow":  # timm's ResizeKeepRatio
+        ratio = min(side / target for side, target in zip(sides, box))
+        return tuple(round(side / ratio) for side in sides)
+    sides = np.array(sides, np.float32)
+    factor = (np.array(box, np.float32) / sides).max()
+    return tuple(int(side) for side in np.rint(sides * factor))
+
+
+def center_window(sides, target, library="tensorflow"):
+    """(top, left, height, width) of a centre crop; odd margins are split as the library does.
+
+    Top and left are negative where the sides are shorter than the target, by transformers alone.
+    """
+    margins = [side - wanted for side, wanted in zip(sides, target)]
+    if library == "pillow":
+        return (*(round(margin / 2) for margin in margins), *target)
+    if library == "transformers":  # rounds towards zero, also what it adds
+        return (*(int(margin / 2) for margin in margins), *target)
+    return (*(margin // 2 for margin in margins), *target)
+
+
+def cut(image, window):
+    """The window (top, left, height, width) of an image, black where it lies outside of it."""
+    top, left, height, width = window
+    part = image[max(top, 0) : top + height, max(left, 0) : left + width]
+    if part.shape[:2] == (height, width):
+        return part
+    cut = np.zeros((height, width, image.shape[-1]), image.dtype)
+    above, before = max(-top, 0), max(-left, 0)
+    cut[above : above + part.shape[0], before : before + part.shape[1]] = part
+    return cut
+
+
+def pillow_resize(image, size, method):
+    """Pillow's resize, which antialiases.
+
+    Args:
+        image: uint8, or float32 in [0, 1], shape (height, width, channels).
+        size: (height, width) in pixels.
+        method: `"bilinear"` or `"bicubic"`.
+
+    Returns:
+        Array of shape (*size, channels): uint8 rounded, or float32.
+    """
+
+    def resized(pixels):
+        picture = Image.fromarray(np.ascontiguousarray(pixels))
+        return np.asarray(picture.resize((size[1], size[0]), Image.Resampling[method.upper()]))
+
+    if image.shape[-1] == 3 and image.dtype == np.uint8:
+        return resized(image)
+    # Pillow has no mode for floats in colour, or for other numbers of channels.
+    return np.stack([resized(plane) for plane in np.moveaxis(image, -1, 0)], axis=-1)
+
+
+def tensorflow_resize(image, size, method, window=None):
+    """`tf.image.resize` without antialias.
+
+    Args:
+        image: uint8 or float32, shape (height, width, channels).
+        size: (height, width) in pixels.
+        method: `"bilinear"`, `"bicubic"` or `"area"`.
+        window: (top, left, height, width) of the part of the result to compute; all by default.
+
+    Returns:
+        float32 array of shape (*size, channels), or that of the window.
+
+    Source: resize_bilinear_op.cc, resize_bicubic_op.cc, resize_area_op.cc of TensorFlow.
+    """
+    top, left, height, width = window or (0, 0, *size)
+    parts = slice(top, top + height), slice(left, left + width)
+    resize = {"bilinear": _bilinear, "bicubic": _bicubic, "area": _area}[method]
+    return resize(image, size, parts)
+
+
+def _centers(old, new):
+    """Where the centres of `new` pixels lie among `old` ones, 0 being the centre of the first."""
+    scale = np.float32(old) / np.float32(new)
+    return (np.arange(new, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
+
+
+def _bilinear(image, size, parts):
+    for axis in (1, 0):
+        old = image.shape[axis]
+        place = _centers(old, size[axis])[parts[axis]]
+        below, above = np.floor(place), np.ceil(place)
+        low = image.take(np.maximum(below, 0).astype(int), axis)
+        high = image.take(np.minimum(above, old - 1).astype(int), axis)
+        image = _interpolated(low, high, place - below, axis)
+    return image
+
+
+def _interpolated(low, high, fraction, axis):
+    """low + (high - low) * fraction in float32, with rows as vectors: short ones are slow."""
+    shape, rows = high.shape, len(high)
+    low, high = (x.reshape(rows, -1).astype(np.float32, copy=False) for x in (low, high))
+    high -= low
+    high *= fraction[:, None] if axis == 0 else np.repeat(fraction, shape[-1])
+    high += low
+    return high.reshape(shape)
+
+
+def _bicubic(image, size, parts):
+    for axis in (0, 1):
+        old = image.shape[axis]
+        place = _centers(old, size[axis])[parts[axis]]
+        below = np.floor(place)
+        # The table has the kernel from 0 to 1 and from 1 to 2 pixels from its centre.
+        near, far = _cubic_table()
+        step = np.rint((place - below) * np.float32(_TABLE)).astype(int)
+        weights = np.stack([far[step], near[step], near[_TABLE - step], far[_TABLE - step]], 1)
+        indices = below.astype(int)[:, None] + np.arange(-1, 3)
+        weights *= (indices >= 0) & (indices < old)  # what lies outside counts nothing
+        total = ((weights[:, 0] + weights[:, 1]) + weights[:, 2]) + weights[:, 3]
+        weights *= (np.float32(1) / total)[:, None]
+        image = _weighted_sum(image, indices.clip(0, old - 1), weights, axis)
+    return image
+
+
+def _cubic_table():
+    x, a = np.arange(_TABLE + 1) / _TABLE, _CUBIC
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    x = x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return near.astype(np.float32), far.astype(np.float32)
+
+
+def _area(image, size, parts):
+    cells = np.float32(1)
+    for axis in (1, 0):
+        old = image.shape[axis]
+        scale = np.float32(old) / np.float32(size[axis])
+        edges = np.arange(size[axis] + 1, dtype=np.float32) * scale
+        indices, weights = _overlaps(edges[:-1][parts[axis]], edges[1:][parts[axis]], scale)
+        image = _weighted_sum(image, indices.clip(0, old - 1), weights, axis)
+        cells *= scale
+    return image * (np.float32(1) / cells)
+
+
+def _overlaps(start, end, scale):
+    """How much of each old pixel lies between `start` and `end`: (indices, weights)."""
+    first = np.floor(start).astype(int)
+    last = np.ceil(end).astype(int)  # exclusive
+    indices = first[:, None] + np.arange((last - first).max())
+    left = indices.astype(np.float32)
+    right, start, end = left + 1, start[:, None], end[:, None]
+    begun = np.where(right > end, scale, right - start)
+    whole = np.where(right > end, end - left, np.float32(1))
+    weights = np.where(left < start, begun, whole)
+    return indices, weights * (indices < last[:, None])
+
+
+def _weighted_sum(image, indices, weights, axis):
+    """Sums pixels along an axis, one after the other: indices and weights of (new, terms)."""
+    total = np.float32(0)
+    for term in range(indices.shape[1]):
+        pixels = image.take(indices[:, term], axis).astype(np.float32)
+        total = total + pixels * _along(weights[:, term], axis)
+    return total
+
+
+def _along(values, axis):
+    return values[:, None, None] if axis == 0 else values[None, :, None]
 
 
 def convert_channels(images, channels):
     """Converts between grayscale and RGB, keeping the dtype.
 
     Args:
-        images: uint8 or float32, shape (images, height, width, channels).
+        images: uint8 or float32, shape (..., channels).
         channels: 1, 3, or None for no change.
 
     Returns:
@@ -91,43 +263,3 @@ def convert_channels(images, channels):
         f"{present} channels and channels={channels}; convert them beforehand, or pass "
         "channels=None"
     )
-
-
-def resize_images(images, size):
-    """Resizes images by bilinear interpolation with antialiasing, ignoring aspect ratio.
-
-    Pillow does the work, as it does for folders of images, so that a dataset has the same
-    pixels whichever way it is stored and whichever backend trains on it.
-
-    Args:
-        images: uint8 or float32, shape (images, height, width, channels).
-        size: (height, width) in pixels, or None for no change.
-
-    Returns:
-        Images of that size: uint8 rounded, float32 clipped to [0, 1].
-    """
-    if size is None or tuple(images.shape[1:3]) == tuple(size):
-        return images
-    pil_image = import_pillow()
-    count, channels = images.shape[0], images.shape[-1]
-    resized = np.empty((count, *size, channels), dtype=images.dtype)
-    width_height = (size[1], size[0])
-    for index in range(count):
-        # One channel at a time: Pillow has no multi-channel float mode.
-        for channel in range(channels):
-            plane = pil_image.fromarray(np.ascontiguousarray(images[index, :, :, channel]))
-            plane = plane.resize(width_height, pil_image.Resampling.BILINEAR)
-            resized[index, :, :, channel] = np.asarray(plane)
-    return resized if resized.dtype == np.uint8 else np.clip(resized, 0.0, 1.0, out=resized)
-
-
-def import_pillow():
-    """Returns the `PIL.Image` module, or raises ImportError naming the extra."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError(
-            "Reading or resizing images needs Pillow. Install it with: "
-            'pip install "keras3-vit[data]"'
-        ) from error
-    return Image

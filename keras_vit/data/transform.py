@@ -1,26 +1,31 @@
-"""What happens to one image on its way into a model, as a value."""
+"""What happens to one image on its way into a model: a value, and the functions it names.
+
+A crop is a function in `crops.CROPS`, an augmentation one in `AUGMENTATIONS`, which `augmentation`
+adds to.
+"""
 
 import dataclasses
+import functools
+import math
 
-from keras_vit.checks import pair
-from keras_vit.data import randaugment_tables
+import numpy as np
+from PIL import Image
 
-CROPS = (
-    "inception",
-    "resize_small_random",
-    "squash_random",
-    "pad_random",
-    "resize_small_center",
-    "squash_center",
-    "squash",
-)
+from keras_vit.checks import check_choice, pair, positive_int
+from keras_vit.data.crops import CROPS
+from keras_vit.data.images import open_image, orientation, pixels_of
+from keras_vit.data.randaugment import randaugment
+from keras_vit.data.resize import cut, tensorflow_resize
+
+AUGMENTATIONS = {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
     """The geometry, augmentation and value range of the images of a recipe.
 
-    In the order in which they happen: crop and resize, flip, affine map, RandAugment, value range.
+    In the order in which they happen: crop and resize, flip, affine map, augmentations by name,
+    RandAugment; and, once a batch stands, the value range.
 
     Attributes:
         image_size: (height, width) of the result, in pixels; an int stands for a square.
@@ -42,11 +47,16 @@ class Transform:
         flip: whether half of the images are mirrored.
         affine: (rotation in degrees, change of size, move), the largest either way, the last two
             as shares of the image, or `None`.
+        augment: names of `AUGMENTATIONS`, or `(name, *arguments)`, in order.
         randaugment: (operations, magnitude of 0 to 30 or more), or `None`.
         interpolation: `"bilinear"`, without antialiasing, or `"area"`.
         round_to_uint8: whether the resized image is truncated to whole grey levels, as in
-            big_vision's pipelines. In front of RandAugment this happens in any case.
+            big_vision's pipelines. Without it a random transform rounds to the nearest, and
+            another one keeps the fractions.
         value_range: what 0 and 255 become.
+
+    Raises:
+        ValueError: a value out of its range.
     """
 
     image_size: tuple[int, int]
@@ -57,6 +67,7 @@ class Transform:
     padding: int = 4
     flip: bool = False
     affine: tuple[float, float, float] | None = None
+    augment: tuple = ()
     randaugment: tuple[int, float] | None = None
     interpolation: str = "bilinear"
     round_to_uint8: bool = False
@@ -64,57 +75,191 @@ class Transform:
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", pair(self.image_size, "image_size"))
-        if self.crop not in CROPS:
-            raise ValueError(f"crop must be one of {CROPS}. Received: crop={self.crop!r}.")
-        if self.interpolation not in ("bilinear", "area"):
-            raise ValueError(
-                "interpolation must be 'bilinear' or 'area'. Received: "
-                f"interpolation={self.interpolation!r}."
-            )
-        if self.crop.startswith(("resize_small", "squash_")) and not (
-            self.resize_small and self.resize_small >= max(self.image_size)
-        ):
-            raise ValueError(
-                f"crop={self.crop!r} cuts {self.image_size} from an image whose shorter side is "
-                f"resize_small pixels. Received: resize_small={self.resize_small}."
-            )
-        for name in ("area", "ratio"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high or (name == "area" and high > 1):
-                raise ValueError(f"{name} must be (low, high), positive. Received: {low, high}.")
-        self._check_values()
-
-    def _check_values(self):
-        low, high = self.value_range
-        if not low < high:
-            raise ValueError(f"value_range must be (low, high), low < high. Received: {low, high}.")
-        if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
-            raise ValueError(
-                "padding must be a whole number of pixels >= 0. "
-                f"Received: padding={self.padding!r}."
-            )
-        if self.affine is not None:
-            rotation, scale, shift = self.affine
-            if min(rotation, scale, shift) < 0 or scale >= 1:
-                raise ValueError(
-                    "affine must be (rotation, scale, shift), none negative and scale below 1. "
-                    f"Received: affine={self.affine!r}."
-                )
-        if self.augments:
-            if not isinstance(self.randaugment, (tuple, list)) or len(self.randaugment) != 2:
-                raise ValueError(
-                    "randaugment must be (operations, magnitude), such as (2, 10), or None. "
-                    f"Received: randaugment={self.randaugment!r}."
-                )
-            randaugment_tables.check(*self.randaugment)
+        steps = [self.augment] if isinstance(self.augment, str) else self.augment
+        steps = tuple(step if isinstance(step, str) else tuple(step) for step in steps)
+        object.__setattr__(self, "augment", steps)
+        _check(self)
 
     @property
     def is_random(self):
         """Whether two applications may differ."""
         is_cut_at_random = "random" in self.crop or self.crop == "inception"
-        return is_cut_at_random or self.flip or self.augments or self.affine is not None
+        return is_cut_at_random or self.flip or bool(self.augmentations())
 
-    @property
-    def augments(self):
-        """Whether RandAugment is part of it."""
-        return self.randaugment is not None
+    def augmentations(self):
+        """The functions `(image, rng) -> image` that follow the flip, in order."""
+        steps = [("affine", *self.affine)] if self.affine is not None else []
+        steps += self.augment
+        steps += [("randaugment", *self.randaugment)] if self.randaugment is not None else []
+        return [_named(*((step,) if isinstance(step, str) else step)) for step in steps]
+
+
+def apply(transform, image, rng=None, channels=3, upright=True):
+    """Applies a transform to one image.
+
+    Args:
+        transform: a `Transform`.
+        image: the bytes of an image file, or uint8 pixels of shape (height, width, channels).
+        rng: a `numpy.random.Generator`, which a random transform draws from.
+        channels: 3 for RGB or 1 for grayscale, of a file.
+        upright: whether to turn a file's image as its EXIF orientation says.
+
+    Returns:
+        Shape (*transform.image_size, channels), values 0..255: uint8, or float32 where the resize
+        keeps fractions; see `Transform.round_to_uint8`.
+
+    Raises:
+        OSError, ValueError: a damaged file, or an image that is too small for the crop.
+
+    Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
+    """
+    crop = functools.partial(CROPS[transform.crop], transform)
+    if isinstance(image, bytes):
+        image, (box, size, window) = _decode(image, crop, rng, channels, upright)
+    else:
+        box, size, window = crop(image.shape[:2], rng)
+    pixels = cut(image, box)
+    if tuple(size) != pixels.shape[:2] or window is not None:
+        pixels = tensorflow_resize(pixels, size, transform.interpolation, window)
+    if pixels.dtype != np.uint8 and (transform.round_to_uint8 or transform.is_random):
+        # An average of bytes passes 255 by a rounding error at most, so nothing is clipped.
+        if not transform.round_to_uint8:
+            pixels += np.float32(0.5)
+        pixels = pixels.astype(np.uint8)
+    if transform.flip and rng.random() < 0.5:
+        pixels = pixels[:, ::-1]
+    if augmentations := transform.augmentations():
+        pixels = np.ascontiguousarray(pixels)
+        picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+        for augment in augmentations:
+            picture = augment(picture, rng)
+        pixels = np.asarray(picture).reshape(pixels.shape)
+    return pixels
+
+
+def _decode(encoded, crop, rng, channels, upright):
+    """The pixels of a file, and the crop of them: (box, size, window).
+
+    A JPEG of which a crop is to be made half as large or smaller is decoded at 1/2, 1/4 or 1/8 of
+    its size, as far as the crop allows.
+    """
+    try:
+        with open_image(encoded) as image:
+            turned = orientation(image) if upright else 1
+            sides = (image.width, image.height) if turned >= 5 else (image.height, image.width)
+            box, size, window = crop(sides, rng)
+            if turned == 1 and image.format == "JPEG":
+                enough = [math.ceil(a * new / old) for a, new, old in zip(sides, size, box[2:])]
+                image.draft(None, (enough[1], enough[0]))
+                scale = image.height / sides[0], image.width / sides[1]
+                box = tuple(round(length * scale[i % 2]) for i, length in enumerate(box))
+            if turned == 1 and image.mode == "RGB":  # before pixels leave Pillow's memory
+                top, left, height, width = box
+                image = image.crop((left, top, left + width, top + height))
+                box = 0, 0, height, width
+            return pixels_of(image, channels, upright), (box, size, window)
+    except MemoryError:
+        raise
+    # Pillow's decoders answer damaged files with errors of many unrelated types.
+    except Exception as error:
+        raise ValueError(
+            f"The image cannot be decoded. Received: {len(encoded)} bytes that begin with "
+            f"{encoded[:8]!r} ({type(error).__name__}: {error})"
+        ) from error
+
+
+def to_range(images, value_range):
+    """Pixels of 0..255 as float32 in a range, in one new array."""
+    low, high = value_range
+    images = images.astype(np.float32)
+    images += np.float32(low * 255 / (high - low))
+    images *= np.float32((high - low) / 255)
+    return images
+
+
+def augmentation(function):
+    """Adds a function to those that `Transform.augment` can name; a decorator.
+
+    Args:
+        function: `(image, rng, *arguments) -> image` of PIL images of one mode, RGB or L, and one
+            size. All that is random in it must be drawn from `rng`, a `numpy.random.Generator`.
+    """
+    AUGMENTATIONS[function.__name__] = function
+    return function
+
+
+augmentation(randaugment)
+
+
+@augmentation
+def affine(image, rng, rotation, scale, shift):
+    """Turns, scales and moves an image by one bilinear interpolation; edges are repeated.
+
+    Args:
+        image: a PIL image.
+        rng: a `numpy.random.Generator`.
+        rotation: the largest turn either way, in degrees.
+        scale: the largest change of size either way, as a share below 1.
+        shift: the largest move along each axis, as a share of height and width.
+    """
+    turn, grow, down, right = rng.uniform(-1, 1, 4)
+    angle, size = turn * math.radians(rotation), 1 + grow * scale
+    cos, sin = math.cos(angle) / size, math.sin(angle) / size
+    width, height = image.size
+    around = math.ceil(math.hypot(width, height) / 2 / (1 - scale) + shift * max(image.size))
+    rows, columns = (np.arange(-around, n + around).clip(0, n - 1) for n in (height, width))
+    padded = Image.fromarray(np.asarray(image)[rows][:, columns])
+    x = around + width / 2 + right * shift * width - (cos * width + sin * height) / 2
+    y = around + height / 2 + down * shift * height - (cos * height - sin * width) / 2
+    matrix = (cos, sin, x, -sin, cos, y)
+    return padded.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
+
+
+def _named(name, *arguments):
+    function = AUGMENTATIONS[name]
+    return lambda image, rng: function(image, rng, *arguments)
+
+
+def _check(transform):
+    check_choice("crop", transform.crop, tuple(CROPS))
+    check_choice("interpolation", transform.interpolation, ("bilinear", "area"))
+    if transform.crop.startswith(("resize_small", "squash_")) and not (
+        transform.resize_small and transform.resize_small >= max(transform.image_size)
+    ):
+        raise ValueError(
+            f"crop={transform.crop!r} cuts {transform.image_size} from an image whose shorter side "
+            f"is resize_small pixels. Received: resize_small={transform.resize_small}."
+        )
+    for name in ("area", "ratio"):
+        low, high = getattr(transform, name)
+        if not 0 < low <= high or (name == "area" and high > 1):
+            raise ValueError(f"{name} must be (low, high), positive. Received: {low, high}.")
+    low, high = transform.value_range
+    if not low < high:
+        raise ValueError(f"value_range must be (low, high), low < high. Received: {low, high}.")
+    padding = transform.padding
+    if padding != 0:
+        positive_int(padding, "padding")
+    for step in transform.augment:
+        check_choice("augmentation", step if isinstance(step, str) else step[0], (*AUGMENTATIONS,))
+    if transform.affine is not None:
+        rotation, scale, shift = transform.affine
+        if min(rotation, scale, shift) < 0 or scale >= 1:
+            raise ValueError(
+                "affine must be (rotation, scale, shift), none negative and scale below 1. "
+                f"Received: affine={transform.affine!r}."
+            )
+    if transform.randaugment is not None:
+        _check_randaugment(transform.randaugment)
+
+
+def _check_randaugment(value):
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        operations, magnitude = value
+        whole = isinstance(operations, int) and not isinstance(operations, bool) and operations >= 0
+        if whole and not isinstance(magnitude, bool) and 0 <= magnitude < math.inf:
+            return
+    raise ValueError(
+        "randaugment must be (operations, magnitude), such as (2, 10), or None: a whole number and "
+        f"a number, none negative. Received: randaugment={value!r}."
+    )

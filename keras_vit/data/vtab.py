@@ -11,8 +11,7 @@ import io
 from collections.abc import Callable, Mapping
 
 import numpy as np
-
-from keras_vit.data.resize import import_pillow
+from PIL import Image
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Task:
         num_classes: how many classes the task has, which may be fewer than are annotated.
         splits: number of examples of each part -> dict from the name of a split to what
             `parse_split` reads.
-        label: features of an example -> class.
+        label: features of an example, as TensorFlow Datasets nests them -> class.
         decode: encoded image -> uint8 pixels, where they are not simply the image.
     """
 
@@ -97,30 +96,30 @@ def _with_1000(train, validation, both, test, held_out_200):
 
 def feature(name):
     """The label is annotated."""
-    return lambda features: int(features[name][0])
+    return lambda features: int(features[name])
 
 
 def grouped(name, annotated, num_classes):
     """Neighbouring values form one class: `annotated` values become `num_classes`."""
     width = np.float32(annotated / num_classes)
-    return lambda features: int(np.float32(features[name][0]) // width)
+    return lambda features: int(np.float32(features[name]) // width)
 
 
 def clevr_count(features):
     """The number of objects, 3 to 10, counted from 3."""
-    return len(features["objects/size"]) - 3
+    return len(features["objects"]["size"]) - 3
 
 
 def clevr_distance(features):
     """The distance of the nearest object, in six intervals."""
-    distance = features["objects/pixel_coords"].reshape(-1, 3)[:, 2].min()
+    distance = np.reshape(features["objects"]["pixel_coords"], (-1, 3))[:, 2].min()
     return _interval(distance, (0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0))
 
 
 def kitti_distance(features):
     """The distance of the nearest car, van or truck, in metres: to 8, to 20, farther, or none."""
-    ahead = features["objects/location"].reshape(-1, 3)[:, 2]
-    vehicles = ahead[features["objects/type"] < 3]
+    ahead = np.reshape(features["objects"]["location"], (-1, 3))[:, 2]
+    vehicles = ahead[np.asarray(features["objects"]["type"]) < 3]
     return _interval(min([1000.0, *vehicles.tolist()]), (-100.0, 8.0, 20.0, 999.0))
 
 
@@ -131,7 +130,7 @@ def _interval(value, bounds):
 
 def white_on_black(encoded):
     """dSprites stores pixels as 0 and 1."""
-    with import_pillow().open(io.BytesIO(encoded)) as image:
+    with Image.open(io.BytesIO(encoded)) as image:
         return np.asarray(image.convert("L"), dtype=np.uint8)[..., None] * np.uint8(255)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.distribution.meeting import Meeting, begin_alike, engine_versions
 from keras_vit.distribution.rendezvous import split_address
-from keras_vit.distribution.shares import cut, share_evaluation
+from keras_vit.distribution.shares import share_evaluation
 
 _JOINED = []  # TensorFlow joins the others once in the life of a process
 
@@ -145,18 +145,18 @@ class Shares:
 
         first, parts = self.process * self.own, []
         for replica in range(first, first + self.own):
-            parts.append(share_evaluation(data, replica, self.replicas, cut))
+            parts.append(share_evaluation(data, replica, self.replicas))
 
         def batches():
             for step in range(len(parts[0])):
                 for part in parts:
-                    yield tuple(part.batch(step))
+                    yield tuple(part[step])
 
         def spec(x):
             x = np.asarray(x)
             return tf.TensorSpec((None, *x.shape[1:]), x.dtype)
 
-        signature = keras.tree.map_structure(spec, tuple(parts[0].batch(0)))
+        signature = keras.tree.map_structure(spec, tuple(parts[0][0]))
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
         distributed = self.strategy.distribute_datasets_from_function(lambda context: dataset)
         # Not known by itself, so that Keras would warn at the end that the data ran out.

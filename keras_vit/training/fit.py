@@ -39,7 +39,7 @@ def fit(
         model: a compiled `keras.Model`.
         data: what has `steps_per_epoch` and `from_step(step)`, the batches from an update on to
             the end of the epoch or without end; also `batch_size`, `indices(step)` (the images of
-            a batch) and `settings` (a dict), where it has them. Or a `keras_vit.data.Batches`.
+            a batch) and `settings` (a dict), where it has them.
         output: folder for `checkpoints/`, `log.jsonl`, `history.csv`, `history.png` and
             `tensorboard/`.
         epochs: passes through the data; or

@@ -56,18 +56,14 @@ def as_pipeline(data):
     """What `fit` can train from.
 
     Raises:
-        TypeError: it has no `from_step` and is no `keras_vit.data.Batches`.
+        TypeError: it has no `from_step`.
     """
-    from keras_vit.data import Batches
-
     if hasattr(data, "from_step") and hasattr(data, "steps_per_epoch"):
         return data
-    if isinstance(data, Batches):
-        return _BatchesFromStep(data)
     raise TypeError(
         "The data must have `steps_per_epoch` and `from_step(step)`, which gives the batches from "
-        "an update on, as what `keras_vit.data.load(..., recipe=...)` returns, or be a "
-        f"`keras_vit.data.Batches`. Received: {type(data).__name__}."
+        "an update on, as what `keras_vit.data.pipeline` returns. "
+        f"Received: {type(data).__name__}."
     )
 
 
@@ -148,22 +144,3 @@ def _is_tf_dataset(data):
 
 def _symbol(spec):
     return keras.KerasTensor(tuple(spec.shape), spec.dtype.name)
-
-
-class _BatchesFromStep:
-    """`keras_vit.data.Batches` in the terms of a pipeline."""
-
-    def __init__(self, batches):
-        self._batches = batches
-        self.steps_per_epoch = len(batches)
-        self.batch_size = batches.batch_size
-        self.settings = {"seed": batches.seed, "shuffle": batches.shuffle}
-
-    def from_step(self, step):
-        rest = self.steps_per_epoch - step % self.steps_per_epoch
-        for following in range(step, step + rest):
-            yield self._batches.batch(following)
-
-    def indices(self, step):
-        rows = self._batches.rows(step)
-        return np.arange(len(self._batches.images))[rows]

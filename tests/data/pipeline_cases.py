@@ -1,7 +1,6 @@
 """Recipes, files and prepared sets for the tests of pipelines."""
 
-import json
-import struct
+import io
 import types
 
 import numpy as np
@@ -53,69 +52,35 @@ def class_folders(folder, per_class=6, classes=("cat", "dog"), suffix=".jpg"):
     return paths
 
 
-def write_tfrecord_set(data_dir, name, parts, features, version="1.0.0", shards=2, classes=3):
-    """A set as TensorFlow Datasets prepares it: parts is name -> list of features of an example."""
-    folder = data_dir / name / version
-    folder.mkdir(parents=True)
-    splits = []
-    for part, examples in parts.items():
-        pieces = np.array_split(np.arange(len(examples)), shards)
-        for number, piece in enumerate(pieces):
-            file = f"{name.split('/')[0]}-{part}.tfrecord-{number:05d}-of-{shards:05d}"
-            records = [serialize(examples[index]) for index in piece]
-            (folder / file).write_bytes(b"".join(map(_framed, records)))
-        splits.append({"name": part, "shardLengths": [str(len(piece)) for piece in pieces]})
-    info = {"name": name.split("/")[0], "splits": splits, "fileFormat": "tfrecord"}
-    (folder / "dataset_info.json").write_text(json.dumps(info))
-    described = {feature: {} for feature in features}
-    described["label"] = {"classLabel": {"numClasses": str(classes)}}
-    (folder / "features.json").write_text(json.dumps({"featuresDict": {"features": described}}))
+def encoded(pixels, kind="PNG", mode=None, **options):
+    """The bytes of an image file."""
+    file = io.BytesIO()
+    image = Image.fromarray(pixels) if isinstance(pixels, np.ndarray) else pixels
+    (image.convert(mode) if mode else image).save(file, kind, **options)
+    return file.getvalue()
+
+
+def write_prepared(data_dir, name, parts, version="1.0.0", classes=3, features=(), **options):
+    """A set that TensorFlow Datasets prepares: parts is name -> list of examples.
+
+    Args:
+        features: of the examples, besides image and label.
+        options: such as `file_format`, array_record unless told otherwise, or `config`.
+    """
+    import tensorflow_datasets as tfds
+
+    described = {
+        "image": tfds.features.Image(shape=(None, None, 3), encoding_format="png"),
+        "label": tfds.features.ClassLabel(num_classes=classes),
+    }
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name=name,
+        version=version,
+        features=tfds.features.FeaturesDict({**described, **dict(features)}),
+        split_datasets={part: list(enumerate(found)) for part, found in parts.items()},
+        data_dir=data_dir,
+        disable_shuffling=True,
+        **{"file_format": "array_record", **options},
+    )
+    (folder,) = data_dir.glob(f"{name}/**/{version}")
     return folder
-
-
-def _framed(record):
-    length = struct.pack("<Q", len(record))
-    return length + _checksum(length) + record + _checksum(record)
-
-
-def _checksum(content):
-    """As a TFRecord holds it: turned by 15 bits and moved."""
-    value = crc32c(content)
-    return struct.pack("<I", ((value >> 15 | value << 17) + 0xA282EAD8) % 2**32)
-
-
-def crc32c(content):
-    """The CRC-32C of bytes, bit by bit."""
-    value = 0xFFFFFFFF
-    for byte in content:
-        value ^= byte
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-    return value ^ 0xFFFFFFFF
-
-
-def serialize(features):
-    """A `tf.train.Example` of bytes, floats and whole numbers."""
-    entries = b""
-    for name, value in features.items():
-        if isinstance(value, bytes):
-            feature = _field(1, _field(1, value))
-        elif np.asarray(value).dtype.kind == "f":
-            feature = _field(2, _field(1, np.asarray(value, "<f4").tobytes()))
-        else:
-            packed = b"".join(_varint(int(v) % 2**64) for v in np.ravel(value))
-            feature = _field(3, _field(1, packed))
-        entries += _field(1, _field(1, name.encode()) + _field(2, feature))
-    return _field(1, entries)
-
-
-def _field(number, content):
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value):
-    found = b""
-    while value >= 0x80:
-        found += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return found + bytes([value])

@@ -4,14 +4,13 @@ import gzip
 import socket
 import struct
 import sys
-import types
 
 import numpy as np
 import pytest
 
 from keras_vit.data import load
-from keras_vit.data.fashion_mnist import CLASS_NAMES
-from keras_vit.data.idx import read_idx
+from keras_vit.data.formats import FASHION_MNIST_CLASSES, read_idx
+from tests.data.pipeline_cases import write_prepared
 
 pytestmark = pytest.mark.any_backend
 
@@ -60,7 +59,7 @@ def test_idx_files_round_trip(tmp_path, zipped, subfolder):
     np.testing.assert_array_equal(fashion.train_labels, y_train)
     np.testing.assert_array_equal(fashion.test_images[..., 0], x_test)
     np.testing.assert_array_equal(fashion.test_labels, y_test)
-    assert fashion.class_names == CLASS_NAMES and fashion.num_classes == 10
+    assert fashion.class_names == FASHION_MNIST_CLASSES and fashion.num_classes == 10
     assert fashion.train_images.dtype == np.uint8 and fashion.train_images.flags.writeable
 
 
@@ -132,31 +131,22 @@ def test_prepared_set_without_the_package(tmp_path, monkeypatch):
         load("fashion_mnist", data_dir=tmp_path)
 
 
-@pytest.mark.parametrize("file_format", ["FileFormat.TFRECORD", "FileFormat.ARRAY_RECORD"])
-def test_prepared_set_is_read_from_its_folder(tmp_path, monkeypatch, file_format):
-    """A stand-in for the package has the three calls that only read."""
-    version = prepared_by_tfds(tmp_path)
-    images, labels = np.ones((4, 28, 28, 1), "uint8"), np.arange(4)
-
-    class Builder:
-        info = types.SimpleNamespace(file_format=file_format)
-
-        def as_dataset(self, split, batch_size):
-            assert "TFRECORD" in file_format and batch_size == -1
-            return {"image": images, "label": labels}
-
-        def as_data_source(self, split):
-            assert "ARRAY" in file_format
-            return [{"image": image, "label": label} for image, label in zip(images, labels)]
-
-    def builder_from_directory(path):
-        assert path == str(version)
-        return Builder()
-
-    stand_in = types.ModuleType("tensorflow_datasets")
-    stand_in.builder_from_directory = builder_from_directory
-    stand_in.as_numpy = lambda data: data
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", stand_in)
+@pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
+def test_prepared_set_is_read_from_its_folder(tmp_path, file_format):
+    for package in ("tensorflow", "tensorflow_datasets"):
+        pytest.importorskip(package)
+    images = np.random.default_rng(0).integers(0, 256, (4, 28, 28, 3), "uint8")
+    images[..., 1:] = images[..., :1]
+    examples = [{"image": image, "label": index} for index, image in enumerate(images)]
+    parts = {"train": examples, "test": examples[:2]}
+    write_prepared(tmp_path, "fashion_mnist", parts, classes=10, file_format=file_format)
     fashion = load("fashion_mnist", data_dir=tmp_path)
-    assert fashion.train_images.shape == (4, 28, 28, 1)
-    assert fashion.test_labels.tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(fashion.train_images, images[..., :1])
+    assert fashion.test_labels.tolist() == [0, 1] and fashion.num_classes == 10
+
+
+def test_an_archive_made_to_fill_the_memory_is_refused(tmp_path):
+    sizes = struct.pack(">3I", 60_000, 2800, 2800)
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes([0, 0, 8, 3]) + sizes + bytes(10**6)))
+    with pytest.raises(ValueError, match=r"bomb\.gz cannot be read.*claim to hold 470400000000"):
+        read_idx(tmp_path / "bomb.gz", 3)

@@ -1,9 +1,9 @@
-"""Mixup and CutMix: labels follow pixels, shares have their distribution, both libraries agree."""
+"""Mixup and CutMix: labels follow pixels, and shares have their distribution."""
 
 import numpy as np
 import pytest
 
-from keras_vit.data.mixing import _shares, cutmix, mix, mixup
+from keras_vit.data.mixing import cutmix, mix, mixup
 
 pytestmark = pytest.mark.any_backend
 
@@ -11,103 +11,60 @@ BATCH, CLASSES = 6, 5
 
 
 def batch(seed=0, size=(20, 30)):
-    images = np.random.default_rng(seed).normal(size=(BATCH, *size, 3)).astype("float32")
+    images = np.random.default_rng(seed).integers(0, 256, (BATCH, *size, 3), "uint8")
     return images, np.eye(BATCH, CLASSES, dtype="float32")
 
 
-def keys(count):
-    return [np.array([4, step]) for step in range(count)]
-
-
-@pytest.mark.parametrize("parameters", [(0.2, 0.0), (0.0, 1.0), (0.5, 0.3), (0.0, 0.0)])
-def test_tensorflow_mixes_alike(parameters):
-    tf = pytest.importorskip("tensorflow")
-    images, labels = batch()
-    run = tf.function(lambda key: mix(tf.constant(images), tf.constant(labels), key, *parameters))
-    for key in keys(50):
-        expected = mix(images, labels, key, *parameters)
-        for actual, wanted in zip(run(key), expected):
-            np.testing.assert_array_equal(actual, wanted)
-            assert wanted.dtype == np.float32
+def generators(count):
+    return [np.random.default_rng([4, step]) for step in range(count)]
 
 
 def test_mixup_is_a_weighted_mean_with_the_image_before():
     images, labels = batch()
-    for key in keys(20):
-        mixed, mixed_labels = mixup(images, labels, key, 0.5)
+    for rng in generators(20):
+        mixed, mixed_labels = mixup(images, labels, rng, 0.5)
         a = mixed_labels[0, 0]  # the first image's own class, which its partner does not have
-        assert 0.5 <= a <= 1
+        assert 0.5 <= a <= 1 and mixed.dtype == mixed_labels.dtype == np.float32
         for actual, x in ((mixed, images), (mixed_labels, labels)):
             expected = a * x + (1 - a) * np.roll(x, 1, axis=0)
-            np.testing.assert_allclose(actual, expected, atol=1e-6)
+            np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
 def test_cutmix_puts_in_a_box_and_labels_follow_its_area():
     images, labels = batch()
-    for key in keys(40):
-        mixed, mixed_labels = cutmix(images, labels, key, 1.0)
+    before = images.copy()
+    for rng in generators(40):
+        mixed, mixed_labels = cutmix(images, labels, rng, 1.0)
         foreign = (mixed == np.roll(images, 1, axis=0)).all((0, 3))
         own = (mixed == images).all((0, 3))
-        assert (foreign ^ own).all()
+        assert (foreign ^ own).all() and mixed.dtype == np.uint8
         rows, columns = foreign.any(1), foreign.any(0)
         assert foreign[np.ix_(rows, columns)].all() and foreign.sum() == rows.sum() * columns.sum()
         np.testing.assert_allclose(mixed_labels[0, 0], 1 - foreign.mean(), atol=1e-6)
+    np.testing.assert_array_equal(images, before)
 
 
 @pytest.mark.parametrize("size", [(7, 9), (32, 32), (1, 1)])
 def test_labels_keep_their_sum(size):
     images, labels = batch(size=size)
-    for key in keys(20):
-        mixed, mixed_labels = mix(images, labels, key, 0.2, 1.0)
-        assert mixed.shape == images.shape
+    for rng in generators(20):
+        mixed, mixed_labels = mix(images, labels, rng, 0.2, 1.0)
+        assert mixed.shape == images.shape and mixed_labels.dtype == np.float32
         np.testing.assert_allclose(mixed_labels.sum(), labels.sum(), rtol=1e-6)
 
 
-CLOSED_FORMS = {  # distribution functions of Beta(alpha, alpha)
-    0.5: lambda x: 2 / np.pi * np.arcsin(np.sqrt(x)),
-    1.0: lambda x: x,
-    2.0: lambda x: x**2 * (3 - 2 * x),
-    3.0: lambda x: x**3 * (10 - 15 * x + 6 * x**2),
-}
-
-
-@pytest.mark.parametrize("alpha", CLOSED_FORMS)
-def test_shares_have_the_beta_distribution(alpha):
-    shares = _shares(alpha)
-    expected = (np.arange(len(shares)) + 0.5) / len(shares)
-    np.testing.assert_allclose(2 * CLOSED_FORMS[alpha](shares), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("alpha", [0.05, 0.2, 0.8, 7.0])
-def test_shares_have_the_variance_of_the_beta_distribution(alpha):
-    """1 / (4 (2 alpha + 1)), about a half."""
-    variance = ((_shares(alpha) - 0.5) ** 2).mean()
-    np.testing.assert_allclose(variance, 1 / (4 * (2 * alpha + 1)), rtol=1e-3)
-
-
-def test_steps_draw_different_shares_and_the_same_again():
+def test_shares_have_their_distribution():
+    """max(a, 1 - a) of a uniform a has the mean 3/4; Beta(0.2, 0.2) the variance 1 / 5.6."""
     images, labels = batch()
-    shares = [float(mixup(images, labels, key, 1.0)[1][0, 0]) for key in keys(300)]
-    assert len(set(shares)) > 290
+    shares = [float(mixup(images, labels, rng, 1.0)[1][0, 0]) for rng in generators(300)]
     assert abs(np.mean(shares) - 0.75) < 5 * (1 / 48 / 300) ** 0.5
-    assert shares[7] == float(mixup(images, labels, np.array([4, 7]), 1.0)[1][0, 0])
+    wide = [float(mixup(images, labels, rng, 0.2)[1][0, 0]) for rng in generators(300)]
+    assert abs(np.mean((np.array(wide) - 0.5) ** 2) - 1 / (4 * 1.4)) < 0.02
 
 
-def test_with_both_each_takes_half_of_the_steps():
+def test_with_both_each_takes_half_of_the_batches():
     images, labels = batch()
-    boxes = [np.isin(mix(images, labels, key, 1.0, 1.0)[0], images).all() for key in keys(200)]
+    boxes = [mix(images, labels, rng, 1.0, 1.0)[0].dtype == np.uint8 for rng in generators(200)]
     assert 0.3 < np.mean(boxes) < 0.7
-
-
-@pytest.mark.parametrize("alpha", [0, -1.0, float("nan"), "half"])
-def test_a_bad_parameter_is_named(alpha):
-    with pytest.raises(ValueError, match="alpha must be a positive number"):
-        mixup(*batch(), np.array([0, 0]), alpha)
-
-
-def test_bytes_and_class_numbers_are_refused():
-    images, labels = batch()
-    with pytest.raises(ValueError, match="one-hot"):
-        mixup(images, labels.argmax(1), np.array([0, 0]), 0.2)
-    with pytest.raises(ValueError, match="uint8"):
-        cutmix(images.astype("uint8"), labels, np.array([0, 0]), 0.2)
+    same, _ = mix(images, labels, np.random.default_rng(0))
+    assert same is images

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from keras_vit.data import preprocess
-from keras_vit.data.eval_resize import tensorflow_resize
+from keras_vit.data.resize import tensorflow_resize
 from keras_vit.preprocessing import BIG_VISION, GOOGLE, HUGGING_FACE, SIGLIP, TIMM, Preprocessing
 
 pytestmark = pytest.mark.any_backend

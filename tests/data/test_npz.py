@@ -1,5 +1,8 @@
 """Archives of arrays: every layout, and every way to be wrong."""
 
+import io
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -99,3 +102,22 @@ def test_files_that_are_no_archive(tmp_path):
     (tmp_path / "array.npy").rename(path)
     with pytest.raises(ValueError, match="not a zip archive"):
         load(path)
+
+
+def test_archives_that_claim_more_than_they_hold_are_refused(tmp_path):
+    zeros = np.zeros((4000, 100, 100, 3), "uint8")
+    np.savez_compressed(tmp_path / "zeros.npz", x=zeros, y=LABELS)
+    with pytest.raises(ValueError, match=r"zeros\.npz cannot be read.*that claim to hold"):
+        load(tmp_path / "zeros.npz")
+    header = io.BytesIO()
+    claim = {"descr": "|u1", "fortran_order": False, "shape": (2**40, 3)}
+    np.lib.format.write_array_header_1_0(header, claim)
+    with zipfile.ZipFile(tmp_path / "claims.npz", "w") as archive:
+        archive.writestr("x.npy", header.getvalue())
+    with pytest.raises(ValueError, match=r"x\.npy has \d+ bytes and claims \(1099511627776, 3\)"):
+        load(tmp_path / "claims.npz")
+
+
+def test_identifiers_are_no_labels(tmp_path):
+    with pytest.raises(ValueError, match=r"y in .*Received: 1000000000. Are they identifiers"):
+        load(save(tmp_path, x=IMAGES, y=LABELS * 10**9))

@@ -145,7 +145,7 @@ def test_models_and_arguments():
     [
         ({"preprocessing": TIMM}, r"pass image_size.*Received: no model"),
         ({"model": "B/16"}, "Received: str with input_shape None"),
-        ({"image_size": 0}, "positive whole number"),
+        ({"image_size": 0}, "image_size must be a positive integer"),
         ({"image_size": 8, "preprocessing": "timm"}, "Received: 'timm'"),
     ],
 )

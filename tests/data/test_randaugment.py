@@ -1,84 +1,127 @@
-"""RandAugment: each operation by its definition, and the same in NumPy and TensorFlow."""
+"""RandAugment: every operation against the authors' arithmetic, written out in TensorFlow."""
 
 import functools
 
 import numpy as np
 import pytest
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image
 
-from keras_vit.data import randaugment_tables as tables
-from keras_vit.data.randaugment import apply_operation, randaugment
-from keras_vit.data.transform import Transform
+from keras_vit.data.randaugment import GRAY, OPERATIONS, randaugment
 
 pytestmark = pytest.mark.any_backend
 
-MAGNITUDES = (0, 3, 5, 10, 15, 20, 27.5)
+LEVELS = (0.0, 0.3, 0.5, 1.0, 1.5, 2.0)
 
 
 @functools.cache
 def pictures():
-    """A photograph, noise of few levels, one colour, and a gray photograph of odd size."""
+    """A photograph, noise of few levels, one colour, and a photograph of 224 x 224 pixels."""
     photo = pytest.importorskip("sklearn.datasets").load_sample_image("china.jpg")
     rng = np.random.default_rng(0)
     return {
         "photo": np.ascontiguousarray(photo[150:246, 200:300]),
         "noise": rng.integers(100, 140, (40, 33, 3), dtype=np.uint8),
         "plain": np.full((20, 20, 3), 7, np.uint8),
-        "gray": np.ascontiguousarray(photo[50:121, 50:100, :1]),
+        "large": np.ascontiguousarray(photo[100:324, 100:324]),
     }
 
 
-def difference(a, b):
-    return int(np.abs(a.astype(int) - b.astype(int)).max())
+@pytest.fixture(scope="module")
+def tf():
+    return pytest.importorskip("tensorflow")
 
 
-@pytest.mark.parametrize("operation", tables.OPERATIONS)
-def test_tensorflow_gives_the_same_pixels(operation):
-    tf = pytest.importorskip("tensorflow")
-    from keras_vit.data import randaugment_tf
-
-    for magnitude in MAGNITUDES:
-        for reverse in (False, True):
-            for image in pictures().values():
-                arguments = (magnitude, reverse, (0.3, 0.9))
-                expected = apply_operation(operation, image, *arguments)
-                actual = randaugment_tf.apply_operation(operation, tf.constant(image), *arguments)
-                np.testing.assert_array_equal(actual, expected)
-                assert expected.dtype == np.uint8 and expected.shape == image.shape
+def blend(tf, degenerate, image, level):
+    first, second = (tf.cast(x, tf.float32) for x in (degenerate, image))
+    mixed = first + (level * 1.8 + 0.1) * (second - first)
+    return tf.cast(tf.clip_by_value(mixed, 0.0, 255.0), tf.uint8)
 
 
-def enhance(kind):
-    return lambda image, level: kind(image).enhance(level * 1.8 + 0.1)
+def equalized(tf, channel):
+    histogram = tf.histogram_fixed_width(tf.cast(channel, tf.int32), [0, 255], nbins=256)
+    nonzero = tf.gather(histogram, tf.where(histogram != 0))[:, 0]
+    step = (tf.reduce_sum(nonzero) - nonzero[-1]) // 255
+    if step == 0:
+        return channel
+    table = (tf.cumsum(histogram) + step // 2) // step
+    table = tf.clip_by_value(tf.concat([[0], table[:-1]], 0), 0, 255)
+    return tf.cast(tf.gather(table, tf.cast(channel, tf.int32)), tf.uint8)
 
 
-PILLOW = {
-    "AutoContrast": lambda image, level: ImageOps.autocontrast(image),
-    "Equalize": lambda image, level: ImageOps.equalize(image),
-    "Invert": lambda image, level: ImageOps.invert(image),
-    "Posterize": lambda image, level: ImageOps.posterize(image, min(int(level * 4), 8)),
-    "Solarize": lambda image, level: ImageOps.solarize(image, int(level * 256)),
-    "Color": enhance(ImageEnhance.Color),
-    "Contrast": enhance(ImageEnhance.Contrast),
-    "Brightness": enhance(ImageEnhance.Brightness),
-    "Sharpness": enhance(ImageEnhance.Sharpness),
+def stretched(tf, channel):
+    low, high = (float(f(channel)) for f in (tf.reduce_min, tf.reduce_max))
+    if high <= low:
+        return channel
+    scale = 255.0 / (high - low)
+    values = tf.cast(channel, tf.float32) * scale - low * scale
+    return tf.cast(tf.clip_by_value(values, 0.0, 255.0), tf.uint8)
+
+
+def smoothed(tf, image):
+    kernel = tf.constant([[1, 1, 1], [1, 5, 1], [1, 1, 1]], tf.float32, [3, 3, 1, 1]) / 13.0
+    pixels = tf.cast(image, tf.float32)[None]
+    inner = tf.nn.depthwise_conv2d(pixels, tf.tile(kernel, [1, 1, 3, 1]), [1] * 4, "VALID")[0]
+    found = image.copy()
+    found[1:-1, 1:-1] = tf.cast(tf.clip_by_value(inner, 0.0, 255.0), tf.uint8)
+    return found
+
+
+def mean_gray(tf, image):
+    """`contrast` of autoaugment.py: the histogram's sum divided by 256, which is no mean."""
+    gray = tf.cast(tf.image.rgb_to_grayscale(image), tf.int32)
+    histogram = tf.histogram_fixed_width(gray, [0, 255], nbins=256)
+    mean = tf.reduce_sum(tf.cast(histogram, tf.float32)) / 256.0
+    mean = tf.clip_by_value(tf.ones_like(gray, tf.float32) * mean, 0.0, 255.0)
+    return tf.image.grayscale_to_rgb(tf.cast(mean, tf.uint8))
+
+
+def posterized(tf, image, level):
+    shift = tf.constant(min(max(8 - int(level * 4), 0), 7), tf.uint8)
+    return tf.bitwise.left_shift(tf.bitwise.right_shift(image, shift), shift)
+
+
+def per_channel(function):
+    return lambda tf, x, level: tf.stack([function(tf, x[..., i]) for i in range(3)], -1)
+
+
+# Operation -> (as big_vision computes it, grey levels that ours may be off).
+AUTHORS = {
+    "AutoContrast": (per_channel(stretched), 1),
+    "Equalize": (per_channel(equalized), 0),
+    "Invert": (lambda tf, x, level: 255 - x, 0),
+    "Posterize": (posterized, 0),
+    "Solarize": (
+        lambda tf, x, level: tf.where(x < np.array(int(level * 256)).astype(np.uint8), x, 255 - x),
+        0,
+    ),
+    "SolarizeAdd": (
+        lambda tf, x, level: tf.where(
+            x < 128, np.clip(x.astype(int) + int(level * 110), 0, 255).astype(np.uint8), x
+        ),
+        0,
+    ),
+    "Color": (
+        lambda tf, x, level: blend(
+            tf, tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(x)), x, level
+        ),
+        1,
+    ),
+    "Contrast": (lambda tf, x, level: blend(tf, mean_gray(tf, x), x, level), 1),
+    "Brightness": (lambda tf, x, level: blend(tf, tf.zeros_like(x), x, level), 1),
+    "Sharpness": (lambda tf, x, level: blend(tf, smoothed(tf, x), x, level), 1),
 }
 
 
-@pytest.mark.parametrize("operation", PILLOW)
-@pytest.mark.parametrize("magnitude", [3, 5, 10])
-def test_values_are_those_of_pillow(operation, magnitude):
-    """Within one grey level: the authors truncate where Pillow rounds, and inversely."""
-    for image in (pictures()["photo"], pictures()["noise"]):
-        expected = PILLOW[operation](Image.fromarray(image), magnitude / 10)
-        actual = apply_operation(operation, image, magnitude)
-        assert difference(actual, np.asarray(expected)) <= 1
-
-
-def test_solarize_add_brightens_the_dark_half():
-    image = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
-    result = apply_operation("SolarizeAdd", image, 10).ravel().astype(int)
-    np.testing.assert_array_equal(result[:128], np.minimum(np.arange(128) + 110, 255))
-    np.testing.assert_array_equal(result[128:], np.arange(128, 256))
+@pytest.mark.parametrize("operation", AUTHORS)
+def test_values_are_the_authors(tf, operation):
+    """A pixel in 200 may be off: its truncated average is magnified by the blend."""
+    theirs, tolerance = AUTHORS[operation]
+    for level in LEVELS:
+        for image in pictures().values():
+            actual = np.asarray(OPERATIONS[operation](Image.fromarray(image), level, None))
+            off = np.abs(actual.astype(int) - np.asarray(theirs(tf, image, level)).astype(int))
+            assert (off > tolerance).mean() <= 0.005 and off.max() <= 3, (level, off.max())
+            assert (off > 0).mean() < 0.01, level
 
 
 def rotation(degrees, height, width):
@@ -99,72 +142,71 @@ MATRICES = {
 }
 
 
-@pytest.mark.parametrize("operation", tables.GEOMETRIC)
+class Chosen:
+    """A generator that says the same each time."""
+
+    def __init__(self, number):
+        self.random = lambda: number
+
+
+@pytest.mark.parametrize("operation", MATRICES)
 @pytest.mark.parametrize("reverse", [False, True])
-def test_places_are_those_of_tensorflow_addons(operation, reverse):
-    """Its `transform` was this kernel; what is left empty is gray."""
-    tf = pytest.importorskip("tensorflow")
+def test_places_are_those_of_tensorflow_addons(tf, operation, reverse):
+    """Its `transform` was this kernel; what is left empty is gray. Ties may fall either way."""
     for magnitude in (1, 3, 10, 15):
-        for image in (pictures()["photo"], pictures()["noise"], pictures()["gray"]):
+        for image in (pictures()["photo"], pictures()["noise"]):
             size = image.shape[:2]
-            level = magnitude / 10 * (-1 if reverse else 1)
+            level = magnitude / 10
             expected = tf.raw_ops.ImageProjectiveTransformV3(
                 images=image[None],
-                transforms=np.array([MATRICES[operation](level, *size)], np.float32),
+                transforms=np.array([MATRICES[operation](level * (-1) ** reverse, *size)], "f4"),
                 output_shape=size,
-                fill_value=float(tables.GRAY),
+                fill_value=float(GRAY),
                 interpolation="NEAREST",
                 fill_mode="CONSTANT",
             )[0]
-            actual = apply_operation(operation, image, magnitude, reverse)
-            np.testing.assert_array_equal(actual, expected)
+            moved = OPERATIONS[operation](Image.fromarray(image), level, Chosen(0.9 * reverse))
+            assert (np.asarray(moved) != expected.numpy()).any(-1).mean() < 0.02
 
 
-@pytest.mark.parametrize("places", [(0.0, 0.0), (0.5, 0.25), (0.999, 0.999)])
-def test_cutout_is_a_gray_square_around_its_centre(places):
-    image = np.zeros((50, 60, 3), np.uint8)
-    result = apply_operation("Cutout", image, 3, places=places)
-    row, column = int(places[0] * 50), int(places[1] * 60)
-    expected = np.zeros_like(image)
-    expected[max(row - 12, 0) : row + 12, max(column - 12, 0) : column + 12] = 128
-    np.testing.assert_array_equal(result, expected)
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_cutout_is_a_gray_square_around_its_centre(mode):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        result = np.asarray(OPERATIONS["Cutout"](Image.new(mode, (60, 50)), 0.3, rng))
+        gray = (result.reshape(50, 60, -1) == GRAY).all(-1)
+        rows, columns = np.flatnonzero(gray.any(1)), np.flatnonzero(gray.any(0))
+        assert gray.sum() == len(rows) * len(columns) and 12 <= len(rows) <= 24 >= len(columns)
 
 
-def test_every_operation_is_equally_likely():
-    drawn = [tables.draw((0, 0, index), 2) for index in range(4000)]
-    for layer in range(2):
-        counts = np.bincount([int(chosen[layer][0]) for chosen in drawn], minlength=16)
-        assert len(counts) == 16 and abs(counts - 250).max() < 5 * 250**0.5
-    reverse = np.mean([bool(chosen[0][1]) for chosen in drawn])
-    assert abs(reverse - 0.5) < 0.05
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_every_operation_keeps_size_and_mode(operation, mode):
+    image = Image.fromarray(pictures()["photo"]).convert(mode)
+    before = np.asarray(image).copy()
+    for level in LEVELS:
+        result = OPERATIONS[operation](image, level, np.random.default_rng(0))
+        assert (result.size, result.mode) == (image.size, mode)
+    np.testing.assert_array_equal(image, before)
 
 
-def test_an_example_keeps_its_operations_and_others_differ():
-    image = pictures()["photo"]
-    results = [randaugment(image, (1, 0, index)) for index in range(20)]
-    np.testing.assert_array_equal(results[3], randaugment(image, (1, 0, 3)))
-    assert len({result.tobytes() for result in results}) > 15
-    np.testing.assert_array_equal(randaugment(image, (1, 0, 3), operations=0), image)
+def test_every_operation_is_equally_likely(monkeypatch):
+    seen = dict.fromkeys(OPERATIONS, 0)
+    for name in OPERATIONS:
+        monkeypatch.setitem(
+            OPERATIONS,
+            name,
+            lambda image, level, rng, name=name: seen.update({name: seen[name] + 1}) or image,
+        )
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        randaugment(Image.new("L", (2, 2)), rng, 2, 10)
+    assert abs(np.array([*seen.values()]) - 250).max() < 5 * 250**0.5
 
 
-def test_tensorflow_draws_the_same_operations():
-    tf = pytest.importorskip("tensorflow")
-    from keras_vit.data import randaugment_tf
-
-    image = pictures()["photo"]
-    run = tf.function(lambda key: randaugment_tf.randaugment(tf.constant(image), key, 3, 15))
-    for index in range(60):
-        key = np.array([2, 1, index])
-        np.testing.assert_array_equal(run(key), randaugment(image, key, 3, 15))
-
-
-@pytest.mark.parametrize("arguments", [(-1, 10), (2.5, 10), (True, 10), (2, -1), (2, float("nan"))])
-def test_bad_arguments_are_named(arguments):
-    with pytest.raises(ValueError, match="Received"):
-        randaugment(pictures()["noise"], (0,), *arguments)
-
-
-def test_tables_cannot_be_changed_by_their_users():
-    with pytest.raises(ValueError, match="read-only"):
-        tables.levels("Invert", 10)[0] = 1
-    assert Transform(8, randaugment=(2, 10)).augments
+def test_a_generator_decides_all():
+    image = Image.fromarray(pictures()["photo"])
+    results = [randaugment(image, np.random.default_rng(i)).tobytes() for i in range(20)]
+    assert results[3] == randaugment(image, np.random.default_rng(3)).tobytes()
+    assert len(set(results)) > 10
+    assert randaugment(image, np.random.default_rng(3), operations=0) is image

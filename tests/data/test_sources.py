@@ -1,97 +1,173 @@
-"""`load`: the digits, the options common to all sources, and the refusals."""
-
-import subprocess
-import sys
+"""What a pipeline can be made of: arrays, files, names; parts of them, and what is refused."""
 
 import numpy as np
 import pytest
 
-from keras_vit.data import load, resize
+from keras_vit.data import ImageDataset, Pipeline, Transform, pipeline
+from keras_vit.data.splits import parse_split, starts_training
+from tests.data.pipeline_cases import class_folders, numbered, photographs, recipe
+from tests.data.test_input_pipeline import assert_same, seen
 
 pytestmark = pytest.mark.any_backend
 
 
-def test_digits():
-    digits = load("digits")
-    assert digits.image_shape == (8, 8, 1)
-    assert digits.class_names == tuple("0123456789")
-    assert len(digits.train_images) + len(digits.test_images) == 1797
-    assert digits.train_images.dtype == np.uint8
-    assert digits.train_images.min() == 0 and digits.train_images.max() == 255
-    assert digits.train_labels.dtype == digits.test_labels.dtype == np.int32
-    shares = np.bincount(digits.test_labels) / (
-        np.bincount(digits.test_labels) + np.bincount(digits.train_labels)
-    )
-    np.testing.assert_allclose(shares, 0.2, atol=0.01)
+def test_arrays_in_memory():
+    images, labels = numbered(20)
+    test = pipeline((images, labels), recipe(), "test[10:]")
+    assert isinstance(test, Pipeline) and seen(test) == list(range(10, 20))
+    pair = ((images, labels), numbered(6))
+    assert pipeline(pair, recipe(), "test").num_examples == 6
+    assert seen(pipeline((images / 255.0, labels), recipe(), "test")) == list(range(20))
+    dataset = ImageDataset("mine", images, labels, *numbered(3), tuple("abcde"))
+    made = pipeline(dataset, recipe(), "validation")
+    assert made.class_names == tuple("abcde") and made.num_examples == 3 and made.name == "mine"
 
 
-def test_the_seed_fixes_the_split():
-    first, again, other = (load("digits", seed=seed) for seed in (5, 5, 6))
-    np.testing.assert_array_equal(first.test_images, again.test_images)
-    assert first.test_labels.tolist() != other.test_labels.tolist()
+def test_npz_folders_archives_and_slices_of_them(tmp_path):
+    images, labels = numbered(20)
+    np.savez(tmp_path / "set.npz", x=images, y=labels)
+    assert pipeline(tmp_path / "set.npz", recipe(), "train+test").num_examples == 20
+    folder = tmp_path / "folder"
+    for part, count in (("train", 20), ("val", 2), ("test", 3)):
+        class_folders(folder / part, per_class=count)
+    made = recipe(10, evaluate=Transform((8, 8)))
+    sizes = [pipeline(folder, made, part).num_examples for part in ("val", "test")]
+    assert sizes == [4, 6]
+    parts = [pipeline(folder, made, f"train[{cut}]", training=False) for cut in (":50%", "50%:")]
+    files = [{p._source.place(row) for row in p._rows} for p in parts]
+    assert not files[0] & files[1] and len(files[0] | files[1]) == 40
+    # Files are sorted by class, but a slice of them is not all of one class.
+    assert {"cat", "dog"} == {path.split("/")[-2] for path in files[0]}
 
 
-def test_size_channels_and_fraction():
-    digits = load("digits", image_size=(12, 10), channels=3, test_fraction=0.5)
-    assert digits.image_shape == (12, 10, 3)
-    assert digits.train_images.dtype == np.uint8
-    assert abs(len(digits.train_images) - len(digits.test_images)) <= 10
+def test_files_of_every_kind_and_channels(tmp_path):
+    for image, suffix in zip(photographs(5), (".jpg", ".png", ".bmp", ".webp", ".tiff")):
+        for name in ("a", "b"):
+            (tmp_path / "train" / name).mkdir(parents=True, exist_ok=True)
+            image.save(tmp_path / "train" / name / f"x{suffix}")
+    for channels in (1, 3):
+        made = recipe(10, evaluate=Transform((8, 8)))
+        test = pipeline(tmp_path, made, "train", training=False, channels=channels)
+        images, labels = next(iter(test))
+        assert images.shape == (10, 8, 8, channels) == (10, *test.image_shape)
+        np.testing.assert_allclose(images[:5], images[5:], atol=1e-6)
+        assert labels.tolist() == [0] * 5 + [1] * 5
+
+
+def test_the_split_of_digits_does_not_depend_on_the_seed():
+    made = [recipe(evaluate=Transform((8, 8)), seed=seed) for seed in (0, 1)]
+    assert_same(*(pipeline("digits", each, "test") for each in made))
+
+
+SIZES = {"train": 101, "test": 10}
 
 
 @pytest.mark.parametrize(
-    "options, expected",
+    "split, expected",
     [
-        ({"image_size": 0}, "image_size.*Received: 0"),
-        ({"channels": 2}, "channels must be 1.*Received: 2"),
-        ({"channels": 3.0}, "channels must be 1.*Received: 3.0"),
-        ({"test_fraction": 1.0}, "test_fraction.*Received: 1.0"),
-        ({"seed": -1}, "seed.*Received: -1"),
-        ({"seed": "0"}, "seed.*Received: '0'"),
+        ("train", [("train", 0, 101)]),
+        ("validation", [("test", 0, 10)]),
+        ("train[:98%]+test[5:]", [("train", 0, 99), ("test", 5, 10)]),
+        ("train[-5:]", [("train", 96, 101)]),
     ],
 )
-def test_bad_options(options, expected):
-    with pytest.raises(ValueError, match=expected):
-        load("digits", **options)
+def test_splits(split, expected):
+    assert parse_split(split, SIZES) == expected
 
 
-@pytest.mark.parametrize("source", ["cifar10", "", None, 3, np.zeros(3)])
-def test_unknown_sources_list_the_known(source):
-    with pytest.raises(ValueError, match=r"'digits', 'fashion_mnist', .*\.npz.*Received"):
-        load(source)
-
-
-def test_missing_paths_and_other_files(tmp_path):
-    for missing in (str(tmp_path / "none"), tmp_path / "none.npz", "none.npz"):
-        with pytest.raises(ValueError, match=r"No such file or folder.*none"):
-            load(missing)
-    (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(ValueError, match=r"source must be.*the file .*notes\.txt"):
-        load(tmp_path / "notes.txt")
-
-
-def test_a_resize_past_the_memory_limit(monkeypatch):
-    monkeypatch.setattr(resize, "MAX_BYTES", 2**20)
-    load("digits")
-    with pytest.raises(ValueError, match=r"1797 images of 32x32x1.*Lower image_size"):
-        load("digits", image_size=32)
+def test_splits_are_those_of_tensorflow_datasets():
+    splits = pytest.importorskip("tensorflow_datasets.core.splits")
+    for size in (60, 101, 1020, 3680):
+        lengths = splits.SplitDict(
+            [splits.SplitInfo(name="train", shard_lengths=[size], num_bytes=0)]
+        )
+        for text in ("train[:98%]", "train[98%:]", "train[33%:66%]", "train[-5%:]", "train[:-3]"):
+            instruction = splits.ReadInstruction.from_spec(text).to_absolute(lengths)[0]
+            start, stop = instruction.from_ or 0, instruction.to or size
+            assert parse_split(text, {"train": size}) == [("train", start, stop)], (text, size)
 
 
 @pytest.mark.parametrize(
-    "package, options", [("sklearn", {}), ("PIL", {"image_size": 16})], ids=["sklearn", "PIL"]
+    "split, message",
+    [
+        ("trian", r"Did you mean 'train'\?.*Received: split='trian'"),
+        ("train[:200]", r"outside the 101 examples.*train\[:200\]"),
+        ("train[5:5]", r"no examples.*train: 101"),
+        ("train[:1.5]", r"Rows are whole numbers"),
+        ("train[:5%:2]", r"split must be one of 'train', 'test'"),
+        ("train[5:10%]", r"both percents"),
+        ("", r"split must be one of"),
+        (3, r"split must be one of.*Received: split=3"),
+    ],
 )
-def test_missing_packages_name_the_extra(monkeypatch, package, options):
-    for name in [name for name in sys.modules if name.split(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=r"keras3-vit\[data\]"):
-        load("digits", **options)
+def test_bad_splits(split, message):
+    with pytest.raises(ValueError, match=message):
+        parse_split(split, SIZES)
 
 
-def test_importing_the_package_loads_keras_and_numpy_only():
-    code = (
-        "import sys, keras, numpy; before = set(sys.modules); import keras_vit.data\n"
-        "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
-        "print(sorted(new - set(sys.stdlib_module_names)))"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "['keras_vit']"
+def test_which_splits_are_for_training():
+    for split in ("train", "train[:98%]", "train800val200", "train[0:5]+validation", "trainval"):
+        assert starts_training(split)
+    for split in ("train[98%:]", "test", "validation", "val200", "test[:5]"):
+        assert not starts_training(split)
+
+
+def test_the_recipe_says_what_validation_is_where_the_set_does_not():
+    made = recipe()
+    made.train_split, made.validation_split, made.test_split = "train[:90%]", "train[90%:]", "test"
+    data = (numbered(50), numbered(7))
+    sizes = {None: 45, "validation": 5, "test": 7, "train": 50}
+    pipelines = {split: pipeline(data, made, split) for split in sizes}
+    assert {split: found.num_examples for split, found in pipelines.items()} == sizes
+    assert [pipelines[split].training for split in sizes] == [True, False, False, True]
+    assert pipeline(numbered(9), made, "validation").num_examples == 9
+
+
+PIXELS = np.zeros((3, 4, 4, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "source, message",
+    [
+        ("cifr10", r"Unknown dataset. Received: 'cifr10'. Did you mean 'cifar10'"),
+        ("clevr_cuont", r"Did you mean.*'clevr"),
+        ("vtab/dsprite_location", r"Did you mean 'vtab/dsprites_location'"),
+        ("none/such/folder", r"No such file or folder. Received: 'none/such/folder'"),
+        (5, r"Arrays come as \(images, labels\)"),
+        (PIXELS, r"Arrays come as \(images, labels\)"),
+        ((PIXELS, np.zeros(2)), "3 images and 2 labels"),
+        ((PIXELS, np.array(["a"] * 3)), "must be whole numbers"),
+        ((PIXELS, np.array([0, 1, 2.5])), r"must be whole numbers.*values \[2.5\]"),
+        ((PIXELS, np.array([0, 1, 10**9])), "Are they identifiers"),
+        ((PIXELS[:0], np.zeros(0, int)), "at least one image"),
+        ((PIXELS[..., :2], np.zeros(3, int)), "1 or 3 channels"),
+    ],
+    ids=str,
+)
+def test_unknown_sources(source, message):
+    with pytest.raises(ValueError, match=message):
+        pipeline(source, recipe())
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"split": "tests"}, "Did you mean 'test'"),
+        ({"batch_size": 5000}, r"batch_size=5000, and 1438 examples in 'train' of digits"),
+        ({"batch_size": 0}, "batch_size must be a positive integer"),
+        ({"channels": 2}, "channels must be 1"),
+        ({"threads": 0}, "threads must be"),
+        ({"workers": -1}, "workers must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"seed": 2**32}, "seed must be"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        pipeline("digits", recipe(), **options)
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, True, 46])
+def test_steps_out_of_range(step):
+    with pytest.raises(ValueError, match="step"):
+        pipeline("digits", recipe(), "test").from_step(step)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.data.split_syntax import parse_split
+from keras_vit.data.splits import parse_split
 from keras_vit.data.vtab import VTAB_TASKS
 
 pytestmark = pytest.mark.any_backend
@@ -81,29 +81,22 @@ def test_there_are_nineteen_and_the_1000_examples_of_cifar100_are_known():
 
 def test_labels_made_of_annotations():
     def label(task, **features):
-        named = {name.replace("__", "/"): np.array(value) for name, value in features.items()}
-        return VTAB_TASKS[task].label(named)
+        return VTAB_TASKS[task].label(features)
 
-    assert [label("clevr_count", objects__size=[0] * n) for n in (3, 10)] == [0, 7]
+    assert [label("clevr_count", objects={"size": [0] * n}) for n in (3, 10)] == [0, 7]
     for distance, expected in ((7.0, 0), (8.0, 0), (8.1, 1), (9.9, 4), (10.1, 5), (50.0, 5)):
-        coordinates = np.array([[1, 1, 60.0], [1, 1, distance]], np.float32).ravel()
-        assert label("clevr_distance", objects__pixel_coords=coordinates) == expected
+        coordinates = np.array([[1, 1, 60.0], [1, 1, distance]], np.float32)
+        assert label("clevr_distance", objects={"pixel_coords": coordinates}) == expected
     for kinds, expected in (([0, 5], 0), ([1, 0], 0), ([5, 2], 1), ([5, 4], 3)):
-        places = np.array([[0, 0, 7.0], [0, 0, 15.0]], np.float32).ravel()
-        named = {"objects__location": places, "objects__type": kinds}
-        assert label("kitti_distance", **named) == expected
-    none = {"objects__location": np.zeros(0, np.float32), "objects__type": np.zeros(0, np.int64)}
-    assert label("kitti_distance", **none) == 3
-    assert [label("dsprites_location", label_x_position=[x]) for x in (0, 1, 2, 31)] == [
-        0,
-        0,
-        1,
-        15,
-    ]
-    turns = [label("dsprites_orientation", label_orientation=[x]) for x in (0, 2, 3, 5, 39)]
+        places = [np.array([0, 0, 7.0]), np.array([0, 0, 15.0])]
+        assert label("kitti_distance", objects={"location": places, "type": kinds}) == expected
+    assert label("kitti_distance", objects={"location": [], "type": []}) == 3
+    places = [label("dsprites_location", label_x_position=x) for x in (0, 1, 2, 31)]
+    assert places == [0, 0, 1, 15]
+    turns = [label("dsprites_orientation", label_orientation=x) for x in (0, 2, 3, 5, 39)]
     assert turns == [0, 0, 1, 2, 15]
-    assert label("smallnorb_azimuth", label_azimuth=[17]) == 17
-    assert label("smallnorb_elevation", label_elevation=[8]) == 8
+    assert label("smallnorb_azimuth", label_azimuth=17) == 17
+    assert label("smallnorb_elevation", label_elevation=8) == 8
 
 
 def test_dsprites_become_visible():

@@ -58,7 +58,7 @@ def build(chosen, dropout=0.0, compile=None, **options):
 def load(chosen):
     source = (arrays(TRAIN, 0), arrays(TEST, 1))
     return [
-        keras_vit.data.load(source, chosen, part, training=part == "train", engine="numpy")
+        keras_vit.data.pipeline(source, chosen, part, training=part == "train")
         for part in ("train", "test")
     ]
 

@@ -11,13 +11,12 @@ pytestmark = pytest.mark.any_backend
 IMAGES = 26
 
 
-def load(part, engine="numpy", **changes):
+def load(part, **changes):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (IMAGES, 12, 12, 3), np.uint8)
     source = [(images, np.arange(IMAGES) % 3)] * 2
     recipe = recipes.get("digits").replace(image_size=8, **changes)
-    training = part == "train"
-    return keras_vit.data.load(tuple(source), recipe, part, 12, training=training, engine=engine)
+    return keras_vit.data.pipeline(tuple(source), recipe, part, 12, training=part == "train")
 
 
 def some(pipeline, start, count=4):
@@ -26,14 +25,10 @@ def some(pipeline, start, count=4):
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
 @pytest.mark.parametrize("mixup", [0.0, 0.5])
-@pytest.mark.parametrize("engine", ["numpy", "grain"])
-def test_training_batches_are_cut_without_overlap_or_loss(engine, mixup, processes):
+def test_training_batches_are_cut_without_overlap_or_loss(mixup, processes):
     """Over the end of an epoch, and from the middle of one."""
-    pytest.importorskip("grain") if engine == "grain" else None
-    whole = load("train", engine, mixup=mixup)
-    parts = [
-        share_training(load("train", engine, mixup=mixup), i, processes) for i in range(processes)
-    ]
+    whole = load("train", mixup=mixup)
+    parts = [share_training(load("train", mixup=mixup), i, processes) for i in range(processes)]
     assert {part.steps_per_epoch for part in parts} == {whole.steps_per_epoch} == {2}
     for start in (0, 3):
         cuts = [some(part, start, 2) for part in parts]
@@ -43,14 +38,6 @@ def test_training_batches_are_cut_without_overlap_or_loss(engine, mixup, process
             np.testing.assert_array_equal(np.concatenate([of[step][1] for of in cuts]), labels)
 
 
-def test_unmixed_images_are_read_by_one_process_each():
-    read = []
-    for process in range(2):
-        pipeline = share_training(load("train"), process, 2)
-        read += [row for step in range(2) for row in pipeline.stream.schedule.batch(step).tolist()]
-    assert len(read) == len(set(read)) == 24
-
-
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
 def test_evaluation_covers_every_image_once(processes):
     """26 images in batches of 12: the last one has 2, so that of four processes two have none."""
@@ -58,16 +45,16 @@ def test_evaluation_covers_every_image_once(processes):
     parts = [share_evaluation(load("test"), i, processes) for i in range(processes)]
     assert {len(part) for part in parts} == {len(whole)} == {3}
     for step, (images, _) in enumerate(whole):
-        cuts = [part.batch(step)[0] for part in parts]
+        cuts = [part[step][0] for part in parts]
         np.testing.assert_array_equal(np.concatenate(cuts), images)
-    sizes = [len(part.batch(2)[0]) for part in parts]
+    sizes = [len(part[2][0]) for part in parts]
     assert sum(sizes) == 2 and max(sizes) - min(sizes) <= 1
 
 
 def test_arrays_are_cut_too_and_what_cannot_be_is_told():
     arrays = np.arange(70).reshape(35, 2), np.arange(35)
     parts = [share_evaluation(arrays, i, 2) for i in range(2)]
-    rows = [row for part in parts for i in range(len(part)) for row in part.batch(i)[1]]
+    rows = [row for part in parts for i in range(len(part)) for row in part[i][1]]
     assert sorted(rows) == list(range(35))
     assert share_evaluation(None, 0, 2) is None
     with pytest.raises(TypeError, match="Received: generator"):

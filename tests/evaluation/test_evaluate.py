@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from keras_vit.data import ImageDataset, Transform, load, preprocess
+from keras_vit.data import ImageDataset, Transform, pipeline, preprocess
 from keras_vit.evaluation import calibration, confusion_matrix, evaluate, real_accuracy
 from keras_vit.preprocessing import Preprocessing
 from tests.support import images, tiny_vit
@@ -124,16 +124,14 @@ def test_tf_data_and_torch_loaders(model, data):
 def test_a_pipeline_of_the_library(model, data):
     pixels, labels = (127.5 * (data[0] + 1)).astype("uint8"), data[1]
     transform = Transform(16, "squash")
-    engine = "tensorflow" if keras.backend.backend() == "tensorflow" else "grain"
-    pytest.importorskip(engine)
     recipe = types.SimpleNamespace(
         batch_size=8, train=transform, eval=transform, mixup=0.0, cutmix=0.0, seed=0
     )
     stored = ImageDataset("set", pixels, labels, pixels, labels, tuple("abcdefg"))
-    pipeline = load(stored, recipe, split="test", engine=engine)
-    same(evaluate(model, pipeline), evaluate(model, stored))
-    assert evaluate(model, pipeline).confusion.class_names == tuple("abcdefg")
-    assert evaluate(model, pipeline, steps=1).examples == 8
+    batches = pipeline(stored, recipe, "test")
+    same(evaluate(model, batches), evaluate(model, stored))
+    assert evaluate(model, batches).confusion.class_names == tuple("abcdefg")
+    assert evaluate(model, batches, steps=1).examples == 8
 
 
 def test_every_batch_has_one_size(model, data):

@@ -37,14 +37,14 @@ def test_mistakes_in_a_page_are_found(code, mistake):
 def test_the_recipe_of_the_readme_trains_and_is_evaluated(tmp_path, monkeypatch, capsys):
     """With noise for CIFAR-100, few updates, and a small model without published weights."""
     finetune, build = keras_vit.recipes.finetune, keras_vit.ViT_B16
-    open_examples = keras_vit.data.load_pipeline.open_examples
+    open_source = keras_vit.data.input_pipeline.open_source
     named = []
 
     def noise(source, *options):
         named.append(source)
         images = np.random.default_rng(0).integers(0, 256, (128, 20, 24, 3), np.uint8)
         part = images, np.arange(128) % 100
-        return open_examples((part, part), *options)
+        return open_source((part, part), *options)
 
     def short(*args, **kwargs):
         return finetune(*args, **kwargs).replace(
@@ -55,8 +55,7 @@ def test_the_recipe_of_the_readme_trains_and_is_evaluated(tmp_path, monkeypatch,
         assert weights in {row.name for row in keras_vit.list_weights()}
         return build(depth=1, width=16, num_heads=2, mlp_dim=16, **options)
 
-    monkeypatch.setattr("keras_vit.data.load_pipeline.open_examples", noise)
-    monkeypatch.setattr("keras_vit.data.load_pipeline.choose_engine", lambda *_: "numpy")
+    monkeypatch.setattr("keras_vit.data.input_pipeline.open_source", noise)
     monkeypatch.setattr(keras_vit.recipes, "finetune", short)
     monkeypatch.setattr(keras_vit, "ViT_B16", small)
     monkeypatch.chdir(tmp_path)

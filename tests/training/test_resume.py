@@ -1,6 +1,7 @@
 """A run that is stopped, at every update and in every way, ends where an undisturbed one does."""
 
 import contextlib
+import types
 
 import keras
 import numpy as np
@@ -152,18 +153,23 @@ def test_a_callback_may_end_the_run(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_batches_of_keras_vit_are_a_pipeline(tmp_path):
-    from keras_vit.data import Batches
+def test_a_pipeline_of_keras_vit(tmp_path):
+    from keras_vit.data import Transform, pipeline
 
     def batches():
         images = np.random.default_rng(0).uniform(size=(11, 8, 8, 3)).astype("float32")
-        return Batches(images, np.arange(11) % 3, 4, shuffle=True, seed=3, drop_remainder=True)
+        train = Transform(8, "pad_random", padding=1, flip=True)
+        recipe = types.SimpleNamespace(batch_size=4, seed=3, train=train, mixup=0.2, cutmix=0.0)
+        return pipeline((images, np.arange(11) % 3), recipe, training=True)
 
-    options = dict(steps=None, epochs=3)
-    expected = case.run(tmp_path / "a", pipeline=batches(), **options)
-    callback = StopsAt("on_train_batch_end", 4)
-    interrupted_run(tmp_path / "b", callback, pipeline=batches(), **options)
-    assert_equal_runs(case.run(tmp_path / "b", pipeline=batches(), **options), expected)
+    def options():
+        model = case.build()
+        model.compile(model.optimizer, keras.losses.CategoricalCrossentropy(from_logits=True))
+        return dict(model=model, pipeline=batches(), steps=None, epochs=3, validation=None)
+
+    expected = case.run(tmp_path / "a", **options())
+    interrupted_run(tmp_path / "b", StopsAt("on_train_batch_end", 4), **options())
+    assert_equal_runs(case.run(tmp_path / "b", **options()), expected)
 
 
 def test_another_run_is_refused_and_what_differs_is_named(tmp_path):

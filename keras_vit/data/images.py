@@ -1,14 +1,82 @@
-"""What a caller has at hand - files, PIL images, arrays, or a list of them - as pixel arrays."""
+"""What a caller has at hand - image files, PIL images, arrays, or a list of them - as pixels."""
 
 import collections.abc
+import io
 import os
-import sys
+import pathlib
 
 import numpy as np
+from PIL import Image, ImageOps
 
-from keras_vit.data.resize import convert_channels, import_pillow
+from keras_vit.data.resize import convert_channels
 
-_LISTED = 10  # images named in an error; the count tells the rest
+LISTED = 10  # images named in a message; the count tells the rest
+_ORIENTATION = 0x0112  # the EXIF tag
+
+
+def open_image(source):
+    """Opens an image file and reads its header; Pillow decodes the pixels when they are needed.
+
+    Args:
+        source: a path, or the bytes of a file.
+
+    Returns:
+        A PIL image.
+
+    Raises:
+        OSError, ValueError: no image, not a regular file, or more pixels than
+            `PIL.Image.MAX_IMAGE_PIXELS`: a small file can claim many gigabytes of them.
+    """
+    if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
+        raise OSError(f"{source} is no regular file")
+    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    width, height = image.size
+    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+        raise ValueError(
+            f"an image of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
+            f"{Image.MAX_IMAGE_PIXELS}, to read it"
+        )
+    return image
+
+
+def orientation(image):
+    """The EXIF orientation of a PIL image: 1 is upright, 5 to 8 lie on their side."""
+    return image.getexif().get(_ORIENTATION, 1)
+
+
+def pixels_of(image, channels, upright=True):
+    """The pixels of a PIL image as they are meant to be seen, with 8 bits per channel.
+
+    The first frame of an animation; palettes and CMYK become RGB, transparency is dropped.
+
+    Args:
+        image: a PIL image of any mode.
+        channels: 3 for RGB, 1 for grayscale.
+        upright: whether to turn the image as its EXIF orientation says.
+
+    Returns:
+        uint8 array of shape (height, width, channels).
+
+    Raises:
+        ValueError: 32-bit pixels, whose range is unknown, or another number of channels.
+    """
+    if channels not in (1, 3):
+        raise ValueError(
+            f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
+        )
+    sixteen_bits = image.mode.startswith("I;16") or (
+        image.mode == "I" and image.format in ("PNG", "PPM")
+    )
+    if image.mode in ("I", "F") and not sixteen_bits:
+        raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")
+    if upright and orientation(image) != 1:
+        image = ImageOps.exif_transpose(image)
+    if sixteen_bits:  # Pillow would clip at 255 and leave the image nearly white
+        pixels = np.asarray(image).astype(np.float32) / 257.0
+        image = Image.fromarray((pixels + 0.5).astype(np.uint8))
+    mode = "RGB" if channels == 3 else "L"
+    pixels = np.asarray(image if image.mode == mode else image.convert(mode))
+    return pixels.reshape(image.height, image.width, channels)
 
 
 def list_images(images, channels):
@@ -28,7 +96,7 @@ def list_images(images, channels):
         ValueError: something else than an image, none at all, or an array of another shape,
             dtype, range or number of channels.
     """
-    if _is_file(images) or _is_pillow(images):
+    if _is_file(images) or isinstance(images, Image.Image):
         items = [images]
     elif hasattr(images, "__array__"):
         array = np.asarray(images)
@@ -46,7 +114,7 @@ def list_images(images, channels):
     missing = [str(item) for item in items if _is_file(item) and not os.path.exists(item)]
     if missing:
         raise FileNotFoundError(
-            f"{len(missing)} of {len(items)} images do not exist. Received:\n" + _listed(missing)
+            f"{len(missing)} of {len(items)} images do not exist. Received:\n" + listed(missing)
         )
     return items
 
@@ -63,13 +131,12 @@ def read_images(items, channels):
 
     Raises:
         ValueError: after the last image; names every one that could not be decoded.
-        ImportError: Pillow is not installed and there is something to decode.
     """
     reasons = []
     for index, item in enumerate(items):
         try:
             pixels = _read(item, channels)
-        except (MemoryError, ImportError):
+        except MemoryError:
             raise
         # Pillow's decoders answer damaged files with errors of many unrelated types. None is
         # swallowed: each is reported with its image.
@@ -82,63 +149,29 @@ def read_images(items, channels):
     if reasons:
         raise ValueError(
             f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
-            f"{_listed(reasons)}\nRepair them or leave them out."
+            f"{listed(reasons)}\nRepair them or leave them out."
         )
 
 
-def rgb_or_gray(image, channels):
-    """A PIL image as it is meant to be seen, with 8 bits per channel.
-
-    The EXIF orientation is applied, palettes and CMYK become RGB, transparency is dropped.
-
-    Args:
-        image: a PIL image of any mode.
-        channels: 3 for RGB, 1 for grayscale.
-
-    Returns:
-        A PIL image of mode RGB or L.
-
-    Raises:
-        ValueError: 32-bit pixels, whose range is unknown.
-    """
-    from PIL import ImageOps
-
-    sixteen_bits = image.mode.startswith("I;16") or (
-        image.mode == "I" and image.format in ("PNG", "PPM")
-    )
-    if image.mode in ("I", "F") and not sixteen_bits:
-        raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")
-    image = ImageOps.exif_transpose(image)
-    if sixteen_bits:
-        # Pillow would clip at 255 and leave the image nearly white.
-        pixels = np.asarray(image).astype(np.float32) / 257.0
-        image = import_pillow().fromarray((pixels + 0.5).astype(np.uint8))
-    return image.convert("RGB" if channels == 3 else "L")
+def listed(lines):
+    """The first lines of a message, indented, and how many more there are."""
+    more = [f"and {len(lines) - LISTED} more"] * (len(lines) > LISTED)
+    return "\n".join(f"  {line}" for line in [*lines[:LISTED], *more])
 
 
 def _read(item, channels):
     if _is_file(item):
-        with import_pillow().open(item) as image:
-            return _pixels(image, channels)
-    if _is_pillow(item):
-        return _pixels(item, channels)
+        with open_image(item) as image:
+            return pixels_of(image, channels)
+    if isinstance(item, Image.Image):
+        return pixels_of(item, channels)
     array = item if item.ndim == 3 else item[..., None]
-    if array.shape[-1] != channels:
-        array = convert_channels(array[None], channels)[0]
+    array = convert_channels(array, channels)
     return array if array.dtype == np.uint8 else array.astype(np.float32) * np.float32(255)
 
 
-def _pixels(image, channels):
-    if channels not in (1, 3):
-        raise ValueError(
-            f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
-        )
-    image = rgb_or_gray(image, channels)
-    return np.asarray(image).reshape(image.height, image.width, channels)
-
-
 def _checked(item, index, channels):
-    if _is_file(item) or _is_pillow(item):
+    if _is_file(item) or isinstance(item, Image.Image):
         return item
     if not hasattr(item, "__array__"):
         raise ValueError(
@@ -180,13 +213,3 @@ def _check_array(array, name, channels, ranks):
 
 def _is_file(item):
     return isinstance(item, (str, os.PathLike))
-
-
-def _is_pillow(item):
-    module = sys.modules.get("PIL.Image")  # who has such an image has imported it
-    return module is not None and isinstance(item, module.Image)
-
-
-def _listed(lines):
-    more = [f"and {len(lines) - _LISTED} more"] * (len(lines) > _LISTED)
-    return "\n".join(f"  {line}" for line in lines[:_LISTED] + more)

@@ -1,7 +1,9 @@
-"""Parts of datasets by name and slice, `"train[:98%]+validation"`, as in TensorFlow Datasets."""
+"""Parts of datasets by name and slice, `"train[:98%]+validation"`, and parts made by lot."""
 
 import difflib
 import re
+
+import numpy as np
 
 # A name, and perhaps [start:stop] of whole numbers or percents; either end may be missing.
 _BOUND = r"(?:(-?\d+(?:\.\d+)?)(%?))?"
@@ -50,7 +52,7 @@ def starts_training(split):
     return first.startswith("train") and starts
 
 
-def find_part(name, sizes, split=None):
+def _find_part(name, sizes, split=None):
     """The part that a name means, or ValueError."""
     if name in sizes:
         return name
@@ -69,7 +71,7 @@ def _rows(piece, split, sizes):
     if match is None:
         raise ValueError(f"{_expected(sizes)} Received: split={split!r}.")
     name, start, start_unit, stop, stop_unit = match.groups()
-    part = find_part(name, sizes, split)
+    part = _find_part(name, sizes, split)
     if start is not None and stop is not None and start_unit != stop_unit:
         raise ValueError(
             f"Both ends of a slice must be rows, or both percents. Received: split={split!r}."
@@ -102,3 +104,45 @@ def _expected(sizes):
 
 def _described(sizes):
     return ", ".join(f"{name}: {size}" for name, size in sizes.items())
+
+
+def check_test_fraction(test_fraction):
+    """Raises ValueError unless `test_fraction` lies strictly between 0 and 1."""
+    if not isinstance(test_fraction, (int, float, np.number)) or not 0 < test_fraction < 1:
+        raise ValueError(
+            "test_fraction must lie strictly between 0 and 1, such as 0.2. "
+            f"Received: {test_fraction!r}"
+        )
+
+
+def stratified_split(labels, test_fraction, seed):
+    """Splits example indices so that each class keeps its share in both parts.
+
+    A class with two or more examples has at least one on each side; the only example of a
+    class goes to train, since a class cannot be learned from the test set.
+
+    Args:
+        labels: whole numbers, shape (examples,).
+        test_fraction: share of each class for the test part, in (0, 1).
+        seed: decides which examples; the same seed gives the same split.
+
+    Returns:
+        (train, test): two sorted int64 index arrays, disjoint and together complete.
+
+    Raises:
+        ValueError: `test_fraction` out of range, or every class has a single example.
+    """
+    check_test_fraction(test_fraction)
+    rng = np.random.default_rng(seed)
+    is_test = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        if len(members) >= 2:
+            wanted = int(len(members) * test_fraction + 0.5)
+            is_test[members[: min(max(wanted, 1), len(members) - 1)]] = True
+    if not is_test.any():
+        raise ValueError(
+            "A train/test split needs a class with at least two images. Received: "
+            f"{len(labels)} images, no two of the same class; add images or supply a test set"
+        )
+    return np.flatnonzero(~is_test), np.flatnonzero(is_test)

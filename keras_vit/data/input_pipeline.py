@@ -1,0 +1,295 @@
+"""`pipeline`: batches of a dataset as a recipe wants them, on Grain."""
+
+import copy
+import os
+
+import keras
+import numpy as np
+
+from keras_vit.checks import positive_int
+from keras_vit.data import batches
+from keras_vit.data.checks import check_channels
+from keras_vit.data.sources import ArraySource, open_source
+from keras_vit.data.splits import starts_training
+
+
+def pipeline(
+    source,
+    recipe,
+    split=None,
+    batch_size=None,
+    *,
+    training=None,
+    seed=None,
+    data_dir=None,
+    channels=None,
+    threads=None,
+    workers=0,
+):
+    """Opens a split of a dataset as batches for `model.fit`, `evaluate` and `predict`.
+
+        train = pipeline("cifar10", recipe)          # shuffled, augmented, one-hot labels
+        test = pipeline("cifar10", recipe, "test")   # in order, class numbers
+
+    Args:
+        source: what `keras_vit.data.load` takes; or
+            - a name of TensorFlow Datasets, such as "cifar10" or "eurosat/rgb:2.0.0", that lies
+              prepared in `data_dir`; or a task of VTAB, such as "vtab/clevr_count";
+            - arrays (images, labels), or ((images, labels), (images, labels)) to train and test;
+            - an `ImageDataset`.
+        recipe: a `keras_vit.recipes.Recipe`.
+        split: "train", "validation" or "test", a slice as "train[:98%]", several joined by "+", or
+            a split of VTAB as "train800val200"; None is what the recipe trains on. A validation or
+            test part that the set does not have is the recipe's, or else the other one. Slices of
+            folders are drawn from all classes.
+        batch_size: images per batch; None is the recipe's: those of an update, or a part of them
+            where it accumulates gradients.
+        training: whether to shuffle, augment and mix. None: if the split begins with the first
+            training example, so "train[:98%]" does and "train[98%:]" does not.
+        seed: whole number that decides order and augmentation; None is the recipe's.
+        data_dir: where "fashion_mnist" or the prepared datasets lie; None is, for the latter, the
+            environment variable TFDS_DATA_DIR or ~/tensorflow_datasets.
+        channels: 1 (grayscale) or 3 (RGB); None keeps what there is, and means 3 for image files.
+        threads: batches to read at a time, in each process; None is the number of cores.
+        workers: processes that read beside this one; 0 reads in threads of this one only.
+
+    Returns:
+        A `Pipeline`.
+
+    Raises:
+        ValueError: an unknown source, an argument out of range, or data that is missing, damaged
+            or inconsistent; the message tells which and what to do.
+        ImportError: a package that this source needs is missing.
+    """
+    check_channels(channels)
+    opened = open_source(source, data_dir)
+    if split is None and training is None:
+        training = True
+    split = _split(split, recipe, opened)
+    return Pipeline(
+        opened,
+        recipe,
+        split,
+        batch_size=positive_int(
+            getattr(recipe, "micro_batch_size", recipe.batch_size)
+            if batch_size is None
+            else batch_size,
+            "batch_size",
+        ),
+        training=starts_training(split) if training is None else bool(training),
+        seed=_seed(recipe.seed if seed is None else seed),
+        channels=_channels(opened, channels),
+        threads=_threads(opened, recipe.train)
+        if threads is None
+        else positive_int(threads, "threads"),
+        workers=workers and positive_int(workers, "workers"),
+    )
+
+
+class Pipeline(keras.utils.PyDataset):
+    """Batches of a split as a recipe wants them; made by `pipeline`.
+
+    The batch of a step is a function of (seed, step): it does not depend on threads and processes
+    or on where the run was interrupted. Steps are counted from the first batch of epoch 0, over all
+    epochs.
+
+        train = keras_vit.data.pipeline("cifar10", recipe)
+        for images, labels in train: ...                     # one epoch
+        for images, labels in train.from_step(1234): ...     # as if steps 0 to 1233 had been seen
+
+    In training, images are shuffled, augmented and mixed, an epoch has only full batches, and
+    labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
+    is left out, and labels are int32. Images are float32 NumPy arrays.
+
+    Iterating reads ahead, in threads or processes. `model.fit` takes the object as well, and asks
+    for batch after batch by number: each epoch of Keras shows the next epoch, whose batches Keras
+    puts in another order unless `shuffle=False`. `keras_vit.training.fit` iterates, in order.
+
+    An example that cannot be read is replaced by the next one in training and left out in
+    evaluation, with a warning, and listed in `skipped`; too many of them are an error.
+
+    Attributes:
+        name, split: what was loaded.
+        num_examples: in the split, unreadable ones included.
+        num_classes, class_names: of the dataset.
+        steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
+            is the same unless `from_step` changed it.
+        batch_size: images per batch, of all processes together.
+        image_shape: (height, width, channels).
+        seed, training: see `pipeline`.
+        start: the step at which this object begins.
+    """
+
+    def __init__(
+        self, source, recipe, split, *, batch_size, training, seed, channels, threads=1, workers=0
+    ):
+        super().__init__()
+        self.name, self.split, self.class_names = source.name, split, source.class_names
+        self.batch_size, self.training, self.seed = batch_size, training, seed
+        self.threads, self.reading_processes = threads, workers
+        self._source, self._rows = source, source.rows(split)
+        if training and batch_size > self.num_examples:
+            raise ValueError(
+                "A batch for training must not be larger than the split. Received: batch_size="
+                f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}; "
+                "pass batch_size=..."
+            )
+        self._transform = recipe.train if training else recipe.eval
+        self._mixing = (recipe.mixup, recipe.cutmix) if training else (0, 0)
+        self.image_shape = (*self._transform.image_size, channels)
+        self._share, self._unreadable = (0, 1), batches.Unreadable(source.place, len(self._rows))
+        self.start, self._steps, self._passes = 0, None, 0
+        self._dataset = self._batches()
+
+    num_classes = property(lambda self: len(self.class_names))
+    num_examples = property(lambda self: len(self._rows))
+
+    @property
+    def steps_per_epoch(self):
+        full, rest = divmod(self.num_examples, self.batch_size)
+        return full if self.training or not rest else full + 1
+
+    @property
+    def skipped(self):
+        """Where the examples lie that could not be read so far, a tuple of text."""
+        return tuple(self._source.place(row) for row in sorted(self._unreadable))
+
+    @property
+    def settings(self):
+        """What decides about the batches, besides the recipe, as a dict that JSON can hold."""
+        names = "name split num_examples batch_size seed training".split()
+        return {name: getattr(self, name) for name in names}
+
+    def _batches(self):
+        channels, training = self.image_shape[-1], self.training
+        read = batches.Reader(self._source, self._rows, self._transform, channels, training)
+        how = self.batch_size, training, self.seed, self.num_classes, self._mixing, self._share
+        return batches.make_batches(read, self._rows, *how)
+
+    def __len__(self):
+        if self._steps is not None:
+            return self._steps
+        return self.steps_per_epoch if self.training else self.steps_per_epoch - self.start
+
+    @property
+    def num_batches(self):
+        return len(self)
+
+    def from_step(self, step, steps=None):
+        """The same batches from a step on, as if those before it had been seen.
+
+        Args:
+            step: the first one, a whole number >= 0; in evaluation below `steps_per_epoch`.
+            steps: how many batches there are; None is `steps_per_epoch` in training, counted from
+                `step`, and the rest otherwise.
+
+        Returns:
+            A `Pipeline`. This one is not changed.
+
+        Raises:
+            ValueError: a step out of range.
+        """
+        step = step and positive_int(step, "step")
+        steps = None if steps is None else positive_int(steps, "steps")
+        if not self.training and step + (steps or 1) > self.steps_per_epoch:
+            raise ValueError(
+                f"A pass of {self.split!r} has {self.steps_per_epoch} batches. Received: "
+                f"step={step}, steps={steps}"
+            )
+        other = copy.copy(self)
+        other.start, other._steps, other._passes = int(step), steps, 0
+        return other
+
+    def shard(self, process, processes):
+        """One process's rows of every batch; only these images are read, unless they are mixed.
+
+        Args:
+            process: its number, from 0.
+            processes: how many there are; `batch_size` must be a multiple.
+
+        Returns:
+            A `Pipeline` of as many batches, also where none of its rows are in the last one.
+
+        Raises:
+            ValueError: the numbers do not fit.
+        """
+        processes = positive_int(processes, "processes")
+        if process not in range(processes) or self.batch_size % processes:
+            raise ValueError(
+                "process must be in 0..processes-1, and batch_size a multiple of processes. "
+                f"Received: process={process}, processes={processes}, batch_size={self.batch_size}"
+            )
+        other = copy.copy(self)
+        other._share = process, processes
+        other._dataset = other._batches()
+        return other
+
+    def __iter__(self):
+        dataset, missing = self._dataset[self.start : self.start + len(self)], len(self)
+        for images, labels, notes in batches.read_ahead(
+            dataset, self._transform.value_range, self.threads, self.reading_processes
+        ):
+            self._unreadable.add(notes)
+            if notes and not len(images):
+                raise ValueError(f"No example of a batch can be read. Received: {notes}")
+            yield images, labels
+            missing -= 1
+        for _ in range(missing):  # of a share that has no row in the last batch
+            yield np.zeros((0, *self.image_shape), np.float32), np.zeros(0, np.int32)
+
+    # What follows is for Keras.
+
+    def __getitem__(self, index):
+        """The batch of that number in the epoch that Keras is in."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"Batch {index} is outside 0..{len(self) - 1}.")
+        step = self.start + self._passes * len(self) + int(index)
+        return next(iter(self.from_step(step, 1)))
+
+    def on_epoch_end(self):
+        """Called by Keras after each epoch, and once it has built a model from a first batch."""
+        self._passes += self.training
+
+    def __repr__(self):
+        height, width, channels = self.image_shape
+        return (
+            f"Pipeline({self.name!r}, {self.split!r}, examples={self.num_examples}, "
+            f"batch_size={self.batch_size}, image={height}x{width}x{channels}, "
+            f"classes={self.num_classes}, steps_per_epoch={self.steps_per_epoch}, "
+            f"training={self.training}, start={self.start}, skipped={len(self.skipped)})"
+        )
+
+
+def _split(split, recipe, source):
+    """The split asked for, or what the recipe means by it where the set has no such part.
+
+    Of CIFAR, which has no validation part, a recipe keeps the last examples of the training part:
+    the test part must not take their place.
+    """
+    if split is None:
+        return getattr(recipe, "train_split", None) or "train"
+    if split not in ("validation", "test") or {split, "all"} & set(source.parts):
+        return split
+    return getattr(recipe, f"{split}_split", None) or split
+
+
+def _seed(seed):
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number in 0..2**32-1. Received: seed={seed!r}")
+    return int(seed)
+
+
+def _channels(source, channels):
+    """The channels asked for, or what there is: 3 where images are decoded."""
+    if source.channels is None:
+        return channels or 3
+    return channels or source.channels
+
+
+def _threads(source, transform):
+    """The processor cores, up to 16; 0 for small images in memory: handing over takes longer."""
+    height, width = transform.image_size
+    if isinstance(source, ArraySource) and height * width <= 64 * 64:
+        return 0
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(count or 1, 16)

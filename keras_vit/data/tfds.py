@@ -1,0 +1,193 @@
+"""Datasets that TensorFlow Datasets has prepared on disk. Nothing is downloaded.
+
+ArrayRecord files are read one example at a time, by number. TFRecord files, which
+TensorFlow Datasets writes by default, have no numbers: a set that fits in memory is read once with
+TensorFlow and kept as it is encoded; a larger one must be converted first.
+"""
+
+import os
+import re
+from pathlib import Path
+
+MAX_BYTES = 4 * 2**30  # of a TFRecord set that is read into memory
+_MAX_CLASSES = 100_000
+
+# What the recipes and VTAB use; any other name is found if it lies in the data folder.
+TFDS_SETS = tuple(
+    "caltech101 cifar10 cifar100 clevr diabetic_retinopathy_detection dmlab dsprites dtd eurosat "
+    "imagenet2012 imagenet21k kitti mnist oxford_flowers102 oxford_iiit_pet patch_camelyon "
+    "resisc45 smallnorb sun397 svhn_cropped".split()
+)
+_INFO = "dataset_info.json"
+_NAME = re.compile(r"^(?P<name>\w+)(?:/(?P<config>[\w.-]+))?(?::(?P<version>[\d.*]+))?$")
+
+
+def data_folder(data_dir=None):
+    """Where TensorFlow Datasets puts its files: `TFDS_DATA_DIR`, or a folder at home."""
+    return Path(data_dir or os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")).expanduser()
+
+
+def find_prepared(dataset, data_dir=None, major=None):
+    """The folder of a prepared dataset.
+
+    Args:
+        dataset: `"name"`, `"name/config"`, `"name:version"` or `"name/config:version"`.
+        data_dir: the data folder; None is `data_folder()`.
+        major: the major version wanted, if it is there; otherwise the newest.
+
+    Raises:
+        ValueError: it is not there; the message says how to get it.
+    """
+    data_dir = data_folder(data_dir)
+    match = _NAME.match(dataset)
+    if match is None:
+        raise ValueError(
+            "A dataset is called 'name', 'name/config' or 'name/config:version'. "
+            f"Received: {dataset!r}"
+        )
+    name, config, version = match.groups()
+    # Without a configuration in the name, the newest of any that is there.
+    patterns = [f"{name}/{config}/*"] if config else [f"{name}/*", f"{name}/*/*"]
+    found = [path.parent for at in patterns for path in data_dir.glob(f"{at}/{_INFO}")]
+    wanted = re.compile((version or "*.*.*").replace(".", r"\.").replace("*", r"\d+") + "$")
+    folders = [folder for folder in found if wanted.match(folder.name)]
+    if not folders:
+        raise ValueError(_not_prepared(dataset, data_dir))
+
+    def rank(folder):
+        numbers = tuple(map(int, folder.name.split(".")))
+        return (major is None or numbers[0] == major), numbers
+
+    return max(folders, key=rank)
+
+
+def _not_prepared(dataset, data_dir):
+    """The message for a dataset that is not on disk."""
+    name = dataset.split("/")[0].split(":")[0]
+    message = (
+        f"The dataset {dataset!r} is not on disk. Received: data_dir={str(data_dir)!r}"
+        f" (looked for {data_dir / name}/.../{_INFO}).\n"
+    )
+    if name == "imagenet21k":
+        return message + (
+            "TensorFlow Datasets does not have it. Get the images from image-net.org and put one "
+            f"folder per class into {data_dir / name / 'train'}, or prepare it with a builder of "
+            "your own of that name."
+        )
+    message += (
+        "Nothing is downloaded here. On a machine with network, prepare it with\n"
+        '  pip install "keras3-vit[data,tensorflow]"\n'
+        f"  tfds build {dataset} --data_dir={data_dir} --file_format=array_record\n"
+        "(some sets ask for files to be fetched by hand: the command says which), then pass "
+        "that folder as data_dir or set TFDS_DATA_DIR."
+    )
+    if name == "imagenet2012":
+        folders = f"{data_dir / name}/train and /validation"
+        message += f"\nOr put the images into {folders}, one folder per class."
+    return message
+
+
+class Prepared:
+    """A prepared dataset, whose images stay encoded as they are stored.
+
+    Attributes:
+        folder: the one with dataset_info.json.
+        sizes: part -> number of examples.
+        features: name -> TensorFlow Datasets' feature.
+        class_names: of the feature `label`; None where that is no class label.
+
+    Raises:
+        ImportError: tensorflow_datasets is not installed.
+        ValueError: the description is damaged.
+    """
+
+    def __init__(self, folder):
+        try:
+            import tensorflow_datasets as tfds
+        except ImportError as error:
+            raise ImportError(
+                f"{folder} was prepared by TensorFlow Datasets, which is not installed. Install it "
+                'with: pip install "keras3-vit[data]"'
+            ) from error
+        self.folder = folder
+        try:
+            # Reads this folder only, whereas tfds.load may download.
+            self._builder = tfds.builder_from_directory(str(folder))
+            self.features = dict(self._builder.info.features or {})
+            splits = self._builder.info.splits
+            self.sizes = {name: splits[name].num_examples for name in splits}
+        except Exception as error:  # of many kinds, for files of JSON that say something else
+            raise ValueError(
+                f"{folder} cannot be read; prepare or copy the dataset again. Received: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        self.sizes = {name: size for name, size in self.sizes.items() if size}
+        label = self.features.get("label")
+        count = getattr(label, "num_classes", None)
+        if count is not None and not 0 < count <= _MAX_CLASSES:
+            raise ValueError(
+                f"The label of {folder} must have 1 to {_MAX_CLASSES} classes. Received: {count}"
+            )
+        self.class_names = tuple(label.names) if count else None
+        self._skip = {"image": tfds.decode.SkipDecoding()}
+
+    def examples(self, part):
+        """The examples of a part by number: a sequence of dicts of features.
+
+        Raises:
+            ValueError: files are missing or damaged, or the part cannot be read by number.
+            ImportError: a package that its format needs is missing.
+        """
+        try:
+            source = self._builder.as_data_source(part, decoders=self._skip)
+            self._files(part)
+            return source
+        except NotImplementedError:  # a format without random access, such as TFRecord
+            return self._in_memory(part)
+        except (OSError, RuntimeError) as error:
+            raise ValueError(
+                f"{self.folder} is incomplete or damaged; prepare or copy it again. Received: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _files(self, part):
+        """The paths of a part, which must all be there."""
+        files = [Path(path) for path in self._builder.info.splits[part].filepaths]
+        if missing := [path.name for path in files if not path.is_file()]:
+            raise ValueError(
+                f"{self.folder} is incomplete; prepare or copy it again. Received: no file "
+                f"{missing[0]}, one of {len(files)} of the part {part!r}"
+            )
+        return files
+
+    def _in_memory(self, part):
+        files = self._files(part)
+        size = sum(path.stat().st_size for path in files)
+        if size > MAX_BYTES:
+            raise ValueError(
+                f"The part {part!r} of {self.folder} has {size / 2**30:.3g} GiB of TFRecord files, "
+                f"which are read into memory up to {MAX_BYTES / 2**30:.3g} GiB. "
+                f"{self._how_to_convert()}"
+            )
+        try:
+            import tensorflow as tf
+            import tensorflow_datasets as tfds
+        except ImportError as error:
+            raise ImportError(
+                f"The TFRecord files of {self.folder} need TensorFlow. Install it with "
+                f'pip install "keras3-vit[tensorflow]". {self._how_to_convert()}'
+            ) from error
+        dataset = self._builder.as_dataset(part, decoders=self._skip, shuffle_files=False)
+        try:
+            return list(tfds.as_numpy(dataset))
+        except tf.errors.OpError as error:
+            raise ValueError(
+                f"{self.folder} is damaged; prepare or copy it again. Received: {error.message}"
+            ) from error
+
+    def _how_to_convert(self):
+        return (
+            "Convert it once, beside the old files, with apache-beam and tensorflow installed:\n"
+            f"  tfds convert_format --dataset_version_dir={self.folder} "
+            "--out_file_format=array_record"
+        )
