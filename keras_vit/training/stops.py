@@ -1,13 +1,13 @@
-"""Ctrl-C and SIGTERM, which end a run after its present batch."""
+"""What a run stops and saves for: signals, and the clock."""
 
+import contextlib
 import os
 import signal
 import sys
 import threading
+import time
 
-
-class Stop(BaseException):
-    """Raised in a callback to leave `model.fit`; it never leaves `training.fit`."""
+from keras_vit.checks import positive_int
 
 
 class Interrupted(SystemExit):
@@ -54,15 +54,46 @@ class Signals:
         self.asked = number
         for each, handler in self._before.items():
             signal.signal(each, handler)
-        _say_in_a_handler(
+        text = (
             f"{signal.Signals(number).name}: stopping after this batch and saving; a second one "
             "stops at once, without.\n"
         )
+        # Past Python's buffer: a signal that comes within a `print` must not print. A notebook's
+        # output is no file; there the run says at its end what it did.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            os.write(sys.stdout.fileno(), text.encode())
 
 
-def _say_in_a_handler(text):
-    """Writes past Python's buffer: a signal that comes within a `print` must not print."""
-    try:
-        os.write(sys.stdout.fileno(), text.encode())
-    except (AttributeError, OSError, ValueError):
-        pass  # a notebook's output is no file; the run says at its end what it did
+class SaveInterval:
+    """When the next checkpoint is due.
+
+    Args:
+        every: updates between two checkpoints, or seconds as text such as "600s".
+
+    Raises:
+        ValueError: neither of them.
+    """
+
+    def __init__(self, every):
+        self.steps = self.seconds = None
+        with contextlib.suppress(ValueError):
+            if isinstance(every, str) and every.endswith("s"):
+                self.seconds = float(every[:-1])
+            else:
+                self.steps = positive_int(every, "save_every")
+        if not (self.steps or (self.seconds and self.seconds > 0)):
+            raise ValueError(
+                "save_every must be a number of updates such as 500, or of seconds such as "
+                f'"600s". Received: {every!r}'
+            )
+        self.saved(0)
+
+    def saved(self, step):
+        """Takes note of a checkpoint."""
+        self._step, self._time = step, time.monotonic()
+
+    def due(self, step):
+        """Whether it is time for one."""
+        if self.steps:
+            return step // self.steps > self._step // self.steps
+        return time.monotonic() - self._time >= self.seconds
