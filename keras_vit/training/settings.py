@@ -6,6 +6,7 @@ import json
 import keras
 
 from keras_vit.training.checkpoint import inner_optimizer
+from keras_vit.training.freeze import nested_layers
 
 
 def describe(model, data, progress, given):
@@ -18,21 +19,13 @@ def describe(model, data, progress, given):
         "steps_per_epoch": progress.per_epoch,
         "batch_size": progress.batch_size,
         "data": getattr(data, "settings", None) or {},
-        "model": [_plain(layer) for each in model.layers for layer in _nested(each)],
+        "model": [_plain(layer) for layer in nested_layers(model) if layer is not model],
         "optimizer": _plain(optimizer),
         "learning_rate": _plain(rate),
         "loss": _plain(model.loss),
         "settings": given or {},
     }
     return dict(_flatten(json.loads(json.dumps(settings, default=str))))
-
-
-def _nested(layer):
-    """A layer and those that are its attributes."""
-    yield layer
-    for name, value in vars(layer).items():
-        if isinstance(value, keras.Layer) and not name.startswith("_"):
-            yield from _nested(value)
 
 
 def _plain(thing):
