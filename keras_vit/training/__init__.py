@@ -1,17 +1,21 @@
 """What stands around `model.fit`."""
 
-from keras_vit.training.callbacks import DivergenceError
+from keras_vit.training.callbacks import DivergenceError, Interrupted
 from keras_vit.training.checkpoint import CheckpointError
 from keras_vit.training.ema import EvaluateAverages, averaged_weights, return_weights
 from keras_vit.training.fit import fit
 from keras_vit.training.freeze import TrainableSummary, freeze, unfreeze
-from keras_vit.training.layer_decay import layer_rates
 from keras_vit.training.lora import enable_lora, load_lora, merge_lora, save_lora
 from keras_vit.training.losses import Accuracy, SigmoidLoss, SoftmaxLoss, sigmoid_head_bias
 from keras_vit.training.masked_patches import MaskedPatchModel
 from keras_vit.training.optimizers import SGDM, AdamW, adamw
-from keras_vit.training.schedules import WarmupCosine, WarmupLinear, WarmupRsqrt, WarmupStairs
-from keras_vit.training.stops import Interrupted
+from keras_vit.training.schedules import (
+    WarmupCosine,
+    WarmupLinear,
+    WarmupRsqrt,
+    WarmupStairs,
+    layer_rates,
+)
 from keras_vit.training.sweep import SweepResult, sweep
 from keras_vit.workarounds import keep_memory, set_random_seed
 

@@ -1,6 +1,11 @@
 """How callbacks see a run of `training.fit`, and what stops it."""
 
+import contextlib
 import math
+import os
+import signal
+import sys
+import threading
 
 import keras
 import numpy as np
@@ -203,3 +208,57 @@ class AtEachBatch(keras.callbacks.Callback):
     def on_test_batch_end(self, batch, logs=None):
         if self.run.signals.asked and self.run.devices.processes == 1:
             self.model.stop_evaluating = True
+
+
+class Interrupted(SystemExit):
+    """A run was stopped by a signal, and saved.
+
+    Left alone it ends the process with the code that shells expect: 130 after Ctrl-C, 143 after
+    SIGTERM.
+
+    Attributes:
+        signal: the number of the signal.
+    """
+
+    def __init__(self, number):
+        super().__init__(128 + number)
+        self.signal = number
+
+
+class Signals:
+    """While it is entered, remembers the first SIGINT or SIGTERM instead of obeying it.
+
+    Left to itself, Python raises KeyboardInterrupt wherever it happens to be, and where that is a
+    hook of a backend (JAX's garbage collection, for one) the exception is swallowed and training
+    goes on. A second signal does what it did before. Outside the main thread, where Python lets
+    nobody handle signals, nothing changes.
+
+    Attributes:
+        asked: the number of the signal that came, or None.
+    """
+
+    def __init__(self):
+        self.asked, self._before = None, {}
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _remember(self, number, frame):
+        self.asked = number
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+        text = (
+            f"{signal.Signals(number).name}: stopping after this batch and saving; a second one "
+            "stops at once, without.\n"
+        )
+        # Past Python's buffer: a signal that comes within a `print` must not print. A notebook's
+        # output is no file; there the run says at its end what it did.
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            os.write(sys.stdout.fileno(), text.encode())

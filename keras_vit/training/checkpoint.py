@@ -5,12 +5,14 @@ import json
 import os
 import pathlib
 import shutil
+import time
 import zipfile
 
 import filelock
 import keras
 import numpy as np
 
+from keras_vit.checks import positive_int
 from keras_vit.distribution.reading import to_numpy
 
 
@@ -204,6 +206,41 @@ class Checkpoints:
                 "begin the run anew."
             )
         return None
+
+
+class SaveInterval:
+    """When the next checkpoint is due.
+
+    Args:
+        every: updates between two checkpoints, or seconds as text such as "600s".
+
+    Raises:
+        ValueError: neither of them.
+    """
+
+    def __init__(self, every):
+        self.steps = self.seconds = None
+        with contextlib.suppress(ValueError):
+            if isinstance(every, str) and every.endswith("s"):
+                self.seconds = float(every[:-1])
+            else:
+                self.steps = positive_int(every, "save_every")
+        if not (self.steps or (self.seconds and self.seconds > 0)):
+            raise ValueError(
+                "save_every must be a number of updates such as 500, or of seconds such as "
+                f'"600s". Received: {every!r}'
+            )
+        self.saved(0)
+
+    def saved(self, step):
+        """Takes note of a checkpoint."""
+        self._step, self._time = step, time.monotonic()
+
+    def due(self, step):
+        """Whether it is time for one."""
+        if self.steps:
+            return step // self.steps > self._step // self.steps
+        return time.monotonic() - self._time >= self.seconds
 
 
 def _write(file, arrays, meta):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.training.layer_decay import layer_rates
+from keras_vit.training.schedules import layer_rates
 
 
 @keras.saving.register_keras_serializable("keras_vit")

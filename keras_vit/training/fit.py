@@ -13,13 +13,25 @@ from keras_vit import distribution
 from keras_vit.checks import positive_int
 from keras_vit.training import ema
 from keras_vit.training.batches import Batches
-from keras_vit.training.callbacks import AtEachBatch, EpochCallbacks, Progress, StopOnDivergence
-from keras_vit.training.checkpoint import Checkpoints, TrainingState, inner_optimizer, only_run_in
+from keras_vit.training.callbacks import (
+    AtEachBatch,
+    EpochCallbacks,
+    Interrupted,
+    Progress,
+    Signals,
+    StopOnDivergence,
+)
+from keras_vit.training.checkpoint import (
+    Checkpoints,
+    SaveInterval,
+    TrainingState,
+    inner_optimizer,
+    only_run_in,
+)
 from keras_vit.training.log import HistoryPicture, RunLog
 from keras_vit.training.settings import check_same, describe, versions
-from keras_vit.training.stops import Interrupted, SaveInterval, Signals
 
-_BATCHES_BETWEEN_TALKS = 10  # of several processes
+_TALK_EVERY = 10  # batches, where there are several processes
 
 
 def fit(
@@ -66,17 +78,16 @@ def fit(
         callbacks: more callbacks, which see one training, whatever was stopped in between. What
             one remembers is saved with the run if it has methods `get_state()`, which returns what
             JSON can hold, and `set_state(state)`, called after its `on_train_begin`.
-        settings: a dict of whatever else makes this run what it is, such as the recipe: a run is
-            continued only with the same.
+        settings: a dict of what else makes this run what it is, such as the recipe.
         curves: whether to draw `history.png`, for which matplotlib is needed.
 
     Returns:
         A dict from column to its values, one per epoch, of the whole run.
 
     Raises:
+        TypeError: `data` is not what is described here.
         ValueError: arguments out of range, labels that the model has no class for, or an `output`
             that another run has, or that holds a run with other settings.
-        TypeError: `data` is not what is described here.
         DivergenceError: the loss or the weights are no longer finite.
         CheckpointError: a checkpoint cannot be written, or all are damaged.
         Interrupted: a signal stopped the run. It is a SystemExit with code 130 or 143.
@@ -228,9 +239,9 @@ class Run:
             self.epoch_logs = None
             self.finished |= model.stop_training or progress.batch == progress.total
             due, asked = self.due_and_asked()
-            if not self.finished and asked:
+            if asked and not self.finished:
                 raise self._interrupted()
-            if not self.finished and due:
+            if due and not self.finished:
                 self.save()
         self.callbacks.end()
         self.save()
@@ -238,17 +249,11 @@ class Run:
     def _validate(self, validation):
         """The metrics of an evaluation, `val_...`; a signal that comes in it stops the run."""
         x, y, weights = keras.utils.unpack_x_y_sample_weight(validation)
-        arrays = isinstance(validation, (tuple, list))
+        options = {"callbacks": self.callbacks, "return_dict": True, "verbose": 0}
+        if isinstance(validation, (tuple, list)):
+            options["batch_size"] = self.progress.batch_size
         try:
-            logs = self.model.evaluate(
-                x,
-                y,
-                sample_weight=weights,
-                batch_size=self.progress.batch_size if arrays else None,
-                callbacks=self.callbacks,
-                return_dict=True,
-                verbose=0,
-            )
+            logs = self.model.evaluate(x, y, sample_weight=weights, **options)
         finally:
             ema.return_weights(self.model)
         if self.model.stop_evaluating:
@@ -264,7 +269,7 @@ class Run:
         due, asked = self.interval.due(self.progress.updates), self.signals.asked is not None
         if self.devices.processes == 1:
             return due, asked
-        if self.progress.batch % _BATCHES_BETWEEN_TALKS and not self.progress.ends_epoch:
+        if self.progress.batch % _TALK_EVERY and not self.progress.ends_epoch:
             return bool(self.interval.steps) and due, False
         return self.devices.any_of(due, asked)
 

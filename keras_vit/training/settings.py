@@ -8,6 +8,8 @@ import keras
 from keras_vit.training.checkpoint import inner_optimizer
 from keras_vit.training.freeze import nested_layers
 
+_SIMPLE = (bool, int, float, str, type(None))
+
 
 def describe(model, data, progress, given):
     """What makes two runs the same run: a flat dict from a name to a value that JSON can hold."""
@@ -37,7 +39,7 @@ def _plain(thing):
         for name, value in vars(thing).items()
         if not name.startswith("_")
         and name not in ("name", "built", "training")
-        and isinstance(value, (bool, int, float, str, tuple, type(None)))
+        and all(isinstance(v, _SIMPLE) for v in (value if isinstance(value, tuple) else [value]))
     }
     if isinstance(thing, keras.Layer):
         attributes |= {"dtype": thing.dtype_policy.name, "trainable": thing.trainable}
