@@ -73,8 +73,7 @@ def fit(
             accumulates the gradients of n batches, an update takes n of them.
         validation: data for `model.evaluate`, or (images, labels), every `validation_freq` epochs.
         save_every: updates between two checkpoints, or seconds as text such as "600s".
-        keep: how many checkpoints stay.
-        log_every: updates between two lines of the log.
+        keep, log_every: how many checkpoints stay; updates between two lines of the log.
         callbacks: more callbacks, which see one training, whatever was stopped in between. What
             one remembers is saved with the run if it has methods `get_state()`, which returns what
             JSON can hold, and `set_state(state)`, called after its `on_train_begin`.
