@@ -10,6 +10,8 @@ import threading
 import keras
 import numpy as np
 
+from keras_vit.training.checkpoint import sync
+
 
 class Progress:
     """Where a run is.
@@ -149,6 +151,7 @@ class StopOnDivergence(keras.callbacks.Callback):
 
     def describe(self, what):
         """The error for what is not finite; the batch is saved."""
+        sync(self.model)
         progress, path = self.progress, self.output / "nan_batch.npz"
         batch = keras.tree.flatten(next(iter(self.pipeline.from_step(progress.batch - 1))))
         np.savez(path, *[keras.ops.convert_to_numpy(part) for part in batch])

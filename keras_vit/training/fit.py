@@ -78,7 +78,7 @@ def fit(
             one remembers is saved with the run if it has methods `get_state()`, which returns what
             JSON can hold, and `set_state(state)`, called after its `on_train_begin`.
         settings: a dict of what else makes this run what it is, such as the recipe.
-        curves: whether to draw `history.png`, for which matplotlib is needed.
+        curves: whether to draw `history.png`, which needs matplotlib.
 
     Returns:
         A dict from column to its values, one per epoch, of the whole run.
@@ -112,6 +112,7 @@ def fit(
         total = positive_int(epochs, "epochs") * data.steps_per_epoch
     progress = Progress(total, data.steps_per_epoch, accumulate, getattr(data, "batch_size", None))
     interval, keep = SaveInterval(save_every), positive_int(keep, "keep")
+    validation_freq = positive_int(validation_freq, "validation_freq")
     log_every, output = positive_int(log_every, "log_every"), pathlib.Path(output)
     with only_run_in(output) if distribution.current().writes else contextlib.nullcontext():
         run = Run(model, data, output, progress, interval, keep)
@@ -121,10 +122,7 @@ def fit(
 class Run:
     """One run, from its checkpoint if there is one: a `model.fit` for each epoch, and what follows.
 
-    Args:
-        model, data, output, keep: see `fit`.
-        progress: its `Progress`.
-        interval: its `SaveInterval`.
+    The arguments are those of `fit`, and the run's `Progress` and `SaveInterval`.
     """
 
     def __init__(self, model, data, output, progress, interval, keep):
