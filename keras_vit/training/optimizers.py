@@ -107,6 +107,26 @@ class SGDM(DecoupledOptimizer):
         m = self.momentum * slots[0] + gradient
         return m, [m]
 
+    def fused(self, weights, gradients, slots, step, rate, decay):
+        """`descend` in place for lists of tensors; see `AdamW.fused`."""
+        from torch.optim.sgd import sgd as fused_sgd
+
+        if decay:
+            for weight in weights:
+                weight.mul_(1 - rate * decay)
+        fused_sgd(
+            weights,
+            gradients,
+            slots[0],
+            fused=True,
+            weight_decay=0.0,  # torch's goes through the momentum
+            momentum=self.momentum,
+            lr=rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+
     def get_config(self):
         return {**super().get_config(), "momentum": self.momentum}
 

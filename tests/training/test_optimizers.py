@@ -167,14 +167,15 @@ def test_an_optimizer_that_is_loaded_decays_what_it_did(tmp_path):
 
 
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="the other backends have none")
-def test_the_fused_form_equals_the_rule(monkeypatch):
+@pytest.mark.parametrize("make", [AdamW, SGDM])
+def test_the_fused_form_equals_the_rule(make, monkeypatch):
     weights, gradients = random_run("float32")
     runs = []
     for fused in (True, False):
         if not fused:
-            monkeypatch.setattr(AdamW, "fused", None)
+            monkeypatch.setattr(make, "fused", None)
         variables = Variables(weights, "float32")
-        optimizer = AdamW(
+        optimizer = make(
             WarmupCosine(0.05, STEPS, 3), weight_decay=0.1, global_clipnorm=1.0, use_ema=True
         )
         runs.append([variables.step(optimizer, grads) for grads in gradients][-1])
