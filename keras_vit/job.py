@@ -14,12 +14,20 @@ from keras_vit.build import build
 from keras_vit.models import VisionTransformer
 
 
+def configure(recipe):
+    """Sets the seed and the precision of this process to those of a recipe."""
+    training.set_random_seed(recipe.seed)
+    keras.config.set_floatx("float64" if recipe.precision == "float64" else "float32")
+    keras.config.set_dtype_policy(recipe.precision)
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A training run from data to a tested, saved model.
 
-        job = Job(keras_vit.recipes.get("digits"), "output")
-        metrics = job.run()
+        recipe = keras_vit.recipes.get("digits")
+        configure(recipe)
+        metrics = Job(recipe, "output").run()
 
     Attributes:
         recipe: a `keras_vit.recipes.Recipe`.

@@ -113,10 +113,8 @@ def main():
     args, begin = parse_arguments(), time.perf_counter()
     if "float64" in (args.precision or ""):
         os.environ["JAX_ENABLE_X64"] = "1"  # read when JAX is imported
-    import keras
-
-    from keras_vit import distribution, recipes, training
-    from keras_vit.job import Job
+    from keras_vit import distribution, recipes
+    from keras_vit.job import Job, configure
 
     if args.list:
         return recipes.list_recipes() and None
@@ -125,9 +123,7 @@ def main():
     job = make_job(args)
     if args.show:
         return print(job.recipe)
-    training.set_random_seed(job.recipe.seed)
-    keras.config.set_floatx("float64" if job.recipe.precision == "float64" else "float32")
-    keras.config.set_dtype_policy(job.recipe.precision)
+    configure(job.recipe)
     with distribution.setup(args.distribute):
         metrics = job.run()
     if metrics is None:  # another process tests the model and writes
