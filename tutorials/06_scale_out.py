@@ -97,7 +97,7 @@ def train(mode, folder, **options):
         digits = keras_vit.data.pipeline("digits", recipe)
         with contextlib.redirect_stdout(None):  # it tells how it goes on
             history = keras_vit.training.fit(
-                model, digits, folder, steps=recipe.steps, curves=False, tensorboard=False
+                model, digits, folder, steps=recipe.steps, curves=False
             )
         variables = [*model.trainable_variables, *model.optimizer.variables]
         return {

@@ -9,7 +9,6 @@ model.keras. A run that was stopped or killed goes on when the same command is g
 
 import argparse
 import ast
-import itertools
 import json
 import os
 import pathlib
@@ -20,6 +19,9 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # run from a checkout
 # Flags that change one field of the recipe; --set changes any.
 SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
+OF_THE_JOB = (
+    "output dataset data_dir channels split test_split model weights freeze lora save_every"
+)
 
 
 def parse_arguments(arguments=None):
@@ -67,19 +69,22 @@ def parse_arguments(arguments=None):
     return args
 
 
-def choose_recipe(args):
-    """The recipe of the command line with its changes, and the data to train on."""
+def make_job(args):
+    """The job that the command line describes."""
     from keras_vit import recipes
+    from keras_vit.job import Job
 
+    fields = {name: getattr(args, name) for name in OF_THE_JOB.split()}
     recipe = recipes.get(args.recipe)
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
-    if args.image_size:
-        changes["image_size"] = args.image_size[0] if len(args.image_size) == 1 else args.image_size
-    changes |= dict(_field(text) for text in args.set)
+    changes |= dict(field_and_value(text) for text in args.set)
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
-    recipe = recipe.replace(**{n: v for n, v in changes.items() if n == "image_size"})
+    if args.image_size:
+        size = args.image_size[0] if len(args.image_size) == 1 else args.image_size
+        recipe = recipe.replace(image_size=size)
+        del changes["image_size"]
     if args.dataset or not (recipe.examples and recipe.num_classes):
-        found = open_data(args, recipe, args.split, batch=1)
+        found = Job(recipe, **fields).load(args.split, batch_size=1)
         recipe = recipe.replace(
             dataset=found.name, examples=found.num_examples, num_classes=found.num_classes
         )
@@ -90,210 +95,54 @@ def choose_recipe(args):
         recipe = recipe.scale(steps=args.steps)
     if args.warmup is not None:
         changes["warmup_steps"] = int(args.warmup * recipe.steps)
-    return recipe.replace(**changes)
+    return Job(recipe.replace(**changes), **fields)
 
 
-def _field(text):
-    """`name=value` of --set."""
+def field_and_value(text):
+    """The parts of `name=value`; text needs no quotation marks."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--set takes NAME=VALUE, such as dropout=0.1. Received: {text!r}.")
     try:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):
-        return name, value  # text needs no quotation marks
-
-
-def open_data(args, recipe, split=None, batch=None):
-    from keras_vit import data
-
-    return data.pipeline(
-        args.dataset or recipe.dataset,
-        recipe,
-        split,
-        batch or recipe.micro_batch_size,
-        data_dir=args.data_dir,
-        channels=args.channels,
-    )
-
-
-def build_model(args, recipe, train):
-    import keras_vit
-    from keras_vit import training
-
-    options = recipe.model_options() | {
-        "channels": train.image_shape[-1],
-        "num_classes": train.num_classes,
-    }
-    variant = args.model or recipe.variant
-    if variant is None:
-        if args.weights:
-            raise ValueError("--weights needs --model, the variant whose weights they are.")
-        model = keras_vit.VisionTransformer(**options, name="vit_mini")
-    else:
-        model = keras_vit.build(variant, weights=args.weights, **options)
-        if args.weights:
-            print(model.load_report)
-    if args.freeze:
-        print(training.freeze(model, args.freeze))
-    if args.lora:
-        print(training.enable_lora(model, args.lora))
-    return model
-
-
-def train(args, recipe, output, devices):
-    """Fits a model, or goes on with an interrupted run; with its history and seconds spent."""
-    from keras_vit import training
-
-    pipeline = open_data(args, recipe, args.split)
-    test = open_data(args, recipe, args.test_split or recipe.test_split)
-    if devices.writes:
-        print(recipe, pipeline, sep="\n")
-    with devices.scope():
-        model = recipe.compile(build_model(args, recipe, pipeline))
-    start = time.perf_counter()
-    history = training.fit(
-        model,
-        pipeline,
-        output,
-        steps=recipe.steps * recipe.accumulate,
-        validation=test,
-        save_every=args.save_every,
-        callbacks=recipe.callbacks(),
-        settings={"recipe": recipe.to_dict(), "weights": args.weights, "freeze": args.freeze},
-        tensorboard=False,
-    )
-    model = devices.local_copy(model)
-    if args.lora:
-        model = training.merge_lora(model)
-    return model, test, history, time.perf_counter() - start
-
-
-def save(model, recipe, args, output):
-    """Leaves the model and all that `--evaluate` needs."""
-    from keras_vit.training.portable import save_portable
-
-    save_portable(model, output / "model.keras")
-    settings = {"recipe": recipe.to_dict(), "args": vars(args)}
-    (output / "settings.json").write_text(json.dumps(settings, indent=1))
-
-
-def evaluate(model, test):
-    """Tests a model and prints the report."""
-    from keras_vit import evaluation
-
-    report = evaluation.evaluate(model, test)
-    print(report)
-    return report
-
-
-def draw(model, test, output):
-    """Test images with what the model sees in them, its mistakes first: they teach most.
-
-    Returns the path of the picture, or `None` for a model without attention.
-    """
-    import keras
-    import numpy as np
-
-    import keras_vit
-    from keras_vit import inspection
-
-    if not isinstance(model, keras_vit.VisionTransformer):
-        return None
-    batches = list(itertools.islice(test, 8))
-    images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
-    logits = np.concatenate([model.predict_on_batch(b[0]) for b in batches])
-    probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
-    chosen = np.argsort(probabilities.argmax(-1) == labels, kind="stable")[:12]
-    inspection.plot_predictions(
-        (images[chosen] + 1) / 2,  # shown with values of 0 to 1
-        inspection.attention_maps(model, images[chosen]),
-        labels[chosen],
-        probabilities[chosen],
-        test.class_names,
-        output / "predictions.png",
-    )
-    return output / "predictions.png"
-
-
-def evaluate_again(folder):
-    """What `--evaluate` does: the saved model alone, tested again."""
-    import keras
-
-    import keras_vit  # noqa: F401  (registers its classes)
-    from keras_vit import recipes
-
-    output = pathlib.Path(folder)
-    settings = output / "settings.json"
-    if not settings.is_file():
-        raise ValueError(f"There is no finished run in {folder!r}: {settings.name} is missing.")
-    found = json.loads(settings.read_text())
-    recipe, args = recipes.Recipe.from_dict(found["recipe"]), argparse.Namespace(**found["args"])
-    test = open_data(args, recipe, args.test_split or recipe.test_split)
-    model = keras.saving.load_model(output / "model.keras", compile=False)
-    evaluate(model, test).save(output / "evaluation.json")
+        return name, value
 
 
 def main():
-    args = parse_arguments()
+    args, begin = parse_arguments(), time.perf_counter()
     if "float64" in (args.precision or ""):
         os.environ["JAX_ENABLE_X64"] = "1"  # read when JAX is imported
-    begin = time.perf_counter()
-    import keras
-
     from keras_vit import distribution, recipes
-    from keras_vit.training import set_random_seed
+    from keras_vit.job import Job, configure
 
     if args.list:
         return recipes.list_recipes() and None
     if args.evaluate:
-        return evaluate_again(args.evaluate)
-    recipe = choose_recipe(args)
+        return Job.read(args.evaluate).evaluate() and None
+    job = make_job(args)
     if args.show:
-        return print(recipe)
-    set_random_seed(recipe.seed)
-    keras.config.set_floatx("float64" if recipe.precision == "float64" else "float32")
-    keras.config.set_dtype_policy(recipe.precision)
-    output = pathlib.Path(args.output)
-    with distribution.setup(args.distribute) as devices:
-        model, test, history, seconds = train(args, recipe, output, devices)
-    if not devices.writes:  # another process does
+        return print(job.recipe)
+    configure(job.recipe)
+    with distribution.setup(args.distribute):
+        metrics = job.run()
+    if metrics is None:  # another process tests the model and writes
         return
-    save(model, recipe, args, output)
-    # A fresh process tests what was saved, and leaves the report, while this one goes on.
+    output = pathlib.Path(args.output)
+    # A fresh process tests what was saved, and writes the report again.
     again = [sys.executable, __file__, "--evaluate", str(output)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(again, text=True, **quiet) as process:
-        report = evaluate(model, test)
-        picture = draw(model, test, output)
-        _, errors = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"The saved model cannot be tested again: {errors}")
-    reloaded = json.loads((output / "evaluation.json").read_text())["top1"]
-    metrics = {
-        "test_accuracy": report.top1,
-        "test_accuracy_reloaded": reloaded,
-        "train_loss": history["loss"][-1],
-        "test_loss": report.loss,
-        "epochs": recipe.epochs,
-        "seconds_training": round(seconds, 1),
-        "seconds_in_all": round(time.perf_counter() - begin, 1),
-        "parameters": model.count_params(),
-        "skipped_images": len(test.skipped),
-        "backend": keras.backend.backend(),
-        "keras": keras.__version__,
-    }
+    subprocess.run(again, check=True, stdout=subprocess.DEVNULL)
+    metrics["test_accuracy_reloaded"] = json.loads((output / "evaluation.json").read_text())["top1"]
+    metrics["seconds_in_all"] = round(time.perf_counter() - begin, 1)
     (output / "metrics.json").write_text(json.dumps(metrics, indent=1))
     print(json.dumps(metrics, indent=1))
-    if reloaded != report.top1:
-        print("The reloaded model does not repeat the accuracy of the trained one.")
-        return 1
-    drawn = [file for file in (picture, output / "history.png") if file and file.exists()]
-    print(f"Test accuracy {report.top1:.2%}; see {(drawn or [output / 'history.csv'])[0]}")
+    if metrics["test_accuracy_reloaded"] != metrics["test_accuracy"]:
+        return "The reloaded model does not repeat the accuracy of the trained one."
+    print(f"Test accuracy {metrics['test_accuracy']:.2%}; see {output / 'predictions.png'}")
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (ValueError, ImportError, ConnectionError) as error:
+    except (ValueError, ImportError, OSError, subprocess.CalledProcessError) as error:
         sys.exit(f"{type(error).__name__}: {error}")

@@ -211,7 +211,7 @@ def begin_alike(meeting):
 
     Keras draws the seeds of layers from Python's generator.
     """
-    from keras_vit.seeding import set_random_seed
+    from keras_vit.workarounds import set_random_seed
 
     seeds = meeting.gather(str(random.Random(str(random.getstate())).randrange(2**31)))
     if len(set(seeds)) > 1:

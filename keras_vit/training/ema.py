@@ -1,24 +1,17 @@
-"""Polyak averaging: a moving average of the weights, which is what gets evaluated and published."""
+"""Averaged weights: a moving average that the optimizer keeps, which is evaluated and published.
+
+The averages themselves are part of the update, see `DecoupledOptimizer`.
+"""
 
 import contextlib
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.distribution.reading import to_numpy
-
-
-def average_rate(optimizer):
-    """How far the next step moves the average towards the weights, as a tensor.
-
-    The first update makes the average equal to the weights; later ones move it by 1 - momentum;
-    a step that only accumulates gradients moves it by nothing.
-    """
-    every = optimizer.gradient_accumulation_steps or 1
-    first = ops.equal(optimizer.iterations, 0)
-    rate = ops.where(first, 1.0, 1.0 - optimizer.ema_momentum)
-    completes = ops.equal((optimizer._iterations + 1) % every, 0)
-    return ops.where(completes, rate, 0.0)
+from keras_vit.training.checkpoint import inner_optimizer
+from keras_vit.training.decoupled import DecoupledOptimizer
 
 
 @contextlib.contextmanager
@@ -34,79 +27,80 @@ def averaged_weights(model):
     Before the first update there is no average, and the weights stay as they are.
 
     Args:
-        model: compiled with an optimizer that has `use_ema=True`.
+        model: compiled with an optimizer of `keras_vit.training` that has `use_ema=True`.
 
     Raises:
         ValueError: the optimizer keeps no averages.
     """
-    optimizer = _inner(getattr(model, "optimizer", None))
-    if not getattr(optimizer, "use_ema", False):
-        raise ValueError(
-            "Averaged weights need an optimizer that keeps them. Received: optimizer "
-            f"{type(optimizer).__name__} without use_ema; compile the model with use_ema=True, or "
-            "with a recipe that has ema=0.9999."
-        )
-    if not optimizer.built or int(ops.convert_to_numpy(optimizer.iterations)) == 0:
-        yield
-        return
-    own = [to_numpy(variable).copy() for variable, _ in _pairs(optimizer)]
+    _lend_averages(model)
     try:
-        take_averages(model)
         yield
     finally:
-        if hasattr(model, "jax_state_sync"):  # an interrupted evaluation still holds the variables
-            model.jax_state_sync()
-        for (variable, _), value in zip(_pairs(optimizer), own):
-            variable.assign(value)
-
-
-def take_averages(model):
-    """Gives a model its averaged weights for good."""
-    for variable, average in _pairs(_inner(model.optimizer)):
-        # A copy: on JAX the two would share their memory, which the next step gives away.
-        variable.assign(to_numpy(average).copy())
-
-
-def _pairs(optimizer):
-    pairs = zip(optimizer._trainable_variables, optimizer._model_variables_moving_average)
-    return [(variable, average) for variable, average in pairs if average is not None]
+        return_weights(model)
 
 
 class EvaluateAverages(keras.callbacks.Callback):
     """Lets the evaluation within `fit` see the averaged weights.
 
     The metrics `val_...` are then those of the averages. Training goes on with the model's own
-    weights, which it has again after each evaluation, also one that an error or Ctrl-C ends; so
-    a checkpoint written at the end of an epoch holds the state to resume from. A `fit` that comes
-    to its end leaves the averages in the model; one that is interrupted leaves its own weights.
+    weights, which it has again after each evaluation. A `fit` that comes to its end leaves the
+    averages in the model. Where an error or Ctrl-C ends an evaluation within `model.fit`, the
+    averages stay in the model until `return_weights(model)` or the next `fit` with such a callback;
+    `keras_vit.training.fit` returns the weights by itself.
 
-    `keras.callbacks.SwapEMAWeights` leaves the averages in the model where an evaluation is
-    interrupted or `predict` was called, and then trains on them.
-
-    Outside of `fit`, use `averaged_weights`.
+    `keras.callbacks.SwapEMAWeights` trains on the averages after an evaluation that was
+    interrupted, or after `predict`.
     """
 
     def on_train_begin(self, logs=None):
-        with averaged_weights(self.model):
-            pass  # an optimizer without averages is told now, not after an epoch
-        evaluate = type(self.model).evaluate.__get__(self.model)
+        averaging_optimizer(self.model)  # one without averages is refused now, not after an epoch
+        return_weights(self.model)
 
-        def evaluate_averages(*args, **kwargs):
-            # `fit` hands over its list of callbacks. A call by anyone else is left alone, because
-            # an interrupted `fit` has no chance to take this function away again.
-            if not isinstance(kwargs.get("callbacks"), keras.callbacks.CallbackList):
-                return evaluate(*args, **kwargs)
-            with averaged_weights(self.model):
-                return evaluate(*args, **kwargs)
+    def on_test_begin(self, logs=None):
+        _lend_averages(self.model)
 
-        self.model.evaluate = evaluate_averages
+    def on_test_end(self, logs=None):
+        return_weights(self.model)
 
     def on_train_end(self, logs=None):
-        del self.model.evaluate
-        if int(ops.convert_to_numpy(self.model.optimizer.iterations)) > 0:
-            take_averages(self.model)
+        _lend_averages(self.model)
+        averaging_optimizer(self.model).own_weights = None  # for good
 
 
-def _inner(optimizer):
-    """The optimizer inside the one that scales the loss, under mixed_float16."""
-    return getattr(optimizer, "inner_optimizer", optimizer)
+def return_weights(model):
+    """Gives a model that has its averages its own weights back; any other is left alone."""
+    optimizer = inner_optimizer(model)
+    if getattr(optimizer, "own_weights", None) is None:
+        return
+    if keras.backend.backend() == "jax":
+        model.jax_state_sync()  # an interrupted evaluation still holds the variables
+    for variable, value in zip(model.trainable_variables, optimizer.own_weights):
+        variable.assign(value)
+    optimizer.own_weights = None
+
+
+def averaging_optimizer(model):
+    """The optimizer of a model, which keeps averages.
+
+    Raises:
+        ValueError: it keeps none.
+    """
+    optimizer = inner_optimizer(model)
+    if not (isinstance(optimizer, DecoupledOptimizer) and optimizer.keeps_averages):
+        raise ValueError(
+            "Averaged weights need an optimizer of keras_vit.training that keeps them. Received: "
+            f"{type(optimizer).__name__} without use_ema; compile the model with, for instance, "
+            "keras_vit.training.AdamW(use_ema=True), or with a recipe that has ema=0.9999."
+        )
+    return optimizer
+
+
+def _lend_averages(model):
+    optimizer = averaging_optimizer(model)
+    if not optimizer.built or int(ops.convert_to_numpy(optimizer.updates)) == 0:
+        return
+    if optimizer.own_weights is None:
+        optimizer.own_weights = tuple(np.array(to_numpy(v)) for v in model.trainable_variables)
+    for variable, average in zip(model.trainable_variables, optimizer.averages):
+        # A copy: on JAX the two would share their memory, which the next step gives away.
+        variable.assign(np.array(to_numpy(average)))

@@ -6,6 +6,8 @@ import math
 import re
 from fnmatch import fnmatchcase
 
+import keras
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainableSummary:
@@ -44,11 +46,11 @@ class TrainableSummary:
 def freeze(model, patterns):
     """Excludes from training the variables that the patterns select.
 
-    A pattern is a shell glob, read as in a .gitignore. Without a slash it is the name of a layer
-    or variable at any depth: `"patch_encoder"`, `"block_[0-8]"`, `"attention"`, `"bias"`. With
-    one, it is a path from the top, part by part: `"block_*/attention/query"`, `"block_0/*"`;
-    `**` stands for any number of parts. It selects everything below what it names. A compiled
-    regular expression (`re.compile`) is searched in the paths of the variables instead.
+    A pattern is a shell glob (`fnmatch`) that selects everything below what it names: a layer or
+    variable at any depth, such as `"patch_encoder"`, `"block_[0-8]"`, `"attention"`, `"bias"`, or
+    a path from the top, such as `"block_*/attention/query"`, `"block_0/*"`. One that begins with
+    `!` takes back what those before it selected: `["*", "!head"]`. A compiled regular expression
+    (`re.compile`) is searched in the paths of the variables instead.
 
     Layers that are frozen as a whole also have `layer.trainable` False. A saved model of this
     library keeps what is frozen. Compile the model afterwards.
@@ -96,10 +98,12 @@ def select(candidates, patterns, name):
         patterns = [patterns]
     candidates, chosen = list(candidates), set()
     for pattern in patterns:
+        takes_back = isinstance(pattern, str) and pattern.startswith("!")
+        pattern = pattern[1:] if takes_back else pattern
         found = [path for path in candidates if _selects(pattern, path)]
         if not found:
             raise ValueError(_nothing_found(pattern, candidates, name))
-        chosen.update(found)
+        chosen = chosen.difference(found) if takes_back else chosen.union(found)
     return [path for path in candidates if path in chosen]
 
 
@@ -115,8 +119,20 @@ def paths(model):
 
 def layer_paths(model):
     """Path of each layer with weights, at any depth -> the layer."""
-    layers = model._flatten_layers(include_self=False)
+    layers = [layer for layer in nested_layers(model) if layer is not model]
     return {_below(model, layer.path): layer for layer in layers if layer.path and layer.weights}
+
+
+def nested_layers(layer, seen=None):
+    """A layer and all below it, each once."""
+    seen = {} if seen is None else seen
+    if id(layer) not in seen:
+        seen[id(layer)] = layer
+        for value in vars(layer).values():
+            for each in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(each, keras.Layer):
+                    nested_layers(each, seen)
+    return list(seen.values())
 
 
 def frozen_paths(model):
@@ -131,8 +147,8 @@ def set_frozen(model, frozen):
     for path, variable in paths(model).items():
         if path in frozen and variable.trainable:
             variable.trainable = False
-    for layer in model._flatten_layers(include_self=False):
-        if layer.weights and not any(v.trainable for v in layer.weights):
+    for layer in layer_paths(model).values():
+        if not any(v.trainable for v in layer.weights):
             layer.trainable = False
     after = frozen_paths(model)
     changed = tuple(path for path in paths(model) if (path in before) != (path in after))
@@ -141,10 +157,9 @@ def set_frozen(model, frozen):
 
 def train_all(model):
     """Trains every variable that gradients can change, which moving averages are not."""
-    for layer in model._flatten_layers():
-        # On TensorFlow, setting the value that a layer has already does not reach its variables.
-        layer.trainable = False
-        layer.trainable = True
+    # On TensorFlow, setting the value that a layer has already does not reach its variables.
+    model.trainable = False
+    model.trainable = True
 
 
 def _counts(model):
@@ -162,19 +177,9 @@ def _below(model, path):
 def _selects(pattern, path):
     if isinstance(pattern, re.Pattern):
         return bool(pattern.search(path))
-    parts, globs = path.split("/"), pattern.strip("/").split("/")
-    if len(globs) == 1 and globs != ["**"]:
-        return any(fnmatchcase(part, globs[0]) for part in parts)
-    return _matches(parts, globs)
-
-
-def _matches(parts, globs):
-    """Whether the path begins with what the globs describe."""
-    if not globs:
-        return True
-    if globs[0] == "**":
-        return any(_matches(parts[i:], globs[1:]) for i in range(len(parts) + 1))
-    return bool(parts) and fnmatchcase(parts[0], globs[0]) and _matches(parts[1:], globs[1:])
+    parts = path.split("/")
+    names = parts + ["/".join(parts[:n]) for n in range(2, len(parts) + 1)]
+    return any(fnmatchcase(name, pattern.strip("/")) for name in names)
 
 
 def _nothing_found(pattern, candidates, name):

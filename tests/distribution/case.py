@@ -106,17 +106,16 @@ def run(
         model,
         train,
         output,
-        steps=chosen.steps * chosen.accumulate,
+        steps=chosen.steps,
         validation=test,
         log_every=1,
         save_every=save_every,
         callbacks=[*chosen.callbacks(), Report(seconds, stop_after)],
         curves=False,
-        tensorboard=False,
     )
     images = np.concatenate([images for images, _ in test])
     predicted = model.predict(images, batch_size=8, verbose=0)
-    timed = ("images_per_second", "peak_memory")
+    timed = ("images_per_second",)
     found = {f"history/{k}": v for k, v in history.items() if k not in timed}
     found |= {f"weight/{v.path}": w for v, w in zip(model.weights, model.get_weights())}
     if evaluate:

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from keras_vit.training import settings
+from keras_vit.training.callbacks import Progress
+from keras_vit.training.settings import describe
 from tests.distribution import case
 from tests.distribution.processes import all_refused, all_trained, assert_agree
 from tests.support import BACKEND, run_in_fresh_process
@@ -28,10 +29,11 @@ def test_another_number_of_devices_is_no_other_setting():
 
     chosen = case.recipe()
     model, pipeline = case.build(chosen), case.load(chosen)[0]
-    before = settings.describe(model, pipeline, steps=8)
+    progress = Progress(8, pipeline.steps_per_epoch)
+    before = describe(model, pipeline, progress, None)
     reduce_before_update(model.optimizer)
     assert "apply" in vars(model.optimizer)
-    assert settings.describe(model, pipeline, steps=8) == before
+    assert describe(model, pipeline, progress, None) == before
 
 
 @pytest.mark.slow

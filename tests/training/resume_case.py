@@ -24,14 +24,12 @@ class Pipeline:
 
     steps_per_epoch, batch_size = STEPS_PER_EPOCH, BATCH
 
-    def __init__(self, endless=True, broken_step=None, indices=True):
+    def __init__(self, endless=True, broken_step=None):
         rng = np.random.default_rng(0)
         self.images = rng.normal(size=(IMAGES, 8, 8, 3)).astype("float32")
         self.labels = (np.arange(IMAGES) % 3).astype("int32")
         self.endless, self.broken_step = endless, broken_step
         self.asked = []
-        if indices:
-            self.indices = self.rows
 
     def rows(self, step):
         epoch, i = divmod(step, STEPS_PER_EPOCH)
@@ -78,8 +76,9 @@ def build(accumulate=None, seeded=True, **options):
     ]
     model = keras.Sequential(layers)
     schedule = keras.optimizers.schedules.CosineDecay(0.05, 30)
-    optimizer = keras.optimizers.AdamW(
+    optimizer = training.AdamW(
         schedule,
+        weight_decay=0.01,
         global_clipnorm=1.0,
         use_ema=True,
         ema_momentum=0.9,
@@ -100,7 +99,7 @@ def run(output, model=None, pipeline=None, **options):
     """The history, and the final weights and optimizer state as one list of arrays."""
     model = build() if model is None else model
     pipeline = Pipeline() if pipeline is None else pipeline
-    defaults = dict(steps=13, save_every=1, log_every=2, curves=False, tensorboard=False)
+    defaults = dict(steps=13, save_every=1, log_every=2, curves=False)
     options = {**defaults, "validation": validation(), **options}
     history = training.fit(model, pipeline, output, **options)
     return history, values(model)
@@ -118,7 +117,7 @@ def read_log(output, kind):
 
 
 def without_times(record):
-    timed = ("time", "images_per_second", "peak_memory", "seconds_left")
+    timed = ("time", "images_per_second")
     return {name: value for name, value in record.items() if name not in timed}
 
 
@@ -142,7 +141,8 @@ def main(output, seconds="0", save_every="1"):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write then fails, as on a full disk
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     save_every = int(save_every) if save_every.isdigit() else save_every
-    _, arrays = run(output, save_every=save_every, callbacks=[Slow(float(seconds))])
+    callbacks = [training.EvaluateAverages(), Slow(float(seconds))]
+    _, arrays = run(output, save_every=save_every, callbacks=callbacks)
     np.savez(pathlib.Path(output) / "final.npz", *arrays)
 
 

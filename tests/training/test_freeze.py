@@ -44,6 +44,13 @@ def test_a_pattern_freezes_what_it_selects_and_unfreezes_it(pattern):
     assert frozen(model) == set() and model.get_layer("block_0").trainable
 
 
+def test_a_pattern_may_take_back_what_another_selects():
+    model = tiny_vit()
+    training.freeze(model, ["*", "!head", "!block_1/norm_2"])
+    kept = {p for p in paths(model) if p.startswith(("head/", "block_1/norm_2/"))}
+    assert frozen(model) == set(paths(model)) - kept and kept
+
+
 def test_a_name_is_not_the_beginning_of_another():
     model = tiny_vit(depth=11)
     training.freeze(model, "block_1")

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from keras_vit import training
 from tests.support import BACKEND, ROOT
 from tests.training import resume_case as case
 
@@ -58,7 +59,8 @@ def final(output):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    return case.run(tmp_path_factory.mktemp("undisturbed"))[1]
+    callbacks = [training.EvaluateAverages()]
+    return case.run(tmp_path_factory.mktemp("undisturbed"), callbacks=callbacks)[1]
 
 
 def assert_finishes_equal(output, undisturbed, **options):

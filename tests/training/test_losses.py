@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.training import Accuracy, SigmoidLoss, SoftmaxLoss, sigmoid_head_bias
+from keras_vit.training.losses import check_labels
 from tests.support import precision, to_numpy
 
 CLASSES = 7
@@ -95,6 +96,44 @@ def test_accuracy_takes_labels_of_both_kinds_in_turns():
         top_2.update_state(labels, logits)
     assert float(accuracy.result()) == 0.5 and float(top_2.result()) == 0.75
     assert top_2.name == "top_2_accuracy"
+
+
+def test_accuracy_of_ties_and_nan():
+    """A fresh head of zeros guesses class 0; NaN is never right."""
+    labels, zeros = np.array([0, 1, 2, 0]), np.zeros((4, 3), "float32")
+    for top, expected in ((1, 0.5), (2, 0.75), (3, 1.0)):
+        accuracy = Accuracy(top)
+        accuracy.update_state(labels, zeros)
+        assert float(accuracy.result()) == expected
+    broken = np.array([[np.nan] * 3, [1, 2, np.nan], [0, 0, np.inf], [1, 0, -np.inf]], "float32")
+    accuracy = Accuracy()
+    accuracy.update_state(labels, broken)
+    assert float(accuracy.result()) == 0.5
+
+
+def classifier(loss):
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
+    model.compile("sgd", loss)
+    return model
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "labels, message",
+    [
+        ([0, 3], "from 0 to 2.*Received: .*3"),
+        ([-1, 2], "from 0 to 2.*Received: .*-1"),
+        ([0.0, 2.5], r"from 0 to 2.*Received: .*2\.5"),
+        ([[2.5], [0.0]], r"Received: .*2\.5"),
+        (np.eye(8)[:2], "8 classes. Received: a model of 3"),
+    ],
+)
+def test_labels_without_a_class_are_refused(labels, message):
+    batch = (np.zeros((2, 2)), np.array(labels))
+    with pytest.raises(ValueError, match=message):
+        check_labels(classifier(SoftmaxLoss()), batch)
+    check_labels(classifier("mse"), batch)  # what they mean there is not known
+    check_labels(classifier(SoftmaxLoss()), (batch[0], np.eye(3)[:2]))
 
 
 @pytest.mark.parametrize("thing", [SigmoidLoss(0.1), SoftmaxLoss(0.2), Accuracy(5)])

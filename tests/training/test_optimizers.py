@@ -166,26 +166,58 @@ def test_an_optimizer_that_is_loaded_decays_what_it_did(tmp_path):
     assert moved and moved == {path for path in values(again) if path.endswith("/kernel")}
 
 
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="XLA fuses the definition")
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="the other backends have none")
 @pytest.mark.parametrize("make", [AdamW, SGDM])
-def test_the_fast_path_equals_the_definition(make, monkeypatch):
+def test_the_fused_form_equals_the_rule(make, monkeypatch):
     weights, gradients = random_run("float32")
     runs = []
-    for fast in (True, False):
-        if not fast:
-            monkeypatch.setattr(make, "fast_updates", {})
+    for fused in (True, False):
+        if not fused:
+            monkeypatch.setattr(make, "fused", None)
         variables = Variables(weights, "float32")
-        optimizer = make(WarmupCosine(0.05, STEPS, 3), weight_decay=0.1, global_clipnorm=1.0)
+        optimizer = make(
+            WarmupCosine(0.05, STEPS, 3), weight_decay=0.1, global_clipnorm=1.0, use_ema=True
+        )
         runs.append([variables.step(optimizer, grads) for grads in gradients][-1])
-    for path in weights:
+        assert optimizer._uses_fused == fused
+        runs[-1] |= {f"average/{i}": to_numpy(a) for i, a in enumerate(optimizer.averages)}
+    for path in runs[0]:
         assert_close(runs[0][path], runs[1][path], 2e-6)
+
+
+def one_update(optimizer):
+    """How far an update with the gradient 2 moves a weight of 1."""
+    variable = keras.Variable(np.ones(3, "float32"))
+    optimizer.apply([keras.ops.full((3,), 2.0)], [variable])
+    return 1 - to_numpy(variable)[0]
+
+
+@pytest.mark.parametrize("make", [AdamW, SGDM])
+def test_an_edit_of_the_rule_is_what_runs(make, monkeypatch):
+    """On every backend: no fused form goes on with what the rule was before."""
+    assert one_update(make(0.1)) == pytest.approx({AdamW: 0.1, SGDM: 0.2}[make], rel=1e-5)
+    rule = make.direction
+
+    def edited(self, gradient, slots, step):
+        update, slots = rule(self, gradient, slots, step)
+        return 3 * update, slots
+
+    monkeypatch.setattr(make, "direction", edited)
+    assert one_update(make(0.1)) == pytest.approx({AdamW: 0.3, SGDM: 0.6}[make], rel=1e-5)
+    monkeypatch.undo()
+    monkeypatch.setattr(
+        "keras_vit.training.decoupled.DecoupledOptimizer.descend",
+        lambda self, weight, gradient, slots, step, rate, decay: (weight - rate, slots),
+    )
+    assert one_update(make(0.1)) == pytest.approx(0.1, rel=1e-5)
+    assert one_update(make(0.5)) == pytest.approx(0.5, rel=1e-5)
 
 
 class Plain(AdamW):
     """Descent along the gradient, in the clothes of Adam."""
 
     def direction(self, gradient, slots, step):
-        return gradient
+        return gradient, slots
 
 
 class Still(SGDM):
@@ -199,9 +231,29 @@ class Renamed(AdamW):
 
 @pytest.mark.parametrize("make, moved", [(Plain, 0.2), (Still, 0.0), (Renamed, 0.1)])
 def test_a_subclass_is_updated_by_its_own_rule(make, moved):
-    variable = keras.Variable(np.ones(3, "float32"))
-    make(0.1).apply([keras.ops.full((3,), 2.0)], [variable])
-    assert_close(keras.ops.convert_to_numpy(variable), np.full(3, 1 - moved), 1e-6)
+    assert one_update(make(0.1)) == pytest.approx(moved, abs=1e-6)
+
+
+def test_exclusions_that_keras_would_forget_are_refused():
+    with pytest.raises(ValueError, match="give `decayed`"):
+        AdamW(0.1).exclude_from_weight_decay(var_names=["bias"])
+
+
+@pytest.mark.parametrize("accumulate", [None, 2])
+def test_the_norm_is_the_one_of_the_gradients(accumulate):
+    """Of a linear model with a closed form: d/dw of mean (wx - y)² is 2 · mean x(wx - y)."""
+    layers = [
+        keras.layers.Input((2,)),
+        keras.layers.Dense(1, use_bias=False, kernel_initializer="ones"),
+    ]
+    model = keras.Sequential(layers)
+    optimizer = SGDM(0.25, global_clipnorm=1e-3, gradient_accumulation_steps=accumulate)
+    model.compile(optimizer, "mse")
+    x, y = np.array([[1, 2], [3, -1]], "float32"), np.array([[0], [1]], "float32")
+    for _ in range(accumulate or 1):
+        model.train_on_batch(x, y)
+    gradient = 2 * np.mean(x * (x.sum(1, keepdims=True) - y), 0)
+    assert float(to_numpy(optimizer.gradient_norm)) == pytest.approx(np.linalg.norm(gradient))
 
 
 @pytest.mark.parametrize(

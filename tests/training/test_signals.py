@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from keras_vit.training.signals import Signals
+from keras_vit.training.callbacks import Signals
 
 pytestmark = pytest.mark.any_backend
 

@@ -70,6 +70,7 @@ def test_the_main_job_leaves_what_it_promises(whole_run):
         assert content.startswith(b"\x89PNG") and len(content) > 20_000
     model = keras.saving.load_model(output / "model.keras")
     assert model.name == "vit_mini" and getattr(model, "optimizer", None) is None
+    assert model.class_names == tuple("0123456789")
     assert "epoch 3/3" in printed and "Test accuracy" in printed
 
 
@@ -169,7 +170,7 @@ def test_good_input_gets_as_far_as_training(main, tmp_path):
         (["--evaluate", "nowhere"], "settings.json is missing"),
         (["--set", "mixup"], "--set takes NAME=VALUE"),
         (["--set", "mixop=0.1"], "no 'mixop'.*mixup"),
-        (["--weights", "some.npz"], "--weights needs --model"),
+        (["--weights", "some.npz"], "weights need a model"),
         (["--freeze", "blok_0"], "block_0"),
     ],
 )

@@ -1,0 +1,191 @@
+"""A job: a recipe, the data and the model that it is run with, and what the run leaves."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import time
+
+import keras
+import numpy as np
+
+from keras_vit import data, distribution, evaluation, inspection, recipes, training
+from keras_vit.build import build
+from keras_vit.models import VisionTransformer
+
+
+def configure(recipe):
+    """Sets the seed and the precision of this process to those of a recipe."""
+    training.set_random_seed(recipe.seed)
+    keras.config.set_floatx("float64" if recipe.precision == "float64" else "float32")
+    keras.config.set_dtype_policy(recipe.precision)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A training run from data to a tested, saved model.
+
+        recipe = keras_vit.recipes.get("digits")
+        configure(recipe)
+        metrics = Job(recipe, "output").run()
+
+    Attributes:
+        recipe: a `keras_vit.recipes.Recipe`.
+        output: the folder for everything the run leaves.
+        dataset, data_dir, channels: see `keras_vit.data.pipeline`; the recipe's where not given.
+        split, test_split: images to train and to test on; the recipe's where not given.
+        model: a published variant instead of the recipe's, such as `"B/16"`.
+        weights: a checkpoint to begin from, for a `model`.
+        freeze: patterns of layers that do not train, see `keras_vit.training.freeze`.
+        lora: rank of the changes of the weights that alone are trained, or `None`.
+        save_every: see `keras_vit.training.fit`.
+    """
+
+    recipe: recipes.Recipe
+    output: str
+    dataset: str | None = None
+    data_dir: str | None = None
+    channels: int | None = None
+    split: str | None = None
+    test_split: str | None = None
+    model: str | None = None
+    weights: str | None = None
+    freeze: tuple[str, ...] = ()
+    lora: int | None = None
+    save_every: str | int = "600s"
+
+    def load(self, split, batch_size=None):
+        """A split of the data, in batches of `model.fit`."""
+        return data.pipeline(
+            self.dataset or self.recipe.dataset,
+            self.recipe,
+            split,
+            batch_size or self.recipe.micro_batch_size,
+            data_dir=self.data_dir,
+            channels=self.channels,
+        )
+
+    def load_test(self):
+        """The images to test on."""
+        return self.load(self.test_split or self.recipe.test_split)
+
+    def build(self, train):
+        """The uncompiled model for the images and classes of a pipeline."""
+        options = self.recipe.model_options()
+        options |= {"channels": train.image_shape[-1], "num_classes": train.num_classes}
+        variant = self.model or self.recipe.variant
+        if variant is None:
+            if self.weights:
+                raise ValueError("weights need a model, the variant whose weights they are.")
+            model = VisionTransformer(**options, name="vit_mini")
+        else:
+            model = build(variant, weights=self.weights, **options)
+            if self.weights:
+                print(model.load_report)
+        model.class_names = tuple(train.class_names)
+        if self.freeze:
+            print(training.freeze(model, self.freeze))
+        if self.lora:
+            print(training.enable_lora(model, self.lora))
+        return model
+
+    def run(self):
+        """Trains, or goes on with an interrupted run, then saves and tests the model.
+
+        The folder then has what `training.fit` leaves, and `model.keras`, `settings.json` (what
+        `Job.read` reads), `evaluation.json` and `predictions.png`.
+
+        Returns:
+            The metrics as a dict; `None` in all but one of several processes.
+        """
+        recipe, output, devices = self.recipe, pathlib.Path(self.output), distribution.current()
+        train, test = self.load(self.split), self.load_test()
+        if devices.writes:
+            print(recipe, train, sep="\n")
+        with devices.scope():
+            model = recipe.compile(self.build(train))
+        start = time.perf_counter()
+        history = training.fit(
+            model,
+            train,
+            output,
+            steps=recipe.steps,
+            validation=test,
+            save_every=self.save_every,
+            callbacks=recipe.callbacks(),
+            settings={"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze},
+        )
+        seconds = time.perf_counter() - start
+        model = devices.local_copy(model)
+        if not devices.writes:
+            return None
+        if self.lora:
+            model = training.merge_lora(model)
+        self._save(model)
+        report = self.evaluate(model, test)
+        draw_predictions(model, test, output / "predictions.png")
+        return {
+            "test_accuracy": report.top1,
+            "train_loss": history["loss"][-1],
+            "test_loss": report.loss,
+            "epochs": recipe.epochs,
+            "seconds_training": round(seconds, 1),
+            "parameters": model.count_params(),
+            "skipped_images": len(test.skipped),
+            "backend": keras.backend.backend(),
+            "keras": keras.__version__,
+        }
+
+    def _save(self, model):
+        """Leaves the model without its optimizer, which only this backend could use."""
+        output = pathlib.Path(self.output)
+        portable = type(model).from_config(model.get_config())
+        portable.set_weights(model.get_weights())
+        portable.save(output / "model.keras")
+        fields = {**dataclasses.asdict(self), "recipe": self.recipe.to_dict()}
+        (output / "settings.json").write_text(json.dumps(fields, indent=1))
+
+    @classmethod
+    def read(cls, output):
+        """The job of a folder that a finished run has left.
+
+        Raises:
+            ValueError: there is none.
+        """
+        settings = pathlib.Path(output) / "settings.json"
+        if not settings.is_file():
+            raise ValueError(f"There is no finished run in {output!r}: {settings.name} is missing.")
+        fields = json.loads(settings.read_text())
+        return cls(**{**fields, "recipe": recipes.Recipe.from_dict(fields["recipe"])})
+
+    def evaluate(self, model=None, test=None):
+        """Tests a model, by default the saved one, prints the report and writes it down."""
+        output = pathlib.Path(self.output)
+        if model is None:
+            model = keras.saving.load_model(output / "model.keras", compile=False)
+        report = evaluation.evaluate(model, test or self.load_test())
+        print(report)
+        report.save(output / "evaluation.json")
+        return report
+
+
+def draw_predictions(model, test, path, count=12):
+    """Draws test images with what the model sees in them, its mistakes first: they teach most.
+
+    A model without attention, and a machine without matplotlib, draw nothing.
+    """
+    if not isinstance(model, VisionTransformer):
+        return
+    batches = list(itertools.islice(test, 8))
+    images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
+    logits = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
+    probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
+    chosen = np.argsort(probabilities.argmax(-1) == labels, kind="stable")[:count]
+    inspection.plot_predictions(
+        (images[chosen] + 1) / 2,  # shown with values of 0 to 1
+        inspection.attention_maps(model, images[chosen]),
+        labels[chosen],
+        probabilities[chosen],
+        test.class_names,
+        path,
+    )
