@@ -96,7 +96,7 @@ def test_a_head_that_no_model_of_this_width_has(tmp_path, arrays, shape):
     """It is damage, and not the head for another number of classes, which is left out."""
     path = tmp_path / "head.npz"
     np.savez(path, **{**arrays, "head/kernel": np.zeros(shape, "float32")})
-    with pytest.raises(keras_vit.CheckpointError, match=r"'head/kernel' must have the shape \(48,"):
+    with pytest.raises(keras_vit.CheckpointError, match=r"head/kernel'.*(shape \(48|no values)"):
         keras_vit.from_checkpoint(path)
 
 
