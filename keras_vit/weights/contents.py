@@ -6,6 +6,7 @@ import zipfile
 
 from keras_vit.weights.files import (
     CheckpointError,
+    read_hdf5,
     read_json,
     read_npz,
     read_safetensors,
@@ -19,6 +20,7 @@ FOLDER_FILES = (
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
+    "task.weights.h5",
     "model.weights.h5",
 )
 
@@ -84,14 +86,11 @@ def _read(file):
         return read_torch(file)
     if start[8:] == b"{":
         return read_safetensors(file)
-    kind = "empty" if not start else f"of an unknown kind (it begins with {start!r})"
     if start.startswith(b"\x89HDF"):
-        kind = (
-            "an HDF5 file, which Keras's model.load_weights reads into the model that wrote it "
-            "(and KerasHub into its own)"
-        )
+        return read_hdf5(file)
+    kind = "empty" if not start else f"of an unknown kind (it begins with {start!r})"
     raise CheckpointError(
-        f"{str(file)!r} is {kind}. Expected a checkpoint in npz, safetensors or PyTorch format; "
+        f"{str(file)!r} is {kind}. Expected a checkpoint in npz, safetensors, PyTorch or HDF5; "
         "check that the download is complete."
     )
 

@@ -141,8 +141,8 @@ def _https(name):
     """The https address of a source."""
     if name.startswith("kaggle://"):
         raise ValueError(
-            "Presets of Kaggle are KerasHub's: open them with keras_hub.models.ImageClassifier."
-            f"from_preset. Received: {name!r}."
+            "Presets of Kaggle are not downloaded here: download this one with "
+            f"kagglehub.model_download and pass the folder that it returns. Received: {name!r}."
         )
     if found := _GCS.fullmatch(name):
         return f"https://storage.googleapis.com/{found[1]}/{quote(found[2])}"

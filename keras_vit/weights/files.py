@@ -152,6 +152,43 @@ def write_safetensors(path, arrays):
         stream.write(safetensors.numpy.save(arrays, {"format": "pt"}))
 
 
+# ---- HDF5
+
+
+def read_hdf5(path):
+    """The arrays of an HDF5 file as Keras writes it, as a dict from path in the file to array.
+
+    Keras writes each variable as one contiguous piece. Links are not followed, and a file that
+    keeps its values in another way (in other files, in chunks, packed) is refused.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CheckpointError: the file is damaged, or does not keep plain arrays in itself.
+    """
+    path = require_file(path)
+    import h5py  # comes with Keras, and takes a while
+
+    with _reading(path, "an HDF5 file of Keras weights"), h5py.File(path, "r") as file:
+        datasets = {}
+
+        def add(name, item):
+            if isinstance(item, h5py.Dataset):
+                datasets[name] = item
+            return len(datasets) > MAX_ARRAYS or None  # anything but None ends the walk
+
+        file.visititems(add)
+        for name, dataset in datasets.items():
+            elsewhere = dataset.chunks or dataset.external or dataset.is_virtual
+            if elsewhere or dataset.id.get_storage_size() != dataset.nbytes:
+                raise ValueError(f"{name!r}, of shape {dataset.shape}, has not its values in it")
+            if dataset.dtype.kind not in "fiuV" or dataset.dtype.names is not None:
+                raise ValueError(f"{name!r} is of type {dataset.dtype}, expected numbers")
+        claimed = sum(dataset.nbytes for dataset in datasets.values())
+        if claimed > path.stat().st_size or len(datasets) > MAX_ARRAYS:
+            raise ValueError(f"its {len(datasets)} arrays have {claimed} bytes, more than it has")
+        return {name: as_plain(np.asarray(dataset[()])) for name, dataset in datasets.items()}
+
+
 # ---- PyTorch
 
 

@@ -7,7 +7,15 @@ import warnings
 
 from keras_vit.models.bit_variants import BIT_VARIANTS, BiTVariant
 from keras_vit.variants import VARIANTS, Variant, marked
-from keras_vit.weights import augreg, big_vision, catalog, google, huggingface, timm
+from keras_vit.weights import (
+    augreg,
+    big_vision,
+    catalog,
+    google,
+    huggingface,
+    keras_hub,
+    timm,
+)
 from keras_vit.weights.assign import MODELS, assign, check_model
 from keras_vit.weights.bit_torch import FORMATS as BIT_FORMATS
 from keras_vit.weights.canonical import CONFIG, check_architecture
@@ -18,7 +26,7 @@ from keras_vit.weights.resize import for_a_model
 from keras_vit.weights.tables import shortened
 
 # No two recognise the same file, but for the last, whose names big_vision shares.
-FAMILIES = (huggingface, timm, *BIT_FORMATS, big_vision, google)
+FAMILIES = (huggingface, timm, *BIT_FORMATS, keras_hub, big_vision, google)
 SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://")
 
 
@@ -37,7 +45,7 @@ def load_weights(
 
     Formats: npz of google-research/vision_transformer (both generations), big_vision and
     big_transfer, timm state dicts (safetensors, or PyTorch files), folders of Hugging Face
-    transformers. Which it is follows from its content.
+    transformers, KerasHub presets. Which it is follows from its content.
 
     Everything must fit, with three exceptions. Position embeddings of another grid are resampled.
     A head for another number of classes is left out, and the model keeps its own. The pre-logits
@@ -239,7 +247,8 @@ def _canonical_of(contents, hints):
         raise CheckpointError(
             f"{path!r} is of no family known here. Its arrays are "
             f"{shortened(sorted(contents.arrays))}; expected a model of "
-            f"{', '.join(family.FAMILY for family in FAMILIES)}."
+            f"{', '.join(family.FAMILY for family in FAMILIES)}. What Keras itself wrote "
+            "(.weights.h5) is read by model.load_weights(path)."
         )
     try:
         canonical = family.read(contents, hints)
