@@ -101,6 +101,15 @@ def test_a_head_that_no_model_of_this_width_has(tmp_path, arrays, shape):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("layer", ["head", "pre_logits"])
+def test_a_bias_of_another_length_than_its_kernel(save, arrays, layer):
+    """It would look like a layer for another number of classes, which is left out."""
+    strange = {f"{layer}/kernel": np.zeros((48, 48)), f"{layer}/bias": np.zeros(10)}
+    with pytest.raises(keras_vit.CheckpointError, match=rf"{layer}/bias' must have .*\(48,\)"):
+        keras_vit.from_checkpoint(save({**arrays, **strange}))
+
+
+@pytest.mark.any_backend
 def test_tensors_without_names(tmp_path):
     torch = pytest.importorskip("torch")
     torch.save({1: torch.ones(1)}, tmp_path / "numbered.pth")
