@@ -30,7 +30,7 @@ FAMILIES = (huggingface, timm, *BIT_FORMATS, keras_hub, big_vision, google)
 SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://")
 
 
-# ---- the three ways in
+# ---- the three ways in: locate, read, build, assign
 
 
 def load_weights(
@@ -76,7 +76,9 @@ def load_weights(
     check_model(model)
     hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
     hints.update(image_size=model.image_size, file_image_size=file_image_size)
-    report = assign(model, *_read(weights, hints), interpolation, resize_patches, fresh_head)
+    source, record = _locate(weights)
+    canonical = _read(source, record, hints)
+    report = assign(model, canonical, record, interpolation, resize_patches, fresh_head)
     if report.differs:
         warnings.warn(
             f"The model computes something else than its weights:\n{report}", stacklevel=2
@@ -105,7 +107,8 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    canonical, record = _read(weights, {**overrides, "file_image_size": file_image_size})
+    source, record = _locate(weights)
+    canonical = _read(source, record, {**overrides, "file_image_size": file_image_size})
     model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
     model.load_report = assign(
         model,
@@ -133,10 +136,11 @@ def build_and_load(variant, weights, options):
     """
     is_bit = variant in BIT_VARIANTS
     row = BIT_VARIANTS[variant] if is_bit else VARIANTS[variant]
+    source, record = _locate(weights)
+    _check_variant(record, variant, row, options)
     # The row says what the arrays of a file may not; all else is the file's to say.
-    known = () if is_bit else ("width", "num_heads")
-    hints = {name: getattr(row, name) for name in known}
-    canonical, record = _read(weights, {**hints, **options}, row, variant)
+    known = {} if is_bit else {"width": row.width, "num_heads": row.num_heads}
+    canonical = _read(source, record, {**known, **_computed_positions(row), **options})
     name = "BiT" if is_bit else "VisionTransformer"
     if canonical.model != name:
         raise CheckpointError(
@@ -153,21 +157,16 @@ def build_and_load(variant, weights, options):
 # ---- reading
 
 
-def _read(weights, hints, row=None, variant=None):
-    """The `Canonical` of a checkpoint, and its record in the catalogue or `None`.
+def _read(source, record, hints):
+    """The `Canonical` of a checkpoint.
 
     Args:
+        source: a path or a URL, which is downloaded.
+        record: its record in the catalogue, or `None`.
         hints: dict of what the caller knows, with the constructor's argument names.
-        row: the variant that a builder makes, which a record of the catalogue must be of.
-        variant: its name.
     """
-    source, record = _locate(weights)
-    if record is not None and row is not None:
-        _check_variant(record, row, variant, hints)
-    published = VARIANTS.get(record.variant if record else None) or row
-    position = getattr(published, "position", "learned_1d")
-    if position != "learned_1d" and hints.get("position") is None:
-        hints = {**hints, "position": position}
+    if record is not None:
+        hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
     path = fetch(source, size=record and record.size) if isinstance(source, str) else source
     canonical = _canonical_of(open_checkpoint(path), hints)
     for name, value in record.overrides if record else ():
@@ -175,7 +174,13 @@ def _read(weights, hints, row=None, variant=None):
         if canonical.assumed.get(name) != CONFIG:
             canonical.architecture[name] = value
             canonical.assumed[name] = "the catalogue"
-    return canonical, record
+    return canonical
+
+
+def _computed_positions(row):
+    """The `position` of a variant that no file has, as a hint; empty for any other variant."""
+    position = getattr(row, "position", "learned_1d")
+    return {} if position == "learned_1d" else {"position": position}
 
 
 def _locate(weights):
@@ -213,19 +218,17 @@ def _exists(path):
         return False
 
 
-def _check_variant(record, row, variant, options):
+def _check_variant(record, variant, row, options):
     """Raises a ValueError, before anything is downloaded, for weights of another variant."""
-    published = VARIANTS.get(record.variant) or BIT_VARIANTS.get(
-        record.variant.removeprefix("BiT-")
-    )
-    if published is None:
+    published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
+    theirs = published.get(record.variant) if record else None
+    if theirs is None:
         return
-    fields = ("width", "depth", "patch_size", "stem", "blocks")
-    wanted = {n: options.get(n, getattr(row, n)) for n in fields if hasattr(row, n)}
-    if type(published) is not type(row) or any(
-        getattr(published, name) != getattr(row, name) and wanted[name] == getattr(row, name)
-        for name in wanted
-    ):
+    fields = [n for n in ("width", "depth", "patch_size", "stem", "blocks") if hasattr(row, n)]
+    fits = type(theirs) is type(row) and all(
+        n in options or getattr(theirs, n) == getattr(row, n) for n in fields
+    )
+    if not fits:
         names = [c.name for c in catalog.checkpoints() if c.variant in (variant, f"BiT-{variant}")]
         raise ValueError(
             f"The weights are of another model. Received: weights={record.name!r}, which are of "

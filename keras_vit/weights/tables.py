@@ -2,7 +2,8 @@
 
 Canonical names are the variable paths of the models. In a name of a table, `{i}` stands for a
 number, `{i+1}` for one more than `{i}` (PyTorch counts from 0), `{i:02}` for one with two digits,
-and `[a|b]` for either text, of which the first is written.
+and `[a|b]` for either text, of which the first is written. In a canonical name `[a|b]` means
+several arrays, which the file keeps as one, joined along their last axis.
 """
 
 import re
@@ -108,8 +109,7 @@ class Table:
     """
 
     def __init__(self, *rows):
-        self.rows = rows
-        self._compiled = [(_Name(theirs), _Name(ours), layout) for theirs, ours, layout in rows]
+        self._rows = [(_Name(theirs), _Name(ours), layout) for theirs, ours, layout in rows]
 
     def read(self, arrays, family, ignored=()):
         """The arrays of a file under canonical names.
@@ -128,61 +128,63 @@ class Table:
         """
         canonical, origin, left_out, unknown = {}, {}, [], []
         for name, array in arrays.items():
-            found = self._find(name)
-            if found is None:
+            row = next((row for row in self._rows if row[0].numbers_in(name) is not None), None)
+            if row is None:
                 is_ignored = any(re.fullmatch(pattern, name) for pattern in ignored)
                 (left_out if is_ignored else unknown).append(name)
                 continue
-            target, layout = found
-            if target in canonical:
-                raise CheckpointError(f"Two arrays for {target!r}: {origin[target]!r}, {name!r}.")
-            canonical[target], origin[target] = _apply(layout, name, array), name
+            theirs, ours, layout = row
+            targets = ours.with_numbers(theirs.numbers_in(name))
+            for target, part in zip(targets, _parts(layout, name, array, len(targets))):
+                if target in canonical:
+                    text = f"Two arrays for {target!r}: {origin[target]!r}, {name!r}."
+                    raise CheckpointError(text)
+                canonical[target], origin[target] = part, name
         if unknown:
             raise CheckpointError(
                 f"These arrays have no place in a model of {family}: {shortened(sorted(unknown))}."
             )
         return canonical, origin, tuple(left_out)
 
-    def _find(self, name):
-        for theirs, ours, layout in self._compiled:
-            numbers = theirs.numbers_in(name)
-            if numbers is not None:
-                return ours.with_numbers(numbers), layout
-        return None
-
     def write(self, arrays, variant):
         """The arrays of a file from canonical ones."""
         file = {}
-        for name, array in arrays.items():
-            for theirs, ours, layout in self._compiled:
-                numbers = ours.numbers_in(name)
-                if numbers is not None:
-                    array = np.ascontiguousarray(layout.write(array, variant))
-                    file[theirs.with_numbers(numbers)] = array
-                    break
-            else:
+        for name in arrays:
+            row = next((row for row in self._rows if row[1].numbers_in(name) is not None), None)
+            if row is None:
                 raise CheckpointError(f"The format has no name for {name!r}.")
+            theirs, ours, layout = row
+            numbers = ours.numbers_in(name)
+            parts = ours.with_numbers(numbers)
+            if name == parts[0]:  # the others are joined to it
+                whole = arrays[name]
+                if len(parts) > 1:
+                    whole = np.concatenate([arrays[part] for part in parts], axis=-1)
+                where, *_ = theirs.with_numbers(numbers)
+                file[where] = np.ascontiguousarray(layout.write(whole, variant))
         return file
 
 
 class _Name:
-    """A name of a table, with places for numbers."""
+    """A name of a table, with places for numbers and alternatives."""
 
     def __init__(self, text):
-        pattern, form, end, self.offsets = "", "", 0, {}
-        for place in _PLACES.finditer(text):
-            between = text[end : place.start()]
-            pattern, form, end = pattern + re.escape(between), form + between, place.end()
-            letter, plus, digits, options = place.groups()
+        pattern, self.forms, end, self.offsets = "", [""], 0, {}
+        for place in [*_PLACES.finditer(text), None]:
+            between = text[end : place.start() if place else None]
+            pattern, self.forms = pattern + re.escape(between), [f + between for f in self.forms]
+            if place is None:
+                break
+            end, (letter, plus, digits, options) = place.end(), place.groups()
             if letter is None:
                 options = options.split("|")
                 pattern += f"(?:{'|'.join(map(re.escape, options))})"
-                form += options[0]
+                self.forms = [form + option for option in options for form in self.forms]
             else:
                 pattern += rf"0*(?P<{letter}>\d{{1,6}})"
-                form += f"{{{letter}{digits or ''}}}"
-                self.offsets[letter] = len(plus or "") // 2
-        self.pattern, self.form = re.compile(pattern + re.escape(text[end:])), form + text[end:]
+                self.forms = [f"{form}{{{letter}{digits or ''}}}" for form in self.forms]
+                self.offsets[letter] = 1 if plus else 0
+        self.pattern = re.compile(pattern)
 
     def numbers_in(self, name):
         """The numbers in a name of this form, or `None` for another name."""
@@ -193,17 +195,20 @@ class _Name:
         return None if any(n < 0 for n in numbers.values()) else numbers
 
     def with_numbers(self, numbers):
-        """The name with these numbers in it."""
-        return self.form.format(**{k: n + self.offsets.get(k, 0) for k, n in numbers.items()})
+        """The names with these numbers in them, one for each alternative."""
+        shifted = {letter: n + self.offsets.get(letter, 0) for letter, n in numbers.items()}
+        return [form.format(**shifted) for form in self.forms]
 
 
-def _apply(layout, name, array):
+def _parts(layout, name, array, count):
+    """The array in canonical form, in as many parts as share it."""
     try:
         if not array.size:
             raise ValueError("it has no values")
         if layout.axes not in (None, array.ndim):
             raise ValueError(f"it must have {layout.axes} axes")
-        return layout.read(array)
+        array = layout.read(array)
+        return [array] if count == 1 else np.split(array, count, axis=-1)
     except (ValueError, IndexError, TypeError) as error:
         raise CheckpointError(
             f"{name!r} has the shape {array.shape}, which no such array has ({error}); the file "

@@ -51,14 +51,14 @@ TABLE = Table(
     ("pos_embed", POSITION, SAME),
     *torch_linear("patch_embed.proj", "patch_encoder/projection", TORCH_PATCHES),
     *torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
-    *torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/qkv"),
+    *torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
     *torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
     *torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
     (BLOCK + "ls{n}.gamma", "block_{i}/scale_{n}", SAME),
     *torch_norm("[|fc_]norm", "norm"),
     ("attn_pool.latent", "pool/probe", SAME),
     *torch_linear("attn_pool.q", "pool/attention/query"),
-    *torch_linear("attn_pool.kv", "pool/attention/kv"),
+    *torch_linear("attn_pool.kv", "pool/attention/[key|value]"),
     *torch_linear("attn_pool.proj", "pool/attention/out"),
     *torch_norm("attn_pool.norm", "pool/norm"),
     *torch_linear("attn_pool.mlp.fc{n}", "pool/mlp/dense_{n}"),
@@ -88,7 +88,6 @@ def read(contents, hints):
     """The `Canonical` of a state dict; arguments and errors as in `google.read`."""
     refuse(contents.arrays, UNSUPPORTED)
     arrays, origin, ignored = TABLE.read(contents.arrays, FAMILY, ignored=("mask_token",))
-    _split_qkv(arrays, origin)
     found, assumed = architecture_of(arrays, FAMILY), {}
     _refuse_by_shape(arrays)
     config, settings = arguments_of(contents.config, found)
@@ -144,32 +143,6 @@ def _refuse_by_shape(arrays):
             )
 
 
-def _split_qkv(arrays, origin):
-    """q, k and v, and k and v of attention pooling, out of the matrix that they share."""
-    for name in [n for n in arrays if re.search(r"/attention/(qkv|kv)/", n)]:
-        parts = ("query", "key", "value")[-2 if "/kv/" in name else 0 :]
-        joined, where = arrays.pop(name), origin.pop(name)
-        if joined.shape[-1] % len(parts):
-            raise CheckpointError(
-                f"{where!r} does not hold {parts} of one size. Received: shape {joined.shape}."
-            )
-        for part, array in zip(parts, np.split(joined, len(parts), axis=-1)):
-            target = re.sub(r"/(qkv|kv)/", f"/{part}/", name)
-            arrays[target], origin[target] = array, where
-
-
-def _join_qkv(arrays):
-    """The inverse of `_split_qkv`, without an axis of heads."""
-    arrays = join_heads(arrays)
-    for name in [n for n in arrays if "/attention/key/" in n]:
-        in_pool = name.startswith("pool/")
-        parts = ("key", "value") if in_pool else ("query", "key", "value")
-        whole = [arrays.pop(name.replace("/key/", f"/{part}/")) for part in parts]
-        target = name.replace("/key/", "/kv/" if in_pool else "/qkv/")
-        arrays[target] = np.concatenate(whole, axis=-1)
-    return arrays
-
-
 def _fold_layer_scale(arrays, origin):
     """LayerScale multiplies what a branch adds: so can the last matrix of the branch."""
     for name in [n for n in arrays if re.fullmatch(r"block_\d+/scale_[12]", n)]:
@@ -206,7 +179,7 @@ def _give_learned_tokens_positions(found, arrays, hints, configured):
 def write(model, arrays):
     """The arrays of a state dict from canonical ones."""
     v = model.variant
-    file = TABLE.write(_join_qkv(arrays), v)
+    file = TABLE.write(join_heads(arrays), v)
     if v.norm_after_pool:
         file = {re.sub("^norm", "fc_norm", name): array for name, array in file.items()}
     if v.stem == ():

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 
-import huggingface_hub
 import pytest
+from huggingface_hub import constants as hub_constants
 
 from keras_vit.weights.fetch import DownloadError, _https, _place, cache_dir, fetch
 from tests.support import ROOT
@@ -229,7 +229,7 @@ def test_a_killed_download_never_looks_complete_and_two_processes_take_turns(cac
 def hub(cache, server, monkeypatch, tmp_path):
     """A function that serves a repository, and gives its name."""
     monkeypatch.setenv("HF_ENDPOINT", server.at)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(hub_constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     commit = "1" * 40
 
     def serve(files, repo="org/model"):

@@ -4,8 +4,8 @@ import json
 import re
 import shutil
 
-import huggingface_hub
 import pytest
+from huggingface_hub import constants as hub_constants
 
 import keras_vit
 from keras_vit.weights import catalog
@@ -95,7 +95,7 @@ def test_what_the_catalogue_says_and_the_file_cannot(offline):
 def published(offline, monkeypatch, tmp_path):
     """A name of the catalogue, and the folder where its files are taken from."""
     name = "google/vit-base-patch16-224"
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(hub_constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     repository = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
     folder = shutil.copytree(
         ORACLES / "hf_transformers5" / "vit_cls_p8", repository / "snapshots" / "1"
