@@ -104,12 +104,12 @@ def test_what_is_no_model_of_this_library(call, tmp_path):
 
 
 def test_a_file_of_another_variant_is_named(tmp_path):
-    large = keras_vit.VisionTransformer("B/16", image_size=16, num_classes=0)
+    large = keras_vit.VisionTransformer("S/16", image_size=16, num_classes=0)
     path = keras_vit.save_weights(large, tmp_path / "large.npz")
-    with pytest.raises(ValueError, match=r"This is a ViT-B/16 file; the model is a ViT-Ti/16"):
+    with pytest.raises(ValueError, match=r"This is a ViT-S/16 file; the model is a ViT-Ti/16"):
         keras_vit.load_weights(keras_vit.ViT_Ti16(image_size=16, num_classes=0), path)
-    with pytest.raises(ValueError, match=r"This is a ViT-B/16 file; the model is a ViT-B/32"):
-        keras_vit.ViT_B32(image_size=32, num_classes=0, weights=path)
+    with pytest.raises(ValueError, match=r"This is a ViT-S/16 file; the model is a ViT-S/32"):
+        keras_vit.ViT_S32(image_size=32, num_classes=0, weights=path)
 
 
 def test_a_model_that_computes_otherwise_says_so():
