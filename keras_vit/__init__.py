@@ -3,7 +3,7 @@
 import importlib
 
 from keras_vit import data, distribution, layers, training, weights
-from keras_vit.bit_builders import (
+from keras_vit.builders import (
     BiT_R50x1,
     BiT_R50x2,
     BiT_R50x3,
@@ -13,9 +13,6 @@ from keras_vit.bit_builders import (
     BiT_R152x2,
     BiT_R152x4,
     BiT_R200x3,
-)
-from keras_vit.build import build
-from keras_vit.builders import (
     R26_ViT_B32,
     R26_ViT_S32,
     R50_ViT_B16,
@@ -36,6 +33,7 @@ from keras_vit.builders import (
     ViT_S32,
     ViT_So400m14,
     ViT_Ti16,
+    build,
 )
 from keras_vit.data import Prediction, predict, preprocess
 from keras_vit.efficientnet import EfficientNet_L2
@@ -52,8 +50,7 @@ from keras_vit.weights import (
     load_weights,
     save_weights,
 )
-from keras_vit.weights.fold import fold
-from keras_vit.weights.resize import resize
+from keras_vit.weights.resize import fold, resize
 
 # Read when they are first used; the others hold classes that saved models need to be known.
 _LATER = ("evaluation", "inspection", "recipes")

@@ -1,61 +1,134 @@
-"""The published models by name: a row of the table, a model, its weights."""
+"""The published models by name: a row of a table, a model, its weights."""
 
+import difflib
+
+from keras_vit.models import BIT_VARIANTS
 from keras_vit.variants import VARIANTS
-from keras_vit.weights.load import builder_of
+from keras_vit.weights.assign import MODELS
+from keras_vit.weights.load import build_and_load
 
-
-def _fits(row):
-    """Which image sizes a model takes."""
-    if row.stem is None:
-        return f"{row.patch_size[0]} must divide it"
-    if row.patch_size == (1, 1):
-        return "any, as the stem rounds up"
-    return f"its 4th part, rounded up, must be a multiple of {row.patch_size[0]}"
-
-
-def _builder(variant, title, name=None):
-    """The builder of one row of `VARIANTS`."""
-    row = VARIANTS[variant]
-    name = name or "ViT_" + variant.replace("/", "").replace("-", "_")
-    build = builder_of("VisionTransformer", variant, name, __name__)
-    build.__doc__ = f"""{title}: {row.depth} blocks, width {row.width}, {row.num_heads} heads.
+_ARGUMENTS = """
 
     Args:
         num_classes: number of logits; 0 for none.
-        image_size: int or (height, width), in pixels; {_fits(row)}.
+        image_size: int or (height, width), in pixels; {fits}.
         weights: `None`, or a checkpoint to load: a name of `keras_vit.list_weights`, the path of
-            a file or folder, or a URL. What its family decides (GELU, epsilon, pooling) is then
-            taken from it unless it is an argument here; a head for another number of classes is
-            left out, and the model's own is zero. What happened is in `model.load_report`.
+            a file or folder, or a URL. What its family decides ({decided}) is then taken from it
+            unless it is an argument here; a head for another number of classes is left out, and
+            the model's own is zero. What happened is in `model.load_report`.
         include_top: `False` for the representation instead of logits.
-        **options: any other argument of `keras_vit.VisionTransformer`, such as `pool`,
-            `representation_size`, `dropout`, `position`, `gelu`, `channels`, `remat`, `dtype`.
+        **options: any other argument of `keras_vit.{model}`, such as {options}, `dtype`.
 
     Returns:
-        A `keras_vit.VisionTransformer`.
+        A `keras_vit.{model}`.
     """
+
+
+def _builder(variant, name):
+    """The builder of a row of a table; its models have its name in lower case."""
+    model = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
+
+    def build(num_classes=1000, image_size=224, weights=None, include_top=True, **options):
+        options = {
+            "name": name.lower(),
+            "num_classes": num_classes,
+            "image_size": image_size,
+            "include_top": include_top,
+            **options,
+        }
+        if weights is None:
+            return MODELS[model](variant, **options)
+        return build_and_load(variant, weights, options)
+
+    build.__name__ = build.__qualname__ = name
     return build
 
 
-ViT_Ti16 = _builder("Ti/16", "ViT-Ti/16")
-ViT_S32 = _builder("S/32", "ViT-S/32")
-ViT_S16 = _builder("S/16", "ViT-S/16")
-ViT_S16_plain = _builder("S/16-plain", "The 'better plain ViT' S/16 (Beyer et al., 2022)")
-ViT_B32 = _builder("B/32", "ViT-B/32 (Table 1)")
-ViT_B16 = _builder("B/16", "ViT-B/16 (Table 1)")
-ViT_B8 = _builder("B/8", "ViT-B/8")
-ViT_L32 = _builder("L/32", "ViT-L/32 (Table 1)")
-ViT_L16 = _builder("L/16", "ViT-L/16 (Table 1)")
-ViT_H14 = _builder("H/14", "ViT-H/14 (Table 1)")
-ViT_g14 = _builder("g/14", "ViT-g/14 (Zhai et al., 2022)")
-ViT_G14 = _builder("G/14", "ViT-G/14 (Zhai et al., 2022)")
-ViT_So400m14 = _builder("So400m/14", "ViT-So400m/14 (Alabdulmohsin et al., 2023)")
+def _vit(variant, title, name=None):
+    row = VARIANTS[variant]
+    build = _builder(variant, name or "ViT_" + variant.replace("/", "").replace("-", "_"))
+    fits = f"{row.patch_size[0]} must divide it"
+    if row.stem is not None:
+        fits = f"its 4th part, rounded up, must be a multiple of {row.patch_size[0]}"
+        fits = "any, as the stem rounds up" if row.patch_size == (1, 1) else fits
+    title = f"{title}: {row.depth} blocks, width {row.width}, {row.num_heads} heads."
+    build.__doc__ = title + _ARGUMENTS.format(
+        fits=fits,
+        decided="GELU, epsilon, pooling",
+        model="VisionTransformer",
+        options="`pool`, `representation_size`, `dropout`, `position`, `gelu`, `channels`, `remat`",
+    )
+    return build
+
+
+def _bit(variant):
+    build = _builder(variant, f"BiT_{variant}")
+    units = sum(BIT_VARIANTS[variant].blocks)
+    build.__doc__ = f"BiT-{variant} (Kolesnikov et al., 2020): {units} units." + _ARGUMENTS.format(
+        fits="for its preprocessing, as the model takes images of any size",
+        decided="its constants",
+        model="BiT",
+        options="`channels`, `numerics`",
+    )
+    return build
+
+
+def build(variant, weights=None, **options):
+    """A model by the name of its variant, as the builders `ViT_B16`, `BiT_R50x1` and so on make.
+
+    Args:
+        variant: a key of `keras_vit.VARIANTS`, such as `"B/16"` or `"R50+B/16"`, or of
+            `keras_vit.BIT_VARIANTS`, such as `"R50x1"`.
+        weights: `None`, or a checkpoint: see `keras_vit.ViT_B16`.
+        **options: arguments of that builder, such as `num_classes` and `image_size`.
+
+    Returns:
+        A `VisionTransformer` or a `BiT`.
+
+    Raises:
+        ValueError: no such variant; the message lists the nearest.
+    """
+    known = [*VARIANTS, *BIT_VARIANTS]
+    if variant not in known:
+        near = difflib.get_close_matches(str(variant), known, n=3, cutoff=0.3) or known[:3]
+        raise ValueError(
+            f"Unknown variant. Received: variant={variant!r}; the nearest are {near}, and all are "
+            f"{known}."
+        )
+    model = "bit" if variant in BIT_VARIANTS else "visiontransformer"
+    name = f"{model}_{variant.lower().replace('/', '').replace('+', '_')}"
+    return _builder(variant, name)(weights=weights, **options)
+
+
+ViT_Ti16 = _vit("Ti/16", "ViT-Ti/16")
+ViT_S32 = _vit("S/32", "ViT-S/32")
+ViT_S16 = _vit("S/16", "ViT-S/16")
+ViT_S16_plain = _vit("S/16-plain", "The 'better plain ViT' S/16 (Beyer et al., 2022)")
+ViT_B32 = _vit("B/32", "ViT-B/32 (Table 1)")
+ViT_B16 = _vit("B/16", "ViT-B/16 (Table 1)")
+ViT_B8 = _vit("B/8", "ViT-B/8")
+ViT_L32 = _vit("L/32", "ViT-L/32 (Table 1)")
+ViT_L16 = _vit("L/16", "ViT-L/16 (Table 1)")
+ViT_H14 = _vit("H/14", "ViT-H/14 (Table 1)")
+ViT_g14 = _vit("g/14", "ViT-g/14 (Zhai et al., 2022)")
+ViT_G14 = _vit("G/14", "ViT-G/14 (Zhai et al., 2022)")
+ViT_So400m14 = _vit("So400m/14", "ViT-So400m/14 (Alabdulmohsin et al., 2023)")
 
 _hybrid = "ViT-{} after a ResNet with {} units (section 3.1)"
-R50_ViT_B16 = _builder("R50+B/16", _hybrid.format("B", "3, 4, 9"), "R50_ViT_B16")
-R50_ViT_L16 = _builder("R50+L/16", _hybrid.format("L", "3, 4, 9"), "R50_ViT_L16")
-R50_ViT_B32 = _builder("R50+B/32", _hybrid.format("B", "3, 4, 6, 3"), "R50_ViT_B32")
-R50_ViT_L32 = _builder("R50+L/32", _hybrid.format("L", "3, 4, 6, 3"), "R50_ViT_L32")
-R26_ViT_S32 = _builder("R26+S/32", _hybrid.format("S", "2, 2, 2, 2"), "R26_ViT_S32")
-R26_ViT_B32 = _builder("R26+B/32", _hybrid.format("B", "2, 2, 2, 2"), "R26_ViT_B32")
-R_ViT_Ti16 = _builder("R+Ti/16", "ViT-Ti on 8 x 8 patches of a ResNet's root", "R_ViT_Ti16")
+R50_ViT_B16 = _vit("R50+B/16", _hybrid.format("B", "3, 4, 9"), "R50_ViT_B16")
+R50_ViT_L16 = _vit("R50+L/16", _hybrid.format("L", "3, 4, 9"), "R50_ViT_L16")
+R50_ViT_B32 = _vit("R50+B/32", _hybrid.format("B", "3, 4, 6, 3"), "R50_ViT_B32")
+R50_ViT_L32 = _vit("R50+L/32", _hybrid.format("L", "3, 4, 6, 3"), "R50_ViT_L32")
+R26_ViT_S32 = _vit("R26+S/32", _hybrid.format("S", "2, 2, 2, 2"), "R26_ViT_S32")
+R26_ViT_B32 = _vit("R26+B/32", _hybrid.format("B", "2, 2, 2, 2"), "R26_ViT_B32")
+R_ViT_Ti16 = _vit("R+Ti/16", "ViT-Ti on 8 x 8 patches of a ResNet's root", "R_ViT_Ti16")
+
+BiT_R50x1 = _bit("R50x1")
+BiT_R50x2 = _bit("R50x2")
+BiT_R50x3 = _bit("R50x3")
+BiT_R101x1 = _bit("R101x1")
+BiT_R101x3 = _bit("R101x3")
+BiT_R152x1 = _bit("R152x1")
+BiT_R152x2 = _bit("R152x2")
+BiT_R152x4 = _bit("R152x4")
+BiT_R200x3 = _bit("R200x3")

@@ -6,6 +6,7 @@ to a checkpoint; other modules carry it out.
 """
 
 import dataclasses
+import math
 
 from keras_vit.checks import check_choice, positive_float, rate
 
@@ -102,11 +103,13 @@ class Preprocessing:
 
 def _channels(values, name):
     numbers = tuple(values) if isinstance(values, (tuple, list)) else ()
-    is_number = lambda v: isinstance(v, (int, float)) and not isinstance(v, bool)  # noqa: E731
-    if not numbers or not all(map(is_number, numbers)):
+    kinds = (int, float)
+    if not numbers or not all(isinstance(v, kinds) and type(v) is not bool for v in numbers):
         raise ValueError(
             f"{name} must be a tuple of one number per channel. Received: {name}={values!r}."
         )
+    if not all(abs(v) < math.inf for v in numbers):
+        raise ValueError(f"{name} must be finite. Received: {name}={values!r}.")
     return tuple(float(number) for number in numbers)
 
 

@@ -1,19 +1,68 @@
 """Strict assignment: every variable and every array is accounted for, or nothing happens."""
 
+import dataclasses
+
 import numpy as np
 
 from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
 from keras_vit.variants import VARIANTS, marked
-from keras_vit.weights.canonical import PROJECTION, shortened
+from keras_vit.weights.assumptions import grid_for, shape_of
+from keras_vit.weights.canonical import PROJECTION
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.image_size import grid_for, shape_of
-from keras_vit.weights.report import LoadReport
 from keras_vit.weights.resize import resize_patches, resize_positions
+from keras_vit.weights.tables import shortened
 
 MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # as `Canonical.model` has them
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+    """What became of a checkpoint: every variable and every array of it is accounted for.
+
+    Attributes:
+        loaded: canonical names of the variables that took their value from the file.
+        initial: variables left at their initial value: a fresh head, if anything.
+        ignored: arrays of the file that the model has no use for: its head, a text tower.
+        resized: (variable, shape in the file, shape in the model, method) for each that was.
+        head: what became of the head, in words.
+        assumed: (argument, value, where it is from) for what the arrays do not say.
+        differs: (argument, value in the file's family, value in the model) where the model
+            computes something else than the file was trained with.
+        family: whose format the file has.
+        path: the file or folder.
+    """
+
+    loaded: tuple[str, ...]
+    initial: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    resized: tuple[tuple, ...] = ()
+    head: str = ""
+    assumed: tuple[tuple, ...] = ()
+    differs: tuple[tuple, ...] = ()
+    family: str = ""
+    path: str = ""
+
+    def __str__(self):
+        rows = [("checkpoint", f"{self.path} ({self.family})")]
+        rows += [("loaded", f"{len(self.loaded)} variables")]
+        rows += [("resized", f"{n} {old} -> {new}, {how}") for n, old, new, how in self.resized]
+        rows += [("head", self.head)] * bool(self.head)
+        rows += [("left at initial value", _names(self.initial))] * bool(self.initial)
+        rows += [("ignored", _names(self.ignored))] * bool(self.ignored)
+        rows += [("assumed", f"{what}={value!r}: {why}") for what, value, why in self.assumed]
+        rows += [
+            ("differs", f"{what}: {theirs!r} in the checkpoint, {ours!r} in the model")
+            for what, theirs, ours in self.differs
+        ]
+        return "\n".join(f"{what:<22} {which}" for what, which in rows)
+
+
+def _names(names, limit=6):
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def check_model(model):
@@ -28,13 +77,17 @@ def check_model(model):
 
 
 def assign(
-    model, canonical, interpolation=None, patches_too=False, fresh_head=False, adapt_channels=False
+    model,
+    canonical,
+    record,
+    interpolation=None,
+    patches_too=False,
+    fresh_head=False,
+    adapt_channels=False,
 ):
-    """Gives a model the weights of a checkpoint in canonical form.
+    """Resizes what may be resized, assigns all or nothing, and reports.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`.
-        canonical: a `Canonical`.
         interpolation: how position embeddings are resampled; `None` for the family's rule.
         patches_too: whether patch kernels may be resized.
         fresh_head: whether the model keeps its own head even where that of the file fits.
@@ -46,12 +99,12 @@ def assign(
     Raises:
         CheckpointError: they do not fit; the model is unchanged.
     """
-    variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
     if not isinstance(model, MODELS[canonical.model]):
         raise CheckpointError(
-            f"{str(canonical.path)!r} holds a {canonical.model}; the model {model.name!r} is a "
+            f"{canonical.path!r} holds a {canonical.model}; the model {model.name!r} is a "
             f"{type(model).__name__}. Nothing was loaded."
         )
+    variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
     arrays, resized = dict(canonical.arrays), []
     if canonical.model == "VisionTransformer":
         resized += _resize(arrays, model, canonical, interpolation, patches_too)
@@ -60,20 +113,37 @@ def assign(
     left_out = _left_out(arrays, variables, fresh_head)
     assigned = [name for name in variables if name not in left_out]
     _check_fit(model, canonical, arrays, variables, assigned, left_out)
-    _check_numbers(canonical, arrays, assigned)
+    arrays.update({name: _as_variable(arrays[name], variables[name]) for name in assigned})
+    strange = [canonical.origin[name] for name in assigned if not _is_finite(arrays[name])]
+    if strange:
+        raise CheckpointError(
+            f"The checkpoint {canonical.path!r} has NaN or infinite values in "
+            f"{shortened(strange)}, as they are or in the precision of the model; nothing was "
+            "loaded. The training that wrote it diverged, or the file is damaged."
+        )
     for name in assigned:
         variables[name].assign(arrays[name])
+    # Preprocessing belongs to the weights; names of classes to the head that they came with.
+    model.preprocessing = record.preprocessing if record else canonical.preprocessing
+    if "head/kernel" in assigned:
+        model.class_names = canonical.class_names
+        model.label_set = record.label_set if record else None
+    found, ours = canonical.architecture, model.variant
+    ignored = tuple(canonical.origin[name] for name in left_out if name in arrays)
     return LoadReport(
         loaded=tuple(assigned),
         initial=tuple(name for name in left_out if name in variables),
-        ignored=tuple(canonical.origin[name] for name in left_out if name in arrays)
-        + tuple(canonical.ignored),
+        ignored=ignored + tuple(canonical.ignored),
         resized=tuple(resized),
         head=_what_became_of_the_head(arrays, variables, left_out),
-        assumed=_assumptions(canonical),
-        differs=_differences(model, canonical),
+        assumed=tuple((what, found.get(what), why) for what, why in canonical.assumed.items()),
+        differs=tuple(
+            (name, found[name], getattr(ours, name))
+            for name in marked(type(ours), "compared")
+            if name in found and found[name] != getattr(ours, name)
+        ),
         family=canonical.family,
-        path=str(canonical.path),
+        path=canonical.path,
     )
 
 
@@ -81,7 +151,7 @@ def _resize(arrays, model, canonical, interpolation, patches_too):
     """Resizes in place what may be, and returns what the report says about it."""
     found, notes = canonical.architecture, []
     patch_size, new_patch = tuple(found["patch_size"]), model.variant.patch_size
-    if patches_too and patch_size != new_patch and arrays[PROJECTION].ndim == 2:
+    if patches_too and patch_size != new_patch:
         old = arrays[PROJECTION]
         arrays[PROJECTION] = resize_patches(old, patch_size, new_patch)
         notes.append((PROJECTION, old.shape, arrays[PROJECTION].shape, "pseudo-inverse"))
@@ -112,33 +182,23 @@ def _left_out(arrays, variables, fresh_head):
     As in the authors' `load_pretrained`: pre-logits of an equal size are kept, others dropped. A
     head means nothing without the pre-logits that it was trained on.
     """
-    pre_logits_fit = all(
-        _same_shape(arrays, variables, n) or _nowhere(arrays, variables, n) for n in PRE_LOGITS
-    )
-    if not pre_logits_fit:
+    nowhere = not any(name in side for name in PRE_LOGITS for side in (arrays, variables))
+    if not nowhere and not all(_same_shape(arrays, variables, name) for name in PRE_LOGITS):
         layers = (PRE_LOGITS, HEAD)
     elif fresh_head or not all(_same_shape(arrays, variables, name) for name in HEAD):
         layers = (HEAD,)
     else:
         layers = ()
     # Half a layer is damage, and belongs to the errors.
-    whole = [layer for layer in layers if _is_whole(layer, arrays) and _is_whole(layer, variables)]
+    is_whole = lambda layer, side: sum(name in side for name in layer) != 1  # noqa: E731
+    whole = [layer for layer in layers if is_whole(layer, arrays) and is_whole(layer, variables)]
     names = tuple(name for layer in whole for name in layer)
     return tuple(name for name in names if name in arrays or name in variables)
 
 
 def _same_shape(arrays, variables, name):
-    return (
-        name in arrays and name in variables and arrays[name].shape == tuple(variables[name].shape)
-    )
-
-
-def _nowhere(arrays, variables, name):
-    return name not in arrays and name not in variables
-
-
-def _is_whole(layer, side):
-    return sum(name in side for name in layer) != 1
+    there = name in arrays and name in variables
+    return there and arrays[name].shape == tuple(variables[name].shape)
 
 
 def _check_fit(model, canonical, arrays, variables, assigned, left_out):
@@ -153,7 +213,7 @@ def _check_fit(model, canonical, arrays, variables, assigned, left_out):
     ]
     if missing or unused or wrong:
         raise CheckpointError(
-            f"The checkpoint {str(canonical.path)!r} does not fit the model {model.name!r}; "
+            f"The checkpoint {canonical.path!r} does not fit the model {model.name!r}; "
             f"nothing was loaded. {_likely_cause(model, canonical)}"
             "keras_vit.from_checkpoint builds the model that fits a file.\n"
             f"  In the model only: {shortened(missing, 6)}\n"
@@ -165,21 +225,18 @@ def _check_fit(model, canonical, arrays, variables, assigned, left_out):
 def _likely_cause(model, canonical):
     """Which two architectures do not fit, in the terms of the paper."""
     found, v = canonical.architecture, model.variant
-    if canonical.model == "BiT":
-        theirs = f"a BiT with units {found['blocks']} and width {found['width']:g}"
-        return f"This is {theirs}; the model has units {v.blocks} and width {v.width:g}. "
-    file_name = _name(found["width"], found["depth"], tuple(found["patch_size"]))
-    model_name = _name(v.width, v.depth, v.patch_size)
-    if file_name != model_name:
-        return f"This is {file_name} file; the model is {model_name}. "
+    if canonical.model == "VisionTransformer":
+        file_name = _name(found["width"], found["depth"], tuple(found["patch_size"]))
+        model_name = _name(v.width, v.depth, v.patch_size)
+        if file_name != model_name:
+            return f"This is {file_name} file; the model is {model_name}. "
+    ours = {field.name: getattr(v, field.name) for field in dataclasses.fields(v)}
+    ours["channels"] = model.channels
     differing = [
-        f"{name}={found[name]!r} in the file, {getattr(v, name)!r} in the model"
-        for name in ("num_heads", "mlp_dim", "pool", "class_token", "registers", "position")
-        + ("representation_size", "qkv_bias", "stem")
-        if found.get(name) != getattr(v, name)
+        f"{name}={found[name]!r} in the file, {value!r} in the model"
+        for name, value in ours.items()
+        if name in found and found[name] != value
     ]
-    if found["channels"] != model.channels:
-        differing.append(f"channels={found['channels']} in the file, {model.channels} in the model")
     return f"They differ in: {'; '.join(differing)}. " if differing else ""
 
 
@@ -193,15 +250,12 @@ def _name(width, depth, patch_size):
     return f"a ViT of width {width}, depth {depth} and patches of {patch_size} pixels"
 
 
-def _check_numbers(canonical, arrays, assigned):
-    """Weights of a training that diverged would load, and fail far from here."""
-    strange = [canonical.origin[name] for name in assigned if not _is_finite(arrays[name])]
-    if strange:
-        raise CheckpointError(
-            f"The checkpoint {str(canonical.path)!r} has NaN or infinite values in "
-            f"{shortened(strange)}; nothing was loaded. The training that wrote it diverged, or "
-            "the file is damaged."
-        )
+def _as_variable(array, variable):
+    """The array in the precision of the variable, where a large number may become infinite."""
+    if array.dtype.kind != "f" or variable.dtype not in ("float16", "float32"):
+        return array
+    with np.errstate(over="ignore"):
+        return array.astype(variable.dtype, copy=False)
 
 
 def _is_finite(array):
@@ -221,17 +275,3 @@ def _what_became_of_the_head(arrays, variables, left_out):
     if any(name in left_out for name in PRE_LOGITS):
         text += "; the pre-logits layers are not equal, and a head belongs to its own"
     return text
-
-
-def _assumptions(canonical):
-    known = canonical.architecture
-    return tuple((what, known.get(what), why) for what, why in canonical.assumed.items())
-
-
-def _differences(model, canonical):
-    found, v = canonical.architecture, model.variant
-    return tuple(
-        (name, found[name], getattr(v, name))
-        for name in marked(type(v), "compared")
-        if name in found and found[name] != getattr(v, name)
-    )

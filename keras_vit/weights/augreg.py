@@ -21,25 +21,19 @@ RESOLUTIONS = (224, 384)
 
 _IN_FILE = {re.sub(r"[/+]", "_", name): name for name in NAMES}
 _NUMBER = r"\d+\.\d+|\d+(?:e-\d+)?"
-# What stands between the hyphens of a file name, in order: field, what it means, pattern.
-_PRETRAINING = (
-    ("name", "the model, one of " + ", ".join(_IN_FILE), "|".join(_IN_FILE)),
-    ("ds", "the data set, one of " + ", ".join(DATA_SETS), "|".join(DATA_SETS)),
-    ("epochs", "the epochs, such as 300ep", r"(\d+)ep"),
-    ("lr", "the learning rate, such as lr_0.001", f"lr_({_NUMBER})"),
-    ("aug", f"aug_ and one of {', '.join(AUGMENTATIONS)}", f"aug_({'|'.join(AUGMENTATIONS)})"),
-    ("wd", "the weight decay, such as wd_0.03", f"wd_({_NUMBER})"),
-    ("do", "the dropout, such as do_0.0", f"do_({_NUMBER})"),
-    ("sd", "the stochastic depth, such as sd_0.1", f"sd_({_NUMBER})"),
+_PATTERN = re.compile(
+    rf"(?P<name>{'|'.join(_IN_FILE)})-(?P<ds>{'|'.join(DATA_SETS)})-(?P<epochs>\d+)ep"
+    rf"-lr_(?P<lr>{_NUMBER})-aug_(?P<aug>{'|'.join(AUGMENTATIONS)})-wd_(?P<wd>{_NUMBER})"
+    rf"-do_(?P<do>{_NUMBER})-sd_(?P<sd>{_NUMBER})"
+    rf"(?:--(?P<adapt_ds>[a-z0-9_]+)-steps_(?P<adapt_steps>\d+)k-lr_(?P<adapt_lr>{_NUMBER})"
+    rf"-res_(?P<adapt_resolution>{'|'.join(map(str, RESOLUTIONS))}))?"
 )
-_FINE_TUNING = (
-    ("adapt_ds", "the data set, such as imagenet2012", r"[a-z0-9_]+"),
-    ("adapt_steps", "the steps in thousands, such as steps_20k", r"steps_(\d+k)"),
-    ("adapt_lr", "the learning rate, such as lr_0.03", f"lr_({_NUMBER})"),
-    ("adapt_resolution", "res_224 or res_384", "res_(224|384)"),
+_EXAMPLE = (
+    "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0, with --imagenet2012-steps_20k-"
+    "lr_0.03-res_384 after it where it is fine-tuned"
 )
+_STEPS = {0: 500, 2: 2500}  # thousands as written, which are rounded down
 _SHOWN = 20  # values in an error
-_STEPS = {"0k": 500, "2k": 2500}  # written rounded down
 COLUMNS = (
     "name ds epochs lr aug wd do sd best_val final_val final_test adapt_ds adapt_lr adapt_steps "
     "adapt_resolution adapt_final_val adapt_final_test params infer_samples_per_sec filename "
@@ -84,30 +78,22 @@ class AugregName:
     adapt_resolution: int | None = None
 
     def __post_init__(self):
-        for field, choices in (("name", NAMES), ("ds", DATA_SETS), ("aug", AUGMENTATIONS)):
-            check_choice(field, getattr(self, field), choices)
-        adapt = {field: getattr(self, field) for field, _, _ in _FINE_TUNING}
-        missing = [field for field, value in adapt.items() if value is None]
-        if missing and len(missing) < len(adapt):
+        if _values_in(str(self)) != dataclasses.asdict(self):
             raise ValueError(
-                "A fine-tuned file needs all of its fields and a pre-trained one has none. "
-                f"Received: {adapt}."
+                f"No file name can hold these values. Received: {dataclasses.asdict(self)}; "
+                f"expected such as {_EXAMPLE}."
             )
-        if not missing:
-            check_choice("adapt_resolution", self.adapt_resolution, RESOLUTIONS)
-            _steps_in_file(self.adapt_steps)
 
     def __str__(self):
         stem = (
             f"{re.sub('[/+]', '_', self.name)}-{self.ds}-{self.epochs}ep-lr_{self.lr}"
             f"-aug_{self.aug}-wd_{self.wd}-do_{self.do}-sd_{self.sd}"
         )
-        if self.adapt_ds is None:
+        adapt = (self.adapt_ds, self.adapt_steps, self.adapt_lr, self.adapt_resolution)
+        if adapt == (None,) * 4:
             return stem
-        return (
-            f"{stem}--{self.adapt_ds}-steps_{_steps_in_file(self.adapt_steps)}"
-            f"-lr_{self.adapt_lr}-res_{self.adapt_resolution}"
-        )
+        steps = self.adapt_steps // 1000 if self.adapt_steps else None
+        return f"{stem}--{adapt[0]}-steps_{steps}k-lr_{adapt[2]}-res_{adapt[3]}"
 
     @property
     def url(self):
@@ -125,22 +111,29 @@ def parse_name(filename):
         An `AugregName`.
 
     Raises:
-        ValueError: the name is none of these; names the part that does not fit.
+        ValueError: the name is none of these.
     """
     stem = str(filename).split("/")[-1].removesuffix(".npz")
-    pretraining, mark, fine_tuning = stem.partition("--")
-    values = _parse(pretraining, _PRETRAINING, filename)
-    if mark:
-        values |= _parse(fine_tuning, _FINE_TUNING, filename)
-        values["adapt_steps"] = _steps(values["adapt_steps"])
-    values["name"] = _IN_FILE[values["name"]]
-    parsed = AugregName(**{field: _TYPES[field](value) for field, value in values.items()})
-    if str(parsed) != stem:
+    values = _values_in(stem)
+    parsed = values and AugregName(**values)
+    if str(parsed) != stem:  # no name, or a number that is written otherwise
         raise ValueError(
-            f"A number in this name is not written as in the published files. Received: "
-            f"{filename!r}; expected {str(parsed)!r}."
+            f"This is no name of an AugReg file. Received: {filename!r}; expected such as "
+            f"{_EXAMPLE}."
         )
     return parsed
+
+
+def _values_in(stem):
+    """The fields of an `AugregName` that a name holds, or `None` for another name."""
+    match = _PATTERN.fullmatch(stem)
+    if match is None:
+        return None
+    values = {name: text and _TYPES[name](text) for name, text in match.groupdict().items()}
+    thousands = values["adapt_steps"]
+    if thousands is not None:
+        values["adapt_steps"] = _STEPS.get(thousands, thousands * 1000)
+    return {**values, "name": _IN_FILE[values["name"]]}
 
 
 def read_index(path):
@@ -173,6 +166,22 @@ def read_index(path):
         ]
 
 
+def _cell(text, column, line, path):
+    if text in (None, "", "nan", "NaN"):
+        return None
+    try:
+        # Counts may be written 500.0, as in a table where other cells of the column are empty.
+        number = text if _TYPES[column] is str else float(text)
+        if _TYPES[column] is not int or number == int(number):
+            return _TYPES[column](number)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(
+        f"A cell of the index is damaged. Received: {column}={text!r} in line {line} of "
+        f"{str(path)!r}; expected a number ({_TYPES[column].__name__})."
+    )
+
+
 def choose(rows, name="B/16", adapt_ds=None, best_by="final_val", **filters):
     """The best checkpoint by the authors' rule.
 
@@ -197,7 +206,13 @@ def choose(rows, name="B/16", adapt_ds=None, best_by="final_val", **filters):
         ValueError: an unknown column, or no row is left; says which filter left none, and the
             values that there were.
     """
-    _check_best_by(best_by, adapt_ds)
+    numeric = [column for column in COLUMNS if _TYPES[column] is float and "_" in column]
+    check_choice("best_by", best_by, numeric)
+    if best_by.startswith("adapt_") and adapt_ds is None:
+        raise ValueError(
+            f"Accuracies on different data sets do not compare. Received: best_by={best_by!r} "
+            "without adapt_ds; name the data set of fine-tuning."
+        )
     wanted = {"name": name, "ds": "i21k", **filters}
     wanted |= {} if adapt_ds is None else {"adapt_ds": adapt_ds}
     for column, value in wanted.items():
@@ -211,70 +226,6 @@ def choose(rows, name="B/16", adapt_ds=None, best_by="final_val", **filters):
     by_tune = best_by if best_by.startswith("adapt_") else "adapt_final_val"
     row = _best(tunes, by_tune, "adapt_filename")
     return {**row, "url": f"{BUCKET}{row['adapt_filename']}.npz"}
-
-
-def _parse(text, grammar, filename):
-    # A negative exponent is the one hyphen inside a part.
-    parts = re.split(r"(?<!\de)-", text)
-    values = {}
-    for (field, meaning, pattern), part in zip(grammar, parts):
-        match = re.fullmatch(pattern, part)
-        if not match:
-            raise ValueError(
-                f"This is no name of an AugReg file. Received: {filename!r}, where {part!r} "
-                f"should be {meaning}."
-            )
-        values[field] = match[match.lastindex or 0]
-    if len(parts) != len(grammar):
-        meanings = "; ".join(meaning for _, meaning, _ in grammar)
-        what = f"{parts[len(grammar) :]} is too much" if len(parts) > len(grammar) else "it ends"
-        raise ValueError(
-            f"This is no name of an AugReg file. Received: {filename!r}, where {what} after "
-            f"{parts[min(len(parts), len(grammar)) - 1]!r}; expected, with hyphens: {meanings}."
-        )
-    return values
-
-
-def _steps(text):
-    return _STEPS.get(text, int(text[:-1]) * 1000)
-
-
-def _steps_in_file(steps):
-    for text in (*_STEPS, f"{steps // 1000}k"):
-        if _steps(text) == steps:
-            return text
-    raise ValueError(
-        "No file name can say this number of steps. Received: "
-        f"adapt_steps={steps!r}; expected 500, 2500 or another multiple of 1000 than 2000."
-    )
-
-
-def _cell(text, column, line, path):
-    if text in (None, "", "nan", "NaN"):
-        return None
-    try:
-        # Counts may be written 500.0, as in a table where other cells of the column are empty.
-        number = text if _TYPES[column] is str else float(text)
-        if _TYPES[column] is not int:
-            return number
-        if number == int(number):
-            return int(number)
-    except (ValueError, OverflowError):
-        pass
-    raise ValueError(
-        f"A cell of the index is damaged. Received: {column}={text!r} in line {line} of "
-        f"{str(path)!r}; expected a number ({_TYPES[column].__name__})."
-    )
-
-
-def _check_best_by(best_by, adapt_ds):
-    numeric = [column for column in COLUMNS if _TYPES[column] is float and "_" in column]
-    check_choice("best_by", best_by, numeric)
-    if best_by.startswith("adapt_") and adapt_ds is None:
-        raise ValueError(
-            f"Accuracies on different data sets do not compare. Received: best_by={best_by!r} "
-            "without adapt_ds; name the data set of fine-tuning."
-        )
 
 
 def _keep(rows, column, value):

@@ -1,9 +1,9 @@
-"""Names of google-research/big_vision checkpoints -> canonical names.
+"""Vision Transformers of google-research/big_vision; they are read, not written.
 
-Their modules are called as in the second generation of google-research/vision_transformer.
-What differs: weights may lie under a prefix, beside a text tower or the state of an optimizer;
-blocks may be stacked into one array each (`scan`); the position embedding is added before the
-class token is prepended; and there are attention pooling (MAP) and fixed sin-cos positions.
+Their modules are called as in the second generation of google-research/vision_transformer. What
+differs: weights may lie under a prefix, beside a text tower or the state of an optimizer; blocks
+may be stacked into one array each (`scan`); the position embedding is added before the class token
+is prepended; and there are attention pooling (MAP) and fixed sin-cos positions.
 """
 
 import math
@@ -13,48 +13,50 @@ import numpy as np
 
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import google
+from keras_vit.weights.assumptions import add_image_size, add_position, grid_for, shape_of
 from keras_vit.weights.canonical import (
     POSITION,
     PROJECTION,
     Canonical,
     architecture_of,
-    check_position,
-    rename,
+    channels_of,
+    heads_of,
 )
-from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.image_size import add_image_size, grid_for, shape_of
+from keras_vit.weights.files import MAX_ARRAYS, CheckpointError
+from keras_vit.weights.tables import PARTS, PATCHES, SAME, Layout, Table, flax_dense, flax_norm
 
 FAMILY = "google-research/big_vision"
 PREFIXES = ("params/img/", "opt/target/img/", "params/", "opt/target/", "img/")
 MAP = "MAPHead_0/"
 
 
-def _flat_kernel(kernel):
+def _read_kernel(kernel):
     """(P, P, C, D), or (P²·C, D) in NaFlex models, -> (P²·C, D)."""
-    return kernel if kernel.ndim == 2 else google.flat_kernel(kernel)
+    return kernel if kernel.ndim == 2 else PATCHES.read(kernel)
 
 
-def _flat_grid(position):
+def _read_positions(position):
     """(1, N, D), or (rows, columns, D) in NaFlex models, -> (1, N, D)."""
     if position.ndim == 3 and position.shape[0] != 1:
         return position.reshape(1, -1, position.shape[-1])
     return position
 
 
-TABLE = (
-    (r"(Transformer/)?pos_embedding", POSITION, _flat_grid),
-    (r"embedding/kernel", PROJECTION, _flat_kernel),
-    (MAP + "probe", "pool/probe", None),
-    (
-        MAP + "MultiHeadDotProductAttention_0/(query|key|value|out)/(kernel|bias)",
-        r"pool/attention/\1/\2",
-        None,
+TABLE = Table(
+    ("[Transformer/|]pos_embedding", POSITION, Layout(None, _read_positions, SAME.write)),
+    ("embedding/kernel", PROJECTION, Layout(None, _read_kernel, PATCHES.write)),
+    (MAP + "probe", "pool/probe", SAME),
+    *(
+        row
+        for part in PARTS
+        for row in flax_dense(
+            MAP + "MultiHeadDotProductAttention_0/" + part, "pool/attention/" + part
+        )
     ),
-    (MAP + "LayerNorm_0/scale", "pool/norm/gamma", None),
-    (MAP + "LayerNorm_0/bias", "pool/norm/beta", None),
-    (MAP + "MlpBlock_0/Dense_0/(kernel|bias)", r"pool/mlp/dense_1/\1", None),
-    (MAP + "MlpBlock_0/Dense_1/(kernel|bias)", r"pool/mlp/dense_2/\1", None),
-    *google.TABLE,
+    *flax_norm(MAP + "LayerNorm_0", "pool/norm"),
+    *flax_dense(MAP + "MlpBlock_0/Dense_0", "pool/mlp/dense_1"),
+    *flax_dense(MAP + "MlpBlock_0/Dense_1", "pool/mlp/dense_2"),
+    *google.ROWS,
 )
 
 
@@ -65,47 +67,41 @@ def recognises(arrays):
     if "embedding/kernel" not in names:
         return False
     older = "Transformer/posembed_input/pos_embedding" in names or "cls" in names
-    own = any(
-        re.match(r"(Transformer/)?pos_embedding|Transformer/encoderblock/|MAP", n) for n in names
-    )
-    return bool(prefix) or own or not older
+    return bool(prefix) or _has_own_names(names) or not older
+
+
+def _has_own_names(names):
+    own = r"(Transformer/)?pos_embedding|Transformer/encoderblock/|MAP"
+    return any(re.match(own, name) for name in names)
 
 
 def _prefix(arrays):
     """Where in the file the image tower is."""
-    for prefix in PREFIXES:
-        if prefix + "embedding/kernel" in arrays:
-            return prefix
-    return ""
+    return next((p for p in PREFIXES if p + "embedding/kernel" in arrays), "")
 
 
 def read(contents, hints):
     """The `Canonical` of a file; arguments and errors as in `google.read`."""
     prefix = _prefix(contents.arrays)
-    tower = {
-        name.removeprefix(prefix): array
-        for name, array in contents.arrays.items()
-        if name.startswith(prefix)
-    }
-    others = tuple(name for name in contents.arrays if not name.startswith(prefix))
-    tower = _unstacked(tower)
-    arrays, origin, _ = rename(tower, TABLE, FAMILY)
-    check_position(arrays)
-    shapes = architecture_of(arrays, FAMILY)
-    patch_size, channels = _patch_of(tower)
-    found = {
-        **shapes,
-        "patch_size": patch_size,
-        "channels": channels,
-        "num_heads": google.heads_of(arrays),
-        "position": "learned_1d" if POSITION in arrays else "sincos_2d",
-        "interpolation": "align_corners",
-        "gelu": "tanh",
-        "epsilon": 1e-6,
-    }
+    inside = [name for name in contents.arrays if name.startswith(prefix)]
+    tower = _unstacked({name.removeprefix(prefix): contents.arrays[name] for name in inside})
+    arrays, origin, _ = TABLE.read(tower, FAMILY)
+    found, assumed = architecture_of(arrays, FAMILY), {}
+    patch_size, patch_channels = _patch_of(tower["embedding/kernel"].shape)
+    found.update(
+        patch_size=patch_size,
+        channels=channels_of(arrays, patch_channels),
+        num_heads=heads_of(arrays),
+        interpolation="align_corners",
+        gelu="tanh",
+        epsilon=1e-6,
+    )
     is_own = contents.config.get("width") == found["width"]
     config = contents.config if is_own else {}
-    assumed = {} if POSITION in arrays else {"position": "the family's where a file has none"}
+    # The family's models without a table have sin-cos positions; those of the older one have none.
+    is_certain = prefix or _has_own_names(tower) or config.get("posemb") == "sincos2d"
+    by = "the family's where a file has none"
+    add_position(found, assumed, arrays, hints, "sincos_2d" if is_certain else None, by)
     sizes = (hints.get("file_image_size"), config.get("image"), hints.get("image_size"))
     _give_class_token_a_position(arrays, shape_of(found), sizes)
     add_image_size(found, assumed, arrays, hints, config.get("image"))
@@ -115,7 +111,7 @@ def read(contents, hints):
         {name: prefix + where for name, where in origin.items()},
         found,
         assumed,
-        ignored=others,
+        ignored=tuple(name for name in contents.arrays if not name.startswith(prefix)),
         preprocessing=SIGLIP if found["pool"] == "map" else BIG_VISION,
     )
 
@@ -127,22 +123,22 @@ def _unstacked(tower):
         if not name.startswith("Transformer/encoderblock/"):
             blocks[name] = array
             continue
-        if not array.ndim or array.shape[0] > 10_000:
+        if not array.size or not array.ndim or array.shape[0] > MAX_ARRAYS:
             raise CheckpointError(f"{name!r} stacks no blocks. Received: shape {array.shape}.")
         for i, part in enumerate(array):
             blocks[name.replace("encoderblock/", f"encoderblock_{i}/")] = part
     return blocks
 
 
-def _patch_of(tower):
-    kernel = tower["embedding/kernel"]
-    if kernel.ndim != 2:
-        return google.patch_of(tower)
-    side = math.isqrt(kernel.shape[0] // 3)
-    if side * side * 3 != kernel.shape[0]:
+def _patch_of(shape):
+    """((height, width), channels) of the patches."""
+    if len(shape) != 2:
+        return shape[:2], shape[2]
+    side = math.isqrt(shape[0] // 3)
+    if side * side * 3 != shape[0]:
         raise CheckpointError(
             "A flat patch kernel belongs to square patches of three channels. Received: "
-            f"'embedding/kernel' of shape {kernel.shape}."
+            f"'embedding/kernel' of shape {shape}."
         )
     return (side, side), 3
 

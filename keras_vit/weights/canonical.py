@@ -1,21 +1,25 @@
-"""The one form that every format is brought into: the variable paths of `VisionTransformer`.
+"""The one form that every format is brought into: the variable paths of the models.
 
-What the format modules share stands here: tables of names, and the rules for what a file cannot
-say.
+What the families share stands here: what the shapes of arrays tell about the architecture.
 """
 
 import dataclasses
 import re
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import pair, positive_int
+from keras_vit.layers.patches import grid_of
+from keras_vit.models.bit_variants import BiTVariant
+from keras_vit.models.stages import ROOT_FILTERS
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.variants import VARIANTS
+from keras_vit.variants import Variant
 from keras_vit.weights.files import CheckpointError
 
 PROJECTION = "patch_encoder/projection/kernel"
 POSITION = "patch_encoder/position/embedding"
+ROOT = "root/conv/kernel"
 CONFIG = "its config.json"  # where a fact in `Canonical.assumed` is from
-HEAD_WIDTH = 64  # of the attention heads in nearly every published model
+MAX_SIDE = 1 << 14  # pixels; no image that a config names is larger
+MAX_EPSILON = 0.1
 REQUIRED = (
     PROJECTION,
     "block_0/attention/query/kernel",
@@ -33,7 +37,7 @@ class Canonical:
         family: whose format it is.
         arrays: dict from canonical name to array, in the shapes of the variables.
         origin: dict from canonical name to the name in the file.
-        architecture: arguments of `VisionTransformer`; `image_size` is that of the position
+        architecture: arguments of the model's class; `image_size` is that of the position
             embedding.
         assumed: dict from an argument that the arrays do not say to where its value is from.
         ignored: names in the file that are no part of the model, such as a text tower.
@@ -55,66 +59,13 @@ class Canonical:
     model: str = "VisionTransformer"
 
 
-def rename(arrays, table, family, ignored=()):
-    """The arrays of a file under canonical names.
+def architecture_of(arrays, family):
+    """What the shapes of canonical arrays say: arguments of `VisionTransformer`.
 
-    Args:
-        arrays: dict from name in the file to array.
-        table: rows (pattern of a name in the file, canonical name or a function of the groups of
-            the pattern that gives it, function of the array or `None`); the first match counts.
-        family: whose format it is, for errors.
-        ignored: patterns of names that are no part of a Vision Transformer.
-
-    Returns:
-        Two dicts from canonical name: to the array, and to the name in the file; and the names
-        that were ignored.
+    Head count, image size and patch size are not among them: the formats differ there.
 
     Raises:
-        CheckpointError: names that the format does not have, or two for one variable.
-    """
-    canonical, origin, left_out, unknown = {}, {}, [], []
-    for name, array in arrays.items():
-        row = next((row for row in table if re.fullmatch(row[0], name)), None)
-        if row is None:
-            is_ignored = any(re.fullmatch(pattern, name) for pattern in ignored)
-            (left_out if is_ignored else unknown).append(name)
-            continue
-        pattern, target, function = row
-        match = re.fullmatch(pattern, name)
-        target = target(*match.groups()) if callable(target) else match.expand(target)
-        if target in canonical:
-            raise CheckpointError(f"Two arrays for {target!r}: {origin[target]!r} and {name!r}.")
-        canonical[target] = array if function is None else _apply(function, name, array)
-        origin[target] = name
-    if unknown:
-        raise CheckpointError(
-            f"These arrays have no place in a model of {family}: {shortened(sorted(unknown))}."
-        )
-    return canonical, origin, tuple(left_out)
-
-
-def _apply(function, name, array):
-    try:
-        return function(array)
-    except (ValueError, IndexError, TypeError) as error:
-        raise CheckpointError(
-            f"{name!r} has the shape {array.shape}, which no such array has ({error}); the file "
-            "is damaged or of another format."
-        ) from error
-
-
-def shortened(names, limit=12):
-    """A list of names as text, cut where it would fill the screen."""
-    names = list(names)
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return f"{names[:limit]}{more}"
-
-
-def check_whole(arrays, family):
-    """Raises a CheckpointError unless `arrays` have all parts and blocks 0, 1, 2 and so on.
-
-    Returns:
-        The number of blocks.
+        CheckpointError: parts are missing, or contradict each other.
     """
     blocks = {int(name.split("/")[0][6:]) for name in arrays if name.startswith("block_")}
     missing = sorted(set(REQUIRED) - set(arrays))
@@ -124,133 +75,161 @@ def check_whole(arrays, family):
             f"with the blocks {sorted(blocks)}; expected blocks numbered from 0 without a gap, "
             f"and also {missing} (canonical names)."
         )
-    return len(blocks)
-
-
-def architecture_of(arrays, family):
-    """What the shapes of canonical arrays say: arguments of `VisionTransformer`.
-
-    Head count, image size and patch size are not among them: the formats differ there.
-    """
-    depth = check_whole(arrays, family)
-    _check_head(arrays)
-    class_token = "patch_encoder/class_token" in arrays
-    registers = arrays.get("patch_encoder/registers")
-    return {
-        "width": arrays[PROJECTION].shape[-1],
-        "depth": depth,
-        "mlp_dim": arrays["block_0/mlp/dense_1/kernel"].shape[-1],
-        "pool": _pool(arrays, class_token),
-        "class_token": class_token,
-        "registers": 0 if registers is None else registers.shape[1],
-        "representation_size": _last(arrays, "pre_logits/kernel", None),
-        "num_classes": _last(arrays, "head/kernel", 0),
-        "qkv_bias": "block_0/attention/query/bias" in arrays,
-        "position": "learned_1d" if POSITION in arrays else "none",
-        "norm_after_pool": False,
-        **stem_of(arrays),
-    }
-
-
-def _check_head(arrays):
-    """Raises a CheckpointError for a head that no model of this width has; it is no other head."""
-    inputs = arrays[PROJECTION].shape[-1:]
-    for name in ("pre_logits/kernel", "head/kernel"):
-        if name not in arrays:
-            continue
-        shape = arrays[name].shape
-        if len(shape) != 2 or shape[:1] != inputs or not shape[1]:
-            raise CheckpointError(
-                f"{name!r} must have the shape ({inputs[0] if inputs else 'width'}, units). "
-                f"Received: shape {shape}; the file is damaged or of another format."
-            )
-        inputs = shape[1:]
-
-
-def check_position(arrays):
-    """Raises a CheckpointError unless the position embedding has shape (1, tokens, width)."""
+    width = arrays[PROJECTION].shape[-1]
     position = arrays.get(POSITION)
     if position is not None and position.ndim != 3:
         raise CheckpointError(
             f"{POSITION!r} must have 3 axes. Received: shape {position.shape}; the file is "
             "damaged or of another format."
         )
+    representation_size = _units(arrays, "pre_logits", width)
+    registers = arrays.get("patch_encoder/registers")
+    class_token = "patch_encoder/class_token" in arrays
+    pool = "map" if "pool/probe" in arrays else "token" if class_token else "mean"
+    found = {
+        "width": width,
+        "depth": len(blocks),
+        "mlp_dim": arrays["block_0/mlp/dense_1/kernel"].shape[-1],
+        "pool": pool,
+        "class_token": class_token,
+        "registers": 0 if registers is None else registers.shape[1],
+        "representation_size": representation_size,
+        "num_classes": _units(arrays, "head", representation_size or width) or 0,
+        "qkv_bias": "block_0/attention/query/bias" in arrays,
+        "norm_after_pool": False,
+    }
+    if ROOT in arrays:
+        stem, found["stem_width"] = units_of(arrays, "ResNet stem"), root_width(arrays)
+        found.update(stem=stem, stem_numerics="google")
+    return found
 
 
-def stem_of(arrays):
-    """What the stem of a hybrid has: arguments of `VisionTransformer`; none for a plain model.
+def _units(arrays, layer, inputs):
+    """The outputs of a last layer, `None` without one; half a layer is damage."""
+    kernel, bias = (arrays.get(f"{layer}/{kind}") for kind in ("kernel", "bias"))
+    if kernel is None:
+        return None
+    if kernel.ndim != 2 or kernel.shape[0] != inputs:
+        raise CheckpointError(
+            f"'{layer}/kernel' must have the shape ({inputs}, units). Received: shape "
+            f"{kernel.shape}; the file is damaged or of another format."
+        )
+    check_bias(layer, kernel, bias)
+    return kernel.shape[1]
+
+
+def check_bias(layer, kernel, bias):
+    """Raises a CheckpointError for a bias of another length than its kernel has outputs."""
+    if bias is not None and bias.shape != kernel.shape[-1:]:
+        raise CheckpointError(
+            f"'{layer}/bias' must have the shape {kernel.shape[-1:]}, as its kernel has "
+            f"{kernel.shape}. Received: shape {bias.shape}; the file is damaged."
+        )
+
+
+def units_of(arrays, what):
+    """The number of units of each stage of a ResNet.
 
     Raises:
         CheckpointError: units are missing.
     """
-    if "root/conv/kernel" not in arrays:
-        return {}
-    units = {}
-    for name in arrays:
-        if match := re.match(r"stage_(\d+)_unit_(\d+)/", name):
-            units.setdefault(int(match[1]), set()).add(int(match[2]))
-    stem = tuple(len(units.get(stage, ())) for stage in range(1, len(units) + 1))
-    if any(units.get(s + 1) != set(range(1, n + 1)) for s, n in enumerate(stem)):
+    matches = (re.match(r"stage_(\d+)_unit_(\d+)/", name) for name in arrays)
+    found = sorted({(int(match[1]), int(match[2])) for match in matches if match})
+    stages = range(1, 1 + max((stage for stage, _ in found), default=0))
+    counts = tuple(sum(stage == s for s, _ in found) for stage in stages)
+    whole = [(stage, unit) for stage in stages for unit in range(1, counts[stage - 1] + 1)]
+    if found != whole or 0 in counts:
         raise CheckpointError(
-            f"The ResNet stem has gaps. Received: units {units}; expected stages and units that "
-            "are numbered without one."
+            f"The {what} has gaps. Received: units (stage, unit) {found[:20]}; expected stages and "
+            "units that are numbered from 1 without one. Check that the file is whole."
         )
-    width = arrays["root/conv/kernel"].shape[-1] / 64
-    return {"stem": stem, "stem_width": width, "stem_numerics": "google"}
+    return counts
 
 
-def _pool(arrays, class_token):
-    if "pool/probe" in arrays:
-        return "map"
-    return "token" if class_token else "mean"
+def root_width(arrays):
+    """The width factor of a ResNet, which its first kernel tells."""
+    shape = arrays[ROOT].shape
+    if len(shape) != 4 or not shape[3]:
+        raise CheckpointError(f"{ROOT!r} must have 4 axes. Received: shape {shape}.")
+    return shape[3] / ROOT_FILTERS
 
 
-def _last(arrays, name, default):
-    return arrays[name].shape[-1] if name in arrays and arrays[name].ndim else default
+def channels_of(arrays, patch_channels):
+    """The channels of the images: those of the patches, or of the root in front of them."""
+    return arrays[ROOT].shape[2] if ROOT in arrays else patch_channels
 
 
-def choose_heads(configured, hints, found):
-    """The number of heads where the arrays do not show it, and where it is from.
+def check_architecture(canonical):
+    """Raises an error for an architecture that cannot be, or is larger than its file.
 
-    Args:
-        configured: what the config beside the file says, or `None`.
-        hints: arguments of the caller, or of a model that waits for the file: its `num_heads` says
-            nothing about a file of another `width`.
-        found: arguments read off the arrays.
-    """
-    if configured is not None:
-        return positive_int(configured, "num_heads"), CONFIG
-    if hints.get("num_heads") is not None and hints.get("width", found["width"]) == found["width"]:
-        return positive_int(hints["num_heads"], "num_heads"), "num_heads as given"
-    return rule_for_heads(found["width"], found["depth"])
-
-
-def gelu_of(name, names):
-    """`"tanh"` or `"erf"` for the name of an activation in a config.
+    A config may say anything, and an array may have a shape that no other array confirms: a model
+    of that size is not built before the file has shown that it has its weights.
 
     Raises:
-        CheckpointError: the name is not in `names`.
+        ValueError: a field outside its range.
+        CheckpointError: the file is much smaller than the model.
     """
-    if not isinstance(name, str) or name not in names:
+    found = canonical.architecture
+    positive_int(found["channels"], "channels")
+    if max(pair(found["image_size"], "image_size")) > MAX_SIDE:
+        raise ValueError(f"image_size={found['image_size']} is above {MAX_SIDE} pixels.")
+    if canonical.model == "VisionTransformer":
+        v = _variant(Variant, found)
+        if v.epsilon > MAX_EPSILON:
+            raise ValueError(f"epsilon={v.epsilon} is above {MAX_EPSILON}.")
+        grid_of(v.feature_map(found["image_size"]), v.patch_size)
+        needed = v.depth * v.width * (4 * v.width + 2 * v.mlp_dim)
+        blocks, width = v.stem or (), v.stem_width
+    else:
+        v = _variant(BiTVariant, found)
+        needed, blocks, width = 0, v.blocks, v.width
+    for stage, units in enumerate(blocks):
+        needed += 13 * units * (ROOT_FILTERS * width * 2**stage) ** 2
+    there = sum(array.size for array in canonical.arrays.values())
+    if needed > 2 * there:
         raise CheckpointError(
-            f"The config beside the file names the activation {name!r}; expected one of "
-            f"{sorted(names)}."
+            f"Its arrays tell of a model with {needed:.3g} weights, and it has {there}: the file "
+            "is damaged or of another format."
         )
-    return names[name]
 
 
-def rule_for_heads(width, depth):
-    """The number of heads that a model of this size has by custom, and whose custom it is.
+def _variant(variant_class, found):
+    names = [field.name for field in dataclasses.fields(variant_class)]
+    return variant_class(**{name: found[name] for name in names if name in found})
 
-    Raises:
-        CheckpointError: none fits.
-    """
-    for name, variant in VARIANTS.items():
-        if (variant.width, variant.depth) == (width, depth):
-            return variant.num_heads, f"ViT-{name.split('/')[0]} has as many"
-    if width % HEAD_WIDTH == 0:
-        return width // HEAD_WIDTH, f"heads of width {HEAD_WIDTH} are the custom"
-    raise CheckpointError(
-        f"The file does not say how many attention heads it has, and no custom fits its width "
-        f"{width}. Say num_heads=..., or put its config.json beside it."
-    )
+
+def heads_of(arrays):
+    """The number of heads in formats that keep it as an axis."""
+    shape = arrays["block_0/attention/query/kernel"].shape
+    if len(shape) != 3 or shape[0] != shape[1] * shape[2]:
+        raise CheckpointError(
+            "'query/kernel' must have 3 axes (width, heads, width / heads). Received: shape "
+            f"{shape}; the file is damaged or of another format."
+        )
+    return shape[1]
+
+
+def split_heads(arrays, num_heads):
+    """Gives the matrices of the attention their axis of heads, in place."""
+    for name in [n for n in arrays if "/attention/" in n and not n.endswith("/out/bias")]:
+        array = arrays[name]
+        axis = 0 if name.endswith("/out/kernel") else array.ndim - 1
+        if array.shape[axis] % num_heads:
+            raise CheckpointError(
+                f"{num_heads} heads do not divide the {array.shape[axis]} units of {name!r}. "
+                "Say num_heads=... as the model was built."
+            )
+        halves = (num_heads, array.shape[axis] // num_heads)
+        arrays[name] = array.reshape(*array.shape[:axis], *halves, *array.shape[axis + 1 :])
+
+
+def join_heads(arrays):
+    """The arrays with the matrices of the attention without their axis of heads."""
+    flat = {}
+    for name, array in arrays.items():
+        if re.search(r"/attention/(query|key|value)/", name):
+            array = array.reshape(*array.shape[:-2], -1)
+        elif name.endswith("/attention/out/kernel"):
+            array = array.reshape(-1, array.shape[-1])
+        flat[name] = array
+    return flat

@@ -1,36 +1,164 @@
 """The catalogue of published checkpoints: find one by name, or list what there is.
 
-Names, places and resolutions are the publishers'; the accuracies are what they measured with
-their own preprocessing, so numbers of different families do not compare exactly. Several ports
-report that the 21 843-way head of the original `imagenet21k/` files holds zeros, and leave it out:
-those files are for fine-tuning, the `augreg/…-i21k-…` ones also predict.
+One line of catalog.csv is one published file under one name. Lists inside a cell are separated by
+`; ` and hold `key=value`; a preprocessing is written `resize crop_fraction interpolation library`.
 
-Sources: the README, notebooks and configurations of google-research/vision_transformer,
-google-research/big_vision, google-research/big_transfer, huggingface/pytorch-image-models,
-huggingface/transformers, keras-team/keras-hub and facebookresearch/deit.
+The accuracies are what the publishers measured with their own preprocessing, so numbers of
+different families do not compare exactly. Several ports report that the 21 843-way head of the
+original `imagenet21k/` files holds zeros: those files are for fine-tuning, the `augreg/…-i21k-…`
+ones also predict.
+
+Sources: the README, notebooks and configurations of google-research's vision_transformer,
+big_vision and big_transfer, of timm, transformers, keras-hub and facebookresearch/deit.
 """
 
+import csv
+import dataclasses
 import difflib
 import functools
+import importlib.resources
 import re
-import textwrap
+from fractions import Fraction
 
 from keras_vit.checks import check_choice
-from keras_vit.weights.catalog_tables import (
-    FAMILIES,
-    VTAB_RUNS,
-    VTAB_TASKS,
-    Checkpoint,
-    read_tables,
-)
+from keras_vit.preprocessing import BIT, Preprocessing
 
-__all__ = ["FAMILIES", "Checkpoint", "aliases", "checkpoints", "find", "list_weights"]
+FAMILIES = ("google", "big_vision", "timm", "huggingface", "bit", "keras_hub")
 
-_WIDTH = 50  # of the column of names: longer ones get a line of their own
-_SHORT = {"imagenet-21k": "i21k", "imagenet-1k": "i1k"}
+# The tasks of VTAB-1k under their names in BiT's files, and how many classes each has: those of
+# the data set, and for the tasks built from CLEVR, dSprites and KITTI those of the benchmark's
+# own code (google-research/task_adaptation).
+VTAB_TASKS = {
+    name: int(classes)
+    for name, classes in re.findall(
+        r"(\S+)=(\d+)",
+        """
+        caltech101=102 cifar100=100 clevr-count=8 clevr-distance=6 diabetic_retinopathy=5 dmlab=6
+        dsprites-orientation=16 dsprites-xpos=16 dtd=47 eurosat=10 kitti-distance=4
+        oxford_flowers102=102 oxford_iiit_pet=37 patch_camelyon=2 resisc45=45 smallnorb-azimuth=18
+        smallnorb-elevation=9 sun397=397 svhn=10
+        """,
+    )
+}
+VTAB_MODELS = ("R50x1", "R101x1", "R50x3", "R101x3", "R152x4")
+VTAB_RUNS = (0, 1, 2)
+_RAISE = object()
 
 
-def find(name):
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """One published file of weights, and what has to be known to use it.
+
+    Attributes:
+        name: unique; what `weights=` takes.
+        family: who published it: one of `FAMILIES`.
+        url: where, as published: `gs://`, `https://`, `hf://organisation/repository` or
+            `kaggle://`; what follows a colon after `.npz` is the part of the file.
+        variant: the architecture, such as `"B/16"`, `"R50+B/16"` or `"BiT-R50x1"`.
+        image_size: the resolution in pixels that the weights were last trained at, or `None`
+            where there is no single one or it was not published.
+        num_classes: outputs of the head, 0 for a file without one.
+        preprocessing: how its images are prepared by those who published it.
+        pretrained_on: the data set of the pre-training.
+        finetuned_on: the data set that came after it, if any.
+        licence: as stated by the publisher, or `"unstated"`.
+        size: exact bytes, where published.
+        approximate_mib: the published size, where it is a rounded one.
+        parameters: how many numbers the model has; `None` where unknown.
+        accuracy: published percentages by what was measured, best known first.
+        label_set: whose order the classes follow, or `None` without classes.
+        overrides: arguments of `VisionTransformer` that the file itself cannot say.
+    """
+
+    name: str
+    family: str
+    url: str
+    variant: str
+    image_size: int | None
+    num_classes: int
+    preprocessing: Preprocessing
+    pretrained_on: str
+    finetuned_on: str | None
+    licence: str
+    size: int | None
+    approximate_mib: float | None
+    parameters: int | None
+    accuracy: tuple[tuple[str, float], ...]
+    label_set: str | None
+    overrides: tuple[tuple[str, object], ...]
+
+
+@functools.cache
+def read_tables():
+    """All checkpoints, and a dict from further names of some to their names."""
+    text = importlib.resources.files("keras_vit.weights").joinpath("catalog.csv").read_text("utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    found = [_checkpoint(row) for row in rows]
+    parameters = {c.variant: c.parameters for c in found if c.num_classes == 1000}
+    aliases = {alias: row["name"] for row in rows for alias in row["aliases"].split("; ")}
+    aliases.pop("", None)
+    return (*found, *_vtab(parameters)), aliases
+
+
+def _checkpoint(row):
+    """The record of a row: a cell is read as the type of the field, `None` where it is empty."""
+    readers = {
+        "preprocessing": _preprocessing,
+        "accuracy": lambda cell: tuple((what, float(value)) for what, value in _pairs(cell)),
+        "overrides": lambda cell: tuple((n, _number_or_text(v)) for n, v in _pairs(cell)),
+        **dict.fromkeys(("image_size", "num_classes", "size", "parameters"), int),
+        "approximate_mib": float,
+    }
+    values = {}
+    for field in dataclasses.fields(Checkpoint):
+        cell, is_list = row[field.name], field.name in ("accuracy", "overrides")
+        values[field.name] = readers.get(field.name, str)(cell) if cell or is_list else None
+    return Checkpoint(**values)
+
+
+def _number_or_text(cell):
+    return float(cell) if cell[0].isdigit() else cell
+
+
+@functools.cache
+def _preprocessing(text):
+    resize, crop, interpolation, library = text.split()
+    crop = float(Fraction(crop))
+    return Preprocessing((0.5,) * 3, (0.5,) * 3, resize, crop, interpolation, library)
+
+
+def _vtab(parameters):
+    """BiT-M fine-tuned three times on each task: `parameters` are those with 1000 classes."""
+    for model in VTAB_MODELS:
+        per_class = 2048 * int(model.partition("x")[2]) + 1  # features of the head and its bias
+        for run in VTAB_RUNS:
+            for task, num_classes in VTAB_TASKS.items():
+                stem = f"BiT-M-{model}-run{run}-{task}"
+                yield Checkpoint(
+                    name=f"vtab/{stem}",
+                    family="bit",
+                    url=f"https://storage.googleapis.com/bit_models/vtab/{stem}.npz",
+                    variant=f"BiT-{model}",
+                    image_size=None,
+                    num_classes=num_classes,
+                    preprocessing=BIT,
+                    pretrained_on="imagenet-21k",
+                    finetuned_on=f"vtab-1k/{task}",
+                    licence="Apache-2.0",
+                    size=None,
+                    approximate_mib=None,
+                    parameters=parameters[f"BiT-{model}"] + (num_classes - 1000) * per_class,
+                    accuracy=(),
+                    label_set=f"vtab-1k/{task}",
+                    overrides=(),
+                )
+
+
+def _pairs(cell):
+    return [tuple(item.rsplit("=", 1)) for item in cell.split("; ") if item]
+
+
+def find(name, missing=_RAISE):
     """The checkpoint of a name.
 
     Besides the exact name these lead to it: its URL (for a file of Google's buckets with `gs://`
@@ -41,8 +169,8 @@ def find(name):
     two names (Google's and timm's): its URL stands for Google's.
 
     Args:
-        name: the name, such as `"augreg/Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"`
-            or `"vit_base_patch16_224.augreg_in21k"`.
+        name: the name, such as `"imagenet21k/ViT-B_16"` or `"vit_base_patch16_224.augreg_in21k"`.
+        missing: what to return where there is no such checkpoint, instead of raising.
 
     Returns:
         A `Checkpoint`.
@@ -60,6 +188,8 @@ def find(name):
     found = files.get(_place(text), ())
     if len(found) == 1:
         return found[0]
+    if missing is not _RAISE:
+        return missing
     if found:
         raise ValueError(
             f"Several checkpoints have a file of this name. Received: name={name!r}; choose one "
@@ -68,80 +198,55 @@ def find(name):
     raise ValueError(_unknown(text, [*names, *places, *files]))
 
 
-def checkpoints(variant=None, family=None):
-    """The checkpoints of an architecture, of a family, or all.
+def checkpoints(variant=None, family=None, data=None, image_size=None):
+    """The checkpoints of an architecture, of a family, of a data set, or all.
 
     Args:
         variant: such as `"B/16"`, also written `"B16"`, `"ViT-B/16"`, `"ViT_B16"` or `"vit_b16"`;
             `None` for every one.
         family: one of `FAMILIES`, or `None` for every one.
+        data: the data set that the weights were trained on last, such as `"imagenet-1k"` or
+            `"imagenet-21k"`, or `None` for every one.
+        image_size: the resolution in pixels, or `None` for every one.
 
     Returns:
         A tuple of `Checkpoint`, in the order of the catalogue.
 
     Raises:
-        ValueError: a variant that no checkpoint has, or an unknown family.
+        ValueError: a variant or data set that no checkpoint has, or an unknown family.
     """
     everything, _ = read_tables()
     if family is not None:
         check_choice("family", family, FAMILIES)
+    if data is not None:
+        check_choice("data", data, list(dict.fromkeys(map(_last_data, everything))))
     wanted = None if variant is None else _variant(variant)
     return tuple(
-        checkpoint
-        for checkpoint in everything
-        if wanted in (None, checkpoint.variant) and family in (None, checkpoint.family)
+        c
+        for c in everything
+        if wanted in (None, c.variant)
+        and family in (None, c.family)
+        and data in (None, _last_data(c))
+        and image_size in (None, c.image_size)
     )
 
 
-def list_weights(variant=None, family=None):
-    """Prints a table of checkpoints and returns them.
-
-    The columns are the name for `weights=`, the architecture, the resolution (px), the number of
-    classes, the data sets (pre-training → fine-tuning), the size in MiB (after `~` computed from
-    the number of float32 parameters), the published ImageNet top-1 accuracy, and the licence. The
-    285 files of BiT on VTAB-1k share one line per model.
-
-    Args:
-        variant: as for `checkpoints`.
-        family: as for `checkpoints`.
-
-    Returns:
-        A tuple of `Checkpoint`: those printed, each VTAB file by itself.
-
-    Raises:
-        ValueError: as for `checkpoints`.
-    """
-    found = checkpoints(variant, family)
-    print(_table(found))
-    return found
-
-
-def aliases(name):
-    """The further names of a checkpoint that do not follow from its name or URL.
-
-    Args:
-        name: as for `find`.
-
-    Returns:
-        A tuple of strings, each of which `find` takes.
-
-    Raises:
-        ValueError: no such checkpoint.
-    """
-    checkpoint = find(name)
-    return tuple(alias for alias, of in read_tables()[1].items() if of == checkpoint.name)
+def _last_data(checkpoint):
+    return checkpoint.finetuned_on or checkpoint.pretrained_on
 
 
 @functools.cache
 def _index():
-    """Three dicts to checkpoints: from names, from places, and from file names to all of them."""
+    """Three dicts to checkpoints: from names, from places, and from file names to all of them.
+
+    Google's records come first, so that theirs are the URLs that timm's share.
+    """
     everything, others = read_tables()
     names = {checkpoint.name: checkpoint for checkpoint in everything}
     names.update({alias: names[name] for alias, name in others.items()})
     places, files = {}, {}
     for checkpoint in everything:
         for place in _places(checkpoint):
-            # Google's records come first, so that theirs are the URLs that timm's share.
             places.setdefault(place, checkpoint)
         if checkpoint.family in ("google", "big_vision", "bit"):
             files.setdefault(_place(checkpoint.url).split("/")[-1], []).append(checkpoint)
@@ -180,86 +285,16 @@ def _variant(text):
     found = _variants_like(str(text))
     if len(found) == 1:
         return found[0]
-    known = list(dict.fromkeys(checkpoint.variant for checkpoint in read_tables()[0]))
     raise ValueError(
         f"No checkpoint of such a variant is published. Received: variant={text!r}; expected one "
-        f"of {known}, however punctuated and with or without 'ViT'."
+        f"of {sorted({c.variant for c in read_tables()[0]})}, however punctuated."
     )
 
 
 def _variants_like(text):
     """The variants that differ from `text` in punctuation only, or else in case too."""
+    letters = lambda text: re.sub(r"(?i)vit|bit|[^0-9a-z]", "", text)  # noqa: E731
     known = dict.fromkeys(checkpoint.variant for checkpoint in read_tables()[0])
-    exact = [variant for variant in known if _letters(variant) == _letters(text)]
+    exact = [variant for variant in known if letters(variant) == letters(text)]
     # The case decides between names such as g/14 and G/14, and is ignored where it need not.
-    return exact or [v for v in known if _letters(v).lower() == _letters(text).lower()]
-
-
-def _letters(text):
-    return re.sub(r"(?i)vit|bit|[^0-9a-z]", "", text)
-
-
-def _table(found):
-    titles = ("name", "variant", "px", "classes", "trained on", "MiB", "top-1", "licence")
-    rows = {family: {} for family in FAMILIES}
-    for checkpoint in found:
-        row = _row(checkpoint)
-        rows[checkpoint.family].setdefault(row[0], row)
-    rows = {family: list(of.values()) for family, of in rows.items() if of}
-    lines = [_line(titles)]
-    for family, of in rows.items():
-        lines += ["", f"{family}:", *map(_line, of)]
-    return "\n".join([*lines, *_footnotes(found)])
-
-
-def _row(checkpoint):
-    vtab = checkpoint.name.startswith("vtab/")
-    return (
-        f"{checkpoint.name.partition('-run')[0]}-run*-*" if vtab else checkpoint.name,
-        checkpoint.variant,
-        _or_dash(checkpoint.image_size),
-        "*" if vtab else _or_dash(checkpoint.num_classes),
-        " → ".join(_data_sets(checkpoint, vtab)),
-        _mib(checkpoint),
-        _or_dash(_percent(dict(checkpoint.accuracy).get("imagenet top-1"))),
-        checkpoint.licence,
-    )
-
-
-def _line(row):
-    name, *facts = row
-    formats = ("{:<10}", "{:>4}", "{:>7}", "{:<14}", "{:>5}", "{:>5}", "{:<10}")
-    cells = "  ".join(form.format(cell) for form, cell in zip(formats, facts)).rstrip()
-    separator = "  " if len(name) <= _WIDTH else "\n" + " " * (_WIDTH + 2)
-    return f"{name:<{_WIDTH}}{separator}{cells}"
-
-
-def _footnotes(found):
-    names = {checkpoint.name for checkpoint in found}
-    if any(name.startswith("vtab/") for name in names):
-        runs, tasks = ", ".join(map(str, VTAB_RUNS)), ", ".join(VTAB_TASKS)
-        text = f"The * of vtab/BiT-M-…-run*-* are the runs {runs} and the tasks {tasks}."
-        yield "\n" + textwrap.fill(text, 116, break_on_hyphens=False)
-    others = {a: name for a, name in read_tables()[1].items() if name in names and "://" not in a}
-    if others:
-        yield "\nother names:"
-        yield from (f"{alias:<18}{name}" for alias, name in others.items())
-
-
-def _data_sets(checkpoint, vtab):
-    sets = (checkpoint.pretrained_on, "vtab-1k" if vtab else checkpoint.finetuned_on)
-    return [_SHORT.get(data, data) for data in sets if data]
-
-
-def _mib(checkpoint):
-    if checkpoint.approximate_mib:
-        return f"{checkpoint.approximate_mib:.0f}"
-    return f"~{checkpoint.parameters * 4 / 2**20:.0f}" if checkpoint.parameters else "-"
-
-
-def _percent(value):
-    return None if value is None else f"{value:.2f}"
-
-
-def _or_dash(value):
-    return "-" if value in (None, 0) else str(value)
+    return exact or [v for v in known if letters(v).lower() == letters(text).lower()]

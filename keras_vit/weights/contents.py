@@ -1,12 +1,18 @@
 """What lies at a path: the arrays of a checkpoint, and the JSON files that came with it."""
 
 import dataclasses
-import json
 import pathlib
 import zipfile
 
-from keras_vit.weights.files import CheckpointError, read_npz, read_torch, require_file
-from keras_vit.weights.safetensors import read_safetensors
+from keras_vit.weights.files import (
+    CheckpointError,
+    read_hdf5,
+    read_json,
+    read_npz,
+    read_safetensors,
+    read_torch,
+    require_file,
+)
 
 # In the order in which a folder is searched: safetensors first, because it cannot run code.
 FOLDER_FILES = (
@@ -25,8 +31,7 @@ class Contents:
 
     Attributes:
         path: the file or folder.
-        arrays: dict from name to NumPy array; empty for an HDF5 file, whose reader is its
-            family's.
+        arrays: dict from name to NumPy array.
         config: what `config.json` beside it says; empty if there is none.
         processor: what `preprocessor_config.json` beside it says; empty if there is none.
     """
@@ -49,15 +54,8 @@ def open_checkpoint(path):
     path = pathlib.Path(path).expanduser()
     file = _file_in(path) if path.is_dir() else require_file(path)
     arrays = _read_index(file) if file.name.endswith(".index.json") else _read(file)
-    return Contents(
-        path, arrays, _json(file, "config.json"), _json(file, "preprocessor_config.json")
-    )
-
-
-def is_hdf5(path):
-    """Whether the file at `path` begins as an HDF5 file does."""
-    with open(path, "rb") as stream:
-        return stream.read(8) == b"\x89HDF\r\n\x1a\n"
+    beside = (read_json(file.parent / f"{n}.json") for n in ("config", "preprocessor_config"))
+    return Contents(path, arrays, *beside)
 
 
 def _file_in(folder):
@@ -82,32 +80,39 @@ def _file_in(folder):
 def _read(file):
     with open(file, "rb") as stream:
         start = stream.read(9)
-    if start[:8] == b"\x89HDF\r\n\x1a\n":
-        return {}
     if start[:4] == b"PK\x03\x04":
-        return read_torch(file) if _is_torch_archive(file) else read_npz(file)
+        return _read_archive(file)
     if start[:1] == b"\x80":  # a pickle: PyTorch's format before 1.6
         return read_torch(file)
     if start[8:] == b"{":
         return read_safetensors(file)
+    if start.startswith(b"\x89HDF"):
+        return read_hdf5(file)
     kind = "empty" if not start else f"of an unknown kind (it begins with {start!r})"
     raise CheckpointError(
-        f"{str(file)!r} is {kind}. Expected a checkpoint in npz, safetensors, PyTorch or HDF5 "
-        "format; check that the download is complete."
+        f"{str(file)!r} is {kind}. Expected a checkpoint in npz, safetensors, PyTorch or HDF5; "
+        "check that the download is complete."
     )
 
 
-def _is_torch_archive(file):
+def _read_archive(file):
     try:
         with zipfile.ZipFile(file) as archive:
-            return any(name.endswith("/data.pkl") for name in archive.namelist())
+            names = archive.namelist()
     except Exception:  # damaged: the npz reader says how
-        return False
+        names = []
+    if "config.json" in names and "model.weights.h5" in names:
+        raise CheckpointError(
+            f"{str(file)!r} is a whole Keras model, config.json and weights. Open it with "
+            "keras.saving.load_model."
+        )
+    is_torch = any(name.endswith("/data.pkl") for name in names)
+    return read_torch(file) if is_torch else read_npz(file)
 
 
 def _read_index(index):
     """The arrays of a checkpoint in several files, as Hugging Face splits large ones."""
-    table = _load_json(index).get("weight_map")
+    table = read_json(index).get("weight_map")
     if not isinstance(table, dict) or not all(isinstance(f, str) for f in table.values()):
         raise CheckpointError(f"{str(index)!r} has no 'weight_map' from names to files.")
     arrays = {}
@@ -129,20 +134,3 @@ def _read_index(index):
             f"{sorted(set(arrays) - set(table))}"
         )
     return arrays
-
-
-def _json(file, name):
-    path = file.parent / name
-    return _load_json(path) if path.is_file() else {}
-
-
-def _load_json(path):
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError(f"it holds a {type(content).__name__}, not names and values")
-        return content
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{str(path)!r} beside the checkpoint cannot be read as JSON: {error}."
-        ) from error

@@ -1,5 +1,11 @@
-"""Arrays from npz and PyTorch files, and arrays into npz. No file can run code here."""
+"""Arrays in files: npz, safetensors and PyTorch's; JSON; and files that appear whole.
 
+Nothing is ever unpickled. A file may say anything about the sizes of its arrays, so what it says
+is compared with how large the file is before memory is taken.
+"""
+
+import contextlib
+import json
 import math
 import os
 import pathlib
@@ -7,84 +13,44 @@ import tempfile
 import zipfile
 
 import numpy as np
+import safetensors.numpy
 
-# A file may not unpack to more than this, whichever is larger: weights hardly compress.
-MAX_UNPACKED = 2**30
-MAX_RATIO = 20
+MAX_ARRAYS = 20_000  # the largest published model has 1,200
+MAX_HEADER = 8 << 20  # bytes of JSON; that of the largest published model has 0.2 MB
+SPARE = 16 << 20  # bytes that a small file may unpack to
+MAX_RATIO = 20  # of unpacked to packed: weights hardly compress, fresh zeros do
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or that does not fit; no model was changed."""
 
 
-def unreadable(path, kind, reason):
-    """The error for a damaged or foreign file."""
-    return CheckpointError(
-        f"{str(path)!r} cannot be read as {kind}: {reason}. Check that the download is complete "
-        "and that the file is a checkpoint; nothing was loaded."
-    )
-
-
-def read_npz(path):
-    """The arrays of an npz file as a dict from name to array. Nothing is ever unpickled.
-
-    bfloat16 arrays, which NumPy stores as two bytes without a type, become float32.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file is no npz, is damaged, holds Python objects, or unpacks to far
-            more than it is large.
-    """
-    path = require_file(path)
+@contextlib.contextmanager
+def _reading(path, kind):
+    """Turns whatever a library raises over a damaged file into a `CheckpointError`."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            _check_members(members, path.stat().st_size)
-            return {_array_name(m): _read_member(archive, m) for m in members}
-    except Exception as error:  # a damaged archive may raise nearly anything
-        raise unreadable(path, "an npz file of plain arrays", error or type(error)) from error
+        yield
+    except (CheckpointError, ImportError):
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"{str(path)!r} cannot be read as {kind}: {str(error) or type(error).__name__}. Check "
+            "that the download is complete and that the file is a checkpoint; nothing was loaded."
+        ) from error
 
 
-def _check_members(members, file_size):
-    names = [_array_name(member) for member in members]
-    if len(set(names)) != len(names):
-        raise ValueError("two arrays have the same name")
-    unpacked = sum(member.file_size for member in members)
-    if unpacked > max(MAX_UNPACKED, MAX_RATIO * file_size):
-        raise ValueError(f"its {file_size} bytes would unpack to {unpacked}")
-
-
-def _array_name(member):
-    if not member.filename.endswith(".npy"):
-        hint = "; keras.saving.load_model opens a .keras file" * (member.filename == "config.json")
-        raise ValueError(f"it holds {member.filename!r}, which is no array{hint}")
-    return member.filename.removesuffix(".npy")
-
-
-def _read_member(archive, member):
-    with archive.open(member) as stream:
-        shape, fortran, dtype = _read_header(stream)
-        if dtype.hasobject:
-            raise ValueError(f"{member.filename!r} holds Python objects, which are never unpickled")
-        expected = math.prod(shape) * dtype.itemsize
-        data = stream.read()  # to its end, where the checksum is compared
-        if len(data) != expected:
-            raise ValueError(
-                f"{member.filename!r} has {len(data)} bytes of values instead of {expected}"
-            )
-    return as_plain(np.ndarray(shape, dtype, data, order="F" if fortran else "C"))
-
-
-def _read_header(stream):
-    version = np.lib.format.read_magic(stream)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0}
-    return readers.get(version, np.lib.format.read_array_header_2_0)(stream)
+def require_file(path):
+    """`path` as a `pathlib.Path` to a regular file that exists."""
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no checkpoint file {str(path)!r}.")
+    return path
 
 
 def as_plain(array):
-    """`array` in a type that NumPy computes with: two raw bytes are read as bfloat16."""
+    """`array` in a type that NumPy computes with: half precision becomes float32."""
     if array.dtype.kind == "V" and array.dtype.itemsize == 2 and array.dtype.names is None:
-        import ml_dtypes  # comes with Keras
+        import ml_dtypes  # comes with Keras; NumPy stores bfloat16 as two raw bytes
 
         array = array.view(ml_dtypes.bfloat16)
     if array.dtype.name in ("bfloat16", "float16"):
@@ -94,14 +60,140 @@ def as_plain(array):
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
+# ---- npz
+
+
+def read_npz(path):
+    """The arrays of an npz file as a dict from name to array.
+
+    bfloat16 arrays, which NumPy stores as two bytes without a type, become float32.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CheckpointError: the file is no npz, is damaged, holds Python objects, or unpacks to far
+            more than it is large.
+    """
+    path = require_file(path)
+    with _reading(path, "an npz file of plain arrays"), zipfile.ZipFile(path) as archive:
+        members = _checked_members(archive, path)
+        for member in members:
+            if not member.filename.endswith(".npy"):
+                raise ValueError(f"it holds {member.filename!r}, which is no array")
+        arrays = {m.filename.removesuffix(".npy"): _read_npy(archive, m) for m in members}
+        if len(arrays) < len(members):
+            raise ValueError("two arrays have the same name")
+        return arrays
+
+
+def _checked_members(archive, path):
+    """The entries of a zip archive that does not claim to be much larger than it is."""
+    members, size = archive.infolist(), path.stat().st_size
+    unpacked = sum(member.file_size for member in members)
+    if len(members) > MAX_ARRAYS:
+        raise ValueError(f"it has {len(members)} parts, more than {MAX_ARRAYS}")
+    if unpacked > max(SPARE, MAX_RATIO * size):
+        raise ValueError(f"its {size} bytes would unpack to {unpacked}")
+    if any(m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for m in members):
+        raise ValueError("it is packed in another way than npz files are")
+    return members
+
+
+def _read_npy(archive, member):
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        is_first = version == (1, 0)
+        form = np.lib.format
+        read_header = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
+        shape, _, dtype = read_header(stream)
+        promised, there = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
+        if dtype.hasobject:
+            raise ValueError(f"{member.filename!r} holds Python objects, which are never unpickled")
+        if promised != there:
+            raise ValueError(f"{member.filename!r} has {there} bytes of values, not {promised}")
+    with archive.open(member) as stream:
+        return as_plain(np.lib.format.read_array(stream, allow_pickle=False))
+
+
 def write_npz(path, arrays):
     """Writes a dict from name to array as npz. The file appears whole or not at all."""
     with replacing(path) as stream:
         np.savez(stream, **arrays)
 
 
+# ---- safetensors
+
+
+def read_safetensors(path):
+    """The arrays of a safetensors file as a dict from name to array; half precision as float32.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CheckpointError: the file is damaged or no such file.
+    """
+    path = require_file(path)
+    import ml_dtypes  # noqa: F401  safetensors reads bfloat16 once it is imported
+
+    with _reading(path, "a safetensors file"):
+        with open(path, "rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if length > MAX_HEADER:
+                raise ValueError(f"its header would have {length} bytes, more than {MAX_HEADER}")
+            header = stream.read(length)
+        if header.count(b'"data_offsets"') > MAX_ARRAYS:
+            raise ValueError(f"it has more than {MAX_ARRAYS} arrays")
+        # The library compares types, shapes and places of all arrays with the size of the file.
+        return {n: as_plain(a) for n, a in safetensors.numpy.load_file(path).items()}
+
+
+def write_safetensors(path, arrays):
+    """Writes a dict from name to array as PyTorch does. The file appears whole or not at all."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with replacing(path) as stream:
+        stream.write(safetensors.numpy.save(arrays, {"format": "pt"}))
+
+
+# ---- HDF5
+
+
+def read_hdf5(path):
+    """The arrays of an HDF5 file as Keras writes it, as a dict from path in the file to array.
+
+    Keras writes each variable as one contiguous piece. Links are not followed, and a file that
+    keeps its values in another way (in other files, in chunks, packed) is refused.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CheckpointError: the file is damaged, or does not keep plain arrays in itself.
+    """
+    path = require_file(path)
+    import h5py  # comes with Keras, and takes a while
+
+    with _reading(path, "an HDF5 file of Keras weights"), h5py.File(path, "r") as file:
+        datasets = {}
+
+        def add(name, item):
+            if isinstance(item, h5py.Dataset):
+                datasets[name] = item
+            return len(datasets) > MAX_ARRAYS or None  # anything but None ends the walk
+
+        file.visititems(add)
+        for name, dataset in datasets.items():
+            elsewhere = dataset.chunks or dataset.external or dataset.is_virtual
+            if elsewhere or dataset.id.get_storage_size() != dataset.nbytes:
+                raise ValueError(f"{name!r}, of shape {dataset.shape}, has not its values in it")
+            if dataset.dtype.kind not in "fiuV" or dataset.dtype.names is not None:
+                raise ValueError(f"{name!r} is of type {dataset.dtype}, expected numbers")
+        claimed = sum(dataset.nbytes for dataset in datasets.values())
+        if claimed > path.stat().st_size or len(datasets) > MAX_ARRAYS:
+            raise ValueError(f"its {len(datasets)} arrays have {claimed} bytes, more than it has")
+        return {name: as_plain(np.asarray(dataset[()])) for name, dataset in datasets.items()}
+
+
+# ---- PyTorch
+
+
 def read_torch(path):
-    """The tensors of a PyTorch file, as `torch.save` writes it, as a dict from name to array.
+    """The tensors of a file that `torch.save` wrote, as a dict from name to array.
 
     Read with `torch.load(weights_only=True)`, which builds tensors and nothing else.
 
@@ -118,24 +210,21 @@ def read_torch(path):
             f"{str(path)!r} is a PyTorch file, which only PyTorch reads. Install it with: "
             'pip install "keras3-vit[torch]", or use the safetensors file of the checkpoint.'
         ) from error
-    try:
-        _check_archive(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        return {
-            name: tensor.detach().to(_numpy_type(tensor, torch)).numpy()
-            for name, tensor in _state_dict(content).items()
-            if isinstance(tensor, torch.Tensor)
-        }
-    except Exception as error:
-        raise unreadable(path, "a PyTorch file of plain tensors", error) from error
-
-
-def _check_archive(path):
-    """PyTorch writes checksums and does not compare them: an altered weight would come through."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if damaged := archive.testzip():
-                raise ValueError(f"the checksum of its part {damaged!r} does not fit")
+    with _reading(path, "a PyTorch file of plain tensors"):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                _checked_members(archive, path)
+                # PyTorch writes checksums and does not compare them.
+                if damaged := archive.testzip():
+                    raise ValueError(f"the checksum of its part {damaged!r} does not fit")
+        content = _state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        tensors = {n: t.detach() for n, t in content.items() if isinstance(t, torch.Tensor)}
+        # A tensor may repeat one number along an axis, and so be larger than any file.
+        claimed = sum(t.numel() * t.element_size() for t in tensors.values())
+        if claimed > 2 * path.stat().st_size or len(tensors) > MAX_ARRAYS:
+            raise ValueError(f"its {len(tensors)} tensors have {claimed} bytes, more than it has")
+        half = (torch.bfloat16, torch.float16)
+        return {n: (t.float() if t.dtype in half else t).numpy() for n, t in tensors.items()}
 
 
 def _state_dict(content):
@@ -153,40 +242,44 @@ def _state_dict(content):
     return content
 
 
-def _numpy_type(tensor, torch):
-    return torch.float32 if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.dtype
+# ---- JSON, and writing
 
 
-def require_file(path):
-    """`path` as a `pathlib.Path` to a file that exists."""
-    path = pathlib.Path(path)
+def read_json(path):
+    """The dict in a JSON file; an empty one where there is no file."""
     if not path.is_file():
-        raise FileNotFoundError(f"There is no checkpoint file {str(path)!r}.")
-    return path
+        return {}
+    with _reading(path, "JSON, beside the checkpoint"):
+        if path.stat().st_size > MAX_HEADER:
+            raise ValueError(f"it is larger than {MAX_HEADER} bytes")
+        content = json.loads(path.read_text("utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {type(content).__name__}, not names and values")
+        return content
 
 
-class replacing:
+def write_json(path, content):
+    """Writes a dict as JSON. The file appears whole or not at all."""
+    with replacing(path) as stream:
+        stream.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def replacing(path):
     """A file opened for writing beside `path`, which takes its place when all went well."""
-
-    def __init__(self, path):
-        self.path = pathlib.Path(path)
-
-    def __enter__(self):
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle, self.temporary = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name + ".")
-        self.stream = os.fdopen(handle, "wb")
-        return self.stream
-
-    def __exit__(self, kind, error, trace):
-        if kind is None:
-            self.stream.flush()
-            os.fsync(self.stream.fileno())
-        self.stream.close()
-        if kind is None:
-            os.chmod(self.temporary, 0o666 & ~_umask())
-            os.replace(self.temporary, self.path)
-        else:
-            os.unlink(self.temporary)
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp lets nobody else read
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
 
 
 def _umask():

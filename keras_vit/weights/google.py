@@ -1,71 +1,59 @@
-"""Names of google-research/vision_transformer checkpoints <-> canonical names.
+"""Checkpoints of google-research/vision_transformer.
 
-The files exist in two generations, which number the modules of a block differently
-(`LayerNorm_2`, `MlpBlock_3` and `MultiHeadDotProductAttention_1` in the published ones); both are
-read, and the published one is written. big_vision uses the second generation's names.
+The files exist in two generations, which number the modules of a block differently (`LayerNorm_2`,
+`MlpBlock_3` and `MultiHeadDotProductAttention_1` in the published ones); both are read, and the
+published one is written. big_vision uses the second generation's names.
 """
 
-import re
-
-import numpy as np
-
 from keras_vit.preprocessing import GOOGLE
+from keras_vit.weights.assumptions import add_image_size, add_position
 from keras_vit.weights.canonical import (
     CONFIG,
     POSITION,
     PROJECTION,
     Canonical,
     architecture_of,
-    check_position,
-    rename,
+    channels_of,
+    heads_of,
 )
-from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.image_size import add_image_size
+from keras_vit.weights.tables import (
+    PARTS,
+    PATCHES,
+    SAME,
+    VECTOR,
+    Layout,
+    Table,
+    flax_dense,
+    flax_norm,
+)
 
 FAMILY = "google-research/vision_transformer"
-BLOCK = r"Transformer/encoderblock_(\d+)/"
-ATTENTION = BLOCK + r"MultiHeadDotProductAttention_[01]/"
+BLOCK = "Transformer/encoderblock_{i}/"
+ATTENTION = BLOCK + "MultiHeadDotProductAttention_[1|0]/"
+UNIT = "block{s}/unit{u}/"
+GROUP_NORM = Layout(None, VECTOR.read, lambda a, v: a.reshape(1, 1, 1, -1))  # as published
 
-
-UNIT = r"block(\d+)/unit(\d+)/"
-
-
-def one_axis(array):
-    """(1, 1, 1, C), as Flax stored group norms once, -> (C,)."""
-    if array.ndim not in (1, 4) or array.size != array.shape[-1]:
-        raise ValueError("a group norm has one number per channel")
-    return array.reshape(-1)
-
-
-def flat_kernel(kernel):
-    """(P, P, C, D) -> (P²·C, D): a patch is flattened in the same order."""
-    if kernel.ndim != 4:
-        raise ValueError("a patch kernel has 4 axes")
-    return kernel.reshape(-1, kernel.shape[-1])
-
-
-TABLE = (
-    (r"cls", "patch_encoder/class_token", None),
-    (r"embedding/kernel", PROJECTION, flat_kernel),
-    (r"embedding/bias", "patch_encoder/projection/bias", None),
-    (r"Transformer/posembed_input/pos_embedding", POSITION, None),
-    (BLOCK + "LayerNorm_0/scale", r"block_\1/norm_1/gamma", None),
-    (BLOCK + "LayerNorm_0/bias", r"block_\1/norm_1/beta", None),
-    (ATTENTION + "(query|key|value|out)/(kernel|bias)", r"block_\1/attention/\2/\3", None),
-    (BLOCK + "LayerNorm_[12]/scale", r"block_\1/norm_2/gamma", None),
-    (BLOCK + "LayerNorm_[12]/bias", r"block_\1/norm_2/beta", None),
-    (BLOCK + "MlpBlock_[03]/Dense_0/(kernel|bias)", r"block_\1/mlp/dense_1/\2", None),
-    (BLOCK + "MlpBlock_[03]/Dense_1/(kernel|bias)", r"block_\1/mlp/dense_2/\2", None),
-    (r"Transformer/encoder_norm/scale", "norm/gamma", None),
-    (r"Transformer/encoder_norm/bias", "norm/beta", None),
-    (r"(pre_logits|head)/(kernel|bias)", r"\1/\2", None),
-    (r"conv_root/kernel", "root/conv/kernel", None),
-    (r"gn_root/scale", "root/norm/gamma", one_axis),
-    (r"gn_root/bias", "root/norm/beta", one_axis),
-    (UNIT + r"(conv(?:\d|_proj))/kernel", r"stage_\1_unit_\2/\3/kernel", None),
-    (UNIT + r"gn(\d|_proj)/scale", r"stage_\1_unit_\2/norm\3/gamma", one_axis),
-    (UNIT + r"gn(\d|_proj)/bias", r"stage_\1_unit_\2/norm\3/beta", one_axis),
+ROWS = (
+    ("cls", "patch_encoder/class_token", SAME),
+    ("embedding/kernel", PROJECTION, PATCHES),
+    ("embedding/bias", "patch_encoder/projection/bias", SAME),
+    ("Transformer/posembed_input/pos_embedding", POSITION, SAME),
+    *flax_norm(BLOCK + "LayerNorm_0", "block_{i}/norm_1"),
+    *(row for p in PARTS for row in flax_dense(ATTENTION + p, "block_{i}/attention/" + p)),
+    *flax_norm(BLOCK + "LayerNorm_[2|1]", "block_{i}/norm_2"),
+    *flax_dense(BLOCK + "MlpBlock_[3|0]/Dense_0", "block_{i}/mlp/dense_1"),
+    *flax_dense(BLOCK + "MlpBlock_[3|0]/Dense_1", "block_{i}/mlp/dense_2"),
+    *flax_norm("Transformer/encoder_norm", "norm"),
+    *flax_dense("pre_logits", "pre_logits"),
+    *flax_dense("head", "head"),
+    ("conv_root/kernel", "root/conv/kernel", SAME),
+    *flax_norm("gn_root", "root/norm", GROUP_NORM),
+    (UNIT + "conv{n}/kernel", "stage_{s}_unit_{u}/conv{n}/kernel", SAME),
+    (UNIT + "conv_proj/kernel", "stage_{s}_unit_{u}/conv_proj/kernel", SAME),
+    *flax_norm(UNIT + "gn{n}", "stage_{s}_unit_{u}/norm{n}", GROUP_NORM),
+    *flax_norm(UNIT + "gn_proj", "stage_{s}_unit_{u}/norm_proj", GROUP_NORM),
 )
+TABLE = Table(*ROWS)
 POOLS = {"token": "token", "gap": "mean", "token_unpooled": None, "unpooled": None}
 
 
@@ -84,109 +72,49 @@ def read(contents, hints):
     Raises:
         CheckpointError: the arrays are no such model.
     """
-    arrays, origin, _ = rename(contents.arrays, TABLE, FAMILY)
-    shapes = architecture_of(arrays, FAMILY)
-    patch_size, channels = patch_of(contents.arrays)
-    check_position(arrays)
-    found = {
-        **shapes,
-        "patch_size": patch_size,
-        "channels": channels,
-        "num_heads": heads_of(arrays),
-        "interpolation": "align_corners",
-        "gelu": "tanh",
-        "epsilon": 1e-6,
-    }
-    assumed = {}
-    config = _config(contents.config, found)
+    arrays, origin, _ = TABLE.read(contents.arrays, FAMILY)
+    found, assumed = architecture_of(arrays, FAMILY), {}
+    *patch_size, patch_channels, _ = contents.arrays["embedding/kernel"].shape
+    found.update(
+        patch_size=tuple(patch_size),
+        channels=channels_of(arrays, patch_channels),
+        num_heads=heads_of(arrays),
+        interpolation="align_corners",
+        gelu="tanh",
+        epsilon=1e-6,
+    )
+    # A config.json counts if it is this model's.
+    is_own = contents.config.get("hidden_size") == found["width"]
+    config = contents.config if is_own else {}
     if POOLS.get(config.get("classifier"), found["pool"]) != found["pool"]:
-        found["pool"] = POOLS[config["classifier"]]
-        assumed["pool"] = CONFIG
+        found["pool"], assumed["pool"] = POOLS[config["classifier"]], CONFIG
+    add_position(found, assumed, arrays, hints)
     add_image_size(found, assumed, arrays, hints, config.get("image"))
     return Canonical(FAMILY, arrays, origin, found, assumed, preprocessing=GOOGLE)
 
 
-def _config(config, found):
-    """The `config.json` beside the file, if it is this model's."""
-    return config if config.get("hidden_size") == found["width"] else {}
-
-
-def patch_of(arrays):
-    """((height, width), channels) of the patches; in a hybrid the root has the image's channels."""
-    height, width, channels, _ = arrays["embedding/kernel"].shape
-    root = arrays.get("conv_root/kernel")
-    return (height, width), channels if root is None else root.shape[2]
-
-
-def heads_of(arrays):
-    """The number of heads, which these formats keep as an axis."""
-    kernel = arrays["block_0/attention/query/kernel"]
-    if kernel.ndim != 3:
-        raise CheckpointError(
-            "'query/kernel' must have 3 axes (width, heads, head width). Received: shape "
-            f"{kernel.shape}; the file is damaged or of another format."
-        )
-    return kernel.shape[1]
-
-
-PUBLISHED = (
-    (r"patch_encoder/class_token", "cls"),
-    (r"patch_encoder/projection/(kernel|bias)", r"embedding/\1"),
-    (POSITION, "Transformer/posembed_input/pos_embedding"),
-    (r"block_(\d+)/norm_1/", r"Transformer/encoderblock_\1/LayerNorm_0/"),
-    (r"block_(\d+)/norm_2/", r"Transformer/encoderblock_\1/LayerNorm_2/"),
-    (r"block_(\d+)/attention/", r"Transformer/encoderblock_\1/MultiHeadDotProductAttention_1/"),
-    (r"block_(\d+)/mlp/dense_1/", r"Transformer/encoderblock_\1/MlpBlock_3/Dense_0/"),
-    (r"block_(\d+)/mlp/dense_2/", r"Transformer/encoderblock_\1/MlpBlock_3/Dense_1/"),
-    (r"norm/", "Transformer/encoder_norm/"),
-    (r"root/conv/", "conv_root/"),
-    (r"root/norm/", "gn_root/"),
-    (r"stage_(\d+)_unit_(\d+)/norm", r"block\1/unit\2/gn"),
-    (r"stage_(\d+)_unit_(\d+)/", r"block\1/unit\2/"),
-)
-
-
 def write(model, arrays):
-    """The arrays of a published file from canonical ones.
-
-    Args:
-        model: a `VisionTransformer`.
-        arrays: dict from canonical name to array.
-    """
-    file = {}
-    for name, array in arrays.items():
-        if name == PROJECTION:
-            array = array.reshape(*model.variant.patch_size, -1, array.shape[-1])
-        if re.search("(root|unit_.*)/norm", name):
-            array = array.reshape(1, 1, 1, -1)  # as published
-        for pattern, target in PUBLISHED:
-            name = re.sub("^" + pattern, target, name)
-        if re.search("Norm|encoder_norm|gn", name):
-            name = name.replace("/gamma", "/scale").replace("/beta", "/bias")
-        file[name] = np.ascontiguousarray(array)
-    return file
-
-
-def obstacles(variant):
-    """What of `variant` the authors' code cannot compute, as texts."""
-    found = [
-        ("gelu='erf'", variant.gelu != "tanh"),
-        (f"epsilon={variant.epsilon}", variant.epsilon != 1e-6),
-        ("pool='map'", variant.pool == "map"),
-        ("pool='mean' with a class token", variant.pool == "mean" and variant.class_token),
-        (f"registers={variant.registers}", variant.registers),
-        (
-            f"stem_numerics={variant.stem_numerics!r}",
-            variant.stem is not None and variant.stem_numerics != "google",
-        ),
-        ("norm_after_pool=True", variant.norm_after_pool),
-        ("qkv_bias=False", not variant.qkv_bias),
-    ]
-    return [text for text, is_so in found if is_so]
+    """The arrays of a published file from canonical ones."""
+    return TABLE.write(arrays, model.variant)
 
 
 def impossible(model):
     """What of a model the authors' format has no place for, as texts."""
     v = model.variant
     found = [("pool='map'", v.pool == "map"), (f"registers={v.registers}", v.registers)]
+    return [text for text, is_so in found if is_so]
+
+
+def obstacles(v):
+    """What of a variant the authors' code computes otherwise, as texts."""
+    found = [
+        ("gelu='erf'", v.gelu != "tanh"),
+        (f"epsilon={v.epsilon}", v.epsilon != 1e-6),
+        ("pool='map'", v.pool == "map"),
+        ("pool='mean' with a class token", v.pool == "mean" and v.class_token),
+        (f"registers={v.registers}", v.registers),
+        (f"stem_numerics={v.stem_numerics!r}", v.stem is not None and v.stem_numerics != "google"),
+        ("norm_after_pool=True", v.norm_after_pool),
+        ("qkv_bias=False", not v.qkv_bias),
+    ]
     return [text for text, is_so in found if is_so]

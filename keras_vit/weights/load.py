@@ -1,16 +1,36 @@
-"""Checkpoints into models: read -> canonical names -> resize -> assignment -> a report."""
+"""Checkpoints into models: read -> canonical names -> resize -> strict assignment -> a report."""
 
+import dataclasses
+import os
+import pathlib
 import warnings
 
-from keras_vit.models.bit_variants import BiTVariant
+from keras_vit.models.bit_variants import BIT_VARIANTS, BiTVariant
 from keras_vit.variants import VARIANTS, Variant, marked
-from keras_vit.weights import families
+from keras_vit.weights import (
+    augreg,
+    big_vision,
+    catalog,
+    google,
+    huggingface,
+    keras_hub,
+    timm,
+)
 from keras_vit.weights.assign import MODELS, assign, check_model
-from keras_vit.weights.canonical import CONFIG
+from keras_vit.weights.bit_torch import FORMATS as BIT_FORMATS
+from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.contents import open_checkpoint
+from keras_vit.weights.fetch import fetch
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.locate import locate
 from keras_vit.weights.resize import for_a_model
+from keras_vit.weights.tables import shortened
+
+# No two recognise the same file, but for the last, whose names big_vision shares.
+FAMILIES = (huggingface, timm, *BIT_FORMATS, keras_hub, big_vision, google)
+SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://")
+
+
+# ---- the three ways in: locate, read, build, assign
 
 
 def load_weights(
@@ -23,9 +43,9 @@ def load_weights(
 ):
     """Gives `model` the weights of a checkpoint.
 
-    Formats: npz of google-research/vision_transformer (both generations) and of big_vision, timm
-    state dicts (safetensors, or PyTorch files), folders of Hugging Face transformers, KerasHub
-    presets. Which it is follows from its content.
+    Formats: npz of google-research/vision_transformer (both generations), big_vision and
+    big_transfer, timm state dicts (safetensors, or PyTorch files), folders of Hugging Face
+    transformers, KerasHub presets. Which it is follows from its content.
 
     Everything must fit, with three exceptions. Position embeddings of another grid are resampled.
     A head for another number of classes is left out, and the model keeps its own. The pre-logits
@@ -54,13 +74,11 @@ def load_weights(
             model is then unchanged.
     """
     check_model(model)
-    hints = {"image_size": model.image_size, "file_image_size": file_image_size}
-    for name in ("width", "num_heads", "pool", "representation_size"):
-        if hasattr(model.variant, name):
-            hints[name] = getattr(model.variant, name)
-    canonical, record = _read(weights, hints)
-    report = assign(model, canonical, interpolation, resize_patches, fresh_head)
-    _carry_facts(model, canonical, record, report)
+    hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
+    hints.update(image_size=model.image_size, file_image_size=file_image_size)
+    source, record = _locate(weights)
+    canonical = _read(source, record, hints)
+    report = assign(model, canonical, record, interpolation, resize_patches, fresh_head)
     if report.differs:
         warnings.warn(
             f"The model computes something else than its weights:\n{report}", stacklevel=2
@@ -89,87 +107,161 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    canonical, record = _read(weights, {**overrides, "file_image_size": file_image_size})
+    source, record = _locate(weights)
+    canonical = _read(source, record, {**overrides, "file_image_size": file_image_size})
     model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
     model.load_report = assign(
         model,
         canonical,
+        record,
         overrides.get("interpolation"),
         patches_too="patch_size" in overrides,
         adapt_channels=True,
     )
-    _carry_facts(model, canonical, record, model.load_report)
     return model
 
 
-def builder_of(model, variant, name, module):
-    """A function that builds a model of a published size and, if asked, loads its weights.
-
-    Args:
-        model: name of the class, one of `MODELS`.
-        variant: name of a row of the table of the class.
-        name: of the function; its models have it in lower case.
-        module: where the function stands, for pickle.
-    """
-
-    def build(num_classes=1000, image_size=224, weights=None, include_top=True, **options):
-        options = {
-            "name": name.lower(),
-            "num_classes": num_classes,
-            "image_size": image_size,
-            "include_top": include_top,
-            **options,
-        }
-        if weights is None:
-            return MODELS[model](variant, **options)
-        return build_and_load(variant, weights, options, model)
-
-    build.__name__ = build.__qualname__ = name
-    build.__module__ = module
-    return build
-
-
-def build_and_load(variant, weights, options, model="VisionTransformer"):
+def build_and_load(variant, weights, options):
     """A model of a published size with the weights of a checkpoint, for the builders.
 
     Args:
-        variant: name of a row of the table of the class.
+        variant: name of a row of `VARIANTS` or `BIT_VARIANTS`.
         weights: as in `load_weights`.
         options: arguments of the class; a field of the variant that a checkpoint decides
             (`inherited`) and that is not among them comes from there. `interpolation` as in
             `from_checkpoint`.
-        model: name of the class, one of `MODELS`.
+
+    Raises:
+        ValueError: the checkpoint is of another variant, or as in `load_weights`.
     """
-    row = VARIANTS.get(variant)
-    heads = {"width": row.width, "num_heads": row.num_heads} if row else {}  # a BiT has none
-    canonical, record = _read(weights, {**heads, **options})
-    if canonical.model != model:
+    is_bit = variant in BIT_VARIANTS
+    row = BIT_VARIANTS[variant] if is_bit else VARIANTS[variant]
+    source, record = _locate(weights)
+    _check_variant(record, variant, row, options)
+    # The row says what the arrays of a file may not; all else is the file's to say.
+    known = {} if is_bit else {"width": row.width, "num_heads": row.num_heads}
+    canonical = _read(source, record, {**known, **_computed_positions(row), **options})
+    name = "BiT" if is_bit else "VisionTransformer"
+    if canonical.model != name:
         raise CheckpointError(
-            f"{canonical.path!r} holds a {canonical.model}; this builder makes a {model}. "
+            f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
             "keras_vit.from_checkpoint builds the model that fits a file."
         )
-    inherited = marked(BiTVariant if model == "BiT" else Variant, "inherited")
+    inherited = marked(BiTVariant if is_bit else Variant, "inherited")
     found = {n: canonical.architecture[n] for n in inherited if n in canonical.architecture}
-    model = MODELS[model](variant, **{**found, **for_a_model(options)})
-    model.load_report = assign(model, canonical, options.get("interpolation"))
-    _carry_facts(model, canonical, record, model.load_report)
+    model = MODELS[name](variant, **{**found, **for_a_model(options)})
+    model.load_report = assign(model, canonical, record, options.get("interpolation"))
     return model
 
 
-def _read(weights, hints):
-    path, record = locate(weights)
-    canonical = families.read(open_checkpoint(path), hints)
+# ---- reading
+
+
+def _read(source, record, hints):
+    """The `Canonical` of a checkpoint.
+
+    Args:
+        source: a path or a URL, which is downloaded.
+        record: its record in the catalogue, or `None`.
+        hints: dict of what the caller knows, with the constructor's argument names.
+    """
+    if record is not None:
+        hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
+    path = fetch(source, size=record and record.size) if isinstance(source, str) else source
+    canonical = _canonical_of(open_checkpoint(path), hints)
     for name, value in record.overrides if record else ():
         # The catalogue speaks for files that come alone; a config beside one knows better.
         if canonical.assumed.get(name) != CONFIG:
             canonical.architecture[name] = value
             canonical.assumed[name] = "the catalogue"
-    return canonical, record
+    return canonical
 
 
-def _carry_facts(model, canonical, record, report):
-    """Preprocessing belongs to the weights; names of classes to the head that they came with."""
-    model.preprocessing = record.preprocessing if record else canonical.preprocessing
-    if "head/kernel" in report.loaded:
-        model.class_names = canonical.class_names
-        model.label_set = record.label_set if record else None
+def _computed_positions(row):
+    """The `position` of a variant that no file has, as a hint; empty for any other variant."""
+    position = getattr(row, "position", "learned_1d")
+    return {} if position == "learned_1d" else {"position": position}
+
+
+def _locate(weights):
+    """A `pathlib.Path` that exists or the URL of a checkpoint, and its record or `None`."""
+    if not isinstance(weights, (str, os.PathLike)) or not str(weights):
+        raise ValueError(
+            "weights must be the path of a checkpoint, a URL or a name of "
+            f"keras_vit.list_weights(). Received: {weights!r}."
+        )
+    path, text = pathlib.Path(weights).expanduser(), str(weights)
+    if _exists(path):
+        return path, None
+    record = catalog.find(text, missing=None)
+    if text.startswith(SCHEMES):
+        return text, record
+    if record is not None and not path.is_absolute():
+        return record.url, record
+    try:
+        # The catalogue lists the best of the files of "How to train your ViT?"; all have names.
+        return augreg.parse_name(text.removeprefix("augreg/")).url, None
+    except ValueError:
+        pass
+    is_file_name = path.suffix in (".npz", ".safetensors", ".pth", ".bin", ".h5", ".keras")
+    if isinstance(weights, os.PathLike) or is_file_name or path.is_absolute():
+        raise FileNotFoundError(
+            f"There is no checkpoint file {text!r}, and no published one has that name."
+        )
+    return catalog.find(text).url, None  # whose error proposes names
+
+
+def _exists(path):
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _check_variant(record, variant, row, options):
+    """Raises a ValueError, before anything is downloaded, for weights of another variant."""
+    published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
+    theirs = published.get(record.variant) if record else None
+    if theirs is None:
+        return
+    fields = [n for n in ("width", "depth", "patch_size", "stem", "blocks") if hasattr(row, n)]
+    fits = type(theirs) is type(row) and all(
+        n in options or getattr(theirs, n) == getattr(row, n) for n in fields
+    )
+    if not fits:
+        names = [c.name for c in catalog.checkpoints() if c.variant in (variant, f"BiT-{variant}")]
+        raise ValueError(
+            f"The weights are of another model. Received: weights={record.name!r}, which are of "
+            f"{record.variant}, for {variant}. Published for {variant}: {shortened(names, 5)}; "
+            "keras_vit.from_checkpoint builds the model that fits its weights."
+        )
+
+
+def _canonical_of(contents, hints):
+    """The `Canonical` of a checkpoint of any family, told by the names of its arrays.
+
+    Raises:
+        CheckpointError: no family knows these names, its reader refuses the file, or what the
+            file says about its architecture cannot be.
+    """
+    path = str(contents.path)
+    family = next((f for f in FAMILIES if f.recognises(contents.arrays)), None)
+    if family is None:
+        raise CheckpointError(
+            f"{path!r} is of no family known here. Its arrays are "
+            f"{shortened(sorted(contents.arrays))}; expected a model of "
+            f"{', '.join(family.FAMILY for family in FAMILIES)}. What Keras itself wrote "
+            "(.weights.h5) is read by model.load_weights(path)."
+        )
+    try:
+        canonical = family.read(contents, hints)
+        check_architecture(canonical)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path!r}: {error}") from error
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise CheckpointError(
+            f"{path!r}, or the config beside it, says what cannot be of a model of "
+            f"{family.FAMILY}: {type(error).__name__}: {error}. Nothing was loaded."
+        ) from error
+    canonical.path = path
+    return canonical

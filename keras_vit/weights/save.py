@@ -1,27 +1,24 @@
 """Models as checkpoints that other libraries open: Google npz, timm, Hugging Face."""
 
-import json
 import pathlib
+import warnings
 
 import keras
 
 from keras_vit.models.bit import BiT
-from keras_vit.weights import (
-    bit_big_transfer,
-    bit_huggingface,
-    bit_timm,
-    google,
-    huggingface_save,
-    timm_save,
-)
+from keras_vit.weights import bit, bit_torch, google, huggingface, timm
 from keras_vit.weights.assign import check_model
-from keras_vit.weights.files import replacing, write_npz
-from keras_vit.weights.safetensors import write_safetensors
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.files import write_json, write_npz, write_safetensors
 
-FORMATS = ("google", "timm", "huggingface")
+WRITERS = {"google": google, "timm": timm, "huggingface": huggingface}
+BIT_WRITERS = {
+    "google": bit.BigTransfer,
+    "timm": bit_torch.Timm,
+    "huggingface": bit_torch.HuggingFace,
+}
+FORMATS = tuple(WRITERS)
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
-WRITERS = {"google": google, "timm": timm_save, "huggingface": huggingface_save}
-BIT_WRITERS = {"google": bit_big_transfer, "timm": bit_timm, "huggingface": bit_huggingface}
 
 
 def save_weights(model, path, format=None, force=False):
@@ -41,7 +38,8 @@ def save_weights(model, path, format=None, force=False):
         model: a `VisionTransformer` or a `BiT`, also of a subclass.
         path: the file; for `"huggingface"` the folder.
         format: one of the three; `None` to tell by the suffix of `path`: .npz, .safetensors, none.
-        force: whether to write what the other library would compute otherwise, too.
+        force: whether to write what the other library would compute otherwise, too. An epsilon of
+            its norms is no reason to refuse, and only warned of.
 
     Returns:
         `path` as a `pathlib.Path`.
@@ -60,20 +58,17 @@ def save_weights(model, path, format=None, force=False):
             f"be one of {FORMATS}, or a path that ends in .npz, .safetensors or nothing."
         )
     _check_obstacles(model, format, force)
-    arrays = {v.path: _array(v) for v in model.weights if "seed_generator" not in v.path}
-    if not isinstance(model, BiT):
-        _replace_positions_by_their_table(model, arrays)
     writer = _writer(model, format)
-    file = writer.write(model, arrays)
+    file = writer.write(model, _canonical_arrays(model))
     if format == "google":
         write_npz(path, file)
     elif format == "timm":
-        write_safetensors(path, file, {"format": "pt"})
-        _write_json(path.parent / "config.json", writer.config(model))
+        write_safetensors(path, file)
+        write_json(path.parent / "config.json", writer.config(model))
     else:
-        write_safetensors(path / "model.safetensors", file, {"format": "pt"})
-        _write_json(path / "config.json", writer.config(model))
-        _write_json(path / "preprocessor_config.json", writer.processor(model))
+        write_safetensors(path / "model.safetensors", file)
+        write_json(path / "config.json", writer.config(model))
+        write_json(path / "preprocessor_config.json", writer.processor(model))
     return path
 
 
@@ -83,6 +78,14 @@ def _writer(model, format):
 
 def _check_obstacles(model, format, force):
     hard, soft = _obstacles(model, format)
+    small = [text for text in soft if text.startswith("epsilon=")]
+    if small and soft == small and not hard:
+        warnings.warn(
+            f"The code that reads {format!r} files uses another {small[0].split('=')[0]} in its "
+            f"norms than this model, which has {small[0]}; outputs may differ in late digits.",
+            stacklevel=3,
+        )
+        soft = []
     holding = [f for f in FORMATS if f != format and _obstacles(model, f) == ([], [])]
     advice = (
         f"Choose another of the formats, {' or '.join(map(repr, holding))}"
@@ -103,8 +106,7 @@ def _check_obstacles(model, format, force):
 
 def _obstacles(model, format):
     """What a format has no place for, and what its readers compute otherwise, as texts."""
-    v, writer = model.variant, _writer(model, format)
-    is_bit = isinstance(model, BiT)
+    v, writer, is_bit = model.variant, _writer(model, format), isinstance(model, BiT)
     folded = v.folded if is_bit else v.stem_folded
     hard = ["folded kernels, which would be standardised twice"] * folded
     if not is_bit:
@@ -113,20 +115,16 @@ def _obstacles(model, format):
     return hard + writer.impossible(model), writer.obstacles(v)
 
 
-def _array(variable):
-    array = keras.ops.convert_to_numpy(variable)
-    return array if array.dtype == "float64" else array.astype("float32")
-
-
-def _replace_positions_by_their_table(model, arrays):
-    """Other libraries know one kind of position embedding: a vector per token."""
-    if model.variant.position in ("learned_2d", "sincos_2d"):
-        for name in [n for n in arrays if n.startswith("patch_encoder/position/")]:
-            del arrays[name]
+def _canonical_arrays(model):
+    """The weights by canonical name, in float32 unless the model has float64."""
+    arrays = {}
+    for variable in model.weights:
+        if "seed_generator" not in variable.path:
+            array = keras.ops.convert_to_numpy(variable)
+            arrays[variable.path] = array if array.dtype == "float64" else array.astype("float32")
+    # Other libraries know one kind of position embedding: a vector per token.
+    if getattr(model.variant, "position", None) in ("learned_2d", "sincos_2d"):
+        arrays = {n: a for n, a in arrays.items() if not n.startswith("patch_encoder/position/")}
         table = keras.ops.convert_to_numpy(model.get_layer("patch_encoder").position.table())
-        arrays["patch_encoder/position/embedding"] = table
-
-
-def _write_json(path, content):
-    with replacing(path) as stream:
-        stream.write(json.dumps(content, indent=2).encode() + b"\n")
+        arrays[POSITION] = table
+    return arrays

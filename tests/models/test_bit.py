@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import bit_builders
+from keras_vit import builders
 from keras_vit.layers.standardize import StdConv2D
 from keras_vit.models.bit import BiT
 from keras_vit.models.bit_variants import BIT_VARIANTS, BiTVariant, get_bit_variant
@@ -66,7 +66,7 @@ def test_parameter_counts_with_a_head(no_memory):
 def test_every_variant_has_a_builder(no_memory):
     assert set(BIT_VARIANTS) == set(COUNTS)
     for name, variant in BIT_VARIANTS.items():
-        build = getattr(bit_builders, f"BiT_{name}")
+        build = getattr(builders, f"BiT_{name}")
         model = build(num_classes=5, blocks=(1,), image_size=32)
         assert model.variant == variant.replace(blocks=(1,))
         assert model.output_shape == (None, 5)

@@ -52,7 +52,7 @@ def test_the_recipe_of_the_readme_trains_and_is_evaluated(tmp_path, monkeypatch,
         )
 
     def small(weights, **options):
-        assert weights in {row.name for row in keras_vit.list_weights()}
+        assert weights in {row.name for row in keras_vit.weights.checkpoints()}
         return build(depth=1, width=16, num_heads=2, mlp_dim=16, **options)
 
     monkeypatch.setattr("keras_vit.data.input_pipeline.open_source", noise)

@@ -10,7 +10,6 @@ from keras_vit.training import (
     WarmupCosine,
 )
 from keras_vit.weights import google
-from keras_vit.weights.canonical import rename
 from tests.support import (
     ORACLES,
     assert_close,
@@ -114,7 +113,7 @@ def test_kerass_own_momentum_is_another_one():
 def test_a_real_gradient_moves_a_real_model_as_the_authors_would(make, direction):
     """Gradients of the authors' code for every variable; two updates with clipping and decay."""
     model = tiny_vit(width=16, depth=2, num_heads=2)
-    grads, _, _ = rename(GRADS, google.TABLE, google.FAMILY)
+    grads, _, _ = google.TABLE.read(GRADS, google.FAMILY)
     by_shape = {}
     for grad in grads.values():
         by_shape.setdefault(grad.shape, []).append(grad)

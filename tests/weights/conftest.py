@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from keras_vit.weights import transfer
 from tests.support import ORACLES, read_arrays
-from tests.weights.file_server import FileServer, isolate
+from tests.weights.file_server import FileServer
 
 
 @pytest.fixture
@@ -24,9 +23,12 @@ def save(tmp_path):
 
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
-    """The folder of a cache that is empty; nothing from outside has a say, and nobody waits."""
-    monkeypatch.setattr(transfer, "_FIRST_PAUSE", 0.001)
-    return isolate(monkeypatch, tmp_path)
+    """The folder of a cache that is empty; nothing from outside has a say."""
+    for name in ("KERAS_VIT_OFFLINE", "HF_HUB_OFFLINE", "HF_TOKEN", "HF_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture

@@ -1,29 +1,9 @@
 """A web server on this machine that misbehaves as it is told to."""
 
 import dataclasses
-import hashlib
-import os
-import re
-import subprocess
-import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
-
-# The package itself would import Keras, which takes seconds and has no part in a download.
-_ALONE = """
-import sys, types
-root, source = sys.argv[1:]
-for name in ("keras_vit", "keras_vit.weights"):
-    package = sys.modules[name] = types.ModuleType(name)
-    package.__path__ = [root + "/" + name.replace(".", "/")]
-from keras_vit.weights.download import fetch
-print(fetch(source))
-assert not {"keras", "numpy"} & set(sys.modules)
-"""
 
 
 @dataclasses.dataclass
@@ -32,28 +12,20 @@ class Answer:
 
     Attributes:
         content: the whole file.
-        status, headers: as they go out; 200 becomes 206 where a range is asked for.
-        ranges: whether ranges are understood.
-        if_range: whether `If-Range` is.
-        etag: the version of the file; None for a file without one.
+        status, headers: as they go out.
         stop_after: bytes after which the connection is cut.
         length: what `Content-Length` says instead of the truth; "" leaves it out.
-        shift: how far a range begins from where it was asked to.
-        hold: an event to wait for when the content has been sent.
         before: seconds to wait before anything is sent.
+        pieces: bytes that are sent at a time, with a pause after each; 0 for all at once.
     """
 
     content: bytes = b""
     status: int = 200
     headers: dict = dataclasses.field(default_factory=dict)
-    ranges: bool = True
-    if_range: bool = True
-    etag: str | None = '"v1"'
     stop_after: int | None = None
     length: int | str | None = None
-    shift: int = 0
-    hold: threading.Event | None = None
     before: float = 0.0
+    pieces: int = 0
 
 
 class FileServer(ThreadingHTTPServer):
@@ -75,10 +47,6 @@ class FileServer(ThreadingHTTPServer):
         self.answers[path] = list(answers)
         return self.at + path
 
-    def asked(self, header, path=None):
-        """What each request had in a header."""
-        return [headers.get(header) for where, headers in self.requests if path in (None, where)]
-
     def __enter__(self):
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
         return self
@@ -94,72 +62,34 @@ class FileServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self):
-        self.server.requests.append((self.path, self.headers))
-        answers = self.server.answers.get(self.path, [Answer(b"not here", status=404)])
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if answer.before:
-            time.sleep(answer.before)
-        self.close_connection = True
-        content, status, headers = self._part(answer)
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content[: answer.stop_after])
-        self.wfile.flush()
-        if answer.hold is not None:
-            answer.hold.wait(20)
+    def do_HEAD(self):
+        self.do_GET()
 
-    def _part(self, answer):
-        headers = {"Content-Type": "application/octet-stream", **answer.headers}
-        if answer.etag:
-            headers["ETag"] = answer.etag
-        content, status = answer.content, answer.status
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        current = self.headers.get("If-Range") in (None, answer.etag) or not answer.if_range
-        if asked and answer.ranges and current and status == 200:
-            start, total = int(asked[1]) + answer.shift, len(content)
-            content, status = content[start:], 206
-            headers["Content-Range"] = f"bytes {start}-{total - 1}/{total}"
-            if start >= total:
-                content, status = b"", 416
-        length = len(content) if answer.length is None else answer.length
+    def do_GET(self):
+        path = self.path.split("?")[0]
+        self.server.requests.append((self.command, path, self.headers))
+        answers = self.server.answers.get(path, [Answer(b"not here", status=404)])
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        time.sleep(answer.before)
+        self.close_connection = True
+        self.send_response(answer.status)
+        for name, value in {"Content-Type": "application/octet-stream", **answer.headers}.items():
+            self.send_header(name, value)
+        length = len(answer.content) if answer.length is None else answer.length
         if length != "":
-            headers["Content-Length"] = length
-        return content, status, headers
+            self.send_header("Content-Length", length)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        content = answer.content[: answer.stop_after]
+        if answer.pieces:
+            for i in range(0, len(content), answer.pieces):
+                self.wfile.write(content[i : i + answer.pieces])
+                self.wfile.flush()
+                time.sleep(0.02)
+        else:
+            self.wfile.write(content)
 
     def log_message(self, *args):
         pass
-
-
-def isolate(monkeypatch, folder):
-    """No proxy, no settings from outside, a cache in `folder`; returns the cache."""
-    for name in ("KERAS_VIT_OFFLINE", "HF_HUB_OFFLINE", "HF_TOKEN", "HF_ENDPOINT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
-    monkeypatch.setenv("KERAS_VIT_CACHE", str(folder / "cache"))
-    return folder / "cache"
-
-
-def start_process(source, errors):
-    """A process of its own that fetches `source`, prints the path, and writes `errors`, a file."""
-    return subprocess.Popen(
-        [sys.executable, "-c", _ALONE, str(ROOT), source],
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        text=True,
-        env=dict(os.environ),
-    )
-
-
-def wait_until(condition, seconds=15):
-    """Waits for a condition that another thread or process brings about."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-
-
-def sha256(content):
-    return hashlib.sha256(content).hexdigest()

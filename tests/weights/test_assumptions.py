@@ -72,10 +72,13 @@ def test_a_grid_that_is_not_square_from_an_override(tmp_path):
 
 def test_an_image_size_without_positions(tmp_path):
     path = alone("big_vision_vit/gap_sincos2d_p8", tmp_path)
-    model = keras_vit.from_checkpoint(path, image_size=(32, 40))
+    with pytest.raises(keras_vit.CheckpointError, match=r"no table of positions.*'none'"):
+        keras_vit.from_checkpoint(path, image_size=(32, 40))
+    model = keras_vit.from_checkpoint(path, image_size=(32, 40), position="sincos_2d")
     inputs, expected, _ = expected_output(ORACLES / "big_vision_vit" / "gap_sincos2d_p8")
     assert_close(forward(model, inputs), expected, 2e-5)
-    by_custom = keras_vit.from_checkpoint(path)
+    by_custom = keras_vit.from_checkpoint(path, position="sincos_2d")
+    assert ("position", "sincos_2d", "position as given") in by_custom.load_report.assumed
     assert by_custom.image_size == (224, 224)
     assert "the custom" in str(by_custom.load_report)
 

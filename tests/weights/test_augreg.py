@@ -151,50 +151,43 @@ def test_steps_are_written_rounded_down(text, steps):
 
 
 @pytest.mark.parametrize(
-    "part, other, meaning",
+    "part, other",
     [
-        ("B_16-", "B_17-", "the model, one of Ti_16"),
-        ("i21k", "i22k", "the data set, one of i1k"),
-        ("300ep", "300", "the epochs"),
-        ("lr_0.001", "lr_fast", "the learning rate"),
-        ("medium1", "medium3", "aug_ and one of none"),
-        ("wd_0.1", "0.1", "the weight decay"),
-        ("do_0.0", "do_", "the dropout"),
-        ("sd_0.0", "ds_0.0", "the stochastic depth"),
-        ("imagenet2012", "ImageNet", "the data set, such as imagenet2012"),
-        ("steps_20k", "steps_20", "the steps in thousands"),
-        ("lr_0.03", "0.03", "the learning rate, such as lr_0.03"),
-        ("res_384", "res_512", "res_224 or res_384"),
-        ("-res_384", "", "it ends after 'lr_0.03'"),
-        ("res_384", "res_384-x", "['x'] is too much"),
-        ("lr_0.001", "lr_0.0010", "expected 'B_16-i21k-300ep-lr_0.001-"),
+        ("B_16-", "B_17-"),
+        ("i21k", "i22k"),
+        ("300ep", "300"),
+        ("lr_0.001", "lr_fast"),
+        ("medium1", "medium3"),
+        ("wd_0.1", "0.1"),
+        ("do_0.0", "do_"),
+        ("imagenet2012", "ImageNet"),
+        ("steps_20k", "steps_20"),
+        ("res_384", "res_512"),
+        ("-res_384", ""),
+        ("res_384", "res_384-x"),
+        ("lr_0.001", "lr_0.0010"),
+        ("B_16-", "ViT-B_16-"),
     ],
 )
-def test_an_error_names_the_part(part, other, meaning):
+def test_an_error_shows_how_a_name_looks(part, other):
     assert part in B_16_TUNED
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=r"Received: .*expected such as B_16-i21k-300ep"):
         parse_name(B_16_TUNED.replace(part, other, 1))
-    assert meaning in str(error.value)
-    assert "Received: " in str(error.value)
-
-
-def test_a_name_of_another_bucket_is_refused():
-    with pytest.raises(ValueError, match="'ViT' should be the model"):
-        parse_name("ViT-B_16.npz")
 
 
 @pytest.mark.parametrize(
-    "change, message",
+    "change",
     [
-        ({"name": "B/17"}, "Unknown name"),
-        ({"adapt_lr": None}, "all of its fields"),
-        ({"adapt_steps": 2000}, "adapt_steps=2000"),
-        ({"adapt_steps": 1500}, "adapt_steps=1500"),
-        ({"adapt_resolution": 512}, "Unknown adapt_resolution"),
+        {"name": "B/17"},
+        {"adapt_lr": None},
+        {"adapt_steps": 2000},
+        {"adapt_steps": 1500},
+        {"adapt_resolution": 512},
     ],
+    ids=str,
 )
-def test_values_that_no_name_can_hold(change, message):
-    with pytest.raises(ValueError, match=message):
+def test_values_that_no_name_can_hold(change):
+    with pytest.raises(ValueError, match="No file name can hold"):
         dataclasses.replace(parse_name(B_16_TUNED), **change)
 
 

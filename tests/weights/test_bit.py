@@ -13,10 +13,9 @@ import pytest
 
 from keras_vit.models.bit import BiT
 from keras_vit.preprocessing import BIG_VISION, BIT, HUGGING_FACE
-from keras_vit.weights import bit, bit_big_transfer, bit_timm, torch_stem
+from keras_vit.weights import bit, bit_torch
 from keras_vit.weights.contents import Contents, open_checkpoint
-from keras_vit.weights.files import CheckpointError, write_npz
-from keras_vit.weights.safetensors import write_safetensors
+from keras_vit.weights.files import CheckpointError, write_npz, write_safetensors
 from tests.support import (
     assert_close,
     forward,
@@ -169,13 +168,13 @@ def test_a_timm_config():
 
 
 def write_official(model, arrays, folder):
-    write_npz(folder / "model.npz", bit.write(model, arrays))
+    write_npz(folder / "model.npz", bit.BigTransfer.write(model, arrays))
     return folder / "model.npz"
 
 
 def write_timm(model, arrays, folder):
-    write_safetensors(folder / "model.safetensors", bit.write_timm(model, arrays), {"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(bit.timm_config(model)))
+    write_safetensors(folder / "model.safetensors", bit_torch.Timm.write(model, arrays))
+    (folder / "config.json").write_text(json.dumps(bit_torch.Timm.config(model)))
     return folder
 
 
@@ -200,33 +199,26 @@ def test_what_other_libraries_cannot_hold():
         model = BiT(**{"blocks": (1,), "width": 0.5, "num_classes": 2, **options})
         return module.impossible(model) + module.obstacles(model.variant)
 
-    assert against(bit_big_transfer) == []
-    assert against(bit_big_transfer, version="v1", numerics="google") == [
+    assert against(bit.BigTransfer) == []
+    assert against(bit.BigTransfer, version="v1", numerics="google") == [
         "version='v1'",
         "numerics='google'",
     ]
-    assert against(bit_timm) == ["blocks=(1,) with width=0.5"]
-    assert "numerics='bit_paper'" in against(bit_timm, numerics="bit_paper")
+    assert against(bit_torch.Timm) == ["blocks=(1,) with width=0.5"]
+    assert "numerics='bit_paper'" in against(bit_torch.Timm, numerics="bit_paper")
 
 
 def test_the_name_of_a_published_size_in_timm():
     with without_values():
-        config = bit.timm_config(BiT("R152x2", image_size=448))
+        config = bit_torch.Timm.config(BiT("R152x2", image_size=448))
     assert config["architecture"] == "resnetv2_152x2_bit"
     assert config["pretrained_cfg"]["input_size"] == [3, 448, 448]
 
 
 def test_hugging_face_post_activation():
     """`layer_type="bottleneck"`, which computes as the hybrids' stems do."""
-    canonical, file = read(V1.contents), {}
-    for name, array in canonical.arrays.items():
-        if name.startswith("head/"):
-            kind = "weight" if name == "head/kernel" else "bias"
-            file[f"classifier.1.{kind}"] = array.T
-            continue
-        places = ("embedder.convolution", "embedder.norm", "encoder.stages.{}.layers.{}.")
-        where, written = torch_stem.write(name, array, *(f"bit.{place}" for place in places))
-        file[where] = written
+    canonical = read(V1.contents)
+    file = bit_torch.HuggingFace.TABLE.write(canonical.arrays, None)
     padding = {"global_padding": "same", "embedding_dynamic_padding": True}
     config = {**HUGGING.contents.config, "layer_type": "bottleneck", **padding}
     again = read(Contents(HUGGING.folder, file, config))

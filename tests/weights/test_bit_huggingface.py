@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights.safetensors import read_safetensors
+from keras_vit.weights.files import read_safetensors
 from tests.support import ORACLES, assert_close, forward, images, largest, randomize, to_numpy
 
 pytestmark = pytest.mark.any_backend

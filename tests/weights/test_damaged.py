@@ -96,8 +96,17 @@ def test_a_head_that_no_model_of_this_width_has(tmp_path, arrays, shape):
     """It is damage, and not the head for another number of classes, which is left out."""
     path = tmp_path / "head.npz"
     np.savez(path, **{**arrays, "head/kernel": np.zeros(shape, "float32")})
-    with pytest.raises(keras_vit.CheckpointError, match=r"'head/kernel' must have the shape \(48,"):
+    with pytest.raises(keras_vit.CheckpointError, match=r"head/kernel'.*(shape \(48|no values)"):
         keras_vit.from_checkpoint(path)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("layer", ["head", "pre_logits"])
+def test_a_bias_of_another_length_than_its_kernel(save, arrays, layer):
+    """It would look like a layer for another number of classes, which is left out."""
+    strange = {f"{layer}/kernel": np.zeros((48, 48)), f"{layer}/bias": np.zeros(10)}
+    with pytest.raises(keras_vit.CheckpointError, match=rf"{layer}/bias' must have .*\(48,\)"):
+        keras_vit.from_checkpoint(save({**arrays, **strange}))
 
 
 @pytest.mark.any_backend

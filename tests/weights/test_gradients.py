@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from keras_vit.weights import google
-from keras_vit.weights.canonical import rename
 from tests.support import (
     ORACLES,
     OracleCase,
@@ -29,7 +28,7 @@ def test_gradients_equal_the_authors(dtype, tolerance):
     The gradients are stored as float32, the loss and the norm of all gradients as float64.
     """
     file = read_arrays(ORACLES / "training" / "grads_token_p8.npz")
-    expected, _, _ = rename(file, google.TABLE, google.FAMILY)
+    expected, _, _ = google.TABLE.read(file, google.FAMILY)
     labels = np.array(FACTS["labels"])
 
     def cross_entropy(logits):

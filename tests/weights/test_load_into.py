@@ -9,6 +9,7 @@ from tests.support import ORACLES, assert_close, forward, images, randomize, tin
 
 pytestmark = pytest.mark.any_backend
 
+HF = ORACLES / "hf_transformers5" / "vit_cls_p8"
 BIT = ORACLES / "bit_official" / "r1111_w05" / "checkpoint.npz"
 POSITION = "patch_encoder/position/embedding"
 
@@ -100,3 +101,35 @@ def test_what_is_no_model_of_this_library(call, tmp_path):
             call(model, path)
     assert not path.exists()
     keras_vit.save_weights(around.get_layer("inner"), path)
+
+
+def test_a_file_of_another_variant_is_named(tmp_path):
+    large = keras_vit.VisionTransformer("S/16", image_size=16, num_classes=0)
+    path = keras_vit.save_weights(large, tmp_path / "large.npz")
+    with pytest.raises(ValueError, match=r"This is a ViT-S/16 file; the model is a ViT-Ti/16"):
+        keras_vit.load_weights(keras_vit.ViT_Ti16(image_size=16, num_classes=0), path)
+    with pytest.raises(ValueError, match=r"This is a ViT-S/16 file; the model is a ViT-S/32"):
+        keras_vit.ViT_S32(image_size=32, num_classes=0, weights=path)
+
+
+def test_a_model_that_computes_otherwise_says_so():
+    target = tiny_vit(image_size=32, width=48, depth=3, num_heads=4, mlp_dim=96, num_classes=10)
+    with pytest.warns(UserWarning, match=r"gelu: 'erf' in the checkpoint, 'tanh' in the model"):
+        report = keras_vit.load_weights(target, HF)
+    assert report.differs == (("gelu", "erf", "tanh"), ("epsilon", 1e-12, 1e-6))
+
+
+def test_a_builder_takes_the_family_s_choices(tmp_path):
+    source = randomize(keras_vit.ViT_Ti16(image_size=32, depth=1, num_classes=5, gelu="erf"))
+    path = tmp_path / "model.safetensors"
+    keras_vit.save_weights(source, path)
+    built = keras_vit.ViT_Ti16(image_size=32, depth=1, num_classes=5, weights=path)
+    assert built.variant.gelu == "erf"
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    assert_close(forward(built, x), forward(source, x), 1e-6)
+    chosen = keras_vit.ViT_Ti16(image_size=16, depth=1, num_classes=2, weights=path, gelu="tanh")
+    assert chosen.variant.gelu == "tanh"
+    assert chosen.load_report.differs == (("gelu", "erf", "tanh"),)
+    assert not values(chosen)["head/kernel"].any()
+    assert "5 classes in the file, 2 classes in the model" in str(chosen.load_report)
+    assert "(2, 2) -> (1, 1), bicubic" in str(chosen.load_report)

@@ -5,7 +5,6 @@ import pytest
 
 import keras_vit
 from keras_vit.weights import google
-from keras_vit.weights.canonical import rename
 from tests.support import ORACLES, OracleCase, assert_close, forward, read_arrays, values
 
 pytestmark = pytest.mark.any_backend
@@ -31,7 +30,7 @@ def target(folder):
 
 
 def canonical(path):
-    return rename(read_arrays(path), google.TABLE, google.FAMILY)[0]
+    return google.TABLE.read(read_arrays(path), google.FAMILY)[0]
 
 
 @every_case

@@ -3,13 +3,13 @@
 import json
 import re
 import shutil
-import sys
 
 import pytest
+from huggingface_hub import constants as hub_constants
 
 import keras_vit
 from keras_vit.weights import catalog
-from keras_vit.weights.locate import locate
+from keras_vit.weights.fetch import _https, _place
 from tests.support import ORACLES, assert_close, values
 from tests.weights.file_server import Answer
 
@@ -24,21 +24,19 @@ def offline(cache, monkeypatch):
     return cache
 
 
-def put(offline, record):
-    """The file where the download of a record would leave it."""
-    host, path = record.url.removeprefix("gs://").split("/", 1)
-    place = offline / "storage.googleapis.com" / host / path
-    place.parent.mkdir(parents=True)
+def put(source):
+    """The file where the download of a URL would leave it."""
+    place = _place(_https(source))
+    place.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(CHECKPOINT, place)
     return place
 
 
 def test_a_name_of_the_catalogue(offline):
     record = catalog.find("imagenet21k/ViT-B_16")
-    place = put(offline, record)
-    path, found = locate("imagenet21k/ViT-B_16")
-    assert (path, found) == (place, record)
+    place = put(record.url)
     model = keras_vit.from_checkpoint("imagenet21k/ViT-B_16")
+    assert model.load_report.path == str(place)
     assert len(model.load_report.loaded) == len(model.weights)
     assert model.preprocessing == record.preprocessing
     assert model.label_set == record.label_set
@@ -47,20 +45,46 @@ def test_a_name_of_the_catalogue(offline):
 def test_any_name_of_the_augreg_grammar(offline):
     """Fifty thousand files, of which the catalogue lists the recommended ones."""
     stem = "S_32-i1k-300ep-lr_0.001-aug_light0-wd_0.03-do_0.1-sd_0.1"
-    place = offline / "storage.googleapis.com" / "vit_models" / "augreg" / f"{stem}.npz"
-    place.parent.mkdir(parents=True)
-    shutil.copy(CHECKPOINT, place)
+    place = put(f"gs://vit_models/augreg/{stem}.npz")
     for name in (stem, f"{stem}.npz", f"augreg/{stem}"):
-        assert locate(name) == (place, None)
+        assert keras_vit.from_checkpoint(name).load_report.path == str(place)
+
+
+@pytest.mark.parametrize(
+    "build, weights, words",
+    [
+        (keras_vit.ViT_S16, "imagenet21k/ViT-B_16", r"are of B/16, for S/16\..*S_16"),
+        (keras_vit.BiT_R50x1, "BiT-M-R101x1", r"of BiT-R101x1, for R50x1\..*BiT-S-R50x1"),
+        (keras_vit.ViT_B16, "BiT-M-R50x1", r"of BiT-R50x1, for B/16"),
+        (keras_vit.ViT_B16, "R50+ViT-B_16", r"R50\+ViT-B_16"),
+        (keras_vit.ViT_B16, "imagenet", r"did you mean|list_weights"),
+        (keras_vit.ViT_B16, "B16", r"list_weights\(variant='B/16'\)"),
+        (keras_vit.ViT_B16, "vit_base_patch16_224", r"vit_base_patch16_224\.augreg"),
+    ],
+)
+def test_weights_of_another_model_are_not_downloaded(offline, build, weights, words):
+    with pytest.raises(ValueError, match=words):
+        build(weights=weights)
+
+
+def test_a_published_model_without_a_table_of_positions(offline, tmp_path):
+    """The catalogue knows that its positions are computed; nobody knows it of another file."""
+    source = keras_vit.VisionTransformer(
+        width=16, depth=1, num_heads=2, patch_size=8, image_size=16, pool="mean", position="none"
+    )
+    path = keras_vit.save_weights(source, tmp_path / "plain.npz")
+    with pytest.raises(keras_vit.CheckpointError, match="position='sincos_2d'"):
+        keras_vit.from_checkpoint(path)
+    shutil.copy(path, put(catalog.find("i1k-s16-90ep").url))
+    assert keras_vit.from_checkpoint("i1k-s16-90ep").variant.position == "sincos_2d"
+    assert keras_vit.from_checkpoint(path, position="none").variant.position == "none"
+    keras_vit.load_weights(source, path)
 
 
 def test_what_the_catalogue_says_and_the_file_cannot(offline):
     """timm computes the exact GELU with some of Google's own files."""
     record = next(r for r in catalog.checkpoints(family="timm") if r.url.endswith(".npz"))
-    host, path = record.url.removeprefix("https://").split("/", 1)
-    place = offline / host / path
-    place.parent.mkdir(parents=True)
-    shutil.copy(CHECKPOINT, place)
+    put(record.url)
     model = keras_vit.from_checkpoint(record.name)
     assert model.variant.gelu == dict(record.overrides)["gelu"] == "erf"
     assert ("gelu", "erf", "the catalogue") in model.load_report.assumed
@@ -68,12 +92,16 @@ def test_what_the_catalogue_says_and_the_file_cannot(offline):
 
 
 @pytest.fixture
-def published(offline, monkeypatch):
+def published(offline, monkeypatch, tmp_path):
     """A name of the catalogue, and the folder where its files are taken from."""
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # which has a cache of its own
     name = "google/vit-base-patch16-224"
-    folder = offline / "huggingface.co" / name / "resolve" / "main"
-    shutil.copytree(ORACLES / "hf_transformers5" / "vit_cls_p8", folder)
+    monkeypatch.setattr(hub_constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    repository = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
+    folder = shutil.copytree(
+        ORACLES / "hf_transformers5" / "vit_cls_p8", repository / "snapshots" / "1"
+    )
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("1")
     (folder / "config.json").chmod(0o644)
     assert dict(catalog.find(name).overrides) == {"gelu": "erf", "epsilon": 1e-12}
     return name, folder

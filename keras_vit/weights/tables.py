@@ -1,0 +1,235 @@
+"""A format as one table between names in a file and canonical names, for both directions.
+
+Canonical names are the variable paths of the models. In a name of a table, `{i}` stands for a
+number, `{i+1}` for one more than `{i}` (PyTorch counts from 0), `{i:02}` for one with two digits,
+and `[a|b]` for either text, of which the first is written. In a canonical name `[a|b]` means
+several arrays, which the file keeps as one, joined along their last axis.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_vit.weights.files import CheckpointError
+
+_PLACES = re.compile(r"\{(\w)(\+1)?(:\d+)?\}|\[(.*?)\]")
+PARTS = ("query", "key", "value", "out")
+
+
+class Layout(NamedTuple):
+    """How an array lies in a file.
+
+    Attributes:
+        axes: the number of axes it has there, or `None` for any.
+        read: function from the array in the file to the canonical one.
+        write: function of the canonical array and the model's variant; the other direction.
+    """
+
+    axes: int | None
+    read: Callable
+    write: Callable
+
+
+def _vector(array):
+    if array.size != array.shape[-1]:
+        raise ValueError("there must be one number per channel")
+    return array.reshape(-1)
+
+
+SAME = Layout(None, lambda a: a, lambda a, v: a)
+VECTOR = Layout(None, _vector, lambda a, v: a)  # (1, 1, 1, C), as Flax stored group norms once
+# (out, in) of PyTorch; the heads are split off and joined elsewhere.
+TRANSPOSED = Layout(2, lambda m: m.T, lambda m, v: m.T)
+# Convolutions of PyTorch, (out, in, height, width).
+CONV = Layout(4, lambda k: k.transpose(2, 3, 1, 0), lambda k, v: k.transpose(3, 2, 0, 1))
+# A patch is flattened as (height, width, channels).
+PATCHES = Layout(
+    4,
+    lambda k: k.reshape(-1, k.shape[-1]),
+    lambda k, v: k.reshape(*v.patch_size, -1, k.shape[-1]),
+)
+TORCH_PATCHES = Layout(
+    4,
+    lambda k: PATCHES.read(CONV.read(k)),
+    lambda k, v: CONV.write(PATCHES.write(k, v), v),
+)
+
+
+def flax_dense(theirs, ours):
+    """Rows of a linear map of Flax: the same kernel and bias."""
+    return [(f"{theirs}/{kind}", f"{ours}/{kind}", SAME) for kind in ("kernel", "bias")]
+
+
+def flax_norm(theirs, ours, layout=SAME):
+    """Rows of a norm of Flax: scale is gamma, bias is beta."""
+    return [
+        (f"{theirs}/scale", f"{ours}/gamma", layout),
+        (f"{theirs}/bias", f"{ours}/beta", layout),
+    ]
+
+
+def torch_linear(theirs, ours, layout=TRANSPOSED):
+    """Rows of a linear map or convolution of PyTorch: weight is the kernel."""
+    return [
+        (f"{theirs}.weight", f"{ours}/kernel", layout),
+        (f"{theirs}.bias", f"{ours}/bias", SAME),
+    ]
+
+
+def torch_norm(theirs, ours):
+    """Rows of a norm of PyTorch: weight is gamma, bias is beta."""
+    return [(f"{theirs}.weight", f"{ours}/gamma", SAME), (f"{theirs}.bias", f"{ours}/beta", SAME)]
+
+
+def torch_resnet(root_conv, root_norm, unit):
+    """Rows of a ResNet under the names that timm and Hugging Face share, without its head.
+
+    Args:
+        root_conv, root_norm: names of the two modules of the root.
+        unit: name of a unit, with `{s}` for its stage and `{u}` for its number.
+    """
+    ours = "stage_{s+1}_unit_{u+1}/"
+    return [
+        (f"{root_conv}.weight", "root/conv/kernel", CONV),
+        *torch_norm(root_norm, "root/norm"),
+        (unit + ".conv{n}.weight", ours + "conv{n}/kernel", CONV),
+        *torch_norm(unit + ".norm{n}", ours + "norm{n}"),
+        (unit + ".downsample.conv.weight", ours + "conv_proj/kernel", CONV),
+        *torch_norm(unit + ".downsample.norm", ours + "norm_proj"),
+    ]
+
+
+class Table:
+    """A format.
+
+    Args:
+        rows: (name in the file, canonical name, `Layout`). Where several fit, the first counts.
+    """
+
+    def __init__(self, *rows):
+        self._rows = [(_Name(theirs), _Name(ours), layout) for theirs, ours, layout in rows]
+
+    def read(self, arrays, family, ignored=()):
+        """The arrays of a file under canonical names.
+
+        Args:
+            arrays: dict from name in the file to array.
+            family: whose format it is, for errors.
+            ignored: patterns of names that are no part of the model.
+
+        Returns:
+            Two dicts from canonical name: to the array, and to the name in the file; and the names
+            that were ignored.
+
+        Raises:
+            CheckpointError: names that the format does not have, or two for one variable.
+        """
+        canonical, origin, left_out, unknown = {}, {}, [], []
+        for name, array in arrays.items():
+            row = next((row for row in self._rows if row[0].numbers_in(name) is not None), None)
+            if row is None:
+                is_ignored = any(re.fullmatch(pattern, name) for pattern in ignored)
+                (left_out if is_ignored else unknown).append(name)
+                continue
+            theirs, ours, layout = row
+            targets = ours.with_numbers(theirs.numbers_in(name))
+            for target, part in zip(targets, _parts(layout, name, array, len(targets))):
+                if target in canonical:
+                    text = f"Two arrays for {target!r}: {origin[target]!r}, {name!r}."
+                    raise CheckpointError(text)
+                canonical[target], origin[target] = part, name
+        if unknown:
+            raise CheckpointError(
+                f"These arrays have no place in a model of {family}: {shortened(sorted(unknown))}."
+            )
+        return canonical, origin, tuple(left_out)
+
+    def write(self, arrays, variant):
+        """The arrays of a file from canonical ones."""
+        file = {}
+        for name in arrays:
+            row = next((row for row in self._rows if row[1].numbers_in(name) is not None), None)
+            if row is None:
+                raise CheckpointError(f"The format has no name for {name!r}.")
+            theirs, ours, layout = row
+            numbers = ours.numbers_in(name)
+            parts = ours.with_numbers(numbers)
+            if name == parts[0]:  # the others are joined to it
+                whole = arrays[name]
+                if len(parts) > 1:
+                    whole = np.concatenate([arrays[part] for part in parts], axis=-1)
+                where, *_ = theirs.with_numbers(numbers)
+                file[where] = np.ascontiguousarray(layout.write(whole, variant))
+        return file
+
+
+class _Name:
+    """A name of a table, with places for numbers and alternatives."""
+
+    def __init__(self, text):
+        pattern, self.forms, end, self.offsets = "", [""], 0, {}
+        for place in [*_PLACES.finditer(text), None]:
+            between = text[end : place.start() if place else None]
+            pattern, self.forms = pattern + re.escape(between), [f + between for f in self.forms]
+            if place is None:
+                break
+            end, (letter, plus, digits, options) = place.end(), place.groups()
+            if letter is None:
+                options = options.split("|")
+                pattern += f"(?:{'|'.join(map(re.escape, options))})"
+                self.forms = [form + option for option in options for form in self.forms]
+            else:
+                pattern += rf"0*(?P<{letter}>\d{{1,6}})"
+                self.forms = [f"{form}{{{letter}{digits or ''}}}" for form in self.forms]
+                self.offsets[letter] = 1 if plus else 0
+        self.pattern = re.compile(pattern)
+
+    def numbers_in(self, name):
+        """The numbers in a name of this form, or `None` for another name."""
+        match = self.pattern.fullmatch(name)
+        if match is None:
+            return None
+        numbers = {letter: int(n) - self.offsets[letter] for letter, n in match.groupdict().items()}
+        return None if any(n < 0 for n in numbers.values()) else numbers
+
+    def with_numbers(self, numbers):
+        """The names with these numbers in them, one for each alternative."""
+        shifted = {letter: n + self.offsets.get(letter, 0) for letter, n in numbers.items()}
+        return [form.format(**shifted) for form in self.forms]
+
+
+def _parts(layout, name, array, count):
+    """The array in canonical form, in as many parts as share it."""
+    try:
+        if not array.size:
+            raise ValueError("it has no values")
+        if layout.axes not in (None, array.ndim):
+            raise ValueError(f"it must have {layout.axes} axes")
+        array = layout.read(array)
+        return [array] if count == 1 else np.split(array, count, axis=-1)
+    except (ValueError, IndexError, TypeError) as error:
+        raise CheckpointError(
+            f"{name!r} has the shape {array.shape}, which no such array has ({error}); the file "
+            "is damaged or of another format."
+        ) from error
+
+
+def simplified(arrays, pattern):
+    """The arrays without a part of their names, such as a prefix, and their full names.
+
+    Raises:
+        CheckpointError: two names are then the same.
+    """
+    names = {re.sub(pattern, "", name): name for name in arrays}
+    if len(names) != len(arrays):
+        raise CheckpointError(f"The file has the same arrays with and without {pattern!r}.")
+    return {short: arrays[name] for short, name in names.items()}, names
+
+
+def shortened(names, limit=12):
+    """A list of names as text, cut where it would fill the screen."""
+    names = list(names)
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{names[:limit]}{more}"
