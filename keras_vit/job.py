@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from keras_vit import data, distribution, evaluation, inspection, recipes, training
-from keras_vit.build import build
+from keras_vit.builders import build
 from keras_vit.models import VisionTransformer
 
 
