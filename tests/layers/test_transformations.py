@@ -1,4 +1,4 @@
-"""The transformations of `torch.func` and of JAX, of each function that a backend has its own way."""
+"""`torch.func` and the transformations of JAX on each function that a backend has its own way."""
 
 import keras
 import numpy as np
