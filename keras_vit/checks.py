@@ -39,6 +39,28 @@ def pair(value, name):
     return tuple(positive_int(side, name) for side in values)
 
 
+def grid_of(image_size, patch_size):
+    """The (rows, columns) of patches of an image.
+
+    Args:
+        image_size: int or (height, width), in pixels.
+        patch_size: int or (height, width), in pixels.
+
+    Raises:
+        ValueError: the patches do not tile the image; names the nearest sizes that fit.
+    """
+    image_size, patch_size = pair(image_size, "image_size"), pair(patch_size, "patch_size")
+    if any(side % patch for side, patch in zip(image_size, patch_size)):
+        below = tuple(max(s // p, 1) * p for s, p in zip(image_size, patch_size))
+        above = tuple(-(-s // p) * p for s, p in zip(image_size, patch_size))
+        raise ValueError(
+            "image_size must be a multiple of patch_size. Received: "
+            f"image_size={image_size}, patch_size={patch_size}; the nearest sizes that fit are "
+            f"{below} and {above}. Resize the images, or choose another patch_size."
+        )
+    return tuple(side // patch for side, patch in zip(image_size, patch_size))
+
+
 def check_choice(name, value, choices):
     """Raises a ValueError that lists `choices` where `value` is none of them."""
     if value not in choices:

@@ -6,9 +6,8 @@ import typing
 import keras
 import numpy as np
 
-from keras_vit.checks import check_choice
+from keras_vit.checks import check_choice, grid_of
 from keras_vit.data.preprocess import preprocess
-from keras_vit.layers.patches import grid_of
 from keras_vit.layers.transformer_block import TransformerBlock
 
 LARGEST = 32.0  # no preprocessing gives more; bytes that were only cast to float do

@@ -46,13 +46,12 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         width, kind = input_shape[-1], {"dtype": self.dtype_policy}
         check_heads(width, self.num_heads)
         heads = (self.num_heads, width // self.num_heads)
-        has_bias = self.later.has_bias
         for name in ("query", "key", "value"):
-            bias = "hk" if self.qkv_bias and has_bias(name) else None
+            bias = "hk" if self.qkv_bias and self.later.has_bias(name) else None
             layer = Linear("btd,dhk->bthk", (None, *heads), bias_axes=bias, **kind, name=name)
             layer.build(input_shape)
             setattr(self, name, layer)
-        bias = "d" if has_bias("out") else None
+        bias = "d" if self.later.has_bias("out") else None
         self.out = Linear("bthk,hkd->btd", (None, width), bias_axes=bias, **kind, name="out")
         self.out.build((*input_shape[:-1], *heads))
         self.query_norm.build((*input_shape[:-1], *heads))
@@ -61,12 +60,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         self.built = True
 
     def call(
-        self,
-        x,
-        memory=None,
-        relative_position=None,
-        return_attention_scores=False,
-        training=False,
+        self, x, memory=None, relative_position=None, return_attention_scores=False, training=False
     ):
         """
         Args:

@@ -85,6 +85,5 @@ def linear_head(rank, num_classes, bias=0.0, dtype=None):
 
 
 def _equation(rank, units):
-    if rank == 2:
-        return {"equation": "bd,dk->bk", "output_shape": (units,), "bias_axes": "k"}
-    return {"equation": "btd,dk->btk", "output_shape": (None, units), "bias_axes": "k"}
+    t, shape = ("t", (None, units)) if rank == 3 else ("", (units,))
+    return {"equation": f"b{t}d,dk->b{t}k", "output_shape": shape, "bias_axes": "k"}

@@ -3,29 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.checks import pair
-
-
-def grid_of(image_size, patch_size):
-    """The (rows, columns) of patches of an image.
-
-    Args:
-        image_size: int or (height, width), in pixels.
-        patch_size: int or (height, width), in pixels.
-
-    Raises:
-        ValueError: the patches do not tile the image; names the nearest sizes that fit.
-    """
-    image_size, patch_size = pair(image_size, "image_size"), pair(patch_size, "patch_size")
-    if any(side % patch for side, patch in zip(image_size, patch_size)):
-        below = tuple(max(s // p, 1) * p for s, p in zip(image_size, patch_size))
-        above = tuple(-(-s // p) * p for s, p in zip(image_size, patch_size))
-        raise ValueError(
-            "image_size must be a multiple of patch_size. Received: "
-            f"image_size={image_size}, patch_size={patch_size}; the nearest sizes that fit are "
-            f"{below} and {above}. Resize the images, or choose another patch_size."
-        )
-    return tuple(side // patch for side, patch in zip(image_size, patch_size))
+from keras_vit.checks import grid_of, pair
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -50,7 +28,12 @@ class Patches(keras.layers.Layer):
         self.patch_size, self.keep_grid = pair(patch_size, "patch_size"), keep_grid
 
     def build(self, input_shape):
-        _check_images_shape(input_shape, any_size=self.keep_grid)
+        _, *sides, channels = tuple(input_shape) if len(input_shape) == 4 else (None,) * 2
+        if channels is None or (None in sides and not self.keep_grid):
+            raise ValueError(
+                "Expected images of shape (batch, height, width, channels), channels last and with "
+                f"known sizes. Received: shape {tuple(input_shape)}."
+            )
         self._grid(input_shape)
         self.built = True
 
@@ -83,18 +66,14 @@ class Patches(keras.layers.Layer):
             ValueError: the number or length of the patches does not fit `image_size`.
         """
         (rows, columns), (p_h, p_w) = grid_of(image_size, self.patch_size), self.patch_size
-        if len(patches.shape) != 3 or patches.shape[1] != rows * columns:
+        shape, pixels = tuple(patches.shape), p_h * p_w
+        if len(shape) != 3 or shape[1] != rows * columns or shape[2] % pixels:
             raise ValueError(
-                f"Expected patches of shape (batch, {rows * columns}, values) for "
-                f"image_size={image_size} and patch_size={self.patch_size}. "
-                f"Received: shape {tuple(patches.shape)}."
+                f"Expected patches of shape (batch, {rows * columns}, values), with a multiple of "
+                f"{pixels} values, for image_size={image_size} and patch_size={self.patch_size}. "
+                f"Received: shape {shape}."
             )
-        channels, rest = divmod(patches.shape[2], p_h * p_w)
-        if rest:
-            raise ValueError(
-                f"A patch of {p_h}x{p_w} pixels holds a multiple of {p_h * p_w} values. "
-                f"Received: patches of {patches.shape[2]} values."
-            )
+        channels = shape[2] // pixels
         x = ops.reshape(patches, (-1, rows, columns, p_h, p_w, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
         return ops.reshape(x, (-1, rows * p_h, columns * p_w, channels))
@@ -110,11 +89,3 @@ class Patches(keras.layers.Layer):
             "patch_size": self.patch_size,
             "keep_grid": self.keep_grid,
         }
-
-
-def _check_images_shape(shape, any_size):
-    if len(shape) != 4 or shape[3] is None or (None in shape[1:3] and not any_size):
-        raise ValueError(
-            "Expected images of shape (batch, height, width, channels), channels last and with "
-            f"known sizes. Received: shape {tuple(shape)}."
-        )

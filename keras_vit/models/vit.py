@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_vit.checks import pair, positive_int, rate
+from keras_vit.checks import grid_of, pair, positive_int, rate
 from keras_vit.layers.attention_pool import AttentionPool
 from keras_vit.layers.head import TokenPool, linear_head, pre_logits
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.patch_encoder import PatchEncoder
-from keras_vit.layers.patches import Patches, grid_of
+from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding, RelativePosition
 from keras_vit.layers.remat import RematTransformerBlock
 from keras_vit.layers.rotary import RotaryPosition

@@ -225,10 +225,11 @@ def _check_encoder(encoder):
             "Masked patch prediction needs a plain ViT, whose patches are pixels. Received: "
             f"{encoder.name!r}, a hybrid, whose patches are cut from the feature map of a ResNet."
         )
-    if encoder.variant.later.pre_norm:
+    later = encoder.variant.later
+    if later.pre_norm or later.rotary:
         raise ValueError(
-            "Masked patch prediction needs blocks that follow the embedding. Received: "
-            f"{encoder.name!r} with pre_norm={encoder.variant.later.pre_norm!r}; build it without."
+            "Masked patch prediction needs blocks that follow the embedding and see no patches. "
+            f"Received: pre_norm={later.pre_norm!r}, rotary={later.rotary!r}; build it without."
         )
     if encoder.variable_size:
         raise ValueError(

@@ -6,8 +6,7 @@ What the families share stands here: what the shapes of arrays tell about the ar
 import dataclasses
 import re
 
-from keras_vit.checks import pair, positive_int
-from keras_vit.layers.patches import grid_of
+from keras_vit.checks import grid_of, pair, positive_int
 from keras_vit.models.bit_variants import BiTVariant
 from keras_vit.models.stages import ROOT_FILTERS
 from keras_vit.preprocessing import GOOGLE, Preprocessing

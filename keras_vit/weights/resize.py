@@ -5,8 +5,7 @@ import re
 import keras
 import numpy as np
 
-from keras_vit.checks import pair
-from keras_vit.layers.patches import grid_of
+from keras_vit.checks import grid_of, pair
 from keras_vit.layers.resample import resize_grid, resize_matrix
 from keras_vit.layers.resnet import Bottleneck, Root
 from keras_vit.layers.standardize import NUMERICS, standardize
