@@ -1,20 +1,17 @@
 """What to call the classes of a model."""
 
-import contextlib
 import functools
 import json
 import os
-import socket
 import warnings
 
-import keras
+from keras_vit.weights.fetch import DownloadError, fetch
 
 IMAGENET_1K = "imagenet-1k"
 IMAGENET_FILE = "KERAS_VIT_IMAGENET_CLASSES"  # environment variable: a local file of the names
 
-# The file behind keras.applications' decode_predictions, in whose cache it also ends up.
+# The file behind keras.applications' decode_predictions.
 _URL = "https://storage.googleapis.com/download.tensorflow.org/data/imagenet_class_index.json"
-_MD5 = "c2c37ea517e94d9795004a39431a14cb"
 _SECONDS = 20  # without an answer; a firewall that drops packets never says no
 
 
@@ -52,7 +49,7 @@ def imagenet_class_names(path=None):
     """The English names of the ImageNet-1k classes, in the order of the logits.
 
     Args:
-        path: JSON file `{"0": ["n01440764", "tench"], ...}`; None downloads Keras's.
+        path: JSON file `{"0": ["n01440764", "tench"], ...}`; None downloads Keras's, once.
 
     Returns:
         tuple of text; None, after a warning, if the download failed. It is not tried again in
@@ -84,11 +81,8 @@ def imagenet_class_names(path=None):
 
 def _download():
     try:
-        with _patience(_SECONDS):
-            return keras.utils.get_file(
-                "imagenet_class_index.json", _URL, cache_subdir="models", file_hash=_MD5
-            )
-    except Exception as error:  # Keras raises nothing more specific where there is no network
+        return fetch(_URL, timeout=_SECONDS, retries=0)
+    except DownloadError as error:
         warnings.warn(
             "The names of the ImageNet classes cannot be downloaded, so predictions show the "
             "number of the class instead. Pass class_names=..., or set the environment variable "
@@ -96,16 +90,6 @@ def _download():
             stacklevel=2,
         )
         return None
-
-
-@contextlib.contextmanager
-def _patience(seconds):
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
 
 
 def _checked(names, num_classes, source):

@@ -9,6 +9,7 @@ from PIL import Image
 
 from keras_vit import VisionTransformer
 from keras_vit.data import Prediction, class_names, predict
+from keras_vit.weights.fetch import DownloadError
 
 COLORS = ("red", "green", "blue")
 
@@ -18,9 +19,9 @@ def no_network(monkeypatch):
     """No test downloads, finds names of the user's, or is told names by another test."""
 
     def refuse(*args, **kwargs):
-        raise OSError("no network in tests")
+        raise DownloadError("no network in tests")
 
-    monkeypatch.setattr(keras.utils, "get_file", refuse)
+    monkeypatch.setattr(class_names, "fetch", refuse)
     monkeypatch.delenv(class_names.IMAGENET_FILE, raising=False)
     class_names.imagenet_class_names.cache_clear()
 
