@@ -153,7 +153,7 @@ class Run:
         self.devices.agree("run", json.dumps([progress.batch, self.settings, versions()]))
 
         self.keeping = [callback for callback in callbacks if hasattr(callback, "get_state")]
-        terminal = self.devices.writes and sys.stdout.isatty()
+        terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
         at_each_batch = AtEachBatch(self, metrics)
         self.callbacks = EpochCallbacks(
             progress,
