@@ -256,7 +256,9 @@ class _PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def _norm(x):
-    """The Euclidean norm of all values."""
-    if keras.backend.standardize_dtype(x.dtype) == "float64":  # which `ops.norm` rounds on PyTorch
-        return ops.sqrt(ops.sum(ops.square(x)))
-    return ops.norm(ops.reshape(x, (-1,)))
+    """The Euclidean norm of all values.
+
+    `ops.norm` rounds float64 to float32 on PyTorch and takes two axes at most on TensorFlow. As one
+    vector, XLA would gather what is cut over devices.
+    """
+    return ops.sqrt(ops.sum(ops.square(x)))
