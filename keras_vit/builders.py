@@ -1,8 +1,7 @@
 """The published models by name: a row of a table, a model, its weights."""
 
-import difflib
-
 from keras_vit.models import BIT_VARIANTS
+from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS
 from keras_vit.weights.assign import MODELS
 from keras_vit.weights.load import build_and_load
@@ -90,11 +89,7 @@ def build(variant, weights=None, **options):
     """
     known = [*VARIANTS, *BIT_VARIANTS]
     if variant not in known:
-        near = difflib.get_close_matches(str(variant), known, n=3, cutoff=0.3) or known[:3]
-        raise ValueError(
-            f"Unknown variant. Received: variant={variant!r}; the nearest are {near}, and all are "
-            f"{known}."
-        )
+        raise unknown("variant", variant, known)
     model = "bit" if variant in BIT_VARIANTS else "visiontransformer"
     name = f"{model}_{variant.lower().replace('/', '').replace('+', '_')}"
     return _builder(variant, name)(weights=weights, **options)

@@ -84,12 +84,13 @@ class PatchEncoder(keras.layers.Layer):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None
         if grid is not None:
             patches = ops.reshape(patches, (-1, grid[0] * grid[1], patches.shape[3]))
-        x = self._prepend_learned_tokens(self.projection(patches))
+        x = self.prepend_learned_tokens(self.projection(patches))
         if self.position is not None:
             x = self.position(x, grid=grid)
         return self.dropout(x, training=training)
 
-    def _prepend_learned_tokens(self, x):
+    def prepend_learned_tokens(self, x):
+        """[x_class; registers; x] of Eq. 1."""
         learned = [self.class_token] if self.has_class_token else []
         learned += [self.registers] if self.num_registers else []
         if not learned:

@@ -156,7 +156,7 @@ class MaskedPatchModel(keras.Model):
         """What `patch_encoder` does, with the corruption between E and all that is added."""
         encoder = self.patch_encoder
         x, positions = self.corruption(encoder.projection(patches), training=training)
-        x = encoder._prepend_learned_tokens(x)
+        x = encoder.prepend_learned_tokens(x)
         if encoder.position is not None:
             x = encoder.position(x)
         return encoder.dropout(x, training=training), positions
