@@ -1,6 +1,7 @@
 """`model.fit` for runs that may be stopped at any moment and go on as if nothing had been."""
 
 import contextlib
+import gc
 import json
 import pathlib
 import signal
@@ -174,13 +175,13 @@ class Run:
                 with self.signals:
                     self._train_epochs(batches, validation, validation_freq)
             except BaseException as error:
-                # The frames of the error hold Keras's iterator over the batches, for whose last
-                # call TensorFlow would wait when Python has ended.
-                traceback.clear_frames(error.__traceback__)
+                traceback.clear_frames(error.__traceback__)  # they hold Keras's iterator
                 explained = self.devices.explain(error)
                 if explained is error:
                     raise
                 raise explained from error
+            finally:
+                gc.collect()  # TensorFlow's threads call Python, and must not when it has ended
         columns = dict.fromkeys(name for row in self.rows for name in row)
         return {name: [row.get(name) for row in self.rows] for name in columns}
 
