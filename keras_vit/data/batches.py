@@ -1,50 +1,49 @@
-"""The batches of a split on Grain: each a function of (seed, step).
+"""The batches of a split on Grain, read and mixed: each a function of (seed, step).
 
 A batch is (images, labels, notes). Notes are (row, reason) of examples that could not be read.
+
+Mixup and CutMix mix an image and its label with the image before it in the batch, the first with
+the last. One share holds for the whole batch, as in big_vision.
 """
 
 import functools
-import warnings
 
 import numpy as np
 
-from keras_vit.data.images import LISTED, listed
-from keras_vit.data.mixing import mix
 from keras_vit.data.resize import convert_channels
-from keras_vit.data.transform import apply, to_range
+from keras_vit.data.transform import apply
 
-_LOST_AT_MOST = 4  # one example in so many may be unreadable
+LOST_AT_MOST = 4  # one example in so many may be unreadable
 
 
-def make_batches(read, rows, batch_size, training, seed, num_classes, mixing=(0, 0), share=(0, 1)):
+def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1)):
     """The batches of a split by step.
 
     Args:
-        read: a `Reader`.
-        rows: int64, the numbers of the examples of the split.
+        read: a `Reader`. For training, batches are shuffled, mixed, repeated without end and full,
+            with one-hot labels.
         batch_size: examples per batch, of all processes together.
-        training: whether to shuffle, mix, repeat, and give one-hot labels and full batches only.
         seed: decides all that is random.
         num_classes: of the labels.
         mixing: parameters of mixup and CutMix, 0 for none.
         share: (process, processes): whose part of every batch this is.
 
     Returns:
-        A `grain.MapDataset`, without end in training.
+        A `grain.MapDataset`.
     """
     process, processes = share
     collate = functools.partial(_collate, image_shape=read.image_shape)
-    if not training:
-        rows = rows_of(share, rows, batch_size)
+    if not read.training:
+        rows = rows_of(share, read.rows, batch_size)
         dataset = import_grain().MapDataset.source(rows).seed(seed).random_map(read)
         return dataset.batch(batch_size // processes, batch_fn=collate)
 
     # Mixed images need those of the other processes, and are cut after it.
     parts = 1 if any(mixing) else processes
-    dataset = import_grain().MapDataset.source(rows).seed(seed)
+    dataset = import_grain().MapDataset.source(read.rows).seed(seed)
     dataset = dataset.shuffle()  # anew in each epoch
     dataset = dataset.random_map(read)  # read, decode, crop, flip, ...: one uint8 image
-    dataset = dataset[: len(rows) // batch_size * batch_size]  # full batches only
+    dataset = dataset[: len(read.rows) // batch_size * batch_size]  # full batches only
     dataset = dataset.batch(batch_size // parts, batch_fn=collate)[process % parts :: parts]
     dataset = dataset.map(functools.partial(_one_hot, num_classes=num_classes))
     if any(mixing):
@@ -105,44 +104,14 @@ def import_grain():
     return grain
 
 
-class Unreadable(dict):
-    """Row -> reason, of the examples that could not be read so far.
-
-    Args:
-        place: row -> where the example lies, text.
-        total: number of examples in the split.
-    """
-
-    def __init__(self, place, total):
-        super().__init__()
-        self.place, self.total = place, total
-
-    def add(self, notes):
-        """Takes examples down, with a warning for each of the first ones.
-
-        Raises:
-            ValueError: more than a quarter of the examples cannot be read.
-        """
-        for row, reason in notes:
-            if row in self:
-                continue
-            self[row] = reason
-            if len(self) > max(1, self.total // _LOST_AT_MOST):
-                lines = [f"{self.place(row)}: {reason}" for row, reason in self.items()]
-                raise ValueError(
-                    f"{len(self)} of {self.total} examples cannot be read. Received:\n"
-                    f"{listed(lines)}\nRepair or remove them."
-                )
-            if len(self) <= LISTED:
-                more = "; no more of them are reported, see `skipped`" * (len(self) == LISTED)
-                warnings.warn(f"{self.place(row)} is left out: {reason}{more}", stacklevel=4)
-
-
 class Reader:
     """(row, rng) -> (pixels, label, notes): reads an example and transforms it.
 
     In training the next example of the split that can be read stands in; otherwise the pixels are
     None.
+
+    Attributes:
+        rows: int64, the numbers of the examples of the split.
     """
 
     def __init__(self, source, rows, transform, channels, training):
@@ -150,34 +119,32 @@ class Reader:
         self.image_shape, self.training = (*transform.image_size, channels), training
 
     def __call__(self, row, rng):
-        notes = []
+        notes, channels = [], self.image_shape[-1]
         for candidate in self._candidates(row):
             try:
                 image, label = self._read(candidate)
-                channels, upright = self.image_shape[-1], self.source.upright
-                pixels = apply(self.transform, image, rng, channels, upright)
+                if not isinstance(image, bytes):
+                    image = convert_channels(image, channels)
+                pixels = apply(self.transform, image, rng, channels, self.source.upright)
                 return pixels, label, notes
             except (OSError, ValueError) as error:
                 notes.append((int(candidate), f"{type(error).__name__}: {error}"))
         return None, -1, notes
 
-    def _candidates(self, row):
-        yield row
-        if self.training:  # as many as may be unreadable, and one more
-            first = int(np.flatnonzero(self.rows == row)[0]) + 1
-            tried = range(first, first + len(self.rows) // _LOST_AT_MOST + 2)
-            yield from (self.rows[index % len(self.rows)] for index in tried)
-
     def _read(self, row):
         try:
-            image, label = self.source[row]
+            return self.source[row]
         except (MemoryError, OSError, ValueError):
             raise
         except Exception as error:  # of any kind, from the codecs of damaged records
             raise ValueError(f"{type(error).__name__}: {error}") from error
-        if not isinstance(image, bytes):
-            image = convert_channels(image, self.image_shape[-1])
-        return image, label
+
+    def _candidates(self, row):
+        yield row
+        if self.training:  # as many as may be unreadable, and one more
+            first = int(np.flatnonzero(self.rows == row)[0]) + 1
+            tried = range(first, first + len(self.rows) // LOST_AT_MOST + 2)
+            yield from (self.rows[index % len(self.rows)] for index in tried)
 
 
 def _collate(examples, image_shape):
@@ -210,3 +177,81 @@ def _cut(batch, share):
 def _finish(batch, value_range):
     images, labels, notes = batch
     return to_range(images, value_range), labels, notes
+
+
+def to_range(images, value_range):
+    """Pixels of 0..255 as float32 in a range, in one new array."""
+    low, high = value_range
+    images = images.astype(np.float32)
+    images += np.float32(low * 255 / (high - low))
+    images *= np.float32((high - low) / 255)
+    return images
+
+
+def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
+    """Mixes a batch as a recipe says.
+
+    Args:
+        images: uint8 or float32, shape (batch, height, width, channels).
+        labels: float32, shape (batch, classes), one-hot or with several classes each.
+        rng: a `numpy.random.Generator`.
+        mixup_alpha: parameter of the Beta distribution of `mixup`, 0 for none.
+        cutmix_alpha: the same of `cutmix`. With both, a batch gets one of the two, each equally
+            likely.
+
+    Returns:
+        (images, labels) of the same shapes; the images are float32 where they were blended.
+    """
+    if cutmix_alpha and (not mixup_alpha or rng.random() < 0.5):
+        return cutmix(images, labels, rng, cutmix_alpha)
+    if mixup_alpha:
+        return mixup(images, labels, rng, mixup_alpha)
+    return images, labels
+
+
+def mixup(images, labels, rng, alpha):
+    """Mixes every image with its partner: a * image + (1 - a) * partner, the labels alike.
+
+    a is drawn from Beta(alpha, alpha) and replaced by max(a, 1 - a), so that an image keeps at
+    least half of itself.
+
+    Args:
+        images, labels, rng: as in `mix`.
+        alpha: a positive number; the authors use 0.2, 0.5 and 0.8.
+
+    Returns:
+        (images, labels), float32.
+
+    Source: `get_mixup`, utils.py of big_vision; https://arxiv.org/abs/1710.09412.
+    """
+    a = rng.beta(alpha, alpha)
+    own = np.float32(max(a, 1 - a))
+    return tuple(x * own + np.roll(x, 1, axis=0) * (1 - own) for x in (images, labels))
+
+
+def cutmix(images, labels, rng, alpha):
+    """Puts a box of its partner into every image, and mixes the labels by its area.
+
+    The share of the box is drawn from Beta(alpha, alpha) and its centre uniformly; what reaches
+    over the border is cut off, and the labels follow what is left.
+
+    Args:
+        images, labels, rng: as in `mix`.
+        alpha: a positive number; the paper uses 1.
+
+    Returns:
+        (images, labels), of the dtypes they had.
+
+    Source: `rand_bbox`, train.py of clovaai/CutMix-PyTorch; https://arxiv.org/abs/1905.04899.
+    """
+    height, width = images.shape[1:3]
+    side = np.sqrt(1 - rng.beta(alpha, alpha))
+    bounds = []
+    for length in (height, width):
+        half, center = int(length * side) // 2, int(rng.integers(length))
+        bounds.append(slice(max(center - half, 0), min(center + half, length)))
+    box = (slice(None), *bounds)
+    mixed = images.copy()
+    mixed[box] = np.roll(images, 1, axis=0)[box]
+    share = np.float32(mixed[box][0, ..., 0].size / (height * width))
+    return mixed, labels * (1 - share) + np.roll(labels, 1, axis=0) * share

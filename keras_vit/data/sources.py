@@ -1,27 +1,23 @@
 """Data sources: the labelled images that a name, a path or arrays stand for, by number."""
 
+import difflib
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 
 from keras_vit.data import tfds
-from keras_vit.data.checks import check_images, check_labels, count_classes, whole_numbers
-from keras_vit.data.dataset import ImageDataset
+from keras_vit.data.dataset import ImageDataset, check_images, check_labels, stratified_split
 from keras_vit.data.files import ARCHIVES, labelled_files, open_files
-from keras_vit.data.load import IN_MEMORY, known_datasets, load, nearest
-from keras_vit.data.splits import parse_split, stratified_split
+from keras_vit.data.load import IN_MEMORY, load, unknown
 from keras_vit.data.vtab import VTAB_TASKS
 
-ALIASES = {
-    "imagenet": "imagenet2012",
-    "imagenet-21k": "imagenet21k",
-    "pets": "oxford_iiit_pet",
-    "flowers": "oxford_flowers102",
-    "cifar-10": "cifar10",
-    "cifar-100": "cifar100",
-}
+HELD_OUT = ("validation", "val", "test")  # where there is one of them, each name means it
 _SLICES = 3  # seeds the order in which slices are drawn from class folders, in every run alike
+# A name, and perhaps [start:stop] of rows or percents; either end may be missing.
+_BOUND = r"\s*(-?\d+|-?\d+(?:\.\d+)?%)?\s*"
+_PART = re.compile(rf"([\w-]+)(?:\[{_BOUND}:{_BOUND}\])?")
 
 
 class Source:
@@ -52,11 +48,16 @@ class Source:
 
     def place(self, row):
         """Where an example lies, for messages."""
-        return f"{self.name}, example {row}"
+        part, index = self.find(row)
+        return f"{self.name}, example {index} of {part!r}"
 
-    def resolve(self, split):
-        """What a split that the set itself defines stands for; any other as it is."""
-        return split
+    def find(self, row):
+        """The (part, number in it) of an example."""
+        for part, size in self.parts.items():
+            if row < size:
+                return part, int(row)
+            row -= size
+        raise IndexError(row)
 
     def rows(self, split):
         """The numbers of the examples in a split, int64, in the order of the set.
@@ -66,7 +67,7 @@ class Source:
         """
         starts = dict(zip(self.parts, np.cumsum([0, *self.parts.values()]).tolist()))
         pieces = []
-        for part, start, stop in parse_split(self.resolve(split), self.parts):
+        for part, start, stop in parse_split(split, self.parts):
             size = self.parts[part]
             rows = np.arange(start, stop)
             if self.sorted_by_class and stop - start < size:
@@ -81,15 +82,14 @@ class ArraySource(Source):
 
     Args:
         name, class_names: as in `Source`.
-        arrays: name of each part -> (images, labels): uint8, or floats in [0, 1], of shape
-            (examples, height, width, channels); and whole numbers. The part `"all"` is what every
-            name of a part means.
+        arrays: name of each part -> (images, labels), checked: uint8, or floats in [0, 1], of shape
+            (examples, height, width, channels); and whole numbers.
     """
 
     def __init__(self, name, class_names, arrays):
         super().__init__(name, class_names, {part: len(y) for part, (_, y) in arrays.items()})
-        self._arrays = list(arrays.values())
-        self.channels = self._arrays[0][0].shape[-1]
+        self._arrays = arrays
+        self.channels = next(iter(arrays.values()))[0].shape[-1]
         if self.channels not in (1, 3):
             raise ValueError(
                 "A pipeline takes images of 1 or 3 channels. Received: "
@@ -97,24 +97,12 @@ class ArraySource(Source):
             )
 
     def __getitem__(self, row):
-        part = 0
-        while row >= len(self._arrays[part][1]):
-            row -= len(self._arrays[part][1])
-            part += 1
+        part, index = self.find(row)
         images, labels = self._arrays[part]
-        image = images[row]
+        image = images[index]
         if image.dtype != np.uint8:
-            image = np.rint(image.astype(np.float32) * 255).astype(np.uint8)
-        return image, int(labels[row])
-
-    def resolve(self, split):
-        if "all" not in self.parts or not isinstance(split, str):
-            return split
-        pieces = [piece.strip() for piece in split.split("+")]
-        for name in ("train", "validation", "val", "test"):
-            named = [piece == name or piece.startswith(f"{name}[") for piece in pieces]
-            pieces = ["all" + p[len(name) :] if is_ else p for p, is_ in zip(pieces, named)]
-        return "+".join(pieces)
+            image = np.rint(image * np.float32(255)).astype(np.uint8)
+        return image, int(labels[index])
 
 
 class FileSource(Source):
@@ -126,16 +114,16 @@ class FileSource(Source):
     sorted_by_class = True
     upright = True
 
-    def __init__(self, name, files):
+    def __init__(self, path, name=None):
+        files = open_files(path)
         class_names, parts = labelled_files(files)
         if "all" in parts:
             every = parts.pop("all")
             chosen = stratified_split(np.array([label for _, label in every]), 0.2, seed=0)
             for part, rows in zip(("train", "test"), chosen):
                 parts[part] = [every[row] for row in rows]
-        if empty := [part for part, found in parts.items() if not found]:
-            raise ValueError(f"{files.place(empty[0])} must hold an image. Received: none")
-        super().__init__(name, class_names, {part: len(found) for part, found in parts.items()})
+        sizes = {part: len(found) for part, found in parts.items()}
+        super().__init__(name or files.name, class_names, sizes)
         self._files = files
         self._listing = [item for found in parts.values() for item in found]
 
@@ -170,7 +158,7 @@ class PreparedSource(Source):
         self._prepared, self._task, self._examples = prepared, task, {}
 
     def __getitem__(self, row):
-        part, index = self._find(row)
+        part, index = self.find(row)
         example = self._examples[part][index]
         label = int(example["label"]) if self._task is None else self._task.label(example)
         if not 0 <= label < len(self.class_names):
@@ -179,98 +167,50 @@ class PreparedSource(Source):
         return (decode(example["image"]) if decode else example["image"]), label
 
     def rows(self, split):
-        """See `Source.rows`; opens the parts that the split needs."""
+        """See `Source.rows`, for VTAB's own splits as well; opens the parts that they need."""
+        if self._task is not None and isinstance(split, str):
+            named = self._task.splits(self.parts)
+            split = "+".join(named.get(piece.strip(), piece) for piece in split.split("+"))
         rows = super().rows(split)
-        for part in {self._find(row)[0] for row in rows} - set(self._examples):
+        for part in {self.find(row)[0] for row in rows} - set(self._examples):
             self._examples[part] = self._prepared.examples(part)
         return rows
 
-    def place(self, row):
-        part, index = self._find(row)
-        return f"{self.name}, example {index} of {part!r}"
-
-    def resolve(self, split):
-        if self._task is None or not isinstance(split, str):
-            return split
-        named = self._task.splits(self.parts)
-        return "+".join(named.get(piece.strip(), piece) for piece in split.split("+"))
-
-    def _find(self, row):
-        for part, size in self.parts.items():
-            if row < size:
-                return part, int(row)
-            row -= size
-        raise IndexError(row)
-
 
 def open_source(source, data_dir=None):
-    """The data source of a name, a path or arrays.
-
-    Args:
-        source: what `pipeline` takes.
-        data_dir: the folder of prepared datasets, or of Fashion-MNIST.
-
-    Raises:
-        ValueError: an unknown name (the nearest ones are listed), or damaged data.
-    """
-    if isinstance(source, ImageDataset):
-        return _from_dataset(source)
-    if not isinstance(source, (str, os.PathLike)):
+    """The data source of what `pipeline` takes, or a ValueError that lists the nearest names."""
+    if isinstance(source, (str, os.PathLike)):
+        if source not in IN_MEMORY:
+            if isinstance(source, str) and (found := _open_prepared(source, data_dir)):
+                return found
+            path = Path(source).expanduser()
+            if path.is_dir() or (path.suffix.lower() in ARCHIVES and path.is_file()):
+                return FileSource(path)
+        source = load(source, data_dir=data_dir)
+    if not isinstance(source, ImageDataset):
         return _from_arrays(source)
-    path, name = Path(source).expanduser(), ALIASES.get(str(source), source)
-    if isinstance(name, str) and name in IN_MEMORY:
-        return _from_dataset(load(name, data_dir=data_dir))
-    if isinstance(name, str) and _is_prepared(name, data_dir):
-        return _prepared(name, data_dir)
-    if path.is_dir() or (path.suffix.lower() in ARCHIVES and path.is_file()):
-        return FileSource(
-            path.resolve().stem if path.is_file() else path.resolve().name, open_files(path)
-        )
-    if path.suffix.lower() == ".npz" or path.exists():
-        return _from_dataset(load(source))
-    raise ValueError(unknown(str(source)))
+    train = source.train_images, source.train_labels
+    test = source.test_images, source.test_labels
+    return ArraySource(source.name, source.class_names, {"train": train, "test": test})
 
 
-def unknown(text):
-    """The message for a name that is none, with the nearest ones."""
-    known = known_datasets()
-    is_path = (os.sep in text and not text.startswith("vtab/")) or Path(text).suffix
-    return (
-        f"{'No such file or folder' if is_path else 'Unknown dataset'}. Received: {text!r}. "
-        f"{nearest(text, [*known, *ALIASES])}Known names are {', '.join(known)}; also the path of "
-        "a .npz file, of a folder, .zip or .tar archive with one subfolder of images per class, "
-        "and arrays (images, labels)."
-    )
-
-
-def _is_prepared(name, data_dir):
-    """Whether a name means a dataset of TensorFlow Datasets or a task of VTAB."""
-    first = name.split(":")[0].split("/")[0]
-    if first == "vtab" or name in VTAB_TASKS or first in tfds.TFDS_SETS:
-        return True
-    if not first.isidentifier() or Path(name).exists():
-        return False
-    patterns = (f"{first}/*/dataset_info.json", f"{first}/*/*/dataset_info.json")
-    return any(any(tfds.data_folder(data_dir).glob(pattern)) for pattern in patterns)
-
-
-def _prepared(name, data_dir):
-    task_name = name.removeprefix("vtab/")
-    if name.startswith("vtab/") and task_name not in VTAB_TASKS:
-        raise ValueError(unknown(name))
-    if name.startswith("vtab/") or (name in VTAB_TASKS and name not in tfds.TFDS_SETS):
-        task = VTAB_TASKS[task_name]
+def _open_prepared(name, data_dir):
+    """The source of a name of TensorFlow Datasets or of VTAB, or None where it is none."""
+    if name.startswith("vtab/"):
+        task = VTAB_TASKS.get(name.removeprefix("vtab/"))
+        if task is None:
+            raise ValueError(unknown(name))
         folder = tfds.find_prepared(task.dataset, data_dir, task.major)
         return PreparedSource(name, tfds.Prepared(folder), task)
-    folder = tfds.data_folder(data_dir) / name
-    if (folder / "train").is_dir():
-        return FileSource(name, open_files(folder))
+    first, folder = re.split("[:/]", name)[0], tfds.data_folder(data_dir)
+    if first not in tfds.TFDS_SETS:
+        patterns = f"{first}/*/dataset_info.json", f"{first}/*/*/dataset_info.json"
+        is_path = not first.isidentifier() or Path(name).exists()
+        if is_path or not any(any(folder.glob(pattern)) for pattern in patterns):
+            return None
+    if (folder / name / "train").is_dir():
+        return FileSource(folder / name, name)
     return PreparedSource(name, tfds.Prepared(tfds.find_prepared(name, data_dir)))
-
-
-def _from_dataset(of):
-    train, test = (of.train_images, of.train_labels), (of.test_images, of.test_labels)
-    return ArraySource(of.name, of.class_names, {"train": train, "test": test})
 
 
 def _from_arrays(source):
@@ -282,19 +222,78 @@ def _from_arrays(source):
     except (TypeError, ValueError) as error:
         raise ValueError(
             "Arrays come as (images, labels), or as ((train_images, train_labels), (test_images, "
-            f"test_labels)); names are {', '.join(known_datasets())}. "
-            f"Received: {type(source).__name__}"
+            f"test_labels)). Received: {type(source).__name__}"
         ) from error
-    pairs = [(np.asarray(images), whole_numbers(labels, "labels")) for images, labels in pairs]
-    count = count_classes([labels for _, labels in pairs])
     checked = []
     for images, labels in pairs:
-        if len(images) != len(labels):
-            raise ValueError(
-                "There must be one label for each image. Received: "
-                f"{len(images)} images and {len(labels)} labels"
-            )
+        images = np.asarray(images)
         images = check_images(images[..., None] if images.ndim == 3 else images)
-        checked.append((images, check_labels(labels, count)))
+        checked.append((images, check_labels(labels, images)))
+    count = 1 + max(int(labels.max()) for _, labels in checked)
     names = ("train", "test") if len(checked) == 2 else ("all",)
     return ArraySource("arrays", map(str, range(count)), dict(zip(names, checked)))
+
+
+def parse_split(split, sizes):
+    """The rows that a split takes from the parts of a dataset.
+
+    Args:
+        split: such as `"train"`, `"train[:98%]"`, `"train[-500:]"`, or several joined by `+`.
+            Percents become rows as in TensorFlow Datasets: rounded, halves to the even number.
+        sizes: name of each part -> number of its examples. If only one of the parts validation,
+            val and test exists, all these names mean it; `"all"` alone is what every name means.
+
+    Returns:
+        list of (part, start, stop), `0 <= start < stop <= sizes[part]`, each a part's rows.
+
+    Raises:
+        ValueError: another syntax, an unknown part (the nearest ones are named), bounds outside
+            the part, or a split without examples.
+    """
+
+    def refuse(reason=""):
+        parts = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
+        raise ValueError(
+            f"split must be one of {parts}, a slice of one by rows or percents, such as "
+            f"'train[:98%]', or several joined by '+'. Received: split={split!r}{reason}"
+        )
+
+    def row(bound, size, default):
+        if bound is None:
+            return default
+        percent = bound.endswith("%")
+        row = round(float(bound[:-1]) * size / 100.0) if percent else int(bound)
+        if abs(row) > size:
+            refuse(f", which reaches outside the {size} examples")
+        return row + size if row < 0 else row
+
+    found = []
+    held_out = [part for part in sizes if part in HELD_OUT]
+    for piece in split.split("+") if isinstance(split, str) else [""]:
+        match = _PART.fullmatch(piece.strip()) or refuse()
+        part, start, stop = match.groups()
+        if part not in sizes and part in HELD_OUT and len(held_out) == 1:
+            part = held_out[0]
+        if "all" in sizes and part in ("train", *HELD_OUT):
+            part = "all"
+        if part not in sizes:
+            close = difflib.get_close_matches(part, list(sizes), n=1)
+            refuse(f". Did you mean {close[0]!r}?" if close else "")
+        if start and stop and start.endswith("%") != stop.endswith("%"):
+            refuse(", whose ends must be both rows or both percents")
+        size = sizes[part]
+        first, last = row(start, size, 0), row(stop, size, size)
+        if first < last:
+            found.append((part, first, last))
+    return found or refuse(", which has no examples")
+
+
+def starts_training(split):
+    """Whether a split is one to train on: it begins at the first example of a training part.
+
+    `"train"`, `"train[:98%]"`, `"train800val200"` are; `"train[98%:]"`, `"test"` are held out.
+    """
+    first = split.split("+")[0].strip()
+    match = _PART.fullmatch(first)
+    start = match and match.group(2)
+    return first.startswith("train") and (start is None or float(start.rstrip("%")) == 0)

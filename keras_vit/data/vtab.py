@@ -14,28 +14,40 @@ import numpy as np
 from PIL import Image
 
 
+def feature(name):
+    """The label is annotated."""
+    return lambda features: int(features[name])
+
+
+_LABEL = feature("label")
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """One task of VTAB.
 
     Attributes:
         name: such as `"clevr_count"`.
-        dataset: name, and configuration if there are several, in TensorFlow Datasets.
-        major: the major version that the published splits belong to.
         num_classes: how many classes the task has, which may be fewer than are annotated.
         splits: number of examples of each part -> dict from the name of a split to what
             `parse_split` reads.
+        dataset: name, and configuration if there are several, in TensorFlow Datasets; the task's
+            by default.
+        major: the major version that the published splits belong to.
         label: features of an example, as TensorFlow Datasets nests them -> class.
         decode: encoded image -> uint8 pixels, where they are not simply the image.
     """
 
     name: str
-    dataset: str
-    major: int
     num_classes: int
     splits: Callable[[Mapping[str, int]], dict[str, str]]
-    label: Callable[[dict], int]
+    dataset: str = ""
+    major: int = 3
+    label: Callable[[dict], int] = _LABEL
     decode: Callable[[bytes], np.ndarray] | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "dataset", self.dataset or self.name)
 
 
 def parts_given(sizes):
@@ -94,11 +106,6 @@ def _with_1000(train, validation, both, test, held_out_200):
     }
 
 
-def feature(name):
-    """The label is annotated."""
-    return lambda features: int(features[name])
-
-
 def grouped(name, annotated, num_classes):
     """Neighbouring values form one class: `annotated` values become `num_classes`."""
     width = np.float32(annotated / num_classes)
@@ -134,49 +141,32 @@ def white_on_black(encoded):
         return np.asarray(image.convert("L"), dtype=np.uint8)[..., None] * np.uint8(255)
 
 
-_LABEL = feature("label")
+_DSPRITES = {
+    "splits": all_from_train(80, 10),
+    "dataset": "dsprites",
+    "major": 2,
+    "decode": white_on_black,
+}
+_SMALLNORB = {"splits": half_of_test, "dataset": "smallnorb", "major": 2}
 _TASKS = (
-    Task("caltech101", "caltech101", 3, 102, cut_from_train(90), _LABEL),
-    Task("cifar100", "cifar100", 3, 100, cut_from_train(90), _LABEL),
-    Task("dtd", "dtd", 3, 47, parts_given, _LABEL),
-    Task("oxford_flowers102", "oxford_flowers102", 2, 102, parts_given, _LABEL),
-    Task("oxford_iiit_pet", "oxford_iiit_pet", 3, 37, cut_from_train(80), _LABEL),
-    Task("sun397", "sun397/tfds", 4, 397, parts_given, _LABEL),
-    Task("svhn", "svhn_cropped", 3, 10, cut_from_train(90), _LABEL),
-    Task("patch_camelyon", "patch_camelyon", 2, 2, parts_given, _LABEL),
-    Task("eurosat", "eurosat/rgb", 2, 10, all_from_train(60, 20), _LABEL),
-    Task("resisc45", "resisc45", 3, 45, all_from_train(60, 20), _LABEL),
-    Task(
-        "diabetic_retinopathy",
-        "diabetic_retinopathy_detection/btgraham-300",
-        3,
-        5,
-        parts_given,
-        _LABEL,
-    ),
-    Task("clevr_count", "clevr", 3, 8, cut_from_train(90, "validation"), clevr_count),
-    Task("clevr_distance", "clevr", 3, 6, cut_from_train(90, "validation"), clevr_distance),
-    Task("dmlab", "dmlab", 2, 6, parts_given, _LABEL),
-    Task(
-        "dsprites_location",
-        "dsprites",
-        2,
-        16,
-        all_from_train(80, 10),
-        grouped("label_x_position", 32, 16),
-        white_on_black,
-    ),
-    Task(
-        "dsprites_orientation",
-        "dsprites",
-        2,
-        16,
-        all_from_train(80, 10),
-        grouped("label_orientation", 40, 16),
-        white_on_black,
-    ),
-    Task("kitti_distance", "kitti", 3, 4, parts_given, kitti_distance),
-    Task("smallnorb_azimuth", "smallnorb", 2, 18, half_of_test, feature("label_azimuth")),
-    Task("smallnorb_elevation", "smallnorb", 2, 9, half_of_test, feature("label_elevation")),
+    Task("caltech101", 102, cut_from_train(90)),
+    Task("cifar100", 100, cut_from_train(90)),
+    Task("dtd", 47, parts_given),
+    Task("oxford_flowers102", 102, parts_given, major=2),
+    Task("oxford_iiit_pet", 37, cut_from_train(80)),
+    Task("sun397", 397, parts_given, "sun397/tfds", major=4),
+    Task("svhn", 10, cut_from_train(90), "svhn_cropped"),
+    Task("patch_camelyon", 2, parts_given, major=2),
+    Task("eurosat", 10, all_from_train(60, 20), "eurosat/rgb", major=2),
+    Task("resisc45", 45, all_from_train(60, 20)),
+    Task("diabetic_retinopathy", 5, parts_given, "diabetic_retinopathy_detection/btgraham-300"),
+    Task("clevr_count", 8, cut_from_train(90, "validation"), "clevr", label=clevr_count),
+    Task("clevr_distance", 6, cut_from_train(90, "validation"), "clevr", label=clevr_distance),
+    Task("dmlab", 6, parts_given, major=2),
+    Task("dsprites_location", 16, **_DSPRITES, label=grouped("label_x_position", 32, 16)),
+    Task("dsprites_orientation", 16, **_DSPRITES, label=grouped("label_orientation", 40, 16)),
+    Task("kitti_distance", 4, parts_given, "kitti", label=kitti_distance),
+    Task("smallnorb_azimuth", 18, **_SMALLNORB, label=feature("label_azimuth")),
+    Task("smallnorb_elevation", 9, **_SMALLNORB, label=feature("label_elevation")),
 )
 VTAB_TASKS = {task.name: task for task in _TASKS}

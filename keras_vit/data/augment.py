@@ -1,34 +1,57 @@
-"""RandAugment: operations of one strength, drawn for each image.
-
-Source: pp/archive/autoaugment.py of big_vision, a fork of models/official/efficientnet/
-autoaugment.py of tensorflow/tpu; Cubuk et al., RandAugment, https://arxiv.org/abs/1909.13719.
-
-An operation is a function `(image, level, rng) -> image` of a PIL image, RGB or grayscale. The
-level is a tenth of the magnitude, so that the authors' constants stand as they wrote them. Where
-their arithmetic depends on the order in which floats are added, one pixel in 200 may differ from
-theirs: by one grey level, and by up to three where Sharpness magnifies that at magnitude 20.
-One place in 100 may get the pixel beside the authors' where it lies in the middle of two.
-"""
+"""Augmentations of one image by name: those of one's own, an affine map, and RandAugment."""
 
 import math
 
 import numpy as np
 from PIL import Image, ImageChops, ImageFilter, ImageOps
 
-GRAY = 128  # what comes in where nothing is left, and what a cut-out shows
-
-# tf.image.rgb_to_grayscale: floats in [0, 1] times the weights, times 255.5, truncated. Pillow adds
-# a half to round. The small surplus keeps whole numbers from falling to the one below.
-_LUMA = [255.5 / 255 * weight for weight in (0.2989, 0.587, 0.114)] + [-0.5 + 1e-4]
-# 3 x 3 pixels averaged, the middle one counting five times, truncated.
-_SMOOTH = ImageFilter.Kernel((3, 3), (1, 1, 1, 1, 5, 1, 1, 1, 1), scale=13, offset=-0.5 + 1e-3)
+AUGMENTATIONS = {}
 
 
+def augmentation(function):
+    """Adds a function to those that `Transform.augment` can name; a decorator.
+
+    Args:
+        function: `(image, rng, *arguments) -> image` of PIL images of one mode, RGB or L, and one
+            size. All that is random in it must be drawn from `rng`, a `numpy.random.Generator`.
+    """
+    AUGMENTATIONS[function.__name__] = function
+    return function
+
+
+@augmentation
+def affine(image, rng, rotation, scale, shift):
+    """Turns, scales and moves an image by one bilinear interpolation; edges are repeated.
+
+    Args:
+        image: a PIL image.
+        rng: a `numpy.random.Generator`.
+        rotation: the largest turn either way, in degrees.
+        scale: the largest change of size either way, as a share below 1.
+        shift: the largest move along each axis, as a share of height and width.
+    """
+    turn, grow, down, right = rng.uniform(-1, 1, 4)
+    angle, size = turn * math.radians(rotation), 1 + grow * scale
+    cos, sin = math.cos(angle) / size, math.sin(angle) / size
+    width, height = image.size
+    around = math.ceil(math.hypot(width, height) / 2 / (1 - scale) + shift * max(image.size))
+    rows, columns = (np.arange(-around, n + around).clip(0, n - 1) for n in (height, width))
+    padded = Image.fromarray(np.asarray(image)[rows][:, columns])
+    x = around + width / 2 + right * shift * width - (cos * width + sin * height) / 2
+    y = around + height / 2 + down * shift * height - (cos * height - sin * width) / 2
+    matrix = (cos, sin, x, -sin, cos, y)
+    return padded.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
+
+
+@augmentation
 def randaugment(image, rng, operations=2, magnitude=10.0):
     """Applies operations drawn from the sixteen of the authors, each equally likely.
 
     Rotations, shears and shifts go either way. Shifts (100 pixels at magnitude 10) and cut-outs (80
-    pixels wide) are the authors' constants, made for images of about 224 pixels.
+    pixels wide) are the authors' constants, made for images of about 224 pixels. Where the authors'
+    arithmetic depends on the order in which floats are added, one pixel in 200 may differ from
+    theirs: by one grey level, and by up to three where Sharpness magnifies that at magnitude 20.
+    One place in 100 may get the pixel beside the authors' where it lies in the middle of two.
 
     Args:
         image: a PIL image, RGB or L.
@@ -38,10 +61,25 @@ def randaugment(image, rng, operations=2, magnitude=10.0):
 
     Returns:
         A PIL image of the same mode and size.
+
+    Source: pp/archive/autoaugment.py of big_vision, a fork of models/official/efficientnet/
+    autoaugment.py of tensorflow/tpu; Cubuk et al., RandAugment, https://arxiv.org/abs/1909.13719.
     """
     for index in rng.integers(len(OPERATIONS), size=operations):
         image = tuple(OPERATIONS.values())[index](image, magnitude / 10, rng)
     return image
+
+
+# An operation is a function `(image, level, rng) -> image` of a PIL image, RGB or grayscale. The
+# level is a tenth of the magnitude, so that the authors' constants stand as they wrote them.
+
+GRAY = 128  # what comes in where nothing is left, and what a cut-out shows
+
+# tf.image.rgb_to_grayscale: floats in [0, 1] times the weights, times 255.5, truncated. Pillow adds
+# a half to round. The small surplus keeps whole numbers from falling to the one below.
+_LUMA = [255.5 / 255 * weight for weight in (0.2989, 0.587, 0.114)] + [-0.5 + 1e-4]
+# 3 x 3 pixels averaged, the middle one counting five times, truncated.
+_SMOOTH = ImageFilter.Kernel((3, 3), (1, 1, 1, 1, 5, 1, 1, 1, 1), scale=13, offset=-0.5 + 1e-3)
 
 
 def blend(degenerate, image, level):
