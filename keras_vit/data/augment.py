@@ -54,13 +54,8 @@ def randaugment(image, rng, operations=2, magnitude=10.0):
     One place in 100 may get the pixel beside the authors' where it lies in the middle of two.
 
     Args:
-        image: a PIL image, RGB or L.
-        rng: a `numpy.random.Generator`.
         operations: how many are applied, one after the other.
         magnitude: 0 and more; the authors use 10, 15 and 20.
-
-    Returns:
-        A PIL image of the same mode and size.
 
     Source: pp/archive/autoaugment.py of big_vision, a fork of models/official/efficientnet/
     autoaugment.py of tensorflow/tpu; Cubuk et al., RandAugment, https://arxiv.org/abs/1909.13719.
@@ -95,11 +90,6 @@ def gray(image):
     return image if image.mode == "L" else image.convert("L", _LUMA).convert("RGB")
 
 
-def color(image, level, rng):
-    """Mixes with the grey image."""
-    return blend(gray(image), image, level)
-
-
 def contrast(image, level, rng):
     """Mixes with one grey: the authors' mean.
 
@@ -110,26 +100,10 @@ def contrast(image, level, rng):
     return blend(Image.new("L", image.size, mean).convert(image.mode), image, level)
 
 
-def brightness(image, level, rng):
-    """Mixes with black."""
-    return blend(Image.new(image.mode, image.size), image, level)
-
-
-def sharpness(image, level, rng):
-    """Mixes with the smoothed image; the border stays as it is."""
-    smooth = image.filter(_SMOOTH)
-    return blend(smooth, image, level)
-
-
 def posterize(image, level, rng):
     """Keeps the upper bits; TensorFlow shifts a byte by 7 at most."""
     shift = min(max(8 - int(level * 4), 0), 7)
     return image.point([value >> shift << shift for value in range(256)] * len(image.getbands()))
-
-
-def solarize(image, level, rng):
-    """Inverts what is not below a threshold, which wraps around as the authors' byte does."""
-    return ImageOps.solarize(image, int(level * 256) % 256)
 
 
 def solarize_add(image, level, rng):
@@ -150,28 +124,12 @@ def cutout(image, level, rng):
 
 def rotate(image, level, rng):
     """Turns by up to 30 degrees about the middle, in TensorFlow Addons' float32."""
-    angle = np.float32(math.radians(_either_way(level, rng) * 30))
+    angle = np.float32(math.radians(_sign(rng) * level * 30))
     cos, sin = np.cos(angle), np.sin(angle)
     right, bottom = (np.float32(side - 1) for side in image.size)
     across = (right - (cos * right - sin * bottom)) / np.float32(2)
     down = (bottom - (sin * right + cos * bottom)) / np.float32(2)
     return move(image, cos, -sin, across, sin, cos, down)
-
-
-def shear_x(image, level, rng):
-    return move(image, 1, _either_way(level, rng) * 0.3, 0, 0, 1, 0)
-
-
-def shear_y(image, level, rng):
-    return move(image, 1, 0, 0, _either_way(level, rng) * 0.3, 1, 0)
-
-
-def translate_x(image, level, rng):
-    return move(image, 1, 0, _either_way(level, rng) * 100, 0, 1, 0)
-
-
-def translate_y(image, level, rng):
-    return move(image, 1, 0, 0, 0, 1, _either_way(level, rng) * 100)
 
 
 def move(image, a, b, c, d, e, f):
@@ -190,25 +148,27 @@ def _gray_of(image):
     return GRAY if image.mode == "L" else (GRAY,) * 3
 
 
-def _either_way(level, rng):
-    return level if rng.random() < 0.5 else -level
+def _sign(rng):
+    return 1 if rng.random() < 0.5 else -1
 
 
+# The order decides which one a random number means.
 OPERATIONS = {
     "AutoContrast": lambda image, level, rng: ImageOps.autocontrast(image),
     "Equalize": lambda image, level, rng: ImageOps.equalize(image),
     "Invert": lambda image, level, rng: ImageChops.invert(image),
     "Rotate": rotate,
     "Posterize": posterize,
-    "Solarize": solarize,
-    "Color": color,
+    # The threshold wraps around, as the authors' byte does.
+    "Solarize": lambda image, level, rng: ImageOps.solarize(image, int(level * 256) % 256),
+    "Color": lambda image, level, rng: blend(gray(image), image, level),
     "Contrast": contrast,
-    "Brightness": brightness,
-    "Sharpness": sharpness,
-    "ShearX": shear_x,
-    "ShearY": shear_y,
-    "TranslateX": translate_x,
-    "TranslateY": translate_y,
+    "Brightness": lambda image, level, rng: blend(Image.new(image.mode, image.size), image, level),
+    "Sharpness": lambda image, level, rng: blend(image.filter(_SMOOTH), image, level),
+    "ShearX": lambda image, level, rng: move(image, 1, _sign(rng) * level * 0.3, 0, 0, 1, 0),
+    "ShearY": lambda image, level, rng: move(image, 1, 0, 0, _sign(rng) * level * 0.3, 1, 0),
+    "TranslateX": lambda image, level, rng: move(image, 1, 0, _sign(rng) * level * 100, 0, 1, 0),
+    "TranslateY": lambda image, level, rng: move(image, 1, 0, 0, 0, 1, _sign(rng) * level * 100),
     "Cutout": cutout,
     "SolarizeAdd": solarize_add,
 }

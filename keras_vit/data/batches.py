@@ -17,19 +17,17 @@ LOST_AT_MOST = 4  # one example in so many may be unreadable
 
 
 def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1)):
-    """The batches of a split by step.
+    """A `grain.MapDataset` of the batches of a split, by step.
+
+    For training they are shuffled, mixed, full, and repeated without end, with one-hot labels.
 
     Args:
-        read: a `Reader`. For training, batches are shuffled, mixed, repeated without end and full,
-            with one-hot labels.
+        read: a `Reader`.
         batch_size: examples per batch, of all processes together.
         seed: decides all that is random.
         num_classes: of the labels.
         mixing: parameters of mixup and CutMix, 0 for none.
-        share: (process, processes): whose part of every batch this is.
-
-    Returns:
-        A `grain.MapDataset`.
+        share: (process, processes); the batches hold this process's part.
     """
     process, processes = share
     collate = functools.partial(_collate, image_shape=read.image_shape)
@@ -53,7 +51,7 @@ def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1
 
 
 def rows_of(share, rows, batch_size):
-    """The rows of a process in an evaluation: its part of every batch, also of a smaller last."""
+    """The rows that a process evaluates: its part of every batch, the smaller last one included."""
     process, processes = share
     step, place = np.divmod(np.arange(len(rows)), batch_size)
     size = np.minimum(batch_size, len(rows) - step * batch_size)
@@ -62,16 +60,12 @@ def rows_of(share, rows, batch_size):
 
 
 def read_ahead(dataset, value_range, threads, workers=0):
-    """Iterates over batches from `make_batches`, read in threads or in processes beside this one.
+    """Yields the batches of a finite part of `make_batches`, read ahead; images become float32.
 
     Args:
-        dataset: a finite part of such a dataset.
         value_range: what 0 and 255 become.
         threads: batches that are read at a time, in each process.
-        workers: processes, or 0.
-
-    Yields:
-        (images, labels, notes), the images float32 in `value_range`.
+        workers: processes that read beside this one, or 0.
     """
     grain = import_grain()
     finish = functools.partial(_finish, value_range=value_range)
@@ -94,7 +88,7 @@ def read_ahead(dataset, value_range, threads, workers=0):
 
 
 def import_grain():
-    """Returns the `grain` module, or raises ImportError naming the extra."""
+    """The `grain` module, or an ImportError that names the extra."""
     try:
         import grain
     except ImportError as error:
@@ -107,11 +101,8 @@ def import_grain():
 class Reader:
     """(row, rng) -> (pixels, label, notes): reads an example and transforms it.
 
-    In training the next example of the split that can be read stands in; otherwise the pixels are
-    None.
-
-    Attributes:
-        rows: int64, the numbers of the examples of the split.
+    In training the next readable example of the split replaces one that cannot be read; otherwise
+    the pixels are None.
     """
 
     def __init__(self, source, rows, transform, channels, training):
@@ -189,15 +180,13 @@ def to_range(images, value_range):
 
 
 def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
-    """Mixes a batch as a recipe says.
+    """Mixes a batch by `mixup` or `cutmix`; where both have an alpha, each is equally likely.
 
     Args:
         images: uint8 or float32, shape (batch, height, width, channels).
         labels: float32, shape (batch, classes), one-hot or with several classes each.
         rng: a `numpy.random.Generator`.
-        mixup_alpha: parameter of the Beta distribution of `mixup`, 0 for none.
-        cutmix_alpha: the same of `cutmix`. With both, a batch gets one of the two, each equally
-            likely.
+        mixup_alpha, cutmix_alpha: parameters of their Beta distributions, 0 for none.
 
     Returns:
         (images, labels) of the same shapes; the images are float32 where they were blended.
@@ -213,14 +202,7 @@ def mixup(images, labels, rng, alpha):
     """Mixes every image with its partner: a * image + (1 - a) * partner, the labels alike.
 
     a is drawn from Beta(alpha, alpha) and replaced by max(a, 1 - a), so that an image keeps at
-    least half of itself.
-
-    Args:
-        images, labels, rng: as in `mix`.
-        alpha: a positive number; the authors use 0.2, 0.5 and 0.8.
-
-    Returns:
-        (images, labels), float32.
+    least half of itself. The authors use alpha = 0.2, 0.5 and 0.8. The results are float32.
 
     Source: `get_mixup`, utils.py of big_vision; https://arxiv.org/abs/1710.09412.
     """
@@ -232,15 +214,8 @@ def mixup(images, labels, rng, alpha):
 def cutmix(images, labels, rng, alpha):
     """Puts a box of its partner into every image, and mixes the labels by its area.
 
-    The share of the box is drawn from Beta(alpha, alpha) and its centre uniformly; what reaches
-    over the border is cut off, and the labels follow what is left.
-
-    Args:
-        images, labels, rng: as in `mix`.
-        alpha: a positive number; the paper uses 1.
-
-    Returns:
-        (images, labels), of the dtypes they had.
+    The share of the box is drawn from Beta(alpha, alpha), with alpha = 1 in the paper, and its
+    centre uniformly. The box is cut at the border, and the labels follow the area that is left.
 
     Source: `rand_bbox`, train.py of clovaai/CutMix-PyTorch; https://arxiv.org/abs/1905.04899.
     """

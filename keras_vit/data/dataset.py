@@ -100,16 +100,8 @@ def stratified_split(labels, test_fraction, seed):
     A class with two or more examples has at least one on each side; the only example of a
     class goes to training, since a class cannot be learned from the test set.
 
-    Args:
-        labels: whole numbers, shape (examples,).
-        test_fraction: share of each class for the test part, in (0, 1).
-        seed: decides which examples; the same seed gives the same split.
-
     Returns:
         (train, test): two sorted int64 index arrays, disjoint and together complete.
-
-    Raises:
-        ValueError: every class has a single example.
     """
     rng = np.random.default_rng(seed)
     is_test = np.zeros(len(labels), dtype=bool)

@@ -22,9 +22,7 @@ _ORIENTATION = 0x0112  # the EXIF tag
 def open_files(path):
     """The files of a folder, a zip archive or a tar archive that is not compressed.
 
-    Raises:
-        ValueError: the folder or archive cannot be read. A compressed tar archive cannot: no file
-            in it can be reached without those before it.
+    In a compressed tar archive no file could be read without those before it.
     """
     if path.is_dir():
         return Folder(path)
@@ -34,8 +32,8 @@ def open_files(path):
 class Folder:
     """The regular files of a folder, at any depth.
 
-    Hidden files and folders are left out. A link to a folder could lead back up, so that none is
-    followed below the second level, where the class folders of `train/` may be.
+    Hidden files and folders are left out. Links to folders are followed down to the second level,
+    where the class folders of `train/` may be; deeper ones could lead back up.
 
     Attributes:
         name: what the folder is called.
@@ -77,7 +75,7 @@ class Folder:
 
 
 class _Archive:
-    """What archives have in common; a single folder that holds all the rest does not count."""
+    """What archives have in common. A single folder around all files is left out of the names."""
 
     def __init__(self, path):
         self.path, self.name = path, path.resolve().stem
@@ -153,19 +151,11 @@ def _check_size(size):
 def labelled_files(files):
     """The images of class folders, or of such folders in `train` and `test`, `val` or `validation`.
 
-    Images count at any depth below their class folder; other files are ignored, and so are images
-    outside class folders as long as there are class folders.
-
-    Args:
-        files: from `open_files`.
+    Images count at any depth below their class folder; all other files are ignored.
 
     Returns:
         (class names, dict from each part to a list of (name, label)), classes and files in sorted
-        order. Where there are no parts, it is `"all"`.
-
-    Raises:
-        ValueError: no class folders, a class without images, or a held-out class that is not among
-            those of `train`.
+        order. A set without parts has the part `"all"`.
     """
     tops = {name for name in files.folders if "/" not in name}
     held_out = [part for part in HELD_OUT if part in tops]
@@ -212,13 +202,7 @@ def _class_files(files, prefix):
 
 
 def open_image(source):
-    """Opens an image file and reads its header; Pillow decodes the pixels when they are needed.
-
-    Args:
-        source: a path, or the bytes of a file.
-
-    Returns:
-        A PIL image.
+    """The PIL image of a path or of the bytes of a file, of which only the header is read.
 
     Raises:
         OSError, ValueError: no image, not a regular file, or more pixels than
@@ -253,9 +237,6 @@ def pixels_of(image, channels, upright=True):
 
     Returns:
         uint8 array of shape (height, width, channels).
-
-    Raises:
-        ValueError: 32-bit pixels, whose range is unknown, or another number of channels.
     """
     if channels not in (1, 3):
         raise ValueError(

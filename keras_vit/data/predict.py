@@ -96,20 +96,18 @@ def predict(model, images, top=5, class_names=None, batch_size=32):
 def resolve_class_names(model, num_classes, class_names=None):
     """The names of a model's classes: those given, its own, those of its label set, or numbers.
 
+    The names of ImageNet are read from the file that the environment variable
+    KERAS_VIT_IMAGENET_CLASSES names, or else downloaded once. If that fails, a warning says so and
+    the names are "0", "1", and so on.
+
     Args:
-        model: its `class_names`, a sequence of text, and its `label_set`, such as
-            `"imagenet-1k"`, are looked up, if it has them.
+        model: may have `class_names`, a sequence of text, and `label_set`, such as
+            `"imagenet-1k"`.
         num_classes: how many names there must be.
         class_names: sequence of text in the order of the logits, instead of the model's.
 
     Returns:
-        tuple of text, one for each class. The names of ImageNet are read from the file that the
-        environment variable KERAS_VIT_IMAGENET_CLASSES names, or else downloaded once. If that
-        fails, a warning says so and the names are "0", "1", and so on.
-
-    Raises:
-        ValueError: another number of names than classes.
-        FileNotFoundError: the file in the environment variable does not exist.
+        tuple of text, one for each class.
     """
     names = class_names
     if names is None:
@@ -132,15 +130,11 @@ def imagenet_class_names(path=None):
     """The English names of the ImageNet-1k classes, in the order of the logits.
 
     Args:
-        path: JSON file `{"0": ["n01440764", "tench"], ...}`; None downloads Keras's, once.
+        path: JSON file `{"0": ["n01440764", "tench"], ...}`; None downloads Keras's.
 
     Returns:
         tuple of text; None, after a warning, if the download failed. It is not tried again in
         the same process.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file has another structure.
     """
     try:
         path = path or fetch(_URL, timeout=_SECONDS, retries=0)

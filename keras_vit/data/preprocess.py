@@ -78,16 +78,7 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
 
 
 def input_of(model, preprocessing=None, image_size=None):
-    """What a model takes: ((height, width), channels, `Preprocessing`).
-
-    Args:
-        model: a Keras model, or None if the other two are given.
-        preprocessing: instead of the model's.
-        image_size: int or (height, width) instead of the model's.
-
-    Raises:
-        ValueError: neither the model nor the arguments tell the size or the channels.
-    """
+    """((height, width), channels, `Preprocessing`) of a model, or what is given instead."""
     preprocessing = preprocessing or getattr(model, "preprocessing", None) or Preprocessing()
     if not isinstance(preprocessing, Preprocessing):
         raise ValueError(
@@ -110,20 +101,7 @@ def input_of(model, preprocessing=None, image_size=None):
 
 
 def list_images(images, channels):
-    """The images one by one, checked as far as that is possible without decoding a file.
-
-    Args:
-        images: what `preprocess` takes; an iterable of single images as well.
-        channels: what the model needs.
-
-    Returns:
-        list of paths, PIL images and arrays.
-
-    Raises:
-        FileNotFoundError: names the files that do not exist.
-        ValueError: something else than an image, none at all, or an array of another shape,
-            dtype, range or number of channels.
-    """
+    """A list of the paths, PIL images and arrays in `images`, checked without decoding a file."""
     if hasattr(images, "__array__") and not isinstance(images, Image.Image):
         array = np.asarray(images)
         if array.dtype.kind in "UO":  # a column of paths

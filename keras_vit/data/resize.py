@@ -24,11 +24,10 @@ def fit_image(image, image_size, preprocessing):
     what the other may lack.
 
     Args:
-        image: shape (height, width, channels); uint8, or float32 with values 0..255, which the
-            libraries that work on bytes get rounded to bytes.
+        image: shape (height, width, channels); uint8, or float32 with values 0..255, which are
+            rounded to bytes for the libraries that work on bytes.
         image_size: (height, width) in pixels.
-        preprocessing: a `keras_vit.preprocessing.Preprocessing`; its `resize`, `crop_fraction`,
-            `interpolation` and `library` are used.
+        preprocessing: a `keras_vit.preprocessing.Preprocessing`.
 
     Returns:
         float32 array of shape (*image_size, channels), values 0..255; those of TensorFlow's
@@ -93,15 +92,9 @@ def cut(image, window):
 
 
 def pillow_resize(image, size, method):
-    """Pillow's resize, which antialiases.
+    """Pillow's resize of a uint8 or float32 image to (height, width), which antialiases.
 
-    Args:
-        image: uint8, or float32 in [0, 1], shape (height, width, channels).
-        size: (height, width) in pixels.
-        method: `"bilinear"` or `"bicubic"`.
-
-    Returns:
-        Array of shape (*size, channels): uint8 rounded, or float32.
+    Shapes: (height, width, channels) -> (*size, channels), uint8 rounded, or float32.
     """
 
     def resized(pixels):
@@ -115,16 +108,10 @@ def pillow_resize(image, size, method):
 
 
 def tensorflow_resize(image, size, method, window=None):
-    """`tf.image.resize` without antialias.
+    """`tf.image.resize` without antialias, by `"bilinear"`, `"bicubic"` or `"area"`.
 
-    Args:
-        image: uint8 or float32, shape (height, width, channels).
-        size: (height, width) in pixels.
-        method: `"bilinear"`, `"bicubic"` or `"area"`.
-        window: (top, left, height, width) of the part of the result to compute; all by default.
-
-    Returns:
-        float32 array of shape (*size, channels), or that of the window.
+    Shapes: (height, width, channels) of uint8 or float32 -> (*size, channels) of float32; or that
+    of the window (top, left, height, width), the part of the result that is computed.
 
     Source: resize_bilinear_op.cc, resize_bicubic_op.cc, resize_area_op.cc of TensorFlow.
     """
@@ -211,15 +198,11 @@ def _weighted_sum(image, indices, weights, axis):
 def convert_channels(images, channels):
     """Converts between grayscale and RGB, keeping the dtype.
 
+    Grayscale is repeated, RGB becomes its luma.
+
     Args:
         images: uint8 or float32, shape (..., height, width, channels).
         channels: 1, 3, or None for no change.
-
-    Returns:
-        The images with that many channels: grayscale is repeated, RGB becomes its luma.
-
-    Raises:
-        ValueError: the images have neither 1 nor 3 channels and should be converted.
     """
     present = images.shape[-1]
     if channels is None or channels == present:

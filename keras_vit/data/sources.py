@@ -23,12 +23,10 @@ _PART = re.compile(rf"([\w-]+)(?:\[{_BOUND}:{_BOUND}\])?")
 class Source:
     """Labelled images that are read one by one; the base of every data source.
 
-    The examples of all parts are numbered on, in the order of `parts`.
-
     Attributes:
-        name: what the set is called.
         class_names: tuple of text, in label order.
-        parts: name of each part, such as `"train"` -> number of its examples.
+        parts: name of each part, such as `"train"` -> number of its examples. Those of the first
+            part have the first numbers, those of the next part the next ones.
         channels: of the images, or None where that is chosen when they are decoded.
         sorted_by_class: whether neighbours tend to have one class, so that a slice must be drawn
             from a shuffled order.
@@ -60,11 +58,7 @@ class Source:
         raise IndexError(row)
 
     def rows(self, split):
-        """The numbers of the examples in a split, int64, in the order of the set.
-
-        Raises:
-            ValueError: see `parse_split`.
-        """
+        """The numbers of the examples in a split, int64, in the order of the set."""
         starts = dict(zip(self.parts, np.cumsum([0, *self.parts.values()]).tolist()))
         pieces = []
         for part, start, stop in parse_split(split, self.parts):
@@ -78,13 +72,7 @@ class Source:
 
 
 class ArraySource(Source):
-    """Images in memory.
-
-    Args:
-        name, class_names: as in `Source`.
-        arrays: name of each part -> (images, labels), checked: uint8, or floats in [0, 1], of shape
-            (examples, height, width, channels); and whole numbers.
-    """
+    """Images in memory; `arrays` has the checked (images, labels) of each part."""
 
     def __init__(self, name, class_names, arrays):
         super().__init__(name, class_names, {part: len(y) for part, (_, y) in arrays.items()})
@@ -136,13 +124,7 @@ class FileSource(Source):
 
 
 class PreparedSource(Source):
-    """The examples of a dataset that TensorFlow Datasets has prepared, or of a task of VTAB.
-
-    Args:
-        name: what to call the set.
-        prepared: a `keras_vit.data.tfds.Prepared`.
-        task: a `keras_vit.data.vtab.Task`, or None for the features image and label.
-    """
+    """The examples of a `tfds.Prepared` dataset: its features image and label, or a VTAB task's."""
 
     def __init__(self, name, prepared, task=None):
         if task is None and (prepared.class_names is None or "image" not in prepared.features):
@@ -235,20 +217,14 @@ def _from_arrays(source):
 
 
 def parse_split(split, sizes):
-    """The rows that a split takes from the parts of a dataset.
+    """The rows that a split takes from the parts of a dataset: a list of (part, start, stop).
 
     Args:
         split: such as `"train"`, `"train[:98%]"`, `"train[-500:]"`, or several joined by `+`.
             Percents become rows as in TensorFlow Datasets: rounded, halves to the even number.
         sizes: name of each part -> number of its examples. If only one of the parts validation,
-            val and test exists, all these names mean it; `"all"` alone is what every name means.
-
-    Returns:
-        list of (part, start, stop), `0 <= start < stop <= sizes[part]`, each a part's rows.
-
-    Raises:
-        ValueError: another syntax, an unknown part (the nearest ones are named), bounds outside
-            the part, or a split without examples.
+            val and test exists, all these names mean it. If there is a part `"all"`, every name
+            means it.
     """
 
     def refuse(reason=""):

@@ -29,15 +29,9 @@ def data_folder(data_dir=None):
 
 
 def find_prepared(dataset, data_dir=None, major=None):
-    """The folder of a prepared dataset.
+    """The folder of a prepared dataset, such as `"name"`, `"name/config"` or `"name:3.*.*"`.
 
-    Args:
-        dataset: `"name"`, `"name/config"`, `"name:version"` or `"name/config:version"`.
-        data_dir: the data folder; None is `data_folder()`.
-        major: the major version wanted, if it is there; otherwise the newest.
-
-    Raises:
-        ValueError: it is not there; the message says how to get it.
+    It has the major version wanted if that is there, otherwise the newest.
     """
     data_dir = data_folder(data_dir)
     match = _NAME.match(dataset)
@@ -91,10 +85,6 @@ class Prepared:
         sizes: part -> number of examples.
         features: name -> TensorFlow Datasets' feature.
         class_names: of the feature `label`; None where that is no class label.
-
-    Raises:
-        ImportError: tensorflow_datasets is not installed.
-        ValueError: the description is damaged.
     """
 
     def __init__(self, folder):
@@ -124,12 +114,7 @@ class Prepared:
         self._skip = {"image": tfds.decode.SkipDecoding()}
 
     def examples(self, part):
-        """The examples of a part by number: a sequence of dicts of features.
-
-        Raises:
-            ValueError: files are missing or damaged, or the part cannot be read by number.
-            ImportError: a package that its format needs is missing.
-        """
+        """The examples of a part by number: a sequence of dicts of features."""
         files = [Path(path) for path in self._builder.info.splits[part].filepaths]
         if missing := [path.name for path in files if not path.is_file()]:
             raise self._damaged(f"no file {missing[0]}, one of {len(files)} of the part {part!r}")

@@ -106,9 +106,6 @@ def apply(transform, image, rng=None, channels=3, upright=True):
         Shape (*transform.image_size, channels), values 0..255: uint8, or float32 where the resize
         keeps fractions; see `Transform.round_to_uint8`.
 
-    Raises:
-        OSError, ValueError: a damaged file, or an image that is too small for the crop.
-
     Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
     """
     crop = functools.partial(CROPS[transform.crop], transform)
@@ -223,18 +220,10 @@ def inception_box(height, width, area, ratio, rng):
     """A random box of an image, as for the training of Inception, BiT and ViT.
 
     The aspect ratio is uniform in `ratio`, then the height is uniform over the whole numbers for
-    which the area is in `area`, then the place. What does not fit into the image is drawn again;
+    which the area is in `area`, then the place. A box outside the image is drawn again;
     after 100 attempts the whole image is taken. Large boxes are therefore rarer than with a
     uniform area, and the last row and column are left out unless the box spans the image: both as
     in TensorFlow.
-
-    Args:
-        height, width: of the image, in pixels.
-        area: smallest and largest share of the image.
-        ratio: smallest and largest width / height.
-
-    Returns:
-        (top, left, height, width) of the box.
 
     Source: `tf.image.sample_distorted_bounding_box` with `min_object_covered=0`,
     sample_distorted_bounding_box_op.cc of TensorFlow.
