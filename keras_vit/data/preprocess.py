@@ -104,8 +104,6 @@ def list_images(images, channels):
     """A list of the paths, PIL images and arrays in `images`, checked without decoding a file."""
     if hasattr(images, "__array__") and not isinstance(images, Image.Image):
         array = np.asarray(images)
-        if array.dtype.kind in "UO":  # a column of paths
-            return list_images(array.ravel().tolist(), channels)
         if array.ndim == 4:
             _check_array(array, "images", channels, ranks=(4,))
             return list(array)

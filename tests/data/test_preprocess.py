@@ -83,8 +83,6 @@ def test_a_pattern_of_files(tmp_path):
     for index in range(3):
         Image.new("RGB", (5 + index, 4)).save(tmp_path / f"{index}.png")
     assert preprocess(tmp_path.glob("*.png"), model_of()).shape == (3, 224, 224, 3)
-    column = np.array([str(path) for path in sorted(tmp_path.iterdir())])
-    assert preprocess(column, model_of()).shape == (3, 224, 224, 3)
     with pytest.raises(ValueError, match=r"No images\. Received: an empty list"):
         preprocess(tmp_path.glob("*.jpeg"), model_of())
 
