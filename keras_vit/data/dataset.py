@@ -1,7 +1,9 @@
-"""`ImageDataset`: what every dataset in memory is, how it is checked, and read from .npz files."""
+"""`ImageDataset`, what every dataset in memory is: its checks, and how files of arrays are read."""
 
 import dataclasses
+import gzip
 import math
+import struct
 import zipfile
 import zlib
 
@@ -9,8 +11,8 @@ import numpy as np
 
 MAX_BYTES = 4 * 2**30  # past this the user is told before memory runs out
 MOST_CLASSES = 100_000  # labels beyond it are identifiers
-MOST_DEFLATED = 250  # times; more is an archive made to fill the memory
-UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
+_MOST_DEFLATED = 250  # times; more is an archive made to fill the memory
+_UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
 _TOLERANCE = 1e-6  # a resize of floats can overshoot 1 by a few units in the last place
 # Arrays of an archive; names of a train/test pair come before names of one undivided set.
 _NPZ_KEYS = (
@@ -230,13 +232,48 @@ def _read_npz(path):
             raise ValueError("not a zip archive")
         with zipfile.ZipFile(path) as archive:
             size = sum(info.file_size for info in archive.infolist())
-        if size > MAX_BYTES or size > MOST_DEFLATED * path.stat().st_size:
+        if size > MAX_BYTES or size > _MOST_DEFLATED * path.stat().st_size:
             raise ValueError(f"{path.stat().st_size} bytes that claim to hold {size}")
         with np.load(path, allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
     # A header that claims more than its file holds ends in a MemoryError, or in a ValueError.
-    except (*UNREADABLE, MemoryError, RuntimeError) as error:
+    except (*_UNREADABLE, MemoryError, RuntimeError) as error:
         raise ValueError(
             f"{path} cannot be read as a .npz archive of numbers and text; save it with "
             f"numpy.savez, without object arrays. Received: {error}"
         ) from error
+
+
+def read_idx(path, rank):
+    """Reads one IDX file of unsigned bytes, gzipped if its name ends in .gz.
+
+    The layout is two zero bytes, the type code 8, the rank, then the rank big-endian 32-bit
+    sizes and the bytes in row-major order.
+
+    Returns:
+        uint8 array of the rank given: 3 for images, 1 for labels.
+
+    Raises:
+        ValueError: unreadable, not IDX, another type or rank, truncated, or too long.
+    """
+    magic, most = bytes([0, 0, 8, rank]), _MOST_DEFLATED * path.stat().st_size
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            start = file.read(4 + 4 * rank)
+            if start[:4] != magic or len(start) != 4 + 4 * rank:
+                raise ValueError(f"it begins with {start[:4].hex(' ')}, not {magic.hex(' ')}")
+            sizes = struct.unpack(f">{rank}I", start[4:])
+            wanted = math.prod(sizes)
+            if wanted > most:
+                raise ValueError(f"{path.stat().st_size} bytes that claim to hold {wanted}")
+            content = file.read(wanted + 1)
+        if len(content) != wanted:
+            more = " or more" * (len(content) > wanted)
+            raise ValueError(f"sizes {sizes}, {wanted} bytes, and {len(content)}{more} after them")
+    except _UNREADABLE as error:
+        raise ValueError(
+            f"{path} cannot be read as an IDX file of {rank}-dimensional unsigned bytes; it may be "
+            f"truncated or damaged, fetch it again. Received: {error}"
+        ) from error
+    # A copy, since an array over bytes is read-only.
+    return np.frombuffer(content, dtype=np.uint8).reshape(sizes).copy()

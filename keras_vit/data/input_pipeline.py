@@ -10,7 +10,8 @@ import numpy as np
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.data import batches
 from keras_vit.data.files import LISTED, listed
-from keras_vit.data.sources import ArraySource, open_source, starts_training
+from keras_vit.data.load import find_source
+from keras_vit.data.sources import ArraySource, Source, array_source, starts_training
 
 
 def pipeline(
@@ -32,9 +33,8 @@ def pipeline(
         test = pipeline("cifar10", recipe, "test")   # in order, class numbers
 
     Args:
-        source: what `keras_vit.data.load` takes; or
-            - a name of TensorFlow Datasets, such as "cifar10" or "eurosat/rgb:2.0.0", that lies
-              prepared in `data_dir`; or a task of VTAB, such as "vtab/clevr_count";
+        source: what `keras_vit.data.load` takes, such as "cifar10" or "eurosat/rgb:2.0.0"; or
+            - a task of VTAB, such as "vtab/clevr_count";
             - arrays (images, labels), or ((images, labels), (images, labels)) to train and test;
             - an `ImageDataset`.
         recipe: a `keras_vit.recipes.Recipe`.
@@ -108,14 +108,13 @@ class Pipeline(keras.utils.PyDataset):
     evaluation, with a warning, and listed in `skipped`; too many of them are an error.
 
     Attributes:
-        name, split: what was loaded.
+        name, split, seed, training: what was loaded and how, see `pipeline`.
         num_examples: in the split, unreadable ones included.
         num_classes, class_names: of the dataset.
         steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
             is the same unless `from_step` changed it.
         batch_size: images per batch, of all processes together.
         image_shape: (height, width, channels).
-        seed, training: see `pipeline`.
         start: the step at which this object begins.
     """
 
@@ -270,6 +269,13 @@ class Pipeline(keras.utils.PyDataset):
             f"classes={self.num_classes}, steps_per_epoch={self.steps_per_epoch}, "
             f"training={self.training}, start={self.start}, skipped={len(self.skipped)})"
         )
+
+
+def open_source(source, data_dir=None):
+    """The data source of what `pipeline` takes."""
+    if isinstance(source, (str, os.PathLike)):
+        source = find_source(source, data_dir)
+    return source if isinstance(source, Source) else array_source(source)
 
 
 def _split(split, recipe, source):

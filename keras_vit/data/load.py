@@ -2,10 +2,8 @@
 
 import dataclasses
 import difflib
-import gzip
-import math
 import os
-import struct
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,26 +11,23 @@ import numpy as np
 from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.data import tfds
 from keras_vit.data.dataset import (
-    MOST_DEFLATED,
-    UNREADABLE,
     ImageDataset,
     check_memory,
     load_npz,
+    read_idx,
     split_dataset,
 )
 from keras_vit.data.files import (
     ARCHIVES,
     HELD_OUT,
-    labelled_files,
     listed,
-    open_files,
     open_image,
     pixels_of,
 )
 from keras_vit.data.resize import convert_channels, pillow_resize
+from keras_vit.data.sources import FileSource
 from keras_vit.data.vtab import VTAB_TASKS
 
-IN_MEMORY = ("digits", "fashion_mnist")
 FASHION_MNIST_CLASSES = tuple(
     "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(",")
 )
@@ -68,9 +63,11 @@ def load(
             - the path of a .npz file with the arrays x_train, y_train, x_test, y_test, or
               train_images, ..., or x, y, or images, labels, and perhaps class_names;
             - the path of a folder, .zip or .tar archive with one subfolder of images per class, or
-              with such folders below train/ and test/ (or val/, validation/).
+              with such folders below train/ and test/ (or val/, validation/);
+            - a name of TensorFlow Datasets, such as "cifar10", that lies prepared in `data_dir`.
             To read a folder that is called like a built-in set, write "./digits".
-        data_dir: where "fashion_mnist" lies.
+        data_dir: where "fashion_mnist" or the prepared datasets lie; None is, for the latter, the
+            environment variable TFDS_DATA_DIR or ~/tensorflow_datasets.
         image_size: height and width in pixels, one int or (height, width), to resize to, bilinear,
             antialiased and without regard to the aspect ratio. None keeps the size.
         channels: 1 (grayscale) or 3 (RGB) to convert to. None keeps what there is, and means 3 for
@@ -99,100 +96,109 @@ def load(
         )
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(f"seed must be a whole number >= 0. Received: seed={seed!r}")
-    # Comparing anything else, such as an array, with a name need not give a truth value.
-    name = source if isinstance(source, str) else None
-    if name == "digits":
-        return _converted(_load_digits(test_fraction, seed), size, channels)
-    if name == "fashion_mnist":
-        return _converted(_load_fashion_mnist(data_dir), size, channels)
-    is_path = isinstance(source, (str, os.PathLike)) and str(source)
-    path = Path(source).expanduser() if is_path else None
-    if path and path.suffix.lower() == ".npz" and path.is_file():
-        return _converted(load_npz(path, test_fraction, seed), size, channels)
-    if path and (path.is_dir() or (path.suffix.lower() in ARCHIVES and path.is_file())):
-        return _load_files(path, size, channels or 3, test_fraction, skip_corrupt, seed)
-    raise ValueError(unknown(source))
+    found = find_source(source, data_dir, test_fraction, seed)
+    if isinstance(found, ImageDataset):
+        return _converted(found, size, channels)
+    return _in_memory(found, size, channels or 3, skip_corrupt)
 
 
-def unknown(source):
-    """The message for a source that `load` or `pipeline` cannot read, with the nearest names."""
-    known = (*IN_MEMORY, *tfds.TFDS_SETS, *(f"vtab/{name}" for name in VTAB_TASKS))
+def find_source(source, data_dir, test_fraction=0.2, seed=0):
+    """The `ImageDataset` or the `Source` that a name or a path stands for."""
+    if isinstance(source, str) and source == "digits":
+        return _load_digits(test_fraction, seed)
+    if isinstance(source, str) and source == "fashion_mnist":
+        return _load_fashion_mnist(data_dir)
+    if isinstance(source, str) and (found := _find_prepared(source, data_dir)):
+        return found
+    if isinstance(source, (str, os.PathLike)) and str(source):
+        path = Path(source).expanduser()
+        if path.suffix.lower() == ".npz" and path.is_file():
+            return load_npz(path, test_fraction, seed)
+        if path.is_dir() or (path.suffix.lower() in ARCHIVES and path.is_file()):
+            return FileSource(path, None, test_fraction, seed)
+    tasks = [f"vtab/{name}" for name in VTAB_TASKS]
+    known = ["digits", "fashion_mnist", *tfds.TFDS_SETS, *tasks]
     close = difflib.get_close_matches(str(source).lower(), known, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
-    if str(source) in known:
-        hint = "It can be read as batches: keras_vit.data.pipeline(name, recipe). "
-    return (
+    raise ValueError(
         f"There is no such dataset, file or folder. Received: {source!r}. {hint}Expected the path "
         "of a .npz file, or of a folder, .zip or .tar archive with one subfolder of images per "
         f"class, or one of {', '.join(map(repr, known))}"
     )
 
 
-def _load_files(path, size, channels, test_fraction, skip_corrupt, seed):
-    files = open_files(path)
-    names, parts = labelled_files(files)
-    if set(parts) == {"train"}:
-        raise ValueError(
-            f"{path} holds a folder train, so one of {', '.join(HELD_OUT)} must stand "
-            "beside it. Received: train alone; to have it split, pass that folder itself"
-        )
-    test = next((part for part in HELD_OUT if part in parts), None)
-    first = parts["train" if test else "all"]
-    listing = first + (parts[test] if test else [])
-    images, readable, reasons = _decode([name for name, _ in listing], files, size, channels)
-    if reasons and not skip_corrupt:
-        raise ValueError(
-            f"{len(reasons)} of {len(listing)} images cannot be read. Received:\n"
-            f"{listed(reasons)}\n"
-            "Repair or remove them, or pass skip_corrupt=True to leave them out."
-        )
-    labels = np.array([label for _, label in listing], np.int32)[readable]
-    skipped = tuple(files.place(name) for (name, _), ok in zip(listing, readable) if not ok)
-    count = int(readable[: len(first)].sum())
-    if gone := [name for label, name in enumerate(names) if label not in labels[:count]]:
-        raise ValueError(
-            f"Every class in {path} must keep a readable image. Received: none readable in "
-            f"{', '.join(map(repr, gone))}, {len(skipped)} corrupt images skipped altogether; "
-            "repair the images or remove the class folder"
-        )
-    if test is None:
-        return split_dataset(files.name, images, labels, names, test_fraction, seed, skipped)
-    if count == len(labels):
-        raise ValueError(f"{files.place(test)} must hold a readable image. Received: none")
-    arrays = images[:count], labels[:count], images[count:], labels[count:]
-    return ImageDataset(files.name, *arrays, names, skipped)
+def _find_prepared(name, data_dir):
+    """The source of a name of TensorFlow Datasets or of VTAB, or None where it is none."""
+    if task := VTAB_TASKS.get(name.removeprefix("vtab/")) if name.startswith("vtab/") else None:
+        folder = tfds.find_prepared(task.dataset, data_dir, task.major)
+        return tfds.PreparedSource(name, folder, task)
+    first, folder = re.split("[:/]", name)[0], tfds.data_folder(data_dir)
+    if first not in tfds.TFDS_SETS:
+        patterns = f"{first}/*/dataset_info.json", f"{first}/*/*/dataset_info.json"
+        is_path = not first.isidentifier() or Path(name).exists()
+        if is_path or not any(any(folder.glob(pattern)) for pattern in patterns):
+            return None
+    if (folder / name / "train").is_dir():
+        return FileSource(folder / name, name)
+    return tfds.PreparedSource(name, tfds.find_prepared(name, data_dir))
 
 
-def _decode(names, files, size, channels):
-    """(uint8 images, which of the files they are, a line for each that cannot be read)."""
-    images, readable, reasons, given = None, np.zeros(len(names), bool), [], size
-    for index, name in enumerate(names):
+def _in_memory(source, size, channels, skip_corrupt=False):
+    """The `ImageDataset` of a `Source`; its first held-out part becomes the test set."""
+    test = next((part for part in HELD_OUT if part in source.parts), None)
+    if test is None or "train" not in source.parts:
+        raise ValueError(
+            f"{source.name} must have the parts train and one of {', '.join(HELD_OUT)}. Received: "
+            f"{', '.join(source.parts)}; if these are class folders, pass their own folder"
+        )
+    rows = [(0, row) for row in source.rows("train")] + [(1, row) for row in source.rows(test)]
+    count, given, images, labels, reasons = len(rows), size, None, [[], []], {}
+    for part, row in rows:
         try:
-            with open_image(files.read(name)) as image:
-                pixels = pixels_of(image, channels)
+            image, label = source[row]
+            if isinstance(image, bytes):
+                with open_image(image) as opened:
+                    pixels = pixels_of(opened, channels, source.upright)
+            else:
+                pixels = convert_channels(image, channels)
         except MemoryError:
             raise
         # Pillow's decoders answer damaged files with errors of many unrelated types. None is
         # swallowed: each is reported with its path.
         except Exception as error:
-            reasons.append(f"{files.place(name)}: {type(error).__name__}: {error}")
+            reasons[source.place(row)] = f"{type(error).__name__}: {error}"
             continue
         if images is None:
-            size = given or pixels.shape[:2]
-            check_memory((len(names), *size, channels))
-            images = np.empty((len(names), *size, channels), np.uint8)
+            size, first = given or pixels.shape[:2], source.place(row)
+            check_memory((count, *size, channels))
+            images = np.empty((count, *size, channels), np.uint8)
         if pixels.shape[:2] != size:
             if given is None:
-                first = names[int(np.argmax(readable))]
                 raise ValueError(
                     "The images differ in size, so image_size is needed, such as image_size=224. "
-                    f"Received: {files.place(first)} of {size[0]}x{size[1]} and "
-                    f"{files.place(name)} of {pixels.shape[0]}x{pixels.shape[1]} (height x width)"
+                    f"Received: {first} of {size[0]}x{size[1]} and {source.place(row)} of "
+                    f"{pixels.shape[0]}x{pixels.shape[1]} (height x width)"
                 )
             pixels = pillow_resize(pixels, size, "bilinear")
-        images[readable.sum()] = pixels
-        readable[index] = True
-    return images if images is None else images[: readable.sum()], readable, reasons
+        images[len(labels[0]) + len(labels[1])] = pixels
+        labels[part].append(label)
+    if reasons and not skip_corrupt:
+        raise ValueError(
+            f"{len(reasons)} of {count} images cannot be read. Received:\n"
+            f"{listed([f'{place}: {reason}' for place, reason in reasons.items()])}\n"
+            "Repair or remove them, or pass skip_corrupt=True to leave them out."
+        )
+    left = set(labels[0])
+    gone = [name for label, name in enumerate(source.class_names) if label not in left]
+    if reasons and (gone or not labels[1]):
+        raise ValueError(
+            f"Every class of {source.name} must keep a readable image for training, and the part "
+            f"{test} one. Received: {len(reasons)} corrupt images, no readable ones in "
+            f"{', '.join(map(repr, gone or [test]))}; repair the images or remove the class folder"
+        )
+    first, end = len(labels[0]), len(labels[0]) + len(labels[1])
+    arrays = images[:first], labels[0], images[first:end], labels[1]
+    return ImageDataset(source.name, *arrays, source.class_names, tuple(sorted(reasons)))
 
 
 def _converted(dataset, size, channels):
@@ -254,46 +260,6 @@ def _load_fashion_mnist(data_dir):
             f"Received: data_dir={str(data_dir)!r}, where not all of them are. "
             f"{tfds.how_to_prepare('fashion_mnist', data_dir)}"
         )
-    prepared = tfds.Prepared(tfds.find_prepared("fashion_mnist", data_dir))
-    arrays = {}
-    for part in ("train", "test"):
-        examples = list(prepared.examples(part))
-        images = [pixels_of(open_image(example["image"]), 1) for example in examples]
-        arrays[f"{part}_images"] = np.stack(images)
-        arrays[f"{part}_labels"] = np.array([example["label"] for example in examples])
-    return ImageDataset("fashion_mnist", **arrays, class_names=FASHION_MNIST_CLASSES)
-
-
-def read_idx(path, rank):
-    """Reads one IDX file of unsigned bytes, gzipped if its name ends in .gz.
-
-    The layout is two zero bytes, the type code 8, the rank, then the rank big-endian 32-bit
-    sizes and the bytes in row-major order.
-
-    Returns:
-        uint8 array of the rank given: 3 for images, 1 for labels.
-
-    Raises:
-        ValueError: unreadable, not IDX, another type or rank, truncated, or too long.
-    """
-    magic, most = bytes([0, 0, 8, rank]), MOST_DEFLATED * path.stat().st_size
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            start = file.read(4 + 4 * rank)
-            if start[:4] != magic or len(start) != 4 + 4 * rank:
-                raise ValueError(f"it begins with {start[:4].hex(' ')}, not {magic.hex(' ')}")
-            sizes = struct.unpack(f">{rank}I", start[4:])
-            wanted = math.prod(sizes)
-            if wanted > most:
-                raise ValueError(f"{path.stat().st_size} bytes that claim to hold {wanted}")
-            content = file.read(wanted + 1)
-        if len(content) != wanted:
-            more = " or more" * (len(content) > wanted)
-            raise ValueError(f"sizes {sizes}, {wanted} bytes, and {len(content)}{more} after them")
-    except UNREADABLE as error:
-        raise ValueError(
-            f"{path} cannot be read as an IDX file of {rank}-dimensional unsigned bytes; it may be "
-            f"truncated or damaged, fetch it again. Received: {error}"
-        ) from error
-    # A copy, since an array over bytes is read-only.
-    return np.frombuffer(content, dtype=np.uint8).reshape(sizes).copy()
+    folder = tfds.find_prepared("fashion_mnist", data_dir)
+    found = _in_memory(tfds.PreparedSource("fashion_mnist", folder), None, 1)
+    return dataclasses.replace(found, class_names=FASHION_MNIST_CLASSES)

@@ -1,17 +1,12 @@
-"""Data sources: the labelled images that a name, a path or arrays stand for, by number."""
+"""Data sources: labelled images that are read by number, and the splits of their parts."""
 
 import difflib
-import os
 import re
-from pathlib import Path
 
 import numpy as np
 
-from keras_vit.data import tfds
 from keras_vit.data.dataset import ImageDataset, check_images, check_labels, stratified_split
-from keras_vit.data.files import ARCHIVES, labelled_files, open_files
-from keras_vit.data.load import IN_MEMORY, load, unknown
-from keras_vit.data.vtab import VTAB_TASKS
+from keras_vit.data.files import labelled_files, open_files
 
 HELD_OUT = ("validation", "val", "test")  # where there is one of them, each name means it
 _SLICES = 3  # seeds the order in which slices are drawn from class folders, in every run alike
@@ -96,19 +91,19 @@ class ArraySource(Source):
 class FileSource(Source):
     """The image files of class folders, or of an archive of them, read when they are needed.
 
-    Where there are no parts, a fifth of each class is `"test"`, the same for every seed.
+    Where there are no parts, `test_fraction` of each class is `"test"`.
     """
 
     sorted_by_class = True
     upright = True
 
-    def __init__(self, path, name=None):
+    def __init__(self, path, name=None, test_fraction=0.2, seed=0):
         files = open_files(path)
         class_names, parts = labelled_files(files)
         if "all" in parts:
             every = parts.pop("all")
-            chosen = stratified_split(np.array([label for _, label in every]), 0.2, seed=0)
-            for part, rows in zip(("train", "test"), chosen):
+            labels = np.array([label for _, label in every])
+            for part, rows in zip(("train", "test"), stratified_split(labels, test_fraction, seed)):
                 parts[part] = [every[row] for row in rows]
         sizes = {part: len(found) for part, found in parts.items()}
         super().__init__(name or files.name, class_names, sizes)
@@ -123,80 +118,12 @@ class FileSource(Source):
         return self._files.place(self._listing[row][0])
 
 
-class PreparedSource(Source):
-    """The examples of a `tfds.Prepared` dataset: its features image and label, or a VTAB task's."""
-
-    def __init__(self, name, prepared, task=None):
-        if task is None and (prepared.class_names is None or "image" not in prepared.features):
-            raise ValueError(
-                f"{prepared.folder} must have the features image and label, the latter a class "
-                f"label. Received: {', '.join(prepared.features) or 'none'}; VTAB tasks choose "
-                "others, see VTAB_TASKS"
-            )
-        names = prepared.class_names or ()
-        if task is not None and len(names) != task.num_classes:
-            names = map(str, range(task.num_classes))
-        super().__init__(name, names, prepared.sizes)
-        self._prepared, self._task, self._examples = prepared, task, {}
-
-    def __getitem__(self, row):
-        part, index = self.find(row)
-        example = self._examples[part][index]
-        label = int(example["label"]) if self._task is None else self._task.label(example)
-        if not 0 <= label < len(self.class_names):
-            raise ValueError(f"label {label} is outside 0..{len(self.class_names) - 1}")
-        decode = self._task and self._task.decode
-        return (decode(example["image"]) if decode else example["image"]), label
-
-    def rows(self, split):
-        """See `Source.rows`, for VTAB's own splits as well; opens the parts that they need."""
-        if self._task is not None and isinstance(split, str):
-            named = self._task.splits(self.parts)
-            split = "+".join(named.get(piece.strip(), piece) for piece in split.split("+"))
-        rows = super().rows(split)
-        for part in {self.find(row)[0] for row in rows} - set(self._examples):
-            self._examples[part] = self._prepared.examples(part)
-        return rows
-
-
-def open_source(source, data_dir=None):
-    """The data source of what `pipeline` takes, or a ValueError that lists the nearest names."""
-    if isinstance(source, (str, os.PathLike)):
-        if source not in IN_MEMORY:
-            if isinstance(source, str) and (found := _open_prepared(source, data_dir)):
-                return found
-            path = Path(source).expanduser()
-            if path.is_dir() or (path.suffix.lower() in ARCHIVES and path.is_file()):
-                return FileSource(path)
-        source = load(source, data_dir=data_dir)
-    if not isinstance(source, ImageDataset):
-        return _from_arrays(source)
-    train = source.train_images, source.train_labels
-    test = source.test_images, source.test_labels
-    return ArraySource(source.name, source.class_names, {"train": train, "test": test})
-
-
-def _open_prepared(name, data_dir):
-    """The source of a name of TensorFlow Datasets or of VTAB, or None where it is none."""
-    if name.startswith("vtab/"):
-        task = VTAB_TASKS.get(name.removeprefix("vtab/"))
-        if task is None:
-            raise ValueError(unknown(name))
-        folder = tfds.find_prepared(task.dataset, data_dir, task.major)
-        return PreparedSource(name, tfds.Prepared(folder), task)
-    first, folder = re.split("[:/]", name)[0], tfds.data_folder(data_dir)
-    if first not in tfds.TFDS_SETS:
-        patterns = f"{first}/*/dataset_info.json", f"{first}/*/*/dataset_info.json"
-        is_path = not first.isidentifier() or Path(name).exists()
-        if is_path or not any(any(folder.glob(pattern)) for pattern in patterns):
-            return None
-    if (folder / name / "train").is_dir():
-        return FileSource(folder / name, name)
-    return PreparedSource(name, tfds.Prepared(tfds.find_prepared(name, data_dir)))
-
-
-def _from_arrays(source):
-    """(images, labels), which every split name means, or ((images, labels), (images, labels))."""
+def array_source(source):
+    """The source of an `ImageDataset`, of (images, labels), or of two such pairs of arrays."""
+    if isinstance(source, ImageDataset):
+        train = source.train_images, source.train_labels
+        test = source.test_images, source.test_labels
+        return ArraySource(source.name, source.class_names, {"train": train, "test": test})
     try:
         first, second = source
         nested = isinstance(first, (tuple, list)) and len(first) == len(second) == 2

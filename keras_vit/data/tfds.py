@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from keras_vit.data.dataset import MOST_CLASSES
+from keras_vit.data.sources import Source
 
 MAX_BYTES = 4 * 2**30  # of a TFRecord set that is read into memory
 
@@ -77,17 +78,16 @@ def how_to_prepare(dataset, data_dir):
     return how
 
 
-class Prepared:
-    """A prepared dataset, whose images stay encoded as they are stored.
+class PreparedSource(Source):
+    """The examples of a prepared dataset, whose images stay encoded as they are stored.
 
-    Attributes:
+    Args:
+        name: what the set is called.
         folder: the one with dataset_info.json.
-        sizes: part -> number of examples.
-        features: name -> TensorFlow Datasets' feature.
-        class_names: of the feature `label`; None where that is no class label.
+        task: a `keras_vit.data.vtab.Task`, or None for the features image and label.
     """
 
-    def __init__(self, folder):
+    def __init__(self, name, folder, task=None):
         try:
             import tensorflow_datasets as tfds
         except ImportError as error:
@@ -95,25 +95,48 @@ class Prepared:
                 f"{folder} was prepared by TensorFlow Datasets, which is not installed. Install it "
                 'with: pip install "keras3-vit[data]"'
             ) from error
-        self.folder = folder
+        self._folder, self._task, self._examples = folder, task, {}
+        self._skip = {"image": tfds.decode.SkipDecoding()}
         try:
             # Reads this folder only, whereas tfds.load may download.
             self._builder = tfds.builder_from_directory(str(folder))
-            self.features = dict(self._builder.info.features or {})
+            features = dict(self._builder.info.features or {})
             splits = self._builder.info.splits.items()
-            self.sizes = {name: info.num_examples for name, info in splits if info.num_examples}
+            sizes = {part: info.num_examples for part, info in splits if info.num_examples}
         except Exception as error:  # of many kinds, for files of JSON that say something else
             raise self._damaged(error) from error
-        label = self.features.get("label")
-        count = getattr(label, "num_classes", None)
-        if count is not None and not 0 < count <= MOST_CLASSES:
+        label = features.get("label")
+        count = getattr(label, "num_classes", 0) or 0
+        if count > MOST_CLASSES or (task is None and (not count or "image" not in features)):
             raise ValueError(
-                f"The label of {folder} must have 1 to {MOST_CLASSES} classes. Received: {count}"
+                f"{folder} must have the features image and label, a class label of at most "
+                f"{MOST_CLASSES} classes. Received: {', '.join(features) or 'none'}, and {count} "
+                "classes; the tasks of VTAB, such as 'vtab/clevr_count', choose other features"
             )
-        self.class_names = tuple(label.names) if count else None
-        self._skip = {"image": tfds.decode.SkipDecoding()}
+        names = label.names if task is None or count == task.num_classes else None
+        names = map(str, range(task.num_classes)) if names is None else names
+        super().__init__(name, names, sizes)
 
-    def examples(self, part):
+    def __getitem__(self, row):
+        part, index = self.find(row)
+        example = self._examples[part][index]
+        label = int(example["label"]) if self._task is None else self._task.label(example)
+        if not 0 <= label < len(self.class_names):
+            raise ValueError(f"label {label} is outside 0..{len(self.class_names) - 1}")
+        decode = self._task and self._task.decode
+        return (decode(example["image"]) if decode else example["image"]), label
+
+    def rows(self, split):
+        """See `Source.rows`, for VTAB's own splits as well; opens the parts that they need."""
+        if self._task is not None and isinstance(split, str):
+            named = self._task.splits(self.parts)
+            split = "+".join(named.get(piece.strip(), piece) for piece in split.split("+"))
+        rows = super().rows(split)
+        for part in {self.find(row)[0] for row in rows} - set(self._examples):
+            self._examples[part] = self._open(part)
+        return rows
+
+    def _open(self, part):
         """The examples of a part by number: a sequence of dicts of features."""
         files = [Path(path) for path in self._builder.info.splits[part].filepaths]
         if missing := [path.name for path in files if not path.is_file()]:
@@ -128,20 +151,20 @@ class Prepared:
     def _in_memory(self, part, size):
         convert = (
             "Convert it once, beside the old files, with apache-beam and tensorflow installed:\n"
-            f"  tfds convert_format --dataset_version_dir={self.folder} "
+            f"  tfds convert_format --dataset_version_dir={self._folder} "
             "--out_file_format=array_record"
         )
         if size > MAX_BYTES:
             raise ValueError(
                 f"TFRecord files are read into memory up to {MAX_BYTES / 2**30:.3g} GiB. Received: "
-                f"{size / 2**30:.3g} GiB in the part {part!r} of {self.folder}. {convert}"
+                f"{size / 2**30:.3g} GiB in the part {part!r} of {self._folder}. {convert}"
             )
         try:
             import tensorflow as tf
             import tensorflow_datasets as tfds
         except ImportError as error:
             raise ImportError(
-                f"The TFRecord files of {self.folder} need TensorFlow. Install it with "
+                f"The TFRecord files of {self._folder} need TensorFlow. Install it with "
                 f'pip install "keras3-vit[tensorflow]". {convert}'
             ) from error
         dataset = self._builder.as_dataset(part, decoders=self._skip, shuffle_files=False)
@@ -153,6 +176,6 @@ class Prepared:
     def _damaged(self, reason):
         what = f"{type(reason).__name__}: " * isinstance(reason, Exception)
         return ValueError(
-            f"{self.folder} is incomplete or damaged; prepare or copy it again. "
+            f"{self._folder} is incomplete or damaged; prepare or copy it again. "
             f"Received: {what}{reason}"
         )

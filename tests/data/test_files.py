@@ -82,7 +82,7 @@ def test_formats(tmp_path):
 def test_sizes_need_image_size(tmp_path):
     write_classes(tmp_path, {"a": 2, "b": 2})
     pixels = write_image(tmp_path / "b" / "99.png", height=30, width=20)
-    with pytest.raises(ValueError, match=r"image_size=224.*00\.png of 6x8 and .*99\.png of 30x20"):
+    with pytest.raises(ValueError, match=r"image_size=224.*\.png of 6x8 and .*99\.png of 30x20"):
         load(tmp_path)
     toy = load(tmp_path, image_size=(5, 7), test_fraction=0.01)
     assert toy.image_shape == (5, 7, 3)
@@ -142,7 +142,9 @@ def test_skip_corrupt_with_a_test_folder(tmp_path):
     expected = np.asarray(Image.open(tmp_path / "test" / "a" / "01.png"))
     np.testing.assert_array_equal(toy.test_images[0], expected)
     truncate(tmp_path / "test" / "a" / "01.png")
-    with pytest.raises(ValueError, match="test must hold a readable image"):
+    with pytest.raises(
+        ValueError, match=r"the part test one. Received: .* no readable ones in 'test'"
+    ):
         load(tmp_path, skip_corrupt=True)
 
 
@@ -154,10 +156,10 @@ def test_a_long_list_is_cut_but_counted(tmp_path):
         load(tmp_path)
     assert str(caught.value).count(".png") == 10
     assert "and 4 more" in str(caught.value)
-    with pytest.raises(ValueError, match="none readable in 'a', 14 corrupt images"):
+    with pytest.raises(ValueError, match="14 corrupt images, no readable ones in 'a';"):
         load(tmp_path, skip_corrupt=True)
     (tmp_path / "b" / "00.png").write_bytes(b"no")
-    with pytest.raises(ValueError, match="none readable in 'a', 'b'"):
+    with pytest.raises(ValueError, match="no readable ones in 'a', 'b'"):
         load(tmp_path, skip_corrupt=True)
 
 
@@ -189,7 +191,7 @@ def test_test_classes_unknown_to_train(tmp_path):
 
 def test_train_alone_is_not_a_class(tmp_path):
     write_classes(tmp_path / "train", {"cat": 2})
-    with pytest.raises(ValueError, match=r"test, val, validation.*train alone"):
+    with pytest.raises(ValueError, match=r"test, val, validation. Received: train;"):
         load(tmp_path)
 
 
