@@ -1,4 +1,4 @@
-"""Augmentations of one image by name: those of one's own, an affine map, and RandAugment."""
+"""Augmentations of one image by name: an affine map, RandAugment, and those that users add."""
 
 import math
 
@@ -152,7 +152,7 @@ def _sign(rng):
     return 1 if rng.random() < 0.5 else -1
 
 
-# The order decides which one a random number means.
+# Their order decides which operation a random number chooses.
 OPERATIONS = {
     "AutoContrast": lambda image, level, rng: ImageOps.autocontrast(image),
     "Equalize": lambda image, level, rng: ImageOps.equalize(image),

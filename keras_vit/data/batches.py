@@ -2,8 +2,8 @@
 
 A batch is (images, labels, notes). Notes are (row, reason) of examples that could not be read.
 
-Mixup and CutMix mix an image and its label with the image before it in the batch, the first with
-the last. One share holds for the whole batch, as in big_vision.
+Mixup and CutMix mix an image and its label with those of its partner: the image before it in the
+batch, or the last image for the first. One share holds for the whole batch, as in big_vision.
 """
 
 import functools
@@ -13,7 +13,7 @@ import numpy as np
 from keras_vit.data.resize import convert_channels
 from keras_vit.data.transform import apply
 
-LOST_AT_MOST = 4  # one example in so many may be unreadable
+LOST_AT_MOST = 4  # one in four examples may be unreadable
 
 
 def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1)):
@@ -36,7 +36,7 @@ def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1
         dataset = import_grain().MapDataset.source(rows).seed(seed).random_map(read)
         return dataset.batch(batch_size // processes, batch_fn=collate)
 
-    # Mixed images need those of the other processes, and are cut after it.
+    # An image is mixed with one that may belong to another process, so that batches are cut later.
     parts = 1 if any(mixing) else processes
     dataset = import_grain().MapDataset.source(read.rows).seed(seed)
     dataset = dataset.shuffle()  # anew in each epoch

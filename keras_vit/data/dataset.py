@@ -9,9 +9,9 @@ import zlib
 
 import numpy as np
 
-MAX_BYTES = 4 * 2**30  # past this the user is told before memory runs out
+MAX_BYTES = 4 * 2**30  # of a dataset: a larger one is refused before memory runs out
 MOST_CLASSES = 100_000  # labels beyond it are identifiers
-_MOST_DEFLATED = 250  # times; more is an archive made to fill the memory
+_MOST_DEFLATED = 250  # times: an archive that deflates more is made to fill the memory
 _UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
 _TOLERANCE = 1e-6  # a resize of floats can overshoot 1 by a few units in the last place
 # Arrays of an archive; names of a train/test pair come before names of one undivided set.
@@ -152,10 +152,7 @@ def check_pixels(images, name):
 
 
 def check_labels(labels, images, name="labels", num_classes=None):
-    """`labels` as int32, one for each image, or a ValueError.
-
-    Without `num_classes` as many classes are taken as one could name.
-    """
+    """`labels` as int32, one for each image, or a ValueError."""
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "biuf":
         raise ValueError(

@@ -22,7 +22,7 @@ _ORIENTATION = 0x0112  # the EXIF tag
 def open_files(path):
     """The files of a folder, a zip archive or a tar archive that is not compressed.
 
-    In a compressed tar archive no file could be read without those before it.
+    In a compressed tar archive no file could be read without reading those before it.
     """
     if path.is_dir():
         return Folder(path)

@@ -231,7 +231,7 @@ class Pipeline(keras.utils.PyDataset):
             yield np.zeros((0, *self.image_shape), np.float32), np.zeros(0, np.int32)
 
     def _note(self, notes):
-        """Takes unreadable examples down, with a warning for each of the first ones."""
+        """Records unreadable examples, with a warning for each of the first ones."""
         place, unreadable = self._read.source.place, self._unreadable
         for row, reason in notes:
             if row in unreadable:
@@ -279,10 +279,10 @@ def open_source(source, data_dir=None):
 
 
 def _split(split, recipe, source):
-    """The split asked for, or what the recipe means by it where the set has no such part.
+    """The split asked for, or the recipe's if the set has no such part.
 
-    Of CIFAR, which has no validation part, a recipe keeps the last examples of the training part:
-    the test part must not take their place.
+    CIFAR has no validation part: its recipes hold out the last training examples, which the test
+    part must not replace.
     """
     if split is None:
         return getattr(recipe, "train_split", None) or "train"
@@ -292,7 +292,7 @@ def _split(split, recipe, source):
 
 
 def _threads(source, recipe):
-    """The processor cores, up to 16; 0 for small images in memory: handing over takes longer."""
+    """The number of cores, up to 16; 0 for small images in memory, which threads slow down."""
     height, width = recipe.train.image_size
     if isinstance(source, ArraySource) and height * width <= 64 * 64:
         return 0

@@ -6,9 +6,8 @@ import re
 import numpy as np
 
 from keras_vit.data.dataset import ImageDataset, check_images, check_labels, stratified_split
-from keras_vit.data.files import labelled_files, open_files
+from keras_vit.data.files import HELD_OUT, labelled_files, open_files
 
-HELD_OUT = ("validation", "val", "test")  # where there is one of them, each name means it
 _SLICES = 3  # seeds the order in which slices are drawn from class folders, in every run alike
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
 _BOUND = r"\s*(-?\d+|-?\d+(?:\.\d+)?%)?\s*"

@@ -15,7 +15,7 @@ from PIL import Image
 
 
 def feature(name):
-    """The label is annotated."""
+    """The label is the annotation of that name."""
     return lambda features: int(features[name])
 
 
