@@ -8,10 +8,12 @@ ViT paper reports, trains on `train800val200` and tests on `test`.
 
 import dataclasses
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 from PIL import Image
+
+from keras_vit.data.sources import parse_split
 
 
 def feature(name):
@@ -29,8 +31,7 @@ class Task:
     Attributes:
         name: such as `"clevr_count"`.
         num_classes: how many classes the task has, which may be fewer than are annotated.
-        splits: number of examples of each part -> dict from the name of a split to what
-            `parse_split` reads.
+        parts: the splits to train on, to validate on and to test on, as `parse_split` reads them.
         dataset: name, and configuration if there are several, in TensorFlow Datasets; the task's
             by default.
         major: the major version that the published splits belong to.
@@ -40,7 +41,7 @@ class Task:
 
     name: str
     num_classes: int
-    splits: Callable[[Mapping[str, int]], dict[str, str]]
+    parts: tuple[str, str, str]
     dataset: str = ""
     major: int = 3
     label: Callable[[dict], int] = _LABEL
@@ -49,61 +50,20 @@ class Task:
     def __post_init__(self):
         object.__setattr__(self, "dataset", self.dataset or self.name)
 
-
-def parts_given(sizes):
-    """Splits of a set that comes with a validation part."""
-    return _with_1000("train", "validation", "train+validation", "test", "validation[:200]")
-
-
-def cut_from_train(percent, test="test"):
-    """Splits whose validation examples are the last ones of the training part.
-
-    Args:
-        percent: share of the training part that remains for training.
-        test: the part to test on.
-    """
-
-    def splits(sizes):
-        kept = sizes["train"] * percent // 100
-        held_out = f"train[{kept}:{kept + 200}]"
-        return _with_1000(f"train[:{kept}]", f"train[{kept}:]", "train", test, held_out)
-
-    return splits
-
-
-def all_from_train(percent, validation_percent):
-    """Splits of a set with one part, of which the end becomes the test examples."""
-
-    def splits(sizes):
-        train = sizes["train"] * percent // 100
-        both = train + sizes["train"] * validation_percent // 100
-        return _with_1000(
-            f"train[:{train}]",
-            f"train[{train}:{both}]",
-            f"train[:{both}]",
-            f"train[{both}:]",
-            f"train[{train}:{train + 200}]",
-        )
-
-    return splits
-
-
-def half_of_test(sizes):
-    """Splits that validate on the first half of the test part (smallNORB)."""
-    validation = "test[:50%]"
-    return _with_1000("train", validation, f"train+{validation}", "test[50%:]", "test[:200]")
-
-
-def _with_1000(train, validation, both, test, held_out_200):
-    return {
-        "train": train,
-        "val": validation,
-        "trainval": both,
-        "test": test,
-        "train800": "train[:800]",
-        "val200": held_out_200,
-        "train800val200": f"train[:800]+{held_out_200}",
-    }
+    def splits(self, sizes):
+        """VTAB's name of a split -> what `parse_split` reads, for parts of such sizes."""
+        train, validation, test = self.parts
+        part, start, _ = parse_split(validation, sizes)[0]
+        val200 = f"{part}[{start}:{start + 200}]"
+        return {
+            "train": train,
+            "val": validation,
+            "trainval": f"{train}+{validation}",
+            "test": test,
+            "train800": "train[:800]",
+            "val200": val200,
+            "train800val200": f"train[:800]+{val200}",
+        }
 
 
 def grouped(name, annotated, num_classes):
@@ -141,31 +101,39 @@ def white_on_black(encoded):
         return np.asarray(image.convert("L"), dtype=np.uint8)[..., None] * np.uint8(255)
 
 
+_GIVEN = ("train", "validation", "test")
+_CUT_90 = ("train[:90%]", "train[90%:]", "test")
+_CUT_60_20 = ("train[:60%]", "train[60%:80%]", "train[80%:]")
+_CLEVR = ("train[:90%]", "train[90%:]", "validation")
 _DSPRITES = {
-    "splits": all_from_train(80, 10),
+    "parts": ("train[:80%]", "train[80%:90%]", "train[90%:]"),
     "dataset": "dsprites",
     "major": 2,
     "decode": white_on_black,
 }
-_SMALLNORB = {"splits": half_of_test, "dataset": "smallnorb", "major": 2}
+_SMALLNORB = {
+    "parts": ("train", "test[:50%]", "test[50%:]"),
+    "dataset": "smallnorb",
+    "major": 2,
+}
 _TASKS = (
-    Task("caltech101", 102, cut_from_train(90)),
-    Task("cifar100", 100, cut_from_train(90)),
-    Task("dtd", 47, parts_given),
-    Task("oxford_flowers102", 102, parts_given, major=2),
-    Task("oxford_iiit_pet", 37, cut_from_train(80)),
-    Task("sun397", 397, parts_given, "sun397/tfds", major=4),
-    Task("svhn", 10, cut_from_train(90), "svhn_cropped"),
-    Task("patch_camelyon", 2, parts_given, major=2),
-    Task("eurosat", 10, all_from_train(60, 20), "eurosat/rgb", major=2),
-    Task("resisc45", 45, all_from_train(60, 20)),
-    Task("diabetic_retinopathy", 5, parts_given, "diabetic_retinopathy_detection/btgraham-300"),
-    Task("clevr_count", 8, cut_from_train(90, "validation"), "clevr", label=clevr_count),
-    Task("clevr_distance", 6, cut_from_train(90, "validation"), "clevr", label=clevr_distance),
-    Task("dmlab", 6, parts_given, major=2),
+    Task("caltech101", 102, _CUT_90),
+    Task("cifar100", 100, _CUT_90),
+    Task("dtd", 47, _GIVEN),
+    Task("oxford_flowers102", 102, _GIVEN, major=2),
+    Task("oxford_iiit_pet", 37, ("train[:80%]", "train[80%:]", "test")),
+    Task("sun397", 397, _GIVEN, "sun397/tfds", major=4),
+    Task("svhn", 10, _CUT_90, "svhn_cropped"),
+    Task("patch_camelyon", 2, _GIVEN, major=2),
+    Task("eurosat", 10, _CUT_60_20, "eurosat/rgb", major=2),
+    Task("resisc45", 45, _CUT_60_20),
+    Task("diabetic_retinopathy", 5, _GIVEN, "diabetic_retinopathy_detection/btgraham-300"),
+    Task("clevr_count", 8, _CLEVR, "clevr", label=clevr_count),
+    Task("clevr_distance", 6, _CLEVR, "clevr", label=clevr_distance),
+    Task("dmlab", 6, _GIVEN, major=2),
     Task("dsprites_location", 16, **_DSPRITES, label=grouped("label_x_position", 32, 16)),
     Task("dsprites_orientation", 16, **_DSPRITES, label=grouped("label_orientation", 40, 16)),
-    Task("kitti_distance", 4, parts_given, "kitti", label=kitti_distance),
+    Task("kitti_distance", 4, _GIVEN, "kitti", label=kitti_distance),
     Task("smallnorb_azimuth", 18, **_SMALLNORB, label=feature("label_azimuth")),
     Task("smallnorb_elevation", 9, **_SMALLNORB, label=feature("label_elevation")),
 )
