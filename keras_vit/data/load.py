@@ -133,11 +133,12 @@ def _find_prepared(name, data_dir):
         folder = tfds.find_prepared(task.dataset, data_dir, task.major)
         return tfds.PreparedSource(name, folder, task)
     first, folder = re.split("[:/]", name)[0], tfds.data_folder(data_dir)
-    if first not in tfds.TFDS_SETS:
-        patterns = f"{first}/*/dataset_info.json", f"{first}/*/*/dataset_info.json"
-        is_path = not first.isidentifier() or Path(name).exists()
-        if is_path or not any(any(folder.glob(pattern)) for pattern in patterns):
-            return None
+    places = f"{first}/*/dataset_info.json", f"{first}/*/*/dataset_info.json", f"{first}/train"
+    is_there = first.isidentifier() and any(any(folder.glob(place)) for place in places)
+    is_known = first in tfds.TFDS_SETS
+    # A path comes before a name that is not known, or of which nothing is in the data folder.
+    if not (is_there or is_known) or (Path(name).exists() and not (is_there and is_known)):
+        return None
     if (folder / name / "train").is_dir():
         return FileSource(folder / name, name)
     return tfds.PreparedSource(name, tfds.find_prepared(name, data_dir))
@@ -149,7 +150,7 @@ def _in_memory(source, size, channels, skip_corrupt=False):
     if test is None or "train" not in source.parts:
         raise ValueError(
             f"{source.name} must have the parts train and one of {', '.join(HELD_OUT)}. Received: "
-            f"{', '.join(source.parts)}; if these are class folders, pass their own folder"
+            f"{', '.join(source.parts)}; to have a folder split, pass that folder itself"
         )
     rows = [(0, row) for row in source.rows("train")] + [(1, row) for row in source.rows(test)]
     count, given, images, labels, reasons = len(rows), size, None, [[], []], {}

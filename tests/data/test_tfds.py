@@ -114,6 +114,13 @@ def test_imagenet_21k_from_class_folders(tmp_path):
     assert train.name == "imagenet21k"
 
 
+def test_a_folder_comes_before_a_set_that_is_not_there(tmp_path, monkeypatch):
+    class_folders(tmp_path / "cifar10", per_class=4)
+    monkeypatch.chdir(tmp_path)
+    found = load("cifar10", data_dir=tmp_path / "none", image_size=8)
+    assert found.class_names == ("cat", "dog") and len(found.train_labels) == 6
+
+
 def test_orientation_tags_of_prepared_images_are_left_alone_as_by_the_authors(prepared):
     assert not open_source("cifar10", prepared.parent.parent).upright
 
