@@ -8,7 +8,7 @@ to a checkpoint; other modules carry it out.
 import dataclasses
 import math
 
-from keras_vit.checks import check_choice, positive_float, rate
+from keras_vit.checks import check_choice, positive_float
 
 RESIZES = ("squash", "shortest", "center_square")
 INTERPOLATIONS = ("bilinear", "bicubic", "area")
@@ -61,7 +61,14 @@ class Preprocessing:
         check_choice("resize", self.resize, RESIZES)
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("library", self.library, LIBRARIES)
-        object.__setattr__(self, "crop_fraction", _fraction(self.crop_fraction))
+        fraction = self.crop_fraction
+        if isinstance(fraction, bool) or not (
+            isinstance(fraction, (int, float)) and 0 < fraction <= 1
+        ):
+            raise ValueError(
+                f"crop_fraction must be a number above 0, up to 1. Received: {fraction!r}."
+            )
+        object.__setattr__(self, "crop_fraction", float(fraction))
         if self.crop_fraction < 1 and self.resize == "center_square":
             raise ValueError(
                 "A crop_fraction below 1 belongs to resize='shortest' or 'squash', which have a "
@@ -103,22 +110,11 @@ class Preprocessing:
 
 def _channels(values, name):
     numbers = tuple(values) if isinstance(values, (tuple, list)) else ()
-    kinds = (int, float)
-    if not numbers or not all(isinstance(v, kinds) and type(v) is not bool for v in numbers):
+    if not numbers or not all(isinstance(v, (int, float)) and abs(v) < math.inf for v in numbers):
         raise ValueError(
-            f"{name} must be a tuple of one number per channel. Received: {name}={values!r}."
+            f"{name} must be a tuple of one finite number per channel. Received: {name}={values!r}."
         )
-    if not all(abs(v) < math.inf for v in numbers):
-        raise ValueError(f"{name} must be finite. Received: {name}={values!r}.")
-    return tuple(float(number) for number in numbers)
-
-
-def _fraction(value):
-    if value == 1 and not isinstance(value, bool):
-        return 1.0
-    if value == 0:
-        raise ValueError(f"crop_fraction must be above 0. Received: crop_fraction={value!r}.")
-    return rate(value, "crop_fraction")
+    return tuple(map(float, numbers))
 
 
 def _short(values):

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
-from keras_vit.data.class_names import resolve_class_names
+from keras_vit.data.predict import resolve_class_names
 from keras_vit.inspection.attention import iterate_attention
 from keras_vit.inspection.distance import attention_distance
 from keras_vit.inspection.forward import iterate_outputs, to_array

@@ -8,7 +8,7 @@ from PIL import Image
 from keras_vit import VisionTransformer
 from keras_vit.data import preprocess
 from keras_vit.preprocessing import GOOGLE, HUGGING_FACE, TIMM, Preprocessing
-from tests.data.test_model_preprocess import IMAGENET, model_of, photographs
+from tests.data.test_resize import IMAGENET, model_of, photographs
 
 pytestmark = pytest.mark.any_backend
 
@@ -83,8 +83,6 @@ def test_a_pattern_of_files(tmp_path):
     for index in range(3):
         Image.new("RGB", (5 + index, 4)).save(tmp_path / f"{index}.png")
     assert preprocess(tmp_path.glob("*.png"), model_of()).shape == (3, 224, 224, 3)
-    column = np.array([str(path) for path in sorted(tmp_path.iterdir())])
-    assert preprocess(column, model_of()).shape == (3, 224, 224, 3)
     with pytest.raises(ValueError, match=r"No images\. Received: an empty list"):
         preprocess(tmp_path.glob("*.jpeg"), model_of())
 
@@ -92,7 +90,7 @@ def test_a_pattern_of_files(tmp_path):
 @pytest.mark.parametrize(
     "images, expected",
     [
-        (np.full((4, 4, 3), 200.0), "from 200 to 200; divide by 255"),
+        (np.full((4, 4, 3), 200.0), "from 200 to 200, .*divide by 255"),
         ([np.zeros((4, 4, 3)), np.full((4, 4, 3), -0.5)], r"images\[1\].*from -0.5 to -0.5"),
         (np.full((4, 4, 3), np.nan), "from nan to nan"),
         (np.zeros((4, 4, 3), "int64"), "Received: dtype int64"),
@@ -143,7 +141,7 @@ def test_models_and_arguments():
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        ({"preprocessing": TIMM}, r"pass image_size.*Received: no model"),
+        ({"preprocessing": TIMM}, r"pass image_size.*Received: NoneType with input_shape None"),
         ({"model": "B/16"}, "Received: str with input_shape None"),
         ({"image_size": 0}, "image_size must be a positive integer"),
         ({"image_size": 8, "preprocessing": "timm"}, "Received: 'timm'"),
@@ -156,5 +154,7 @@ def test_what_is_not_told(arguments, expected):
 
 def test_files_need_a_model():
     for images in ("cat.jpg", ["cat.jpg", "dog.jpg"]):
-        with pytest.raises(ValueError, match=r"preprocess\(images, model\). Received: no model"):
+        with pytest.raises(
+            ValueError, match=r"preprocess\(images, model\) for files. Received: no model"
+        ):
             preprocess(images)

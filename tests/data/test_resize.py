@@ -43,7 +43,7 @@ def tf():
     return pytest.importorskip("tensorflow")
 
 
-@pytest.mark.parametrize("size", [(224, 224), (384, 384), (96, 160)])
+@pytest.mark.parametrize("size", [(224, 224), (96, 160)])
 def test_google(tf, size):
     images = photographs()
     expected = [(tf.image.resize(image, size).numpy() - 127.5) / 127.5 for image in images]
@@ -91,15 +91,14 @@ def timm_eval(image, size, preprocessing):
     return (cropped - np.float32(preprocessing.mean)) / np.float32(preprocessing.std)
 
 
-@pytest.mark.parametrize("size, fraction", [(224, 0.9), (224, 0.875), (384, 1.0), (448, 0.95)])
-@pytest.mark.parametrize("statistics", [{}, IMAGENET])
-def test_timm(size, fraction, statistics):
+@pytest.mark.parametrize("size, fraction", [(224, 0.9), (224, 0.875), (384, 1.0)])
+def test_timm(size, fraction):
     how = Preprocessing(
         resize="shortest",
         crop_fraction=fraction,
         interpolation="bicubic",
         library="pillow",
-        **statistics,
+        **IMAGENET,
     )
     images = photographs()[:4]
     expected = [timm_eval(image, size, how) for image in images]
@@ -128,7 +127,7 @@ def crop_after(resized, size, split):
 
 
 @pytest.mark.parametrize("library, split", [("pillow", round), ("transformers", math.floor)])
-@pytest.mark.parametrize("size, before", [(224, 256), (224, 257), (193, 224), (225, 354)])
+@pytest.mark.parametrize("size, before", [(224, 257), (193, 224), (225, 354)])
 def test_squash_and_crop(library, split, size, before):
     """DeiT's processor, or timm's crop_mode="squash": resize both sides, crop the centre."""
     how = Preprocessing(
@@ -152,7 +151,7 @@ def test_squash_and_crop_by_tensorflow():
     assert difference(actual, expected, cropped) < 1e-6
 
 
-@pytest.mark.parametrize("size, before", [(224, 224), (224, 257), (225, 354)])
+@pytest.mark.parametrize("size, before", [(224, 224), (225, 354)])
 def test_the_shorter_edge_of_transformers(size, before):
     """get_resize_output_image_size, then a centre crop that rounds down, both to the letter."""
     how = Preprocessing(
@@ -180,12 +179,6 @@ def test_transformers_fills_what_a_crop_lacks_with_black():
     np.testing.assert_array_equal(turned, expected.transpose(0, 2, 1, 3))
 
 
-@pytest.mark.parametrize("library", ["pillow", "transformers"])
-def test_no_area_by_pillow(library):
-    with pytest.raises(ValueError, match=f"interpolation='area', library='{library}'"):
-        Preprocessing(interpolation="area", library=library)
-
-
 def test_hugging_face():
     images = photographs()
     expected = [
@@ -197,7 +190,7 @@ def test_hugging_face():
 
 
 @pytest.mark.parametrize("method", ["bilinear", "bicubic", "area"])
-@pytest.mark.parametrize("size", [(224, 224), (640, 700), (37, 91), (1, 1)])
+@pytest.mark.parametrize("size", [(224, 224), (440, 700), (37, 91), (1, 1)])
 def test_tensorflows_resize_to_the_last_bit(tf, method, size):
     rng = np.random.default_rng(0)
     images = [photographs()[0], rng.random((50, 61, 2), "float32")]
@@ -229,8 +222,7 @@ EVERY_RULE = [
 
 
 @pytest.mark.parametrize("how", EVERY_RULE, ids=str)
-@pytest.mark.parametrize("size", [(16, 16), (16, 32), (33, 15)])
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size, channels", [((16, 16), 3), ((16, 32), 1), ((33, 15), 3)])
 def test_tiny_flat_and_slim_images(how, size, channels):
     """A uniform image stays uniform under every rule, so that no weight or border is off."""
     shapes = [(1, 1, 3), (3, 500, 3), (500, 3, 3), (16, 16, 3), (7, 5, 1), (2, 3)]
@@ -259,14 +251,13 @@ def test_bytes_at_their_size_become_what_they_become_without_a_model():
 
 
 @pytest.mark.parametrize("how", EVERY_RULE, ids=str)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_floats(how, dtype):
+def test_floats(how):
     image = photographs()[3]
     model = model_of(how, (32, 32))
-    floats = (image / 255).astype(dtype)
-    before = floats.copy()
-    actual = preprocess([floats], model)
-    assert actual.dtype == np.float32
-    atol = 2e-6 if dtype != "float16" else 1.01 / 255
-    assert difference(actual, preprocess([image], model), how) <= atol
-    np.testing.assert_array_equal(floats, before)
+    for dtype, atol in (("float16", 1.01 / 255), ("float32", 2e-6), ("float64", 2e-6)):
+        floats = (image / 255).astype(dtype)
+        before = floats.copy()
+        actual = preprocess([floats], model)
+        assert actual.dtype == np.float32
+        assert difference(actual, preprocess([image], model), how) <= atol
+        np.testing.assert_array_equal(floats, before)

@@ -1,4 +1,4 @@
-"""RandAugment: every operation against the authors' arithmetic, written out in TensorFlow."""
+"""Augmentations: RandAugment against the authors' arithmetic in TensorFlow, and one's own."""
 
 import functools
 
@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.data.randaugment import GRAY, OPERATIONS, randaugment
+from keras_vit.data import Transform, augmentation, pipeline
+from keras_vit.data.augment import AUGMENTATIONS, GRAY, OPERATIONS, affine, randaugment
+from tests.data.pipeline_cases import numbered, recipe
 
 pytestmark = pytest.mark.any_backend
 
@@ -210,3 +212,42 @@ def test_a_generator_decides_all():
     assert results[3] == randaugment(image, np.random.default_rng(3)).tobytes()
     assert len(set(results)) > 10
     assert randaugment(image, np.random.default_rng(3), operations=0) is image
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_affine_turns_scales_and_moves_and_repeats_edges(mode):
+    """A turn by 90 degrees exactly, and a ramp under scale and shift."""
+
+    class Always:
+        def __init__(self, *values):
+            self.uniform = lambda low, high, count: np.array(values, float)
+
+    image = Image.fromarray(pictures()["photo"][:40, :40]).convert(mode)
+    turned = np.asarray(affine(image, Always(1, 0, 0, 0), 90.0, 0.1, 0.1))
+    expected = [np.asarray(image.transpose(t)).astype(int) for t in (2, 4)]  # either way round
+    assert min(np.abs(turned - each).max() for each in expected) <= 1
+    still = np.asarray(affine(image, Always(0, 0, 0, 0), 90.0, 0.1, 0.1))
+    np.testing.assert_array_equal(still, image)
+    ramp = Image.fromarray(np.tile(np.arange(0, 200, 5, dtype=np.uint8), (40, 1))).convert(mode)
+    moved = np.asarray(affine(ramp, Always(0, 0, 0, 1), 0.0, 0.0, 0.25)).reshape(40, 40, -1)
+    np.testing.assert_array_equal(moved[0, :, 0], [*range(50, 200, 5), *[195] * 10])
+
+
+def test_an_augmentation_of_ones_own():
+    """Ten lines: registered by its name, which a recipe can hold and JSON keep."""
+
+    @augmentation
+    def darken(image, rng, most):
+        factor = 1 - most * rng.random()
+        return image.point(lambda value: value * factor)
+
+    try:
+        transform = Transform(4, augment=(("darken", 0.5),))
+        train = pipeline(numbered(16), recipe(8, train=transform), training=True)
+        plain = pipeline(numbered(16), recipe(8), training=True)
+        bright, dark = (np.concatenate([x for x, _ in p]) for p in (plain, train))
+        assert transform.is_random and (dark <= bright).all() and (dark < bright).any()
+        again = np.concatenate([x for x, _ in train])
+        np.testing.assert_array_equal(dark, again)
+    finally:
+        del AUGMENTATIONS["darken"]
