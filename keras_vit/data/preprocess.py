@@ -2,6 +2,7 @@
 
 import collections.abc
 import os
+import warnings
 
 import numpy as np
 from PIL import Image
@@ -30,7 +31,7 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
             array of shape (images, height, width, channels). Arrays are uint8 in 0..255, or
             floats in [0, 1]. Alone, only the last kind.
         model: a `VisionTransformer`, or any Keras model of images (batch, height, width,
-            channels). What it does not say is `Preprocessing()`.
+            channels). One without `preprocessing` gets `Preprocessing()`, with a warning.
         preprocessing: a `keras_vit.preprocessing.Preprocessing` instead of the model's.
         image_size: int or (height, width) in pixels instead of the model's.
 
@@ -79,6 +80,14 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
 
 def input_of(model, preprocessing=None, image_size=None):
     """((height, width), channels, `Preprocessing`) of a model, or what is given instead."""
+    if model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
+        warnings.warn(
+            f"{getattr(model, 'name', model)} does not say how its images are prepared, as a model "
+            "from keras.models.clone_model does not: they are resized as a whole and mapped to "
+            "[-1, 1]. "
+            "Set model.preprocessing, such as to that of the model it was made from.",
+            stacklevel=3,
+        )
     preprocessing = preprocessing or getattr(model, "preprocessing", None) or Preprocessing()
     if not isinstance(preprocessing, Preprocessing):
         raise ValueError(

@@ -11,6 +11,7 @@ from PIL import Image
 from keras_vit import VisionTransformer
 from keras_vit.data import Prediction, predict
 from keras_vit.weights.fetch import DownloadError
+from tests.support import tiny_vit
 
 MODULE = importlib.import_module("keras_vit.data.predict")  # the function has the same name
 
@@ -199,3 +200,9 @@ def test_logits_that_are_no_numbers(model):
     broken = keras.Model(model.input, keras.layers.Lambda(lambda x: x * np.nan)(model.output))
     with pytest.raises(ValueError, match=r"must be finite\. Received: NaN or infinity"):
         predict(broken, plain(0))
+
+
+def test_a_clone_has_lost_its_preprocessing_and_says_so():
+    model = tiny_vit(image_size=8, patch_size=4)
+    with pytest.warns(UserWarning, match="does not say how its images are prepared"):
+        predict(keras.models.clone_model(model), np.zeros((8, 8, 3), np.uint8))
