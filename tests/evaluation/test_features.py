@@ -65,7 +65,7 @@ def test_extraction_is_that_of_one_batch():
 def test_what_has_no_features():
     with pytest.raises(ValueError, match=r"no layer 'neck'.*last layers are"):
         features(tiny_vit(depth=1), "neck")
-    with pytest.raises(ValueError, match=r"one vector per image.*\(None, 5, 8\).*layer="):
+    with pytest.raises(ValueError, match=r"one vector per image.*layer=.*\(None, 5, 8\)"):
         features(tiny_vit(depth=1), "block_0")
     inputs = keras.Input((1, 1, 3))
     convolution = keras.layers.Conv2D(2, 1)(inputs)
@@ -74,7 +74,7 @@ def test_what_has_no_features():
         features(keras.Model(inputs, scores))
     with pytest.raises(ValueError, match="at least one image"):
         extract_features(tiny_vit(depth=1), [])
-    with pytest.raises(TypeError, match=r"must be a Keras model. Received: str"):
+    with pytest.raises(TypeError, match=r"Keras model.* Received: str"):
         features("B/16")
 
     class Subclassed(keras.Model):
