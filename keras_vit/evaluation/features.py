@@ -163,6 +163,16 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None):
         files = isinstance(images, list) or images.dtype.kind in "OSU"
         if files or stored or (images.dtype == np.uint8 and hasattr(model, "preprocessing")):
             images = preprocess(list(images) if files else images, model)
+        expected = getattr(model, "input_shape", None)
+        # Backends other than PyTorch would fail deep inside a compiled program.
+        if isinstance(expected, tuple) and (
+            images.ndim != len(expected)
+            or any(side not in (None, real) for side, real in zip(expected[1:], images.shape[1:]))
+        ):
+            raise ValueError(
+                f"{model.name} takes images of shape {('batch', *expected[1:])}; "
+                f"keras_vit.data.preprocess resizes them. Received: shape {images.shape}."
+            )
         if size is None:
             _warn_of_values(model, images)
             size = len(images)
