@@ -13,13 +13,16 @@ import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
 from keras_vit.data.class_names import resolve_class_names
-from keras_vit.inspection.attention import iterate_attention
-from keras_vit.inspection.distance import attention_distance
-from keras_vit.inspection.forward import iterate_outputs, to_array
-from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
+from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
+from keras_vit.inspection.forward import (
+    as_inputs,
+    iterate_outputs,
+    layout_of,
+    to_array,
+    transformer_blocks,
+)
 from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
-from keras_vit.inspection.rollout import rollout
 
 HERE = pathlib.Path(__file__).parent
 LEVELS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8)  # of stored attention, as many as fit
@@ -166,7 +169,7 @@ def _predictions(model, images, top, class_names):
     if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
         return [[] for _ in images]
     names = resolve_class_names(model, shape[1], class_names)
-    outputs = iterate_outputs(model, model.outputs, "outputs", images, 8)
+    outputs = iterate_outputs(model, model.outputs, images, 8)
     logits = np.concatenate([to_array(x)[:count] for (x,), count in outputs])
     probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]

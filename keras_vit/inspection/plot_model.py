@@ -5,7 +5,7 @@ Blocks, heads, rows and columns count from 0, as in the arguments and in `block_
 
 import numpy as np
 
-from keras_vit.inspection.figures import color_bar, finish, new_figure
+from keras_vit.inspection.plot_images import color_bar, finish, new_figure
 
 
 def plot_distances(distances, path=None, title="Mean attention distance"):

@@ -32,8 +32,8 @@ def test_bytes_are_prepared_as_the_weights_want_them():
 @pytest.mark.parametrize(
     "x, message",
     [
-        (images((2, 8, 8, 3)), "shape (batch, 16, 16, 3). Received: shape (2, 8, 8, 3)"),
-        (images((16, 16, 3)), "Received: shape (16, 16, 3); one image is images[None]"),
+        (images((2, 8, 8, 3)), r"shape \('batch', 16, 16, 3\);.* Received: shape \(2, 8, 8, 3\)"),
+        (images((16, 16, 3)), r"one image is images\[None\].* Received: shape \(16, 16, 3\)"),
         (images((0, 16, 16, 3)), "at least one image. Received: none"),
         (100 * images(), "Received: floats with a largest absolute value of 99"),
         (images() * np.nan, "Received: floats with a largest absolute value of nan"),
@@ -41,7 +41,7 @@ def test_bytes_are_prepared_as_the_weights_want_them():
     ids=["size", "one image", "none", "bytes as floats", "nan"],
 )
 def test_images_that_do_not_fit(x, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=message):
         attention_weights(random_vit(), x)
 
 
@@ -80,7 +80,7 @@ def test_tokens_that_do_not_exist(query, message):
 
 
 def test_a_model_without_class_token_has_no_class_query():
-    with pytest.raises(ValueError, match=r"no class token\. .*choose 'mean'"):
+    with pytest.raises(ValueError, match=r"no class token; choose 'mean'"):
         attention_maps(random_vit(pool="mean"), images(), query="class")
 
 

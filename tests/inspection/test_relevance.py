@@ -126,5 +126,5 @@ def test_classes_that_are_none(classes):
 
 @pytest.mark.parametrize("options", [{"num_classes": 0}, {"pool": None}])
 def test_models_that_give_no_classes(options):
-    with pytest.raises(ValueError, match=r"must give .* with output shape .*; build it with"):
+    with pytest.raises(ValueError, match=r"must give .*; build it with .* with output shape"):
         relevance_maps(random_vit(**options), images())
