@@ -106,8 +106,10 @@ def probe_maps(model, images, heads="mean", batch_size=8):
     return np.concatenate(parts)
 
 
-def upsample(maps, image_size, method="bilinear"):
+def upsample(maps, image_size):
     """Lays maps over images: one value per patch becomes one per pixel.
+
+    The value of a patch stands at its centre; in between it is linear.
 
     ```python
     overlay = upsample(attention_maps(model, images, heads=None), model.image_size)
@@ -116,28 +118,19 @@ def upsample(maps, image_size, method="bilinear"):
     Args:
         maps: array of shape (..., rows, columns): of images, heads, blocks or queries.
         image_size: int or (height, width) in pixels.
-        method: `"bilinear"`: the value of a patch stands at its centre, linear in between;
-            `"nearest"`: the same value for all pixels of a patch.
 
     Returns:
-        float array of shape (..., height, width). Where the patches tile the image, `"nearest"`
-        keeps the mean of a map exactly.
+        float array of shape (..., height, width).
 
     Raises:
-        ValueError: no maps, or an unknown method.
+        ValueError: no maps.
     """
-    check_choice("method", method, ("bilinear", "nearest"))
     maps, size = np.asarray(maps), pair(image_size, "image_size")
     if maps.ndim < 2 or 0 in maps.shape[-2:]:
         raise ValueError(
             f"maps must have shape (..., rows, columns). Received: shape {maps.shape}."
         )
     maps = maps.astype(np.result_type(maps.dtype, "float32"), copy=False)
-    if method == "nearest":
-        row, column = (
-            np.arange(side) * patches // side for side, patches in zip(size, maps.shape[-2:])
-        )
-        return maps[..., row[:, None], column]
     row, column = (
         resize_matrix(patches, side, "bilinear").astype(maps.dtype)
         for side, patches in zip(size, maps.shape[-2:])

@@ -8,7 +8,7 @@ import weakref
 import keras
 import numpy as np
 
-from keras_vit.checks import check_choice, grid_of, positive_int
+from keras_vit.checks import grid_of, positive_int
 from keras_vit.data.preprocess import preprocess
 from keras_vit.layers.transformer_block import TransformerBlock
 
@@ -117,24 +117,19 @@ class Layout(typing.NamedTuple):
 
     def token(self, query):
         """The number of the token that `query` names: `"class"`, (row, column), or a number."""
-        if query == "class" and not self.class_token:
-            raise ValueError(
-                "The model has no class token; choose 'mean', for the mean over all patches, or a "
-                "patch (row, column). Received: query='class'."
-            )
-        if isinstance(query, str):
-            check_choice("query", query, ("class", "mean"))
-            return 0
-        if isinstance(query, (tuple, list)):
-            if len(query) == 2 and all(0 <= q < side for q, side in zip(query, self.grid)):
+        if isinstance(query, (tuple, list)) and len(query) == 2:
+            if all(0 <= q < side for q, side in zip(query, self.grid)):
                 return self.learned + int(query[0]) * self.grid[1] + int(query[1])
-            raise ValueError(
-                f"The patches lie in {self.grid[0]} rows and {self.grid[1]} columns, counted from "
-                f"0. Received: query={query!r}."
-            )
-        if isinstance(query, bool) or not 0 <= query < self.tokens:
-            raise ValueError(f"Tokens go from 0 to {self.tokens - 1}. Received: query={query!r}.")
-        return int(query)
+        elif isinstance(query, str):
+            if query == "class" and self.class_token:
+                return 0
+        elif not isinstance(query, bool) and 0 <= query < self.tokens:
+            return int(query)
+        raise ValueError(
+            f"query must be {'class, ' if self.class_token else ''}mean, (row, column) of one of "
+            f"{self.grid[0]} x {self.grid[1]} patches, or a token from 0 to {self.tokens - 1}. "
+            f"Received: query={query!r}."
+        )
 
 
 def layout_of(model, image_size=None):
