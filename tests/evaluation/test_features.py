@@ -15,7 +15,10 @@ def run(model, x):
     return keras.ops.convert_to_numpy(model.predict_on_batch(x))
 
 
-@pytest.mark.parametrize("options", [{"representation_size": 5}, {"pool": "mean"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"representation_size": 5}, pytest.param({"pool": "mean"}, marks=pytest.mark.any_backend)],
+)
 def test_the_head_of_a_vision_transformer_reads_them(options):
     model = tiny_vit(depth=1, **options)
     kernel, bias = np.random.default_rng(0).normal(size=(model.get_layer("head").kernel.shape)), 1
@@ -25,6 +28,7 @@ def test_the_head_of_a_vision_transformer_reads_them(options):
     assert_close(found @ kernel + bias, run(model, images()), 1e-5)
 
 
+@pytest.mark.any_backend
 def test_models_without_a_head_and_of_another_family():
     headless = tiny_vit(depth=1, num_classes=0, representation_size=5)
     assert_close(run(features(headless), images()), run(headless, images()), 1e-6)
@@ -32,6 +36,7 @@ def test_models_without_a_head_and_of_another_family():
     assert features(bit).output_shape == (None, bit.get_layer("pool").output.shape[1])
 
 
+@pytest.mark.any_backend
 def test_other_keras_models():
     inputs = keras.Input((16, 16, 3))
     pooled = keras.layers.GlobalAveragePooling2D(keepdims=True, name="pooled")(inputs)

@@ -32,6 +32,7 @@ def test_weights_of_the_authors_code():
         assert_close(attention, CASE.io[f"attn_f64/{i}"], 3e-6)
 
 
+@pytest.mark.any_backend
 def test_weights_with_relative_positions():
     model = random_vit(position="relative")
     for i, attention in enumerate(attention_weights(model, images())):
