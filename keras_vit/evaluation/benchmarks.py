@@ -40,7 +40,7 @@ class RealAccuracy(Result):
 
 
 def real_accuracy(predictions, real_labels):
-    """The share of ImageNet predictions that are among all labels that fit their image.
+    """The `RealAccuracy`: the share of predictions that are among all labels that fit their image.
 
     Args:
         predictions: (images,) class numbers, or (images, classes) scores, in the order of the
@@ -48,9 +48,6 @@ def real_accuracy(predictions, real_labels):
         real_labels: list with a list of class numbers for each image, or the path of the authors'
             `real.json`, whose entry i belongs to `ILSVRC2012_val_{i + 1:08d}.JPEG`. Images with
             an empty list are left out.
-
-    Returns:
-        A `RealAccuracy`.
 
     Raises:
         FileNotFoundError: there is no such file; the message says where the authors keep it.
@@ -137,15 +134,12 @@ class VTABScore(Result):
 
 
 def vtab_mean(results, allow_missing=False):
-    """The mean accuracy on VTAB, for each group of tasks and for all 19.
+    """The mean accuracy on VTAB as a `VTABScore`, for each group of tasks and for all 19.
 
     Args:
         results: dict task -> accuracy from 0 to 1. A task goes by its name in `VTAB_GROUPS` or in
             the tables of the papers ("Clevr-Count"), in any case, with or without "vtab/".
         allow_missing: whether to give means of the tasks that are there.
-
-    Returns:
-        A `VTABScore`.
 
     Raises:
         ValueError: an unknown task or one given twice, an accuracy outside 0..1, or missing tasks.

@@ -77,16 +77,13 @@ class ConfusionMatrix(Result):
 
 
 def confusion_matrix(labels, predictions, num_classes=None, class_names=None):
-    """Counts images by right and predicted class.
+    """Counts images by right and predicted class, as a `ConfusionMatrix`.
 
     Args:
         labels: (images,) class numbers, or one-hot rows.
         predictions: (images,) predicted class numbers.
         num_classes: by default one more than the highest number.
         class_names: sequence of text in the order of the numbers; by default the numbers.
-
-    Returns:
-        A `ConfusionMatrix`.
 
     Raises:
         ValueError: no images, different lengths, numbers outside 0..num_classes - 1, a number of
@@ -187,7 +184,7 @@ def evaluate(
     from_logits="auto",
     progress=None,
 ):
-    """Measures a classifier on labelled images.
+    """Measures a classifier on labelled images, and returns a `Report`.
 
     ```python
     report = keras_vit.evaluation.evaluate(model, (images, labels))
@@ -217,9 +214,6 @@ def evaluate(
         from_logits: whether the model gives logits; `"auto"` takes its outputs for probabilities
             if every row of the first batch lies in [0, 1] and sums to 1.
         progress: whether to show a progress bar; None shows it on a terminal or in a notebook.
-
-    Returns:
-        A `Report`.
 
     Raises:
         TypeError: not a Keras model, or data of an unknown kind.

@@ -182,7 +182,7 @@ def fewshot(
     dtype="float64",
     progress=None,
 ):
-    """Few-shot accuracy of a frozen model: section 4.1 of the paper, as big_vision measures it.
+    """Few-shot accuracy of a frozen model as a `FewShot`: section 4.1 of the paper, as big_vision.
 
     Args:
         model: as in `features`; None where `train` and `test` hold features already.
@@ -193,9 +193,6 @@ def fewshot(
         layer: as in `features`; by default what the head reads, the authors' `pre_logits`.
         batch_size, progress: as in `evaluate`.
         dtype: of the regression, `"float64"` or the authors' `"float32"`.
-
-    Returns:
-        A `FewShot`.
 
     Raises:
         ValueError: a class without training images, more shots than any class has images,

@@ -87,7 +87,7 @@ class Calibration(Result):
 
 
 def calibration(scores, labels, bins=15, from_logits="auto"):
-    """Compares the confidence of predictions with their accuracy.
+    """Compares the confidence of predictions with their accuracy, as a `Calibration`.
 
     Args:
         scores: (images, classes) logits or probabilities.
@@ -95,9 +95,6 @@ def calibration(scores, labels, bins=15, from_logits="auto"):
         bins: number of equally wide bins of the confidence.
         from_logits: whether `scores` are logits; `"auto"` takes them for probabilities if every
             row sums to 1.
-
-    Returns:
-        A `Calibration`.
 
     Raises:
         ValueError: no images, scores that are not finite, labels that do not fit the scores.
@@ -207,11 +204,10 @@ def check_scores(scores, where=""):
     scores = scores.astype(np.float64)
     finite = np.isfinite(scores)
     if not finite.all():
-        nans = int(np.isnan(scores).sum())
         raise ValueError(
             "The model's outputs must be finite; check its weights, the images and the dtype. "
-            f"Received: {nans} NaN and {int((~finite).sum()) - nans} infinite values{where}, the "
-            f"first for its image {int((~finite).any(axis=1).argmax())}."
+            f"Received: {int((~finite).sum())} NaN or infinite values{where}, the first for its "
+            f"image {int(finite.all(axis=1).argmin())}."
         )
     return scores
 
@@ -227,29 +223,26 @@ def class_numbers(labels, num_classes=None, what="labels"):
             f"Received: {labels.dtype} of shape {labels.shape}."
         )
     if labels.ndim == 2:
-        if num_classes is not None and labels.shape[1] != num_classes:
+        if num_classes not in (None, labels.shape[1]):
             raise ValueError(
                 f"One-hot {what} must have one column for each of the {num_classes} classes. "
                 f"Received: shape {labels.shape}."
             )
         wrong = ~(np.isin(labels, (0, 1)).all(axis=1) & (labels.sum(axis=1) == 1))
-        if wrong.any():
-            raise ValueError(
-                f"{what} must name one class for each image, without Mixup or smoothing; for "
-                "several right classes see real_accuracy. Received: "
-                f"{int(wrong.sum())} other rows, the first at index {int(wrong.argmax())}."
-            )
-        return labels.argmax(axis=1)
-    highest = 2**53 if num_classes is None else num_classes - 1
-    wrong = ~((labels == np.floor(labels)) & (labels >= 0) & (labels <= highest))
+        expected = "rows with a single 1, without Mixup or smoothing (for several right classes "
+        expected, found = expected + "see real_accuracy)", labels.argmax(axis=1)
+    else:
+        highest = 2**53 if num_classes is None else num_classes - 1
+        wrong = ~((labels == np.floor(labels)) & (labels >= 0) & (labels <= highest))
+        span = "of at least 0" if num_classes is None else f"in 0..{num_classes - 1}"
+        expected, found = f"whole numbers {span}", labels
     if wrong.any():
         index = int(wrong.argmax())
-        span = "of at least 0" if num_classes is None else f"in 0..{num_classes - 1}"
         raise ValueError(
-            f"{what} must be whole numbers {span}. Received: {int(wrong.sum())} others, the first "
+            f"{what} must be {expected}. Received: {int(wrong.sum())} others, the first "
             f"{labels[index]} at index {index}."
         )
-    return labels.astype(np.int64)
+    return found.astype(np.int64)
 
 
 def count_classes(labels, most=10**6):

@@ -49,7 +49,7 @@ def knn(
     temperature=0.07,
     metric="cosine",
 ):
-    """Classifies each test image by its nearest training images.
+    """Classifies each test image by its nearest training images: a `NearestNeighbours`.
 
     ```python
     train, test = (extract_features(model, data) for data in (train_data, test_data))
@@ -66,9 +66,6 @@ def knn(
         k: number of neighbours, or a sequence of numbers.
         temperature: T, or None for plain votes.
         metric: `"cosine"`, or `"euclidean"` for plain votes.
-
-    Returns:
-        A `NearestNeighbours`.
 
     Raises:
         ImportError: scikit-learn is not installed.
@@ -150,7 +147,7 @@ def linear_probe(
     max_iter=1000,
     seed=0,
 ):
-    """Fits a multinomial logistic regression with L-BFGS and tests it once.
+    """Fits a multinomial logistic regression with L-BFGS and tests it once: a `LinearProbe`.
 
     ```python
     train, test = (extract_features(model, data) for data in (train_data, test_data))
@@ -170,9 +167,6 @@ def linear_probe(
             or (features, labels).
         max_iter: iterations of L-BFGS.
         seed: of the validation split.
-
-    Returns:
-        A `LinearProbe`.
 
     Raises:
         ImportError: scikit-learn is not installed.

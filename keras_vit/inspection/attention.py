@@ -20,9 +20,8 @@ from keras_vit.layers.resample import resize_matrix
 def attention_weights(model, images, blocks=None, heads=None, batch_size=8):
     """A = softmax(q kᵀ / √D_h) of some blocks for some images.
 
-    The model is read, not changed: its outputs stay what they are. It holds the attention of one
-    block for one batch at a time; `heads` makes what is returned as many times smaller as there
-    are heads.
+    The model stays as it is. The result has images x heads x tokens² numbers for each block; with
+    fused `heads` it is as many times smaller as there are heads.
 
     Args:
         model: a `VisionTransformer`.
@@ -34,8 +33,8 @@ def attention_weights(model, images, blocks=None, heads=None, batch_size=8):
 
     Returns:
         A list with one float array of shape (batch, heads, tokens, tokens) per block, or (batch,
-        tokens, tokens) where the heads are fused; rows belong to queries and sum to 1 (in each
-        head, and in their mean). The class token, if any, is token 0, then come registers.
+        tokens, tokens) if the heads are fused. Rows belong to queries and sum to 1 (in each head
+        and in their mean). The class token, if any, is token 0; registers follow.
 
     Raises:
         ValueError: the model has no such block; images that it does not take.
@@ -61,9 +60,6 @@ def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size
     Returns:
         float array of shape (batch, rows, columns), one value per patch, or (batch, heads, rows,
         columns).
-
-    Raises:
-        ValueError: the model has no such block or token; images that it does not take.
     """
     images = as_inputs(model, images)
     layout, fuse = layout_of(model, images.shape[1:3]), fused(heads)
@@ -121,9 +117,6 @@ def upsample(maps, image_size):
 
     Returns:
         float array of shape (..., height, width).
-
-    Raises:
-        ValueError: no maps.
     """
     maps, size = np.asarray(maps), pair(image_size, "image_size")
     if maps.ndim < 2 or 0 in maps.shape[-2:]:
@@ -183,9 +176,6 @@ def rollout_maps(model, images, query=None, heads="mean", blocks=None, batch_siz
     Returns:
         float64 array of shape (batch, rows, columns). The values of an image sum to 1 less what
         comes from the class token and registers.
-
-    Raises:
-        ValueError: the model has no such block or token; images that it does not take.
     """
     images, fuse = as_inputs(model, images), fused(heads or "mean")
     layout = layout_of(model, images.shape[1:3])
@@ -247,9 +237,6 @@ def attention_distances(model, images, blocks=None, renormalize=True, batch_size
 
     Returns:
         float64 array of shape (blocks, images, heads), in pixels of the model's input.
-
-    Raises:
-        ValueError: the model has no such block; images that it does not take.
     """
     images = as_inputs(model, images)
     layout = layout_of(model, images.shape[1:3])

@@ -29,7 +29,7 @@ LEVELS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8)  # of stored attention, 
 
 
 def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes=5.0):
-    """Writes a page that shows what each patch of some images attends to.
+    """Writes a page that shows what each patch of some images attends to; returns its path.
 
     The page is one file that works without a network, by mouse, touch and keyboard: attention of
     every block, head and token, rollout (Fig. 6), relevance for the most probable classes,
@@ -47,9 +47,6 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
         top: how many classes to tell, with their relevance, if the model has classes.
         class_names: as in `keras_vit.predict`.
         megabytes: the largest size of the file for each image.
-
-    Returns:
-        The path.
 
     Raises:
         ValueError: a model without attention, a block that does not exist, images that the model

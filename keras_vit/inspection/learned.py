@@ -69,7 +69,7 @@ class FilterComponents(typing.NamedTuple):
 
 
 def filter_components(model, count=28):
-    """The first principal components of the filters of the patch embedding.
+    """The first principal components of the patch embedding's filters: a `FilterComponents`.
 
     Each of the D columns of E is a filter over the P x P x C values of a patch. Their mean is
     subtracted, as in any principal component analysis. The sign of a component has no meaning;
@@ -79,9 +79,6 @@ def filter_components(model, count=28):
     Args:
         model: a `VisionTransformer`, `BiT`, or another Keras model with a convolution.
         count: how many; the paper shows 28. As many as there are, if there are fewer.
-
-    Returns:
-        A `FilterComponents`.
 
     Raises:
         ValueError: the model has no filters over pixels.

@@ -1,4 +1,7 @@
-"""Figures of images: maps laid over them, what single patches ask for, and predictions."""
+"""Figures of images: maps laid over them, what single patches ask for, and predictions.
+
+Functions return the matplotlib figure, and write it to `path` if that is given.
+"""
 
 import functools
 import io
@@ -23,9 +26,6 @@ def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", s
         unit: what the maps hold, such as `"attention"` or `"relevance"`, for the colour bar.
         style: `"overlay"` in colours; `"spotlight"`: the image itself, dark where the map is low,
             as in the paper's Fig. 6; the highest 3 % of the values are equally bright.
-
-    Returns:
-        The matplotlib figure.
 
     Raises:
         ValueError: other numbers of images, maps or titles.
@@ -101,9 +101,6 @@ def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
         queries: list of what `attention_maps` takes as `query`.
         path: the picture to write, or `None`.
         unit: what the matrix holds, for the colour bar.
-
-    Returns:
-        The matplotlib figure.
 
     Raises:
         ValueError: a matrix of another size, or tokens that do not exist.

@@ -1,6 +1,7 @@
 """Figures of a model as a whole: the three parts of Fig. 7, CKA, token norms, and its training.
 
-Blocks, heads, rows and columns count from 0, as in the arguments and in `block_0`.
+Blocks, heads, rows and columns count from 0, as in the arguments and in `block_0`. Functions return
+the matplotlib figure, and write it to `path` if that is given.
 """
 
 import numpy as np
@@ -14,11 +15,7 @@ def plot_distances(distances, path=None, title="Mean attention distance"):
     Args:
         distances: (blocks, heads) in pixels, or (blocks, images, heads) from
             `attention_distances`, of which the mean over the images is drawn.
-        path: the picture to write, or `None`.
         title: above the figure.
-
-    Returns:
-        The matplotlib figure.
 
     Raises:
         ValueError: distances of another shape.
@@ -65,11 +62,7 @@ def plot_position_similarity(similarity, path=None, title="Position embedding si
 
     Args:
         similarity: (rows, columns, rows, columns) from `position_similarity`.
-        path: the picture to write, or `None`.
         title: above the figure.
-
-    Returns:
-        The matplotlib figure.
 
     Raises:
         ValueError: another shape.
@@ -111,11 +104,7 @@ def plot_filters(found, path=None, title="Principal components of the patch filt
 
     Args:
         found: a `FilterComponents`.
-        path: the picture to write, or `None`.
         title: above the figure.
-
-    Returns:
-        The matplotlib figure.
     """
     components = np.asarray(found.components, "float64")
     count, height, width, channels = components.shape
@@ -148,12 +137,8 @@ def plot_layer_similarity(similarity, path=None, names=None, other_names=None):
 
     Args:
         similarity: (layers, other layers) from `layer_similarity`.
-        path: the picture to write, or `None`.
         names: of the layers; by default their numbers.
         other_names: of the other layers; by default as `names` where there are as many.
-
-    Returns:
-        The matplotlib figure.
 
     Raises:
         ValueError: another shape, or other numbers of names.
@@ -190,12 +175,8 @@ def plot_token_norms(norms, path=None, image=0, block=-1):
 
     Args:
         norms: a `TokenNorms`.
-        path: the picture to write, or `None`.
         image: whose map is drawn.
         block: of which block.
-
-    Returns:
-        The matplotlib figure.
     """
     blocks = len(norms.patches)
     figure = new_figure((9.4, 3.8))

@@ -167,16 +167,10 @@ class TokenNorms(typing.NamedTuple):
 
 
 def token_norms(model, images, blocks=None, batch_size=8):
-    """The Euclidean length of each token after each block, before the last LayerNorm.
+    """The Euclidean length of each token after each block, as `TokenNorms`; no last LayerNorm.
 
     Args:
         model, images, blocks, batch_size: as in `attention_weights`.
-
-    Returns:
-        A `TokenNorms`.
-
-    Raises:
-        ValueError: the model has no such block; images that it does not take.
 
     Source: Darcet et al. (2024), "Vision transformers need registers", Fig. 3 and 4.
     """

@@ -1,4 +1,4 @@
-"""The paper's protocols, and those of its authors' codebases, as values."""
+"""The paper's protocols, and those of its authors' codebases, as values: each is a `Recipe`."""
 
 from keras_vit.recipes.finetuning import finetune, own_images
 from keras_vit.recipes.listing import all_recipes, digits, fashion_mnist, get, list_recipes

@@ -179,9 +179,6 @@ def scale(recipe, batch_size=None, steps=None, epochs=None):
         steps: updates in the whole run; `None` follows from `epochs`, or from as many images.
         epochs: passes through the training images, instead of `steps`.
 
-    Returns:
-        A `Recipe`.
-
     Raises:
         ValueError: a number is not positive, both `steps` and `epochs` are given, or `epochs`
             without a known number of images.

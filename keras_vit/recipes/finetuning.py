@@ -36,9 +36,6 @@ def finetune(dataset, variant=None, source="paper", task=None):
             - `"big_vision"`: configs/transfer.py of google-research/big_vision.
         task: a task of VTAB-1k.
 
-    Returns:
-        A `Recipe`.
-
     Raises:
         ValueError: no such data set or source; the message lists the nearest.
     """

@@ -66,11 +66,7 @@ def _small(name, examples, transform, architecture, **settings):
 
 
 def all_recipes():
-    """Every recipe that is written somewhere, without the whole grid of augreg.
-
-    Returns:
-        A tuple of `Recipe`.
-    """
+    """Every recipe that is written somewhere, without the whole grid of augreg."""
     table_3 = [(v, d, n) for d, rows in TABLE_3.items() for v, row in rows.items() for n in row[0]]
     return (
         *(pretrain(*row) for row in table_3),
@@ -90,11 +86,7 @@ def all_recipes():
 
 
 def list_recipes():
-    """Prints a table of all recipes and returns them.
-
-    Returns:
-        A tuple of `Recipe`.
-    """
+    """Prints a table of all recipes and returns them."""
     found = all_recipes()
     header = ("recipe", "data", "px", "batch", "updates", "epochs", "optimizer", "learning rate")
     rows = [
@@ -119,9 +111,6 @@ def get(name):
 
     Args:
         name: such as `"finetune-cifar100"` or `"digits"`.
-
-    Returns:
-        A `Recipe`.
 
     Raises:
         ValueError: no such recipe; the message lists the nearest.

@@ -59,9 +59,6 @@ def pretrain(variant="B/16", dataset="imagenet21k", epochs=None):
         dataset: `"jft300m"`, `"imagenet21k"` or `"imagenet2012"`, or another name of these.
         epochs: which of two runs, where the table has two: the longer one is taken for `None`.
 
-    Returns:
-        A `Recipe`.
-
     Raises:
         ValueError: the table has no such row; the message lists the nearest.
     """
@@ -228,18 +225,20 @@ class FewShotProtocol:
 
     source: str
     datasets: tuple[str, ...]
-    shots: tuple[int, ...]
-    seeds: tuple[int, ...]
-    l2: float
-    features: str
-    constant: float
-    epsilon: float
-    image_size: tuple[int, int]
-    preprocessing: Preprocessing
+    shots: tuple[int, ...] = (1, 5, 10, 25)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    l2: float = 1024.0
+    features: str = "pre_logits"
+    constant: float = 100.0
+    epsilon: float = 1e-5
+    image_size: tuple[int, int] = (224, 224)
+    preprocessing: Preprocessing = Preprocessing(  # noqa: RUF009
+        crop_fraction=224 / 256, library="tensorflow_uint8"
+    )
 
 
 def fewshot():
-    """The protocol of `FewShotProtocol` with the authors' numbers.
+    """The `FewShotProtocol` with the authors' numbers.
 
         protocol = keras_vit.recipes.fewshot()
         model.preprocessing = protocol.preprocessing  # how `evaluation` reads images
@@ -252,12 +251,4 @@ def fewshot():
         source=f"{PAPER}, section 4.1; google-research/big_vision, evaluators/fewshot_lsr.py and "
         "configs/common_fewshot.py",
         datasets=tuple("caltech101 cars196:2.1.0 cifar100 dtd oxford_iiit_pet uc_merced".split()),
-        shots=(1, 5, 10, 25),
-        seeds=(0, 1, 2),
-        l2=1024.0,
-        features="pre_logits",
-        constant=100.0,
-        epsilon=1e-5,
-        image_size=(224, 224),
-        preprocessing=Preprocessing(crop_fraction=224 / 256, library="tensorflow_uint8"),
     )

@@ -58,9 +58,6 @@ def augreg(
         dropout: 0.0, or 0.1 for dropout and stochastic depth of 0.1 together.
         epochs: 300; 30 is published for ImageNet-21k too.
 
-    Returns:
-        A `Recipe`.
-
     Raises:
         ValueError: a value that is no part of the grid.
     """
@@ -105,9 +102,6 @@ def augreg_grid(variant="B/16", dataset="imagenet21k", epochs=300):
 
     Args:
         variant, dataset, epochs: as for `augreg`.
-
-    Returns:
-        A tuple of `Recipe`.
     """
     return tuple(
         augreg(variant, dataset, level, decay, dropout, epochs)
@@ -122,9 +116,6 @@ def better_plain(epochs=90):
 
     Args:
         epochs: 90, 150 or 300.
-
-    Returns:
-        A `Recipe`.
 
     Raises:
         ValueError: another number of epochs; use `scale` for it.
@@ -169,9 +160,6 @@ def bit_pretrain(variant="R50x1", dataset="imagenet21k"):
         variant: a key of `keras_vit.BIT_VARIANTS`, such as `"R50x1"`.
         dataset: `"imagenet2012"` or `"imagenet21k"`.
 
-    Returns:
-        A `Recipe`.
-
     Raises:
         ValueError: no such data set or variant; the message lists the nearest.
     """
@@ -210,9 +198,6 @@ def bit_hyperrule(num_examples, area, variant=None, num_classes=None):
         area: of an image in pixels, as a number or as (height, width).
         variant: such as `"R50x1"`, or `None`.
         num_classes: K, or `None`.
-
-    Returns:
-        A `Recipe`.
 
     Raises:
         ValueError: a number is not positive, or no such variant.
