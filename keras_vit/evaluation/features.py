@@ -55,12 +55,6 @@ def features(model, layer=None):
 
 def _representation(model, layer):
     if layer is not None:
-        names = [each.name for each in model.layers]
-        if layer not in names:
-            raise ValueError(
-                f"{model.name} has no layer {layer!r}. Received: layer={layer!r}; its last layers "
-                f"are {names[-8:]}."
-            )
         return model.get_layer(layer).output
     if getattr(model, "num_classes", None) is not None and hasattr(model, "preprocessing"):
         return model.get_layer("head").input if model.num_classes else model.outputs[0]
@@ -154,7 +148,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None):
     if progress is None:
         console = Console()
         progress = console.is_terminal or console.is_jupyter
-    # Images that `keras_vit.data.load` holds in memory are floats in [0, 1], or uint8.
+    # The images of a dataset in memory are as `keras_vit.data.load` has read them.
     stored, size = hasattr(data, "test_images"), None
     for index, batch in enumerate(track(batches, model.name, total, disable=not progress)):
         images, labels = _split(batch, index)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.data.transform import Transform
@@ -116,45 +117,27 @@ def _check_together(r):
             get_variant(r.variant)
         except ValueError:
             raise unknown("variant", r.variant, [*VARIANTS, *BIT_VARIANTS]) from None
-    rising = list(r.boundaries) == sorted(r.boundaries)
-    of_a_vit = [name for name in OF_A_VIT if getattr(r, name)]
-    longer = "scale(steps=...) changes both"
-    for is_wrong, expected, names in (
-        (
-            r.warmup_steps >= r.steps,
-            f"The warm-up must be shorter than the run; {longer}",
-            ["warmup_steps", "steps"],
+    boundaries = list(r.boundaries)
+    rising = boundaries == sorted(boundaries) and max(boundaries, default=0) <= r.steps
+    contradictions = {
+        "warmup_steps must be below steps; scale(...) changes both": r.warmup_steps >= r.steps,
+        "cooldown_steps must be at most steps; scale(...) changes both": r.cooldown_steps > r.steps,
+        "boundaries must rise and end at steps or before; scale(...) changes both": not rising,
+        "accumulate must divide batch_size": r.batch_size % r.accumulate,
+        "ema must be below 1, such as 0.9999": (r.ema or 0) >= 1,
+        "layer_decay must be at most 1, such as 0.75": (r.layer_decay or 0) > 1,
+        "train and eval must have one size; replace(image_size=...) changes both": (
+            r.train.image_size != r.eval.image_size
         ),
-        (
-            not rising or max(r.boundaries, default=0) > r.steps,
-            f"boundaries must rise and lie within the run; {longer}",
-            ["boundaries", "steps"],
+        f"A variant of BiT has none of {', '.join(OF_A_VIT)}": (
+            r.is_bit and any(getattr(r, name) for name in OF_A_VIT)
         ),
-        (
-            r.cooldown_steps > r.steps,
-            f"The cooldown must not be longer than the run; {longer}",
-            ["cooldown_steps", "steps"],
-        ),
-        (
-            r.batch_size % r.accumulate,
-            "accumulate must divide the batch",
-            ["accumulate", "batch_size"],
-        ),
-        ((r.ema or 0) >= 1, "ema must be below 1, such as 0.9999", ["ema"]),
-        ((r.layer_decay or 0) > 1, "layer_decay must be at most 1, such as 0.75", ["layer_decay"]),
-        (
-            r.train.image_size != r.eval.image_size,
-            "train and eval must have one image_size; replace(image_size=...) changes both",
-            ["train", "eval"],
-        ),
-        (
-            r.is_bit and of_a_vit,
-            f"A BiT ResNet takes none of {', '.join(OF_A_VIT)}",
-            ["variant", *of_a_vit],
-        ),
-    ):
+    }
+    for expected, is_wrong in contradictions.items():
         if is_wrong:
-            received = ", ".join(f"{name}={getattr(r, name)!r}" for name in names)
+            names = [field.name for field in dataclasses.fields(r)]
+            named = [name for name in re.findall(r"\w+", expected) if name in names]
+            received = ", ".join(f"{name}={getattr(r, name)!r}" for name in named)
             raise ValueError(f"{expected}. Received: {received}.")
 
 

@@ -68,7 +68,7 @@ def test_extraction_is_that_of_one_batch():
 
 
 def test_what_has_no_features():
-    with pytest.raises(ValueError, match=r"no layer 'neck'.*last layers are"):
+    with pytest.raises(ValueError, match=r"No such layer: neck. Existing layers are"):
         features(tiny_vit(depth=1), "neck")
     with pytest.raises(ValueError, match=r"one vector per image.*layer=.*\(None, 5, 8\)"):
         features(tiny_vit(depth=1), "block_0")
