@@ -141,8 +141,8 @@ class FewShot(Result):
 
     Attributes:
         accuracy: shots -> accuracies, one for each seed.
-        examples: shots -> training images used, fewer than shots times classes where a class has
-            fewer images.
+        examples: shots -> training images used, fewer than shots times classes if a class has
+            too few images.
         seeds: of the picking.
         l2: λ of the regression.
         num_classes, test_examples: of the data.
@@ -185,7 +185,7 @@ def fewshot(
     """Few-shot accuracy of a frozen model as a `FewShot`: section 4.1 of the paper, as big_vision.
 
     Args:
-        model: as in `features`; None where `train` and `test` hold features already.
+        model: as in `features`; None if `train` and `test` hold features already.
         train, test: data as in `evaluate`, or (features, labels).
         shots: number of training images per class, or several.
         seeds: of the picking of those images.

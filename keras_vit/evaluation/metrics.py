@@ -161,7 +161,7 @@ def fit_temperature(logits, labels):
         labels: (images,) class numbers, or one-hot rows.
 
     Returns:
-        T as a float between 1e-3 and 1e3, where the search ends: the likelihood of logits that
+        T as a float. The search ends at 1e-3 and 1e3, because the likelihood of logits that
         separate all classes grows without end as T falls.
 
     Source: section 4.2 of Guo et al., 2017.

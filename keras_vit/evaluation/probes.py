@@ -19,7 +19,7 @@ class NearestNeighbours(Result):
 
     Attributes:
         accuracy: k -> share of the test images that the k nearest neighbours get right.
-        temperature: of the weights of the votes, or None where each neighbour has one vote.
+        temperature: of the weights of the votes, or None if each neighbour has one vote.
         metric: `"cosine"` or `"euclidean"`.
         train_examples, test_examples: numbers of images.
     """
@@ -111,7 +111,7 @@ class LinearProbe(Result):
     Attributes:
         accuracy: share of the test images that it gets right.
         c: the inverse strength of the penalty that was best in validation.
-        validation: C -> accuracy on the validation images; empty where there was one C.
+        validation: C -> accuracy on the validation images; empty if only one C was given.
         converged: whether the last fit converged within `max_iter` iterations.
         train_examples, test_examples: numbers of images.
         classifier: scikit-learn's pipeline of whitening and regression, not part of `to_dict`.
@@ -198,7 +198,7 @@ def _fit(x, y, c, max_iter):
         sklearn.preprocessing.StandardScaler(),
         sklearn.linear_model.LogisticRegression(C=c, max_iter=max_iter),
     )
-    with warnings.catch_warnings():  # the result says it
+    with warnings.catch_warnings():  # `converged` says it
         warnings.simplefilter("ignore", sklearn.exceptions.ConvergenceWarning)
         classifier.fit(x, y)
     return classifier, bool(classifier[-1].n_iter_.max() < max_iter)

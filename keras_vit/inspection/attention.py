@@ -72,7 +72,7 @@ def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size
 def probe_maps(model, images, heads="mean", batch_size=8):
     """Where the probe of attention pooling looks in each image (MAP; Zhai et al., 2022).
 
-    Such a model has no class token whose attention would tell what the prediction rests on.
+    In such a model the probe, not a class token, gathers what the prediction rests on.
 
     Args:
         model: a `VisionTransformer` with `pool="map"`.
@@ -139,8 +139,8 @@ def rollout(weights, heads="mean"):
         heads: how the heads of a block become one: `"mean"` (the paper), `"max"` or `"min"`.
 
     Returns:
-        float64 array of shape (..., tokens, tokens): row i tells from which tokens of the input
-        token i of the output comes. Rows sum to 1.
+        float64 array of shape (..., tokens, tokens): row i holds the share of each token of the
+        input in token i of the output. Rows sum to 1.
 
     Raises:
         ValueError: no blocks, or arrays of another shape.
@@ -194,8 +194,8 @@ def attention_distance(weights, grid, patch_size, renormalize=True):
         weights: array of shape (..., tokens, tokens).
         grid: (rows, columns) of the patches; the last rows * columns tokens are the patches.
         patch_size: int or (height, width) in pixels, from one patch to the next.
-        renormalize: whether what is left of a row sums to 1 again, so that the distance is an
-            average over the patches. `False` counts attention to learned tokens as distance 0,
+        renormalize: whether to divide a row by its attention to patches, so that the distance is
+            an average over the patches. `False` counts attention to learned tokens as distance 0,
             as the example "Investigating Vision Transformer representations" of keras.io does.
 
     Returns:

@@ -36,7 +36,7 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
     attention distance (Fig. 7 right) and the similarity of positions (Fig. 7 centre).
 
     Attention is stored as the square root of its share of the largest weight in its row, in as
-    many levels as fit, 256 at most; the page says in how many. All else is computed from the
+    many levels as fit, 256 at most; the page shows how many. Everything else is computed from the
     exact weights.
 
     Args:
@@ -44,7 +44,7 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
         images: as in `attention_weights`; a few.
         path: the file to write, such as `"report.html"`.
         blocks: indices of the blocks to show; `None` for all.
-        top: how many classes to tell, with their relevance, if the model has classes.
+        top: how many classes to show, with their relevance, if the model has classes.
         class_names: as in `keras_vit.predict`.
         megabytes: the largest size of the file for each image.
 
@@ -102,7 +102,7 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
 
 
 def _titles(images, count):
-    """What tells the images apart: names of files, else numbers."""
+    """Titles of the images: names of files, else numbers."""
     paths = images if isinstance(images, (list, tuple)) else [images]
     if not all(isinstance(path, (str, pathlib.Path)) for path in paths):
         return list(map(str, range(count)))
@@ -150,7 +150,7 @@ def _picture(image, model):
 
 
 def _positions(model, layout):
-    """Codes of the similarity from -1 to 1, or None where positions are not of that kind."""
+    """Codes of the similarity from -1 to 1, or None for positions of another kind."""
     try:
         similarity = position_similarity(model)
     except ValueError:

@@ -15,7 +15,7 @@ def position_similarity(model, block=None):
 
     Args:
         model: a `VisionTransformer` with absolute position embeddings of patches.
-        block: index of the block, where each has its own embedding
+        block: index of the block, if each has its own embedding
             (`position_at="every_layer"`); the first for `None`.
 
     Returns:

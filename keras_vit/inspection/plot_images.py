@@ -123,7 +123,7 @@ def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
 
 
 def plot_predictions(images, maps, labels, probabilities, class_names, path):
-    """Draws each image beside its attention map, under what the model says it is.
+    """Draws each image beside its attention map, under the predicted and the right class.
 
     Args:
         images: (n, height, width, channels), uint8 or floats in [0, 1]; 1 or 3 channels are
@@ -191,7 +191,7 @@ def finish(figure, path):
 
 
 def color_bar(figure, drawn, axes, label, extend="neither"):
-    """A colour bar beside one or more axes, that says what is drawn in which unit."""
+    """A colour bar beside one or more axes, with what is drawn and its unit."""
     bar = figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.03, extend=extend)
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=8)

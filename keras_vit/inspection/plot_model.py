@@ -138,7 +138,7 @@ def plot_layer_similarity(similarity, path=None, names=None, other_names=None):
     Args:
         similarity: (layers, other layers) from `layer_similarity`.
         names: of the layers; by default their numbers.
-        other_names: of the other layers; by default as `names` where there are as many.
+        other_names: of the other layers; by default `names`, if there are as many.
 
     Raises:
         ValueError: another shape, or other numbers of names.
@@ -175,8 +175,7 @@ def plot_token_norms(norms, path=None, image=0, block=-1):
 
     Args:
         norms: a `TokenNorms`.
-        image: whose map is drawn.
-        block: of which block.
+        image, block: whose map is drawn.
     """
     blocks = len(norms.patches)
     figure = new_figure((9.4, 3.8))

@@ -24,8 +24,8 @@ def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
 
     `"chefer"` carries relevance through all blocks: R = I at the input, then R += Ā R with
     Ā = mean over heads of (∇A ⊙ A)⁺. `"last_block"` is Ā of the last block alone. The map is the
-    class token's row or, where the head reads all tokens, the mean of the patches' rows; what
-    each token is by itself, the I, is left out.
+    class token's row or, if the head reads all tokens, the mean of the patches' rows. The I, what
+    each token is by itself, is left out.
 
     Args:
         model, images, batch_size: as in `attention_weights`; the gradients need the memory of
@@ -160,7 +160,7 @@ def _block_with(block, inputs, weights):
 
 
 def _check_logits(found, expected, model):
-    """Raises a ValueError where blocks of another kind make `_block_with` another network."""
+    """Raises a ValueError if `_block_with` does not compute what the model's blocks do."""
     error, largest = np.abs(found - expected).max(), np.abs(expected).max()
     if not error <= 0.05 * largest + 1e-3:  # bfloat16 keeps two or three digits
         raise ValueError(

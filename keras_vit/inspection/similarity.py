@@ -59,9 +59,9 @@ def layer_similarity(
         layers: names of layers; by default what enters the first block and leaves each.
         other: the model to compare with; by default the same one.
         other_layers: names of its layers.
-        estimate: `"minibatch"`: unbiased HSIC, averaged over batches of images, of which one is
-            in memory at a time (Nguyen et al., 2021); `"exact"`: the original over all images,
-            whose features are all held.
+        estimate: `"minibatch"`: unbiased HSIC, averaged over batches of images, one in memory at a
+            time (Nguyen et al., 2021); `"exact"`: the original, with the features of all images in
+            memory.
         batch_size: images per call; for `"minibatch"` at least 4, and more are more precise.
 
     Returns:

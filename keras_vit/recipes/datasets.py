@@ -29,7 +29,7 @@ class DatasetFacts:
 
     @property
     def validation_split(self):
-        """TFDS split of what is held out, or `None`."""
+        """TFDS split of the images that are held out, or `None`."""
         if self.held_out > 100:
             return f"full[:{self.held_out}]"
         return f"train[{100 - self.held_out}%:]" if self.held_out else None
@@ -44,7 +44,7 @@ class DatasetFacts:
         }
 
     def without_held_out(self):
-        """Fields of a recipe that trains on what is not held out."""
+        """Fields of a recipe that trains on the images that are not held out."""
         kept = 100 - self.held_out
         split, examples = f"train[:{kept}%]", round(self.examples * kept / 100)
         if self.held_out > 100:

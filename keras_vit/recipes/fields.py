@@ -234,7 +234,7 @@ def epochs(recipe):
 
 
 def _shown(value):
-    """A setting as text: numbers in six digits, and of a transform what is not its default."""
+    """A setting as text: numbers in six digits, and the fields of a transform that are set."""
     if isinstance(value, Transform):
         fields = [f for f in dataclasses.fields(value) if getattr(value, f.name) != f.default]
         shown = [f"{f.name}={_shown(getattr(value, f.name))}" for f in fields]

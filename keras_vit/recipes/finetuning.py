@@ -27,8 +27,8 @@ def finetune(dataset, variant=None, source="paper", task=None):
         dataset: `"imagenet2012"`, `"cifar10"`, `"cifar100"`, `"oxford_iiit_pet"`,
             `"oxford_flowers102"`, another name of these such as `"pets"`, or `"vtab"` with a
             `task` (see `vtab`), or `"vtab/dtd"`.
-        variant: the model, such as `"B/16"`, where it matters: for the resolution of the largest
-            models (paper) and for the dropout and the learning rate (vit_jax).
+        variant: the model, such as `"B/16"`. It changes the resolution of the largest models
+            (paper), and dropout and learning rate (vit_jax).
         source: whose settings:
             - `"paper"`: Table 4;
             - `"vit_jax"`: configs/vit.py of google-research/vision_transformer (no pets, flowers);

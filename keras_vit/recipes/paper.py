@@ -57,7 +57,7 @@ def pretrain(variant="B/16", dataset="imagenet21k", epochs=None):
     Args:
         variant: a model of the table, such as `"B/16"`, `"R50+L/16"` or `"R50x1"` (JFT-300M).
         dataset: `"jft300m"`, `"imagenet21k"` or `"imagenet2012"`, or another name of these.
-        epochs: which of two runs, where the table has two: the longer one is taken for `None`.
+        epochs: one of the lengths in the table; `None` for the longest.
 
     Raises:
         ValueError: the table has no such row; the message lists the nearest.

@@ -34,7 +34,7 @@ MANY_CLASSES = 100  # from so many on, top-5 accuracy is a metric
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Everything that decides a training run but the machine, with where it is written.
+    """Everything that decides a training run but the machine, with its source.
 
         recipe = keras_vit.recipes.finetune("cifar100")
         model = keras_vit.ViT_B16(weights="...", **recipe.model_options())
@@ -44,10 +44,10 @@ class Recipe:
     A recipe never changes: `replace` and `scale` return another one. `print(recipe)` shows it.
 
     Attributes:
-        name, source, notes: what it is called, where it is written, and what is not written there.
+        name, source, notes: its name, where it is published, and what is not published.
         dataset, train_split, validation_split, test_split: names and splits as in TFDS.
         variant, architecture: a published model, and pairs of arguments of the model beside it.
-        examples, num_classes: images in the training split, and classes; `None` where unknown.
+        examples, num_classes: images in the training split, and classes; `None` if unknown.
         batch_size, steps: images per update, and updates in the whole run.
         train, eval: `keras_vit.data.Transform` of training and of evaluation images.
         mixup, cutmix: parameter of the Beta distribution of the mixing weight; 0 for none.
@@ -198,7 +198,7 @@ class Recipe:
         return training.WarmupCosine(*run)
 
     def make_optimizer(self, model=None):
-        """A `keras_vit.training` optimizer; a `model` tells `layer_decay` of frozen blocks."""
+        """A `keras_vit.training` optimizer; `layer_decay` counts the blocks of `model`."""
         shared = {
             "weight_decay": self.weight_decay,
             "decayed": self.decayed,
@@ -275,6 +275,6 @@ class Recipe:
 
 
 def _num_blocks(model):
-    """The blocks of a model, frozen ones too, or `None` where there is none to see."""
+    """How many blocks a model has, frozen ones too, or `None` if it has none."""
     names = [layer.name for layer in getattr(model, "layers", ())]
     return sum(bool(re.fullmatch(r"block_\d+", name)) for name in names) or None

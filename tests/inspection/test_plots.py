@@ -2,12 +2,15 @@
 
 import pickle
 import re
+import sys
 
 import numpy as np
 import pytest
 
 from keras_vit import inspection
 from keras_vit.inspection import FilterComponents, TokenNorms
+from keras_vit.job import draw_predictions
+from tests.inspection.cases import random_vit
 
 image = pytest.importorskip("matplotlib.image")
 pytestmark = pytest.mark.any_backend
@@ -172,6 +175,12 @@ def test_everything_given_is_drawn(tmp_path):
         {"class_names": ["x", "y", "z"]},
     ):
         assert (predictions(tmp_path, **changed) != before).any(), list(changed)
+
+
+def test_a_job_without_matplotlib_draws_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    draw_predictions(random_vit(), [], tmp_path / "predictions.png")
+    assert not list(tmp_path.iterdir())
 
 
 def test_right_and_wrong_have_their_colours(tmp_path):
