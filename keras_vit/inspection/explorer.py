@@ -88,13 +88,13 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
     }
     limit = (len(x) * megabytes * 1e6 - len(_page(data)) - 1000) / len(x)
     for picture, packed in zip(pictures, codes):
-        picture["levels"], picture["attention"], needed = fit(packed, limit)
-        if picture["levels"] is None:
+        picture["levels"], picture["attention"] = fit(packed, limit)
+        if len(picture["attention"]) > limit:
             raise ValueError(
                 f"The attention of {len(chosen)} blocks and {data['heads']} heads over "
-                f"{layout.tokens} tokens takes {needed / 1e6:.1f} MB or more for each image; "
-                "choose fewer blocks, a smaller image_size, or more megabytes. Received: "
-                f"megabytes={megabytes}, of which {max(limit, 0) / 1e6:.1f} are left for it."
+                f"{layout.tokens} tokens must fit; choose fewer blocks, a smaller image_size, or "
+                f"more megabytes. Received: {len(picture['attention']) / 1e6:.1f} MB or more for "
+                f"an image, megabytes={megabytes}."
             )
     path = pathlib.Path(path)
     path.write_text(_page(data), encoding="utf-8")
@@ -213,18 +213,12 @@ def coarser(codes, levels):
 
 
 def fit(codes, limit):
-    """The finest levels whose compressed codes take `limit` bytes of text at most.
-
-    Returns:
-        (levels, text, largest): `None` for both where not even the fewest levels fit, and then
-        the length of the text that these would take.
-    """
-    text = ""
+    """(levels, text): the finest levels whose codes take `limit` bytes of text, or the coarsest."""
     for levels in LEVELS:
         text = deflated(coarser(codes, levels))
         if len(text) <= limit:
-            return levels, text, len(text)
-    return None, None, len(text)
+            break
+    return levels, text
 
 
 def deflated(array):

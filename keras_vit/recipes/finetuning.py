@@ -20,13 +20,13 @@ BEST = {
 }
 
 
-def finetune(dataset, variant=None, source="paper", task=None):
+def finetune(dataset, variant=None, source="paper"):
     """Fine-tuning of a pre-trained model: SGD with momentum, batch 512, cosine, clipping at 1.
 
     Args:
         dataset: `"imagenet2012"`, `"cifar10"`, `"cifar100"`, `"oxford_iiit_pet"`,
-            `"oxford_flowers102"`, another name of these such as `"pets"`, or `"vtab"` with a
-            `task` (see `vtab`), or `"vtab/dtd"`.
+            `"oxford_flowers102"`, another name of these such as `"pets"`, or a task of VTAB-1k
+            such as `"vtab/dtd"` (see `vtab`).
         variant: the model, such as `"B/16"`. It changes the resolution of the largest models
             (paper), and dropout and learning rate (vit_jax).
         source: whose settings:
@@ -34,7 +34,6 @@ def finetune(dataset, variant=None, source="paper", task=None):
             - `"vit_jax"`: configs/vit.py of google-research/vision_transformer (no pets, flowers);
             - `"augreg"`: its configs/augreg.py, a short run for "How to train your ViT?";
             - `"big_vision"`: configs/transfer.py of google-research/big_vision.
-        task: a task of VTAB-1k.
 
     Raises:
         ValueError: no such data set or source; the message lists the nearest.
@@ -47,13 +46,11 @@ def finetune(dataset, variant=None, source="paper", task=None):
     }
     if source not in list(makers):
         raise unknown("source", source, makers)
-    family, _, named = str(dataset).lower().partition("/")
+    family, _, task = str(dataset).lower().partition("/")
     if family == "vtab":
         if source != "paper":
             raise ValueError(f"VTAB has the settings of the paper only. Received: {source=}.")
-        return vtab(task or named or None, variant)
-    if task is not None:
-        raise ValueError(f"Only VTAB has tasks. Received: dataset={dataset!r}, task={task!r}.")
+        return vtab(task, variant)
     return makers[source](dataset, variant)
 
 

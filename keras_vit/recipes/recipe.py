@@ -29,8 +29,6 @@ from keras_vit.recipes.fields import (
 from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
 
-MANY_CLASSES = 100  # from so many on, top-5 accuracy is a metric
-
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -222,8 +220,8 @@ class Recipe:
 
     def metrics(self):
         """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5."""
-        many = (self.num_classes or 0) >= MANY_CLASSES
-        return [training.Accuracy(name="accuracy"), *([training.Accuracy(top=5)] if many else [])]
+        top_5 = [training.Accuracy(top=5)] if (self.num_classes or 0) >= 100 else []
+        return [training.Accuracy(name="accuracy"), *top_5]
 
     def callbacks(self):
         """A list of the callbacks that the recipe itself needs: evaluation of the averages."""

@@ -1,6 +1,6 @@
 """Other studies by the authors: "How to train your ViT?", "Better plain ViT baselines", and BiT."""
 
-from keras_vit.checks import check_choice, pair, positive_int
+from keras_vit.checks import check_choice, positive_int
 from keras_vit.data.transform import Transform
 from keras_vit.models.bit_variants import BIT_VARIANTS
 from keras_vit.recipes.datasets import DATASETS, big_vision, find_dataset
@@ -195,7 +195,7 @@ def bit_hyperrule(num_examples, area, variant=None, num_classes=None):
 
     Args:
         num_examples: training images.
-        area: of an image in pixels, as a number or as (height, width).
+        area: height times width of an image, in pixels.
         variant: such as `"R50x1"`, or `None`.
         num_classes: K, or `None`.
 
@@ -203,9 +203,6 @@ def bit_hyperrule(num_examples, area, variant=None, num_classes=None):
         ValueError: a number is not positive, or no such variant.
     """
     positive_int(num_examples, "num_examples")
-    if isinstance(area, (tuple, list)):
-        height, width = pair(area, "area")
-        area = height * width
     small = positive_int(area, "area") < 96 * 96
     resize, crop = (160, 128) if small else (512, 480)
     warmup, *boundaries, steps = next(s for limit, s in HYPERRULE if num_examples < limit)

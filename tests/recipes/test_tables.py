@@ -187,7 +187,7 @@ def test_bit_is_big_visions():
 @pytest.mark.parametrize(
     "examples, area, warmup, boundaries, steps, size, mixup",
     [
-        (1000, (32, 32), 100, (200, 300, 400), 500, 128, 0.0),
+        (1000, 32 * 32, 100, (200, 300, 400), 500, 128, 0.0),
         (19_999, 224 * 224, 100, (200, 300, 400), 500, 480, 0.0),
         (20_000, 96 * 96, 500, (3000, 6000, 9000), 10_000, 480, 0.1),
         (500_000, 96 * 96 - 1, 500, (6000, 12_000, 18_000), 20_000, 128, 0.1),
@@ -205,7 +205,7 @@ def test_the_hyperrule_is_the_authors(examples, area, warmup, boundaries, steps,
 
 
 def test_vtab_and_few_shot():
-    recipe = recipes.finetune("vtab", task="clevr_count")
+    recipe = recipes.finetune("vtab/clevr_count")
     assert recipe == recipes.vtab("clevr_count")
     assert (recipe.steps, recipe.learning_rate, recipe.image_size) == (2500, 0.01, (384, 384))
     assert recipe.num_classes == 8 and recipe.dataset == "vtab/clevr_count"
