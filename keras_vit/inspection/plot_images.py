@@ -105,11 +105,11 @@ def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
     Raises:
         ValueError: a matrix of another size, or tokens that do not exist.
     """
-    from matplotlib.patches import Rectangle
-
     maps = np.stack([layout.query_rows(matrix, query) for query in queries])
     names = [f"row {q[0]}, column {q[1]}" if isinstance(q, tuple) else str(q) for q in queries]
     figure = plot_maps([image], maps[None], None, names, unit)
+    from matplotlib.patches import Rectangle
+
     panels = [axes for axes in figure.subfigs[0].axes if axes.get_images()][1:]
     for axes, query in zip(panels, queries):
         token = layout.token(query) - layout.learned if query not in ("mean", "class") else -1
