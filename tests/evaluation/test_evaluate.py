@@ -134,6 +134,7 @@ def test_a_pipeline_of_the_library(model, data):
     assert evaluate(model, batches, steps=1).examples == 8
 
 
+@pytest.mark.any_backend
 def test_every_batch_has_one_size(model, data):
     """So that no backend compiles twice, and no filler is counted."""
     sizes = []
@@ -149,6 +150,7 @@ def test_every_batch_has_one_size(model, data):
     assert sizes[3:] == [8, 8, 8, 8]
 
 
+@pytest.mark.any_backend
 def test_batches_are_forgotten(model, data):
     """Memory does not grow with the data: an old batch is gone when the next but one is read."""
     read = []
@@ -176,6 +178,7 @@ def test_probabilities_are_recognised(model, data, logits):
         evaluate(sigmoid, data, from_logits=False)
 
 
+@pytest.mark.any_backend
 def test_stored_images_are_prepared(model, data):
     stored = np.random.default_rng(1).integers(0, 256, (IMAGES, 16, 16, 3), "uint8")
     labels = data[1]
@@ -192,6 +195,7 @@ def test_stored_images_are_prepared(model, data):
         evaluate(model, wrong)
 
 
+@pytest.mark.any_backend
 def test_files_and_real_labels(model, tmp_path):
     image = pytest.importorskip("PIL.Image")
     stored = np.random.default_rng(1).integers(0, 256, (5, 16, 16, 3), "uint8")
@@ -221,6 +225,7 @@ def test_a_vision_transformer(data):
     assert report.confusion.class_names == model.class_names
 
 
+@pytest.mark.any_backend
 def test_other_models_and_few_classes(data):
     net = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Flatten()])
     net.add(keras.layers.Dense(3))

@@ -93,6 +93,7 @@ def data(count, seed):
     return noise / 8 + np.eye(3)[labels][:, None, None].astype("float32"), labels
 
 
+@pytest.mark.any_backend
 def test_a_frozen_model(tmp_path):
     model, train, test = tiny_vit(), data(31, 0), data(20, 1)
     result = fewshot(model, train, test, shots=(1, 5), seeds=(0, 7), batch_size=8)

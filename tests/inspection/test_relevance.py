@@ -63,6 +63,7 @@ def test_relevance_by_finite_differences_in_float64(options):
     assert_close(relevance_maps(model, x, label, "last_block").ravel(), last[0, 1:], 1e-4)
 
 
+@pytest.mark.any_backend
 def test_classes_and_batches():
     model, x = oracle_model("token_p8"), images((3, 32, 32, 3))
     best = to_numpy(forward(model, x)).argmax(axis=-1)

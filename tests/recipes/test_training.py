@@ -61,6 +61,7 @@ def test_the_parts_are_those_of_the_authors():
     assert recipe.callbacks() and not recipes.digits().callbacks()
 
 
+@pytest.mark.any_backend
 def test_the_options_of_the_model_are_taken_by_the_builders():
     recipe = recipes.better_plain().replace(image_size=32, num_classes=5, dropout=0.2)
     model = keras_vit.ViT_Ti16(**recipe.model_options(), depth=1)
@@ -122,6 +123,7 @@ def test_models_can_be_built_of_every_kind_of_recipe(recipe):
         assert model.output_shape == (None, 3) and model.image_size == small.image_size
 
 
+@pytest.mark.any_backend
 def test_a_bit_takes_the_head_bias():
     recipe = recipes.bit_pretrain("R50x1").replace(num_classes=3, image_size=32)
     model = keras_vit.BiT(**recipe.model_options(), blocks=(1,))
@@ -136,6 +138,7 @@ def test_what_is_no_model_is_named():
         recipes.digits().compile("B/16")
 
 
+@pytest.mark.any_backend
 def test_layer_decay_counts_frozen_blocks():
     model = tiny_vit(depth=2)
     for name in ("block_0", "block_1", "patch_encoder"):
@@ -146,6 +149,7 @@ def test_layer_decay_counts_frozen_blocks():
     assert set(optimizer.layer_rates) == {1.0}
 
 
+@pytest.mark.any_backend
 def test_a_saved_model_trains_on_with_the_recipes_optimizer(tmp_path):
     recipe = recipes.digits().scale(batch_size=8, steps=4)
     model = recipe.compile(tiny_vit(depth=1))
@@ -160,6 +164,7 @@ def test_a_saved_model_trains_on_with_the_recipes_optimizer(tmp_path):
     np.testing.assert_allclose(rest[0], rest[1], rtol=1e-5)
 
 
+@pytest.mark.any_backend
 def test_own_choices_go_before_the_recipes():
     model = recipes.digits().compile(tiny_vit(depth=1), loss="mse", metrics=[])
     assert model.loss == "mse"
