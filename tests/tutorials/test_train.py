@@ -169,7 +169,7 @@ def test_good_input_gets_as_far_as_training(main, tmp_path):
         (["--dataset", "nowhere/photos"], "nowhere/photos"),
         (["--evaluate", "nowhere"], "settings.json is missing"),
         (["--set", "mixup"], "--set takes NAME=VALUE"),
-        (["--set", "mixop=0.1"], "no 'mixop'.*mixup"),
+        (["--set", "mixop=0.1"], r"field='mixop'; the nearest are .'mixup'"),
         (["--weights", "some.npz"], "weights need a model"),
         (["--freeze", "blok_0"], "block_0"),
     ],

@@ -6,8 +6,13 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.inspection.forward import iterate_outputs, to_array
-from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
+from keras_vit.inspection.forward import (
+    as_inputs,
+    iterate_outputs,
+    layout_of,
+    to_array,
+    transformer_blocks,
+)
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.transformer_block import TransformerBlock
 
@@ -54,9 +59,9 @@ def layer_similarity(
         layers: names of layers; by default what enters the first block and leaves each.
         other: the model to compare with; by default the same one.
         other_layers: names of its layers.
-        estimate: `"minibatch"`: unbiased HSIC, averaged over batches of images, of which one is
-            in memory at a time (Nguyen et al., 2021); `"exact"`: the original over all images,
-            whose features are all held.
+        estimate: `"minibatch"`: unbiased HSIC, averaged over batches of images, one in memory at a
+            time (Nguyen et al., 2021); `"exact"`: the original, with the features of all images in
+            memory.
         batch_size: images per call; for `"minibatch"` at least 4, and more are more precise.
 
     Returns:
@@ -66,39 +71,37 @@ def layer_similarity(
         ValueError: no such layer, or too few images.
     """
     check_choice("estimate", estimate, ("minibatch", "exact"))
-    layers = _outputs(model, layers)
-    others = _outputs(other or model, other_layers) if other or other_layers else None
     exact = estimate == "exact"
+    layers, least = _outputs(model, layers), 2 if exact else 4
     parts = _features(model, layers, images, batch_size)
-    if others is not None:
-        pairs = zip(parts, _features(other or model, others, images, batch_size))
-        parts = ([*a, *b] for a, b in pairs)
+    if other or other_layers:
+        others = _outputs(other or model, other_layers)
+        others = _features(other or model, others, images, batch_size)
+        parts = ([*a, *b] for a, b in zip(parts, others))
     if exact:
         parts = [[np.concatenate(arrays) for arrays in zip(*parts)]]
-    sums, seen = 0.0, 0
-    for features in parts:
-        if len(features[0]) < (2 if exact else 4):
-            continue  # the rest of the last batch, too small to estimate anything from
-        sums = sums + _hsics([_gram(x) for x in features], unbiased=not exact)
-        seen += 1
-    if not seen:
+    # The rest of the last batch may be too small to estimate anything from.
+    sums = [
+        _hsics([_gram(x) for x in features], unbiased=not exact)
+        for features in parts
+        if len(features[0]) >= least
+    ]
+    if not sums:
         raise ValueError(
-            f"estimate={estimate!r} needs at least {2 if exact else 4} images in a batch. "
-            f"Received: {len(images)} images, batch_size={batch_size}."
+            f"estimate={estimate!r} needs at least {least} images in a batch. Received: "
+            f"{len(images)} images, batch_size={batch_size}."
         )
-    similarity = _cka(sums)
-    return similarity if others is None else similarity[: len(layers), len(layers) :]
+    similarity = _cka(sum(sums))
+    return similarity[: len(layers), len(layers) :] if other or other_layers else similarity
 
 
 def _features(model, outputs, images, batch_size):
-    key = f"outputs of {list(outputs)}"
-    tensors = list(outputs.values())
-    for found, count in iterate_outputs(model, tensors, key, as_inputs(model, images), batch_size):
+    for found, count in iterate_outputs(model, outputs, as_inputs(model, images), batch_size):
         yield [to_array(x)[:count] for x in found]
 
 
 def _outputs(model, names):
-    """Name -> symbolic output."""
+    """The symbolic outputs of layers."""
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
     if names is None:
         kinds = (PatchEncoder, TransformerBlock)
@@ -109,7 +112,7 @@ def _outputs(model, names):
             f"layers must name layers of {getattr(model, 'name', model)!r}. Received: "
             f"layers={list(names)}; it has {list(layers)}."
         )
-    return {name: keras.tree.flatten(layers[name].output)[0] for name in names}
+    return [keras.tree.flatten(layers[name].output)[0] for name in names]
 
 
 def _gram(features):
@@ -164,23 +167,16 @@ class TokenNorms(typing.NamedTuple):
 
 
 def token_norms(model, images, blocks=None, batch_size=8):
-    """The Euclidean length of each token after each block, before the last LayerNorm.
+    """The Euclidean length of each token after each block, as `TokenNorms`; no last LayerNorm.
 
     Args:
         model, images, blocks, batch_size: as in `attention_weights`.
-
-    Returns:
-        A `TokenNorms`.
-
-    Raises:
-        ValueError: the model has no such block; images that it does not take.
 
     Source: Darcet et al. (2024), "Vision transformers need registers", Fig. 3 and 4.
     """
     images, chosen = as_inputs(model, images), transformer_blocks(model, blocks)
     layout = layout_of(model, images.shape[1:3])
-    key = f"tokens after {[block.name for block in chosen]}"
-    outputs = iterate_outputs(model, [block.output for block in chosen], key, images, batch_size)
+    outputs = iterate_outputs(model, [block.output for block in chosen], images, batch_size)
     parts = [
         [np.linalg.norm(to_array(x)[:count].astype("float64"), axis=-1) for x in tokens]
         for tokens, count in outputs

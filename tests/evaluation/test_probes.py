@@ -1,4 +1,4 @@
-"""Neighbours and linear probes on frozen features, and the mean of VTAB."""
+"""Neighbours and linear probes on frozen features."""
 
 import json
 import sys
@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 from sklearn import linear_model, neighbors
 
-from keras_vit.data import vtab
-from keras_vit.evaluation import VTAB_GROUPS, knn, linear_probe, vtab_mean
+from keras_vit.evaluation import knn, linear_probe
 
 pytestmark = pytest.mark.any_backend
-
-TASKS = [task for tasks in VTAB_GROUPS.values() for task in tasks]
 
 
 def clusters(count, seed, spread=1.0):
@@ -56,7 +53,7 @@ def test_the_result_of_neighbours_is_told():
 
 
 def test_neighbours_of_bad_input():
-    with pytest.raises(ValueError, match=r"none above the 300 training images. Received: k=301"):
+    with pytest.raises(ValueError, match=r"n_neighbors = 301, n_samples_fit = 300"):
         knn(*TRAIN, *TEST, k=301)
     with pytest.raises(ValueError, match="zeros in row 0 of test_features"):
         knn(*TRAIN, 0 * TEST[0], TEST[1])
@@ -99,9 +96,9 @@ def test_probe_of_two_classes_or_with_a_gap():
 
 
 def test_probe_of_bad_input(monkeypatch):
-    with pytest.raises(ValueError, match=r"two classes in training. Received: only \[1\]"):
+    with pytest.raises(ValueError, match=r"at least 2 classes in the data.*only one class: .*1"):
         linear_probe(TRAIN[0], np.ones(300), *TEST)
-    with pytest.raises(ValueError, match=r"validation split.*Received: 4 images of 2 classes"):
+    with pytest.raises(ValueError, match=r"least populated class.*only 1 member"):
         linear_probe(TRAIN[0][:4], [0, 1, 1, 1], *TEST)
     with pytest.raises(ValueError, match="c must be a positive number"):
         linear_probe(*TRAIN, *TEST, c=(0, 1.0))
@@ -110,43 +107,3 @@ def test_probe_of_bad_input(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ImportError, match=r'scikit-learn\'s: pip install "keras3-vit\[data\]"'):
         linear_probe(*TRAIN, *TEST)
-
-
-def test_vtab_of_the_paper():
-    """ViT-H/14 (JFT-300M), table 9 of the paper; its mean is 77.63."""
-    published = dict(
-        zip(
-            TASKS,
-            [95.3, 85.5, 75.2, 99.7, 97.2, 65.0, 88.9]
-            + [83.3, 96.7, 91.4, 76.6]
-            + [91.7, 63.8, 53.1, 79.4, 63.3, 84.5, 33.2, 51.2],
-        )
-    )
-    score = vtab_mean({task: accuracy / 100 for task, accuracy in published.items()})
-    assert round(100 * score.mean, 2) == 77.63
-    assert score.groups["specialized"] == pytest.approx((0.833 + 0.967 + 0.914 + 0.766) / 4)
-    assert {group: len(tasks) for group, tasks in VTAB_GROUPS.items()} == {
-        "natural": 7,
-        "specialized": 4,
-        "structured": 8,
-    }
-    assert sorted(TASKS) == sorted(vtab.VTAB_TASKS), "the names by which the data are loaded"
-    assert "all, mean of 19" in str(score) and score.missing == ()
-
-
-def test_vtab_names_and_missing_tasks():
-    given = {"Flowers102": 0.5, "clevr-count": 0.25, "clevr_distance": 0.75}
-    with pytest.raises(ValueError, match=r"19 tasks. Received: 3; missing: caltech101, cifar100"):
-        vtab_mean(given)
-    score = vtab_mean(given, allow_missing=True)
-    assert score.mean == 0.5 and score.groups == {"natural": 0.5, "structured": 0.5}
-    assert len(score.missing) == 16 and "missing: caltech101" in str(score)
-    assert json.loads(json.dumps(score.to_dict()))["tasks"]["oxford_flowers102"] == 0.5
-    with pytest.raises(ValueError, match=r"Unknown VTAB task. Received: .*'cifar10'.*cifar100"):
-        vtab_mean({"cifar10": 0.9}, allow_missing=True)
-    with pytest.raises(ValueError, match="sun397 twice"):
-        vtab_mean({"vtab/sun397": 0.5, "Sun397": 0.5}, allow_missing=True)
-    with pytest.raises(ValueError, match=r"lie in 0..1. Received: 95.3 for 'svhn'"):
-        vtab_mean({"svhn": 95.3}, allow_missing=True)
-    with pytest.raises(ValueError, match="Received: 0; missing"):
-        vtab_mean({}, allow_missing=True)

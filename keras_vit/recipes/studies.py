@@ -1,8 +1,9 @@
-"""Two later studies by the authors: "How to train your ViT?" and "Better plain ViT baselines"."""
+"""Other studies by the authors: "How to train your ViT?", "Better plain ViT baselines", and BiT."""
 
-from keras_vit.checks import check_choice
-from keras_vit.recipes import transforms
-from keras_vit.recipes.datasets import find_dataset
+from keras_vit.checks import check_choice, positive_int
+from keras_vit.data.transform import Transform
+from keras_vit.models.bit_variants import BIT_VARIANTS
+from keras_vit.recipes.datasets import DATASETS, big_vision, find_dataset
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import unknown
 from keras_vit.training.losses import sigmoid_head_bias
@@ -51,14 +52,11 @@ def augreg(
         variant: one of the study's, such as `"S/16"`.
         dataset: `"imagenet21k"` or `"imagenet2012"`.
         augmentation: `"none"`, `"light1"`, `"light2"`, `"medium1"`, `"medium2"`, `"strong1"` or
-            `"strong2"`; `None` for the level that the authors chose for the model, `"medium2"`
-            where they name none.
+            `"strong2"`; `None` for the level that the authors chose for the model, or `"medium2"`
+            if they chose none.
         weight_decay: 0.1 or 0.03, times the learning rate.
         dropout: 0.0, or 0.1 for dropout and stochastic depth of 0.1 together.
         epochs: 300; 30 is published for ImageNet-21k too.
-
-    Returns:
-        A `Recipe`.
 
     Raises:
         ValueError: a value that is no part of the grid.
@@ -75,10 +73,8 @@ def augreg(
     mixup, randaugment = LEVELS[level]
     of_21k = facts.name == "imagenet21k"
     images = facts.without_held_out()
-    train, evaluated = transforms.big_vision(224, randaugment=randaugment)
-    name = f"augreg-{facts.name}-{variant}-{epochs}ep-{level}-wd_{weight_decay}-do_{dropout}"
     return Recipe(
-        name=name,
+        name=f"augreg-{facts.name}-{variant}-{epochs}ep-{level}-wd_{weight_decay}-do_{dropout}",
         source="Steiner et al., 2021, section 3; google-research/big_vision, configs/vit_i21k.py "
         "and vit_i1k.py (big_vision's wd 1e-4 is 0.1 times its learning rate)",
         notes=("The class token is pooled, as in the published files.",),
@@ -86,8 +82,7 @@ def augreg(
         variant=variant,
         batch_size=4096,
         steps=round(epochs * images["examples"] / 4096),
-        train=train,
-        eval=evaluated,
+        **big_vision(224, randaugment=randaugment),
         mixup=mixup,
         loss="sigmoid",
         head_bias=round(sigmoid_head_bias(facts.num_classes), 1),
@@ -96,7 +91,6 @@ def augreg(
         dropout=dropout,
         stochastic_depth=dropout,
         learning_rate=1e-3,
-        schedule="cosine",
         warmup_steps=10_000,
         weight_decay=weight_decay,
         clip_norm=1.0,
@@ -108,9 +102,6 @@ def augreg_grid(variant="B/16", dataset="imagenet21k", epochs=300):
 
     Args:
         variant, dataset, epochs: as for `augreg`.
-
-    Returns:
-        A tuple of `Recipe`.
     """
     return tuple(
         augreg(variant, dataset, level, decay, dropout, epochs)
@@ -126,9 +117,6 @@ def better_plain(epochs=90):
     Args:
         epochs: 90, 150 or 300.
 
-    Returns:
-        A `Recipe`.
-
     Raises:
         ValueError: another number of epochs; use `scale` for it.
     """
@@ -137,8 +125,7 @@ def better_plain(epochs=90):
             "The study trains for 90, 150 or 300 epochs. Received: "
             f"epochs={epochs!r}; use .scale(epochs=...) for another length."
         )
-    images = find_dataset("imagenet2012").without_held_out()
-    train, evaluated = transforms.big_vision(224, randaugment=(2, 10))
+    images = DATASETS["imagenet2012"].without_held_out()
     return Recipe(
         name=f"better_plain-{epochs}ep",
         source="Beyer et al., 2022; google-research/big_vision, configs/vit_s16_i1k.py",
@@ -146,16 +133,99 @@ def better_plain(epochs=90):
         variant="S/16-plain",
         batch_size=1024,
         steps=round(epochs * images["examples"] / 1024),
-        train=train,
-        eval=evaluated,
+        **big_vision(224, randaugment=(2, 10)),
         mixup=0.2,
-        loss="softmax",
         representation_size=384,
         pool="mean",
         position="sincos_2d",
         learning_rate=1e-3,
-        schedule="cosine",
         warmup_steps=10_000,
         weight_decay=0.1,
         clip_norm=1.0,
+    )
+
+
+# Up to so many images: warm-up, the updates after which the learning rate is divided by ten, end.
+HYPERRULE = (
+    (20_000, (100, 200, 300, 400, 500)),
+    (500_000, (500, 3000, 6000, 9000, 10_000)),
+    (float("inf"), (500, 6000, 12_000, 18_000, 20_000)),
+)
+
+
+def bit_pretrain(variant="R50x1", dataset="imagenet21k"):
+    """Pre-training of a BiT ResNet as in big_vision: SGD with momentum, batch 4096, 90 epochs.
+
+    Args:
+        variant: a key of `keras_vit.BIT_VARIANTS`, such as `"R50x1"`.
+        dataset: `"imagenet2012"` or `"imagenet21k"`.
+
+    Raises:
+        ValueError: no such data set or variant; the message lists the nearest.
+    """
+    if variant not in list(BIT_VARIANTS):
+        raise unknown("variant", variant, BIT_VARIANTS)
+    facts = find_dataset(dataset, ("imagenet2012", "imagenet21k"))
+    of_21k = facts.name == "imagenet21k"
+    images = facts.without_held_out()
+    return Recipe(
+        name=f"bit-{facts.name}-{variant}",
+        source="google-research/big_vision, configs/"
+        + ("bit_i21k.py" if of_21k else "bit_i1k.py")
+        + " (its wd is weight decay times learning rate)",
+        notes=() if of_21k else ("big_vision trains version v1 of the ResNet here.",),
+        **images,
+        variant=variant,
+        architecture={} if of_21k else {"version": "v1"},
+        batch_size=4096,
+        steps=round(90 * images["examples"] / 4096),
+        **big_vision(224),
+        loss="sigmoid" if of_21k else "softmax",
+        head_bias=round(sigmoid_head_bias(facts.num_classes), 1) if of_21k else 0.0,
+        optimizer="sgdm",
+        learning_rate=(0.03 if of_21k else 0.1) * 4096 / 256,
+        warmup_steps=5000 if of_21k else 1000,
+        weight_decay=1e-3,
+        clip_norm=1.0,
+    )
+
+
+def bit_hyperrule(num_examples, area, variant=None, num_classes=None):
+    """Fine-tuning by the BiT-HyperRule: all follows from how many images there are, and how large.
+
+    Args:
+        num_examples: training images.
+        area: height times width of an image, in pixels.
+        variant: such as `"R50x1"`, or `None`.
+        num_classes: K, or `None`.
+
+    Raises:
+        ValueError: a number is not positive, or no such variant.
+    """
+    positive_int(num_examples, "num_examples")
+    small = positive_int(area, "area") < 96 * 96
+    resize, crop = (160, 128) if small else (512, 480)
+    warmup, *boundaries, steps = next(s for limit, s in HYPERRULE if num_examples < limit)
+    return Recipe(
+        name=f"bit_hyperrule-{num_examples}-{'small' if small else 'large'}",
+        source="Kolesnikov et al., 2020, section 3.3; google-research/big_transfer, "
+        "bit_hyperrule.py",
+        notes=(
+            "Half of the images are mirrored, as the paper says; the authors' TF2 and JAX pipeline "
+            "mirrors every one.",
+        ),
+        dataset="any",
+        variant=variant,
+        examples=num_examples,
+        num_classes=num_classes,
+        batch_size=512,
+        steps=steps,
+        train=Transform(crop, "squash_random", resize_small=resize, flip=True),
+        eval=Transform(crop, "squash"),
+        mixup=0.1 if num_examples >= 20_000 else 0.0,
+        optimizer="sgdm",
+        learning_rate=0.003,
+        schedule="stairs",
+        warmup_steps=warmup,
+        boundaries=tuple(boundaries),
     )

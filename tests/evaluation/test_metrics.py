@@ -7,8 +7,8 @@ import pytest
 from sklearn import metrics
 
 from keras_vit.evaluation import calibration, confusion_matrix, fit_temperature
-from keras_vit.evaluation.calibration import are_logits, confidences
 from keras_vit.evaluation.evaluate import label_ranks
+from keras_vit.evaluation.metrics import are_logits, confidences
 
 pytestmark = pytest.mark.any_backend
 CLASSES = 6
@@ -57,9 +57,9 @@ def test_confusion_of_bad_input():
         confusion_matrix([0, 1], [0])
     with pytest.raises(ValueError, match=r"predictions must be whole numbers in 0\.\.1"):
         confusion_matrix([0, 1], [0, 2], 2)
-    with pytest.raises(ValueError, match="2 names"):
+    with pytest.raises(ValueError, match="list of length 2"):
         confusion_matrix([0, 2], [0, 2], class_names=["a", "b"])
-    with pytest.raises(ValueError, match=r"at most 30,000 .*up to 1,000,000,000; are they ids"):
+    with pytest.raises(ValueError, match=r"at most 30,000 .*numbers ids.*up to 1,000,000,000"):
         confusion_matrix([0, 10**9], [0, 1])
     with pytest.raises(ValueError, match="at least one of them"):
         confusion_matrix([], [])
@@ -142,7 +142,7 @@ def test_what_counts_as_logits(logits):
 
 
 def test_calibration_of_bad_input(logits, labels):
-    with pytest.raises(ValueError, match=r"1 NaN and 0 infinite values, the first for its image 7"):
+    with pytest.raises(ValueError, match=r"1 NaN or infinite values, the first for its image 7"):
         damaged = logits.copy()
         damaged[7, 2] = np.nan
         calibration(damaged, labels)
@@ -154,5 +154,5 @@ def test_calibration_of_bad_input(logits, labels):
         calibration(logits, labels[:3])
     with pytest.raises(ValueError, match="bins must be a positive integer"):
         calibration(logits, labels, bins=0)
-    with pytest.raises(ValueError, match="from_logits must be"):
+    with pytest.raises(ValueError, match="Unknown from_logits"):
         calibration(logits, labels, from_logits="yes")

@@ -19,7 +19,9 @@ from tests.support import assert_close, forward, images, to_numpy, values
 WIDE = {"image_size": (8, 24), "patch_size": (4, 8)}
 
 
-@pytest.mark.parametrize("pool, registers", [("token", 2), ("mean", 0)])
+@pytest.mark.parametrize(
+    "pool, registers", [("token", 2), pytest.param("mean", 0, marks=pytest.mark.any_backend)]
+)
 def test_similarity_of_positions_by_a_double_loop(pool, registers):
     model = random_vit(**WIDE, pool=pool, registers=registers)
     table = values(model)["patch_encoder/position/embedding"][0, (pool == "token") + registers :]
@@ -32,6 +34,7 @@ def test_similarity_of_positions_by_a_double_loop(pool, registers):
             assert_close(found[i // 3, i % 3, j // 3, j % 3], expected, 1e-6)
 
 
+@pytest.mark.any_backend
 def test_similarity_where_each_block_has_its_positions():
     model = random_vit(position_at="every_layer")
     first, second = (position_similarity(model, block) for block in (0, 1))
@@ -41,6 +44,7 @@ def test_similarity_where_each_block_has_its_positions():
         position_similarity(model, 2)
 
 
+@pytest.mark.any_backend
 def test_similarity_of_two_dimensional_positions():
     """Rows and columns are independent: the map of a patch is symmetric in what they add."""
     found = position_similarity(random_vit(**WIDE, position="sincos_2d"))
@@ -49,12 +53,14 @@ def test_similarity_of_two_dimensional_positions():
     assert_close(found[0, 0, 0, 1], found[1, 1, 1, 2], 1e-6)  # the same step to the right
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("position", ["none", "relative"])
 def test_models_without_absolute_positions(position):
     with pytest.raises(ValueError, match=rf"Received: .* with position='{position}'"):
         position_similarity(random_vit(position=position))
 
 
+@pytest.mark.any_backend
 def test_filters_are_the_principal_components_of_the_patch_kernel():
     model = random_vit(**WIDE, channels=1)
     kernel = values(model)["patch_encoder/projection/kernel"].astype("float64")
@@ -70,6 +76,7 @@ def test_filters_are_the_principal_components_of_the_patch_kernel():
         assert component[np.abs(component).argmax()] > 0
 
 
+@pytest.mark.any_backend
 def test_filters_of_other_networks_are_those_of_the_first_convolution():
     hybrid = random_vit(image_size=32, patch_size=2, stem=(), stem_width=0.5)
     assert filter_components(hybrid, 3).components.shape == (3, 7, 7, 3)
@@ -84,6 +91,7 @@ def features(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("unbiased", [False, True])
 def test_cka_of_rotated_scaled_and_moved_features_is_one(unbiased):
     x = features(12, 5)
@@ -93,6 +101,7 @@ def test_cka_of_rotated_scaled_and_moved_features_is_one(unbiased):
     assert linear_cka(x, features(12, 5, seed=2), unbiased) < 0.6
 
 
+@pytest.mark.any_backend
 def test_cka_as_in_its_paper():
     """Kornblith et al., Eq. 4 and the form by features beneath it."""
     x, y = features(9, 4), features(9, 2, 3, seed=1)
@@ -101,6 +110,7 @@ def test_cka_as_in_its_paper():
     assert linear_cka(x, y) == pytest.approx(norm(b.T @ a) ** 2 / norm(a.T @ a) / norm(b.T @ b))
 
 
+@pytest.mark.any_backend
 def test_unbiased_cka_of_unrelated_features_is_nothing_on_average():
     """Where the plain one is far from 0, for there are more features than examples."""
     pairs = [(features(8, 64, seed=i), features(8, 64, seed=99 + i)) for i in range(60)]
@@ -127,6 +137,7 @@ def test_similarity_of_layers():
     assert_close(pair, exact[2:, :2], 1e-5)
 
 
+@pytest.mark.any_backend
 def test_similarity_of_any_keras_model():
     model = keras.Sequential(
         [keras.Input((4, 4, 1)), keras.layers.Flatten(name="a"), keras.layers.Dense(3, name="b")]
@@ -141,7 +152,7 @@ def test_similarity_of_any_keras_model():
         layer_similarity(model, images((3, 4, 4, 1)), ["a"])
 
 
-@pytest.mark.parametrize("registers", [0, 2])
+@pytest.mark.parametrize("registers", [pytest.param(0, marks=pytest.mark.any_backend), 2])
 def test_norms_of_tokens(registers):
     model, x = random_vit(**WIDE, registers=registers), images((3, 8, 24, 3))
     block = keras.Model(model.input, model.get_layer("block_1").output)
@@ -154,6 +165,7 @@ def test_norms_of_tokens(registers):
     assert_close(token_norms(model, x, [1]).patches[0], found.patches[1], 1e-5)
 
 
+@pytest.mark.any_backend
 def test_outliers_are_long_compared_with_their_block():
     patches = np.ones((2, 1, 2, 3))
     patches[1] *= 100
