@@ -49,7 +49,11 @@ class JaxDevices(Devices):
                 f"{own} devices."
             )
         self.replicas = len(names) // self.model_devices
-        self.distribution = _distribution(self, names)
+        if mode == "data_parallel":
+            self.distribution = _DataParallel(devices=names, auto_shard_dataset=False)
+        else:
+            shape, axes = (self.replicas, self.model_devices), [layout.BATCH, layout.MODEL]
+            self.distribution = _ByAxes(self, keras.distribution.DeviceMesh(shape, axes, names))
         keras.distribution.set_distribution(self.distribution)
         if self.processes > 1:
             self.seed_alike()
@@ -207,15 +211,6 @@ class _ByAxes(_WholeBatches, keras.distribution.ModelParallel):
         return keras.distribution.TensorLayout([layout.BATCH], self.device_mesh)
 
 
-def _distribution(devices, names):
-    if devices.mode == "data_parallel":
-        return _DataParallel(devices=names, auto_shard_dataset=False)
-    shape, axes = (devices.replicas,), [layout.BATCH]
-    if devices.mode == "model_parallel":
-        shape, axes = (devices.replicas, devices.model_devices), [layout.BATCH, layout.MODEL]
-    return _ByAxes(devices, keras.distribution.DeviceMesh(shape, axes, names))
-
-
 def _is_compiling():
     import jax
 
@@ -274,15 +269,16 @@ def _join(timeout):
             raise ValueError(
                 f"Processes are numbered from 0 to {_VARIABLES[1]} - 1. Received: {given}."
             )
-        names = ("coordinator_address", "num_processes", "process_id", "cluster_detection_method")
-        values = (addresses.split(",")[0], *map(int, numbers), "deactivate")
-        options = dict(zip(names, values))
-        # JAX ends a process that finds no other; this line tells where it looked.
-        print(
-            f"Process {numbers[1]} of {numbers[0]} joins the others at {values[0]}, within "
-            f"{timeout} s.",
-            file=sys.stderr,
+        first, numbers = addresses.split(",")[0], [int(number) for number in numbers]
+        options = dict(
+            zip(("coordinator_address", "num_processes", "process_id"), (first, *numbers))
         )
+        options["cluster_detection_method"] = "deactivate"
+        # JAX ends a process that finds no other; this line tells where it looked.
+        told = (
+            f"Process {numbers[1]} of {numbers[0]} joins the others at {first}, within {timeout} s."
+        )
+        print(told, file=sys.stderr)
     # This service would take SIGTERM, which `training.fit` obeys, for itself.
     jax.config.update("jax_enable_preemption_service", False)
     try:
@@ -297,14 +293,11 @@ def _join(timeout):
         if given:
             raise
     except RuntimeError as error:
-        if "must be called before" in str(error):
-            if not given:
-                return  # a single process, as far as anybody can tell
-            raise ValueError(
-                "Processes must join before JAX computes anything. Received: a JAX whose devices "
-                "are in use; call distribution.setup first."
-            ) from error
-        raise ConnectionError(
-            f"JAX's processes did not join. Received: {options or 'what JAX detected'}, "
-            f"{str(error).splitlines()[0]}; choose a port that all of them reach."
+        late = "must be called before" in str(error)  # JAX has computed something
+        if late and not given:
+            return  # a single process, as far as anybody can tell
+        advice = "call distribution.setup first" if late else "choose a port that all of them reach"
+        raise (ValueError if late else ConnectionError)(
+            f"JAX's processes cannot join. Received: {options or 'what JAX detected'}, "
+            f"{str(error).splitlines()[0]}; {advice}."
         ) from error

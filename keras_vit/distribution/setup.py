@@ -10,13 +10,10 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
+from keras_vit.workarounds import set_random_seed
 
 MODES = ("auto", "single", "data_parallel", "model_parallel", "fully_sharded")
-_HAS = {  # backend -> the modes of its engine
-    "jax": MODES,
-    "tensorflow": ("auto", "single", "data_parallel"),
-    "torch": ("auto", "single", "data_parallel"),
-}
+_ENGINES = ("jax", "tensorflow", "torch")
 
 
 def setup(mode="auto", *, devices=None, model_devices=None, rules=None, timeout=300):
@@ -52,10 +49,11 @@ def setup(mode="auto", *, devices=None, model_devices=None, rules=None, timeout=
     """
     check_choice("mode", mode, MODES)
     backend = keras.backend.backend()
-    if mode not in _HAS.get(backend, ("auto", "single")):
+    modes = MODES if backend == "jax" else MODES[:3] if backend in _ENGINES else MODES[:2]
+    if mode not in modes:
         raise ValueError(
-            f"The {backend} backend has no mode {mode!r}. Received: mode={mode!r}; it has "
-            f"{_HAS.get(backend, ('auto', 'single'))}, and JAX has {_HAS['jax']}."
+            f"The {backend} backend has no mode {mode!r}. Received: mode={mode!r}; it has {modes}, "
+            f"and JAX has {MODES}."
         )
     devices = None if devices is None else positive_int(devices, "devices")
     if mode != "model_parallel" and (model_devices is not None or rules is not None):
@@ -65,7 +63,7 @@ def setup(mode="auto", *, devices=None, model_devices=None, rules=None, timeout=
         )
     model_devices = model_devices and positive_int(model_devices, "model_devices")
     current().close()
-    if mode == "single" or backend not in _HAS:
+    if mode == "single" or backend not in _ENGINES:
         chosen = Devices()
     else:
         engine = importlib.import_module(f"keras_vit.distribution.{backend}")
@@ -145,9 +143,7 @@ class Devices:
         return data
 
     def evaluate(self, model, data, **options):
-        """The metrics of `model.evaluate` as a dict; every image counts once.
-
-        All processes must call it.
+        """The metrics of `model.evaluate` as a dict, each image counted once; all must call it.
 
         Args:
             model: a compiled model.
@@ -163,19 +159,13 @@ class Devices:
         return self.local_copy(model).predict(x, **options)
 
     def save(self, model, path):
-        """Saves the model without its optimizer, from one process; all must call it.
-
-        The file opens on any backend and any number of devices.
-        """
+        """Saves the model from one process, for any backend and any devices; all must call it."""
         copy = self.local_copy(model)
         if self.writes:
             copy.save(path)
 
     def local_copy(self, model):
-        """A trained model on one device of this process, uncompiled; all processes must call it.
-
-        On a single device it is the model itself.
-        """
+        """A trained model on one device of this process, uncompiled; all must call it."""
         return model
 
     def gather(self, text):
@@ -215,12 +205,8 @@ class Devices:
         return [bool(flag) for flag in self.stack(np.array(flags, np.int32)).any(0)]
 
     def seed_alike(self):
-        """Gives all processes the random state of the first, where theirs differ.
-
-        They make one model together, and Keras draws the seeds of layers from Python's generator.
-        """
-        from keras_vit.workarounds import set_random_seed
-
+        """Gives all processes the random state of the first: they make one model together."""
+        # Keras draws the seeds of layers from Python's generator.
         seeds = self.gather(str(random.Random(str(random.getstate())).randrange(2**31)))
         if len(set(seeds)) > 1:
             set_random_seed(int(seeds[0]))
@@ -263,11 +249,7 @@ def current():
 
 
 def to_numpy(value):
-    """A variable or tensor as an array.
-
-    If several processes of JAX have a part each, all of them must call this: the whole is then
-    brought to each process.
-    """
+    """A variable or tensor as an array; of one that processes share, all of them must call it."""
     if isinstance(value, keras.Variable):
         value = value.value
     if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:

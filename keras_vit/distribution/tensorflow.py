@@ -35,8 +35,6 @@ class TensorFlowDevices(Devices):
         """See `Devices.prepare`."""
         import tensorflow as tf
 
-        from keras_vit.training.decoupled import DecoupledOptimizer  # which imports this package
-
         if model.distribute_strategy is not self.strategy:
             raise ValueError(
                 "With TensorFlow the model must be made and compiled within devices.scope(). "
@@ -51,7 +49,7 @@ class TensorFlowDevices(Devices):
                 "batches, more devices, or JAX or PyTorch."
             )
         clips = optimizer.clipnorm or optimizer.clipvalue or optimizer.global_clipnorm
-        if clips and not isinstance(optimizer, DecoupledOptimizer):
+        if clips and not getattr(optimizer, "clips_sum", False):
             raise ValueError(
                 "Keras's optimizers clip the gradient of each replica, before they are summed. "
                 f"Received: {type(optimizer).__name__} with clipping; take one of "
