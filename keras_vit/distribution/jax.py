@@ -269,16 +269,14 @@ def _join(timeout):
             raise ValueError(
                 f"Processes are numbered from 0 to {_VARIABLES[1]} - 1. Received: {given}."
             )
-        first, numbers = addresses.split(",")[0], [int(number) for number in numbers]
-        options = dict(
-            zip(("coordinator_address", "num_processes", "process_id"), (first, *numbers))
-        )
-        options["cluster_detection_method"] = "deactivate"
+        options = {
+            "coordinator_address": addresses.split(",")[0],
+            "num_processes": int(numbers[0]),
+            "process_id": int(numbers[1]),
+            "cluster_detection_method": "deactivate",
+        }
         # JAX ends a process that finds no other; this line tells where it looked.
-        told = (
-            f"Process {numbers[1]} of {numbers[0]} joins the others at {first}, within {timeout} s."
-        )
-        print(told, file=sys.stderr)
+        print(f"JAX joins {options}, within {timeout} s.", file=sys.stderr)
     # This service would take SIGTERM, which `training.fit` obeys, for itself.
     jax.config.update("jax_enable_preemption_service", False)
     try:

@@ -53,6 +53,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
     slot_names = ()  # of what is remembered for each variable
     fused = None  # see `AdamW.fused`
+    clips_sum = True  # under tf.distribute, where Keras's own clip before they sum
 
     def __init__(
         self,
