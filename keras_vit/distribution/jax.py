@@ -205,16 +205,13 @@ class _ByAxes(_WholeBatches, keras.distribution.ModelParallel):
         return keras.distribution.TensorLayout(self._devices.axes(variable), self.device_mesh)
 
     def get_tensor_layout(self, path):
+        import jax
+
         # Outside of a compiled step a batch that the devices do not divide cannot be cut.
-        if not _is_compiling() or not layout.has_whole_features(path, self._devices.mode):
+        is_compiling = isinstance(jax.numpy.ones(1), jax.core.Tracer)
+        if not is_compiling or not layout.has_whole_features(path, self._devices.mode):
             return None
         return keras.distribution.TensorLayout([layout.BATCH], self.device_mesh)
-
-
-def _is_compiling():
-    import jax
-
-    return isinstance(jax.numpy.ones(1), jax.core.Tracer)
 
 
 def make(mode, devices, model_devices, rules, timeout):

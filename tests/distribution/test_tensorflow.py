@@ -47,29 +47,46 @@ def test_what_does_not_fit_is_told_before_the_first_step(tmp_path):
         assert message in error
 
 
-def test_replicas_drop_other_units():
-    """Two replicas with the same image and all else equal: their outputs differ by dropout."""
+def test_replicas_drop_other_units_and_clip_together():
+    """And Keras itself still does neither, so that the workarounds are still needed."""
     code = """
 import json
-import numpy as np, tensorflow as tf
+import keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from keras_vit import distribution
+from keras_vit import distribution, training
 from tests.support import tiny_vit
 with distribution.setup() as devices:
+    run = devices.strategy.run
     with devices.scope():
         model = tiny_vit(dropout=0.5, pool="mean")
         model.compile("sgd", "mse")
-        devices.prepare(model)
         for v in model.trainable_variables:
             v.assign(np.random.default_rng(0).normal(size=v.shape))
     image = np.ones((1, 16, 16, 3), "float32")
-    call = tf.function(lambda: devices.strategy.run(lambda: model(image, training=True)))
-    rows = [[each.numpy().tolist() for each in call().values] for _ in range(2)]
-print(json.dumps(rows))
+    def outputs():
+        call = tf.function(lambda: run(lambda: model(image, training=True)))
+        return [each.numpy().tolist() for each in call().values]
+    rows = [outputs()]
+    devices.prepare(model)
+    rows += [outputs(), outputs()]
+    moved = []
+    for kind in (keras.optimizers.SGD, training.SGDM):
+        with devices.scope():
+            variable, optimizer = keras.Variable(0.0), kind(1.0, global_clipnorm=1.0)
+            optimizer.build([variable])
+        def update():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            optimizer.apply([tf.cast(3 + replica, "float32")])
+        run(update)
+        moved.append(float(variable.numpy()))
+print(json.dumps([rows, moved]))
 """
-    first, second = np.array(json.loads(run_in_fresh_process(code).splitlines()[-1]))
+    rows, (by_keras, ours) = json.loads(run_in_fresh_process(code).splitlines()[-1])
+    of_keras, first, second = np.array(rows)
+    np.testing.assert_array_equal(of_keras[0], of_keras[1])
     assert not np.allclose(first[0], first[1]) and not np.allclose(first[0], second[0])
+    assert by_keras == pytest.approx(-2) and ours == pytest.approx(-1)
 
 
 def test_replicas_of_a_process_share_its_part():
