@@ -7,6 +7,9 @@ to a checkpoint; other modules carry it out.
 
 import dataclasses
 import math
+import warnings
+
+import numpy as np
 
 from keras_vit.checks import check_choice, positive_float
 
@@ -79,6 +82,29 @@ class Preprocessing:
             raise ValueError(
                 "interpolation='area' is TensorFlow's. Received: interpolation='area', "
                 f"library={self.library!r}; choose 'bilinear' or 'bicubic', or another library."
+            )
+
+    def warn_of_values(self, images, name, stacklevel=4):
+        """Warns if an array of images holds what this preprocessing hardly makes of pixels.
+
+        Args:
+            images: what is about to go into a model as it is; only arrays of NumPy are looked at.
+            name: of the model.
+            stacklevel: see `warnings.warn`.
+        """
+        images = images[:32] if isinstance(images, np.ndarray) and images.ndim == 4 else None
+        if images is None or not images.size or images.dtype.kind not in "fiu":
+            return
+        low = min((0 - mean) / std for mean, std in zip(self.mean, self.std))
+        high = max((1 - mean) / std for mean, std in zip(self.mean, self.std))
+        margin = 0.1 * (high - low)  # by so much a bicubic resize may leave the range
+        least, most = float(images.min()), float(images.max())
+        if least < low - margin or most > high + margin or (low < 0 <= least < most):
+            warnings.warn(
+                f"{name} wants values from {low:.3g} to {high:.3g}, as "
+                "keras_vit.data.preprocess(images, model) makes them. Received: values from "
+                f"{least:.3g} to {most:.3g}, which go into the model as they are.",
+                stacklevel=stacklevel,
             )
 
     def to_config(self):

@@ -2,7 +2,6 @@
 
 import collections.abc
 import itertools
-import warnings
 
 import keras
 import numpy as np
@@ -168,7 +167,8 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None):
                 f"keras_vit.data.preprocess resizes them. Received: shape {images.shape}."
             )
         if size is None:
-            _warn_of_values(model, images)
+            if hasattr(model, "preprocessing"):
+                model.preprocessing.warn_of_values(images, model.name)
             size = len(images)
         parts = [images[start : start + size] for start in range(0, len(images), size)]
         yield np.concatenate([_predict(model, part, size) for part in parts]), labels
@@ -229,24 +229,6 @@ def _split(batch, index):
     kept = np.flatnonzero(weights)
     images = [images[i] for i in kept] if isinstance(images, list) else images[kept]
     return images, labels[kept]
-
-
-def _warn_of_values(model, images):
-    """Warns of values that the preprocessing of the model hardly makes of pixels."""
-    facts = getattr(model, "preprocessing", None)
-    if facts is None or images.dtype.kind not in "fiu":
-        return
-    low = min((0 - mean) / std for mean, std in zip(facts.mean, facts.std))
-    high = max((1 - mean) / std for mean, std in zip(facts.mean, facts.std))
-    margin = 0.1 * (high - low)  # by so much a bicubic resize may leave the range
-    least, most = float(images.min()), float(images.max())
-    if least < low - margin or most > high + margin or (low < 0 <= least < most):
-        warnings.warn(
-            f"{model.name} was trained on values from {low:.3g} to {high:.3g}; use "
-            "keras_vit.data.preprocess(images, model), or pass uint8 pixels. Received: values "
-            f"from {least:.3g} to {most:.3g}, which go into the model as they are.",
-            stacklevel=4,
-        )
 
 
 def _predict(model, images, size):
