@@ -82,20 +82,18 @@ def precision(dtype):
         jax.config.update("jax_enable_x64", before)
 
 
-def forward(model, x):
-    """`model(x)`; on JAX as one program, because compiling each operation by itself is slow."""
+def forward(model, *inputs, **named):
+    """`model(*inputs)`; on JAX as one program, because compiling each operation is slow."""
     if BACKEND != "jax":
-        return model(x)
+        return model(*inputs, **named)
     import jax
 
-    states = [v.value for v in model.trainable_variables + model.non_trainable_variables]
-    trained = len(model.trainable_variables)
-
     @jax.jit
-    def run(states, x):
-        return model.stateless_call(states[:trained], states[trained:], x)[0]
+    def run(states, inputs):
+        with keras.StatelessScope(state_mapping=list(zip(model.variables, states))):
+            return model(*inputs, **named)
 
-    return run(states, x)
+    return run([v.value for v in model.variables], inputs)
 
 
 def gradients(model, loss, *inputs, **kwargs):

@@ -7,7 +7,7 @@ import numpy as np
 from keras_vit.checks import check_choice, pair
 from keras_vit.inspection.forward import as_list, cached, inference, iterate_outputs, to_array
 from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
-from keras_vit.layers.attention_pool import AttentionPool
+from keras_vit.layers.head import AttentionPool
 from keras_vit.layers.resample import resize_matrix
 
 FUSIONS = ("mean", "min", "max")

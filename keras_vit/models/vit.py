@@ -3,17 +3,14 @@
 import keras
 
 from keras_vit.checks import grid_of, pair, positive_int, rate
-from keras_vit.layers.attention_pool import AttentionPool
-from keras_vit.layers.head import TokenPool, linear_head, pre_logits
+from keras_vit.layers.head import AttentionPool, TokenPool, linear_head, pre_logits
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
-from keras_vit.layers.position import PositionEmbedding, RelativePosition
-from keras_vit.layers.remat import RematTransformerBlock
-from keras_vit.layers.rotary import RotaryPosition
-from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.layers.position import PositionEmbedding, RelativePosition, RotaryPosition
+from keras_vit.layers.resnet import resnet_stages
+from keras_vit.layers.transformer_block import RematTransformerBlock, TransformerBlock
 from keras_vit.models.classifier import Classifier, check_precision, input_dtype
-from keras_vit.models.stages import resnet_stages
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import get_variant
 

@@ -6,7 +6,7 @@ import pytest
 
 from keras_vit import Variant
 from keras_vit.layers import RotaryPosition
-from keras_vit.layers.rotary import rotate
+from keras_vit.layers.position import rotate
 from tests.definitions import dinov3_angles
 from tests.support import assert_close, images, randomize, tiny_vit, to_numpy
 

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from keras_vit import builders
-from keras_vit.layers.standardize import StdConv2D
-from keras_vit.models.bit import BiT
-from keras_vit.models.bit_variants import BIT_VARIANTS, BiTVariant, get_bit_variant
+from keras_vit.layers.resnet import StdConv2D
+from keras_vit.models.bit import BIT_VARIANTS, BiT, BiTVariant, get_bit_variant
 from keras_vit.preprocessing import BIT
 from tests.models.bit_definition import bit_v2, tiny_bit
 from tests.support import (
