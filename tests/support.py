@@ -170,6 +170,13 @@ def tiny_vit(**options):
     )
 
 
+def tiny_bit(**options):
+    """A small model: two units with 128 and 256 channels, three classes."""
+    return keras_vit.BiT(
+        **{"blocks": (1, 1), "width": 0.5, "num_classes": 3, "image_size": 16, **options}
+    )
+
+
 def images(shape=(4, 16, 16, 3), seed=0):
     """Random images in [-1, 1]."""
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype("float32")

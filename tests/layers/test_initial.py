@@ -9,7 +9,7 @@ from keras_vit.layers.kernels import initial
 from tests.support import BACKEND, run_in_fresh_process, tiny_vit, to_numpy
 
 of_jax = pytest.mark.skipif(BACKEND != "jax", reason="other backends draw as Keras does")
-SHAPES = [(300, 200), (3, 3, 64, 50), (20_000,), (100, 2, 150)]
+SHAPES = [(3, 3, 64, 50), (20_000,)]
 KINDS = {
     "glorot_uniform": initializers.GlorotUniform(seed=1),
     "lecun_normal": initializers.LecunNormal(seed=2),
@@ -20,6 +20,7 @@ KINDS = {
 }
 
 
+@of_jax
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_distribution_is_that_of_keras(kind, shape):
