@@ -83,10 +83,9 @@ def test_outputs_are_those_of_the_equations(name, dtype):
     assert_close(outputs, expected, TOLERANCES[dtype] * max(largest(expected), 1))
 
 
-@pytest.mark.parametrize("name", ["token", "map"])
-def test_every_way_to_call_gives_the_same(name):
+def test_every_way_to_call_gives_the_same():
     """Called as it is, in training mode, and by Keras's compiled prediction."""
-    model = built("float32", **MODELS[name])
+    model = built("float32", **MODELS["token"])
     x = inputs_of(model, "float32")
     expected = expected_of(model, x)
     ways = [model(x), model(x, training=True), model.predict(x, verbose=0)]
@@ -94,19 +93,22 @@ def test_every_way_to_call_gives_the_same(name):
         assert_close(outputs, expected, TOLERANCES["float32"] * max(largest(expected), 1))
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-7), ("float32", 1e-5)])
 @pytest.mark.parametrize(
-    "name, options",
-    [("token", {}), ("mean", {}), ("map", {}), ("no_bias", {}), ("token", {"remat": True})],
-    ids=["token", "mean", "map", "no_bias", "remat"],
+    "name, options, dtype",
+    [
+        *((name, {}, "float64") for name in ("token", "mean", "map", "no_bias")),
+        ("token", {"remat": True}, "float64"),
+        ("token", {}, "float32"),
+    ],
+    ids=str,
 )
-def test_gradients_are_the_slopes_of_the_equations(name, options, dtype, tolerance):
+def test_gradients_are_the_slopes_of_the_equations(name, options, dtype):
     """Along a random direction in the space of each variable, and for one value of each.
 
     The tolerance is a part of the largest slope of all: the slope of a key's bias, for one, is
     zero, because it adds the same to all scores of a query.
     """
-    rng = np.random.default_rng(3)
+    rng, tolerance = np.random.default_rng(3), 1e-7 if dtype == "float64" else 1e-5
     with precision(dtype):
         model = built(dtype, **MODELS[name], **options)
         x = inputs_of(model, dtype)
