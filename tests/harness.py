@@ -101,7 +101,7 @@ def einsum(equation):
 
 def add_position(kind):
     def define(w, x):
-        return x + definitions.position_table(w, kind, GRID, x.shape[-1], class_token=True)
+        return x + definitions.position_table(w, kind, GRID, x.shape[-1], learned_tokens=1)
 
     return define
 

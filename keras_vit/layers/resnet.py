@@ -214,16 +214,9 @@ class Bottleneck(Layer):
         self.norm3 = self._norm("norm3", gamma=0.0 if version == "v1" else 1.0)
 
     def _conv(self, name, size, strides=1, filters=None):
-        return StdConv2D(
-            filters or self.filters,
-            size,
-            strides,
-            self.version == "v2",
-            self.numerics,
-            self.folded,
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        choices = (self.version == "v2", self.numerics, self.folded)
+        kind = {"dtype": self.dtype_policy, "name": name}
+        return StdConv2D(filters or self.filters, size, strides, *choices, **kind)
 
     def _norm(self, name, gamma=1.0):
         epsilon = NUMERICS[self.numerics].norm_epsilon

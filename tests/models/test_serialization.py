@@ -147,8 +147,6 @@ CHANGES = {
     "BiT": with_an_int8_head,
 }
 FAST_CHANGES = ("LoRA", "a layer of bfloat16")
-if BACKEND == "torch":
-    FAST_CHANGES += ("frozen, int8",)
 
 
 def assert_same(loaded, model):
