@@ -91,7 +91,7 @@ def test_a_model_compiles_few_programs_of_random_numbers():
         "    def emit(self, record): names.append(record.getMessage())\n"
         "logging.getLogger('jax').addHandler(Names())\n"
         "import keras_vit\n"
-        "keras_vit.VisionTransformer('R26+S/32', depth=1, image_size=64, num_classes=3)\n"
+        "keras_vit.VisionTransformer('Ti/16', depth=1, image_size=64, num_classes=3)\n"
         "compiled = [n for n in names if 'Finished XLA compilation' in n]\n"
         "drawn = [n for n in compiled if 'block' in n or 'normal' in n or 'uniform' in n]\n"
         "print(len(compiled), len(drawn))\n"
