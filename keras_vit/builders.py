@@ -6,39 +6,6 @@ from keras_vit.variants import VARIANTS
 from keras_vit.weights.assign import MODELS
 from keras_vit.weights.load import build_and_load
 
-__all__ = [
-    "BiT_R50x1",
-    "BiT_R50x2",
-    "BiT_R50x3",
-    "BiT_R101x1",
-    "BiT_R101x3",
-    "BiT_R152x1",
-    "BiT_R152x2",
-    "BiT_R152x4",
-    "BiT_R200x3",
-    "R26_ViT_B32",
-    "R26_ViT_S32",
-    "R50_ViT_B16",
-    "R50_ViT_B32",
-    "R50_ViT_L16",
-    "R50_ViT_L32",
-    "R_ViT_Ti16",
-    "ViT_B8",
-    "ViT_B16",
-    "ViT_B32",
-    "ViT_G14",
-    "ViT_H14",
-    "ViT_L16",
-    "ViT_L32",
-    "ViT_S16",
-    "ViT_S16_plain",
-    "ViT_S32",
-    "ViT_So400m14",
-    "ViT_Ti16",
-    "ViT_g14",
-    "build",
-]
-
 _ARGUMENTS = """
 
     Args:
