@@ -1,6 +1,7 @@
 """What the layers have in common: their config, and a stand-in for a layer that is not there."""
 
 import dataclasses
+import functools
 import inspect
 
 import keras
@@ -15,7 +16,7 @@ class Layer(keras.layers.Layer):
 
     def __new__(cls, *args, **kwargs):
         layer = super().__new__(cls, *args, **kwargs)
-        bound = inspect.signature(cls.__init__).bind(layer, *args, **kwargs)
+        bound = _signature(cls).bind(layer, *args, **kwargs)
         bound.apply_defaults()
         further = bound.arguments.pop("kwargs", {})
         _, *arguments = bound.arguments.items()  # without self
@@ -31,6 +32,11 @@ class Layer(keras.layers.Layer):
             for name, value in self._arguments.items()
         }
         return {**plain, **super().get_config()}
+
+
+@functools.cache
+def _signature(cls):
+    return inspect.signature(cls.__init__)
 
 
 class Identity:
