@@ -13,7 +13,7 @@ from keras_vit.inspection.forward import (
     to_array,
     transformer_blocks,
 )
-from keras_vit.layers.attention_pool import AttentionPool
+from keras_vit.layers.head import AttentionPool
 from keras_vit.layers.resample import resize_matrix
 
 

@@ -6,7 +6,7 @@ import re
 
 from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.data.transform import Transform
-from keras_vit.models.bit_variants import BIT_VARIANTS
+from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS, get_variant
 

@@ -2,7 +2,7 @@
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.data.transform import Transform
-from keras_vit.models.bit_variants import BIT_VARIANTS
+from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.recipes.datasets import DATASETS, big_vision, find_dataset
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import unknown

@@ -54,7 +54,7 @@ class BiTFormat:
         Args:
             arrays: dict from name to array.
             numerics: function from `"v1"` or `"v2"` to the constants of the family, a name of
-                `keras_vit.layers.standardize.NUMERICS`.
+                `keras_vit.layers.resnet.NUMERICS`.
             hints: arguments of the caller.
             configured_size: image size that a config beside the file states, or `None`.
             facts: other fields of `Canonical`.

@@ -5,8 +5,8 @@ Kernels are (out, in, height, width) and numbers count from 0.
 
 import re
 
-from keras_vit.layers.standardize import GROUPS
-from keras_vit.models.bit_variants import BIT_VARIANTS, BiTVariant
+from keras_vit.layers.resnet import GROUPS
+from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.weights import huggingface, huggingface_config, timm_config
 from keras_vit.weights.bit import HEAD, BigTransfer, BigVision, BiTFormat, only
 from keras_vit.weights.files import CheckpointError
