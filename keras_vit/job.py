@@ -118,6 +118,7 @@ class Job:
         )
         seconds = time.perf_counter() - start
         model = devices.local_copy(model)
+        devices.close()  # the rest is done by one process alone
         if not devices.writes:
             return None
         if self.lora:
