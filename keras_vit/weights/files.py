@@ -1,10 +1,12 @@
-"""Arrays in files: npz, safetensors and PyTorch's; JSON; and files that appear whole.
+"""Files of checkpoints: npz, safetensors, PyTorch's and HDF5; the JSON beside them; and writing.
 
 Nothing is ever unpickled. A file may say anything about the sizes of its arrays, so what it says
-is compared with how large the file is before memory is taken.
+is compared with how large the file is before memory is taken. A file that is written appears
+whole or not at all.
 """
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -19,18 +21,142 @@ MAX_ARRAYS = 20_000  # the largest published model has 1,200
 MAX_HEADER = 8 << 20  # bytes of JSON; that of the largest published model has 0.2 MB
 SPARE = 16 << 20  # bytes that a small file may unpack to
 MAX_RATIO = 20  # of unpacked to packed: weights hardly compress, fresh zeros do
+# In the order in which a folder is searched: safetensors first, because it cannot run code.
+FOLDER_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "task.weights.h5",
+    "model.weights.h5",
+)
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or that does not fit; no model was changed."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """A checkpoint as it lies on the disk.
+
+    Attributes:
+        path: the file or folder.
+        arrays: dict from name to NumPy array.
+        config: what `config.json` beside it says; empty if there is none.
+        processor: what `preprocessor_config.json` beside it says; empty if there is none.
+    """
+
+    path: pathlib.Path
+    arrays: dict
+    config: dict = dataclasses.field(default_factory=dict)
+    processor: dict = dataclasses.field(default_factory=dict)
+
+
+def open_checkpoint(path):
+    """The `Contents` of a file, or of a folder with one checkpoint in it.
+
+    What kind of file it is follows from its first bytes, never from its name.
+
+    Raises:
+        FileNotFoundError: there is nothing there.
+        CheckpointError: no checkpoint, several, or a damaged one.
+    """
+    path = pathlib.Path(path).expanduser()
+    file = _file_in(path) if path.is_dir() else _require_file(path)
+    arrays = _read_index(file) if file.name.endswith(".index.json") else _read(file)
+    beside = (read_json(file.parent / f"{n}.json") for n in ("config", "preprocessor_config"))
+    return Contents(path, arrays, *beside)
+
+
+def _require_file(path):
+    """`path` as a `pathlib.Path` to a regular file that exists."""
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no checkpoint file {str(path)!r}.")
+    return path
+
+
+def _file_in(folder):
+    for name in FOLDER_FILES:
+        if (folder / name).is_file():
+            return folder / name
+    found = [f for f in sorted(folder.iterdir()) if f.suffix in (".safetensors", ".npz", ".bin")]
+    if len(found) == 1:
+        return found[0]
+    kind = CheckpointError if found else FileNotFoundError
+    raise kind(
+        f"The folder {str(folder)!r} holds {len(found) or 'no'} checkpoints"
+        f"{': ' * bool(found)}{', '.join(f.name for f in found)}. Expected one of "
+        f"{list(FOLDER_FILES)}, or one other file; or give the path of the file itself."
+    )
+
+
+def _read(file):
+    with open(file, "rb") as stream:
+        start = stream.read(9)
+    if start[:4] == b"PK\x03\x04":
+        return _read_archive(file)
+    if start[:1] == b"\x80":  # a pickle: PyTorch's format before 1.6
+        return read_torch(file)
+    if start[8:] == b"{":
+        return read_safetensors(file)
+    if start.startswith(b"\x89HDF"):
+        return read_hdf5(file)
+    kind = "empty" if not start else f"of an unknown kind (it begins with {start!r})"
+    raise CheckpointError(
+        f"{str(file)!r} is {kind}. Expected a checkpoint in npz, safetensors, PyTorch or HDF5; "
+        "check that the download is complete."
+    )
+
+
+def _read_archive(file):
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+    except Exception:  # damaged: the npz reader says how
+        names = []
+    if "config.json" in names and "model.weights.h5" in names:
+        raise CheckpointError(
+            f"{str(file)!r} is a whole Keras model, config.json and weights. Open it with "
+            "keras.saving.load_model."
+        )
+    is_torch = any(name.endswith("/data.pkl") for name in names)
+    return read_torch(file) if is_torch else read_npz(file)
+
+
+def _read_index(index):
+    """The arrays of a checkpoint in several files, as Hugging Face splits large ones."""
+    table = read_json(index).get("weight_map")
+    if not isinstance(table, dict) or not all(isinstance(f, str) for f in table.values()):
+        raise CheckpointError(f"{str(index)!r} has no 'weight_map' from names to files.")
+    arrays = {}
+    for name in sorted(set(table.values())):
+        # The index is part of a download: it may name files of its own folder, nothing else.
+        if name != pathlib.PurePath(name).name or "\\" in name or name in ("", ".", ".."):
+            raise CheckpointError(
+                f"{str(index)!r} names the file {name!r}. Expected a plain name of a file in the "
+                "same folder; nothing was read from there."
+            )
+        part = _read(_require_file(index.parent / name))
+        if repeated := sorted(set(part) & set(arrays)):
+            raise CheckpointError(f"{str(index)!r}: several files hold {repeated}.")
+        arrays.update(part)
+    if set(arrays) != set(table):
+        raise CheckpointError(
+            f"{str(index)!r} and its files do not agree.\n  In the index only: "
+            f"{sorted(set(table) - set(arrays))}\n  In the files only: "
+            f"{sorted(set(arrays) - set(table))}"
+        )
+    return arrays
+
+
 @contextlib.contextmanager
 def _reading(path, kind):
     """Turns whatever a library raises over a damaged file into a `CheckpointError`."""
     try:
-        yield
-    except (CheckpointError, ImportError):
+        yield _require_file(path)
+    except (CheckpointError, ImportError, FileNotFoundError):
         raise
     except Exception as error:
         raise CheckpointError(
@@ -39,15 +165,7 @@ def _reading(path, kind):
         ) from error
 
 
-def require_file(path):
-    """`path` as a `pathlib.Path` to a regular file that exists."""
-    path = pathlib.Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no checkpoint file {str(path)!r}.")
-    return path
-
-
-def as_plain(array):
+def _as_plain(array):
     """`array` in a type that NumPy computes with: half precision becomes float32."""
     if array.dtype.kind == "V" and array.dtype.itemsize == 2 and array.dtype.names is None:
         import ml_dtypes  # comes with Keras; NumPy stores bfloat16 as two raw bytes
@@ -60,21 +178,15 @@ def as_plain(array):
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-# ---- npz
-
-
 def read_npz(path):
-    """The arrays of an npz file as a dict from name to array.
-
-    bfloat16 arrays, which NumPy stores as two bytes without a type, become float32.
+    """The arrays of an npz file as a dict from name to array; half precision as float32.
 
     Raises:
         FileNotFoundError: there is no such file.
         CheckpointError: the file is no npz, is damaged, holds Python objects, or unpacks to far
             more than it is large.
     """
-    path = require_file(path)
-    with _reading(path, "an npz file of plain arrays"), zipfile.ZipFile(path) as archive:
+    with _reading(path, "an npz file of plain arrays") as path, zipfile.ZipFile(path) as archive:
         members = _checked_members(archive, path)
         for member in members:
             if not member.filename.endswith(".npy"):
@@ -99,10 +211,9 @@ def _checked_members(archive, path):
 
 
 def _read_npy(archive, member):
+    form = np.lib.format
     with archive.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        is_first = version == (1, 0)
-        form = np.lib.format
+        is_first = form.read_magic(stream) == (1, 0)
         read_header = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
         shape, _, dtype = read_header(stream)
         promised, there = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
@@ -111,16 +222,7 @@ def _read_npy(archive, member):
         if promised != there:
             raise ValueError(f"{member.filename!r} has {there} bytes of values, not {promised}")
     with archive.open(member) as stream:
-        return as_plain(np.lib.format.read_array(stream, allow_pickle=False))
-
-
-def write_npz(path, arrays):
-    """Writes a dict from name to array as npz. The file appears whole or not at all."""
-    with replacing(path) as stream:
-        np.savez(stream, **arrays)
-
-
-# ---- safetensors
+        return _as_plain(form.read_array(stream, allow_pickle=False))
 
 
 def read_safetensors(path):
@@ -130,29 +232,17 @@ def read_safetensors(path):
         FileNotFoundError: there is no such file.
         CheckpointError: the file is damaged or no such file.
     """
-    path = require_file(path)
     import ml_dtypes  # noqa: F401  safetensors reads bfloat16 once it is imported
 
-    with _reading(path, "a safetensors file"):
+    with _reading(path, "a safetensors file") as path:
         with open(path, "rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if length > MAX_HEADER:
                 raise ValueError(f"its header would have {length} bytes, more than {MAX_HEADER}")
-            header = stream.read(length)
-        if header.count(b'"data_offsets"') > MAX_ARRAYS:
-            raise ValueError(f"it has more than {MAX_ARRAYS} arrays")
+            if stream.read(length).count(b'"data_offsets"') > MAX_ARRAYS:
+                raise ValueError(f"it has more than {MAX_ARRAYS} arrays")
         # The library compares types, shapes and places of all arrays with the size of the file.
-        return {n: as_plain(a) for n, a in safetensors.numpy.load_file(path).items()}
-
-
-def write_safetensors(path, arrays):
-    """Writes a dict from name to array as PyTorch does. The file appears whole or not at all."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    with replacing(path) as stream:
-        stream.write(safetensors.numpy.save(arrays, {"format": "pt"}))
-
-
-# ---- HDF5
+        return {n: _as_plain(a) for n, a in safetensors.numpy.load_file(path).items()}
 
 
 def read_hdf5(path):
@@ -165,10 +255,10 @@ def read_hdf5(path):
         FileNotFoundError: there is no such file.
         CheckpointError: the file is damaged, or does not keep plain arrays in itself.
     """
-    path = require_file(path)
     import h5py  # comes with Keras, and takes a while
 
-    with _reading(path, "an HDF5 file of Keras weights"), h5py.File(path, "r") as file:
+    kind = "an HDF5 file of Keras weights"
+    with _reading(path, kind) as path, h5py.File(path, "r") as file:
         datasets = {}
 
         def add(name, item):
@@ -186,10 +276,7 @@ def read_hdf5(path):
         claimed = sum(dataset.nbytes for dataset in datasets.values())
         if claimed > path.stat().st_size or len(datasets) > MAX_ARRAYS:
             raise ValueError(f"its {len(datasets)} arrays have {claimed} bytes, more than it has")
-        return {name: as_plain(np.asarray(dataset[()])) for name, dataset in datasets.items()}
-
-
-# ---- PyTorch
+        return {name: _as_plain(np.asarray(dataset[()])) for name, dataset in datasets.items()}
 
 
 def read_torch(path):
@@ -202,7 +289,6 @@ def read_torch(path):
         ImportError: PyTorch is not installed.
         CheckpointError: the file is damaged, or holds more than tensors.
     """
-    path = require_file(path)
     try:
         import torch
     except ImportError as error:
@@ -210,7 +296,7 @@ def read_torch(path):
             f"{str(path)!r} is a PyTorch file, which only PyTorch reads. Install it with: "
             'pip install "keras3-vit[torch]", or use the safetensors file of the checkpoint.'
         ) from error
-    with _reading(path, "a PyTorch file of plain tensors"):
+    with _reading(path, "a PyTorch file of plain tensors") as path:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 _checked_members(archive, path)
@@ -242,9 +328,6 @@ def _state_dict(content):
     return content
 
 
-# ---- JSON, and writing
-
-
 def read_json(path):
     """The dict in a JSON file; an empty one where there is no file."""
     if not path.is_file():
@@ -258,14 +341,30 @@ def read_json(path):
         return content
 
 
+# ---- writing
+
+
+def write_npz(path, arrays):
+    """Writes a dict from name to array as npz."""
+    with _replacing(path) as stream:
+        np.savez(stream, **arrays)
+
+
+def write_safetensors(path, arrays):
+    """Writes a dict from name to array as PyTorch does."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with _replacing(path) as stream:
+        stream.write(safetensors.numpy.save(arrays, {"format": "pt"}))
+
+
 def write_json(path, content):
-    """Writes a dict as JSON. The file appears whole or not at all."""
-    with replacing(path) as stream:
+    """Writes a dict as JSON."""
+    with _replacing(path) as stream:
         stream.write(json.dumps(content, indent=2).encode() + b"\n")
 
 
 @contextlib.contextmanager
-def replacing(path):
+def _replacing(path):
     """A file opened for writing beside `path`, which takes its place when all went well."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -275,14 +374,9 @@ def replacing(path):
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp lets nobody else read
+        os.umask(mask := os.umask(0))
+        os.chmod(temporary, 0o666 & ~mask)  # mkstemp lets nobody else read
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

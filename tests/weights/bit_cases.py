@@ -6,10 +6,10 @@ import functools
 import numpy as np
 
 from keras_vit.models import BiT
-from keras_vit.weights import bit_torch
+from keras_vit.weights import bit
 from keras_vit.weights.assign import assign
 from keras_vit.weights.canonical import check_architecture
-from keras_vit.weights.contents import Contents, open_checkpoint
+from keras_vit.weights.files import Contents, open_checkpoint
 from tests.support import ORACLES, read_arrays
 
 
@@ -117,7 +117,7 @@ OFFICIAL, PAPER, ODD, V1, TIMM, HUGGING = CASES
 
 def read(contents, hints=None):
     """What the one family that recognises the names reads."""
-    (family,) = [family for family in bit_torch.FORMATS if family.recognises(contents.arrays)]
+    (family,) = [family for family in bit.FAMILIES if family.recognises(contents.arrays)]
     return family.read(contents, hints or {})
 
 
@@ -126,7 +126,7 @@ def load(contents):
     canonical = read(contents)
     check_architecture(canonical)
     model = BiT(**canonical.architecture)
-    assign(model, canonical, None)
+    assign(model, canonical)
     return model
 
 

@@ -99,5 +99,5 @@ def test_hugging_face_weights_without_their_config(tmp_path):
     path = alone("hf_transformers5/vit_cls_p16_eps6", tmp_path)
     model = keras_vit.from_checkpoint(path, num_heads=2)
     assert model.variant.epsilon == 1e-12
-    default = "the family's, as it has no config.json"
+    default = "the family's, as no config.json says it"
     assert {("gelu", "erf", default), ("epsilon", 1e-12, default)} <= set(model.load_report.assumed)

@@ -13,9 +13,14 @@ import pytest
 
 from keras_vit.models.bit import BiT
 from keras_vit.preprocessing import BIG_VISION, BIT, HUGGING_FACE
-from keras_vit.weights import bit, bit_torch
-from keras_vit.weights.contents import Contents, open_checkpoint
-from keras_vit.weights.files import CheckpointError, write_npz, write_safetensors
+from keras_vit.weights import bit
+from keras_vit.weights.files import (
+    CheckpointError,
+    Contents,
+    open_checkpoint,
+    write_npz,
+    write_safetensors,
+)
 from tests.support import (
     assert_close,
     forward,
@@ -168,13 +173,13 @@ def test_a_timm_config():
 
 
 def write_official(model, arrays, folder):
-    write_npz(folder / "model.npz", bit.BigTransfer.write(model, arrays))
+    write_npz(folder / "model.npz", bit.BIG_TRANSFER.write(model, arrays))
     return folder / "model.npz"
 
 
 def write_timm(model, arrays, folder):
-    write_safetensors(folder / "model.safetensors", bit_torch.Timm.write(model, arrays))
-    (folder / "config.json").write_text(json.dumps(bit_torch.Timm.config(model)))
+    write_safetensors(folder / "model.safetensors", bit.TIMM.write(model, arrays))
+    (folder / "config.json").write_text(json.dumps(bit.TIMM.json_files(model)["config.json"]))
     return folder
 
 
@@ -195,22 +200,22 @@ def test_written_files(case, write, tmp_path):
 
 
 def test_what_other_libraries_cannot_hold():
-    def against(module, **options):
+    def against(family, **options):
         model = BiT(**{"blocks": (1,), "width": 0.5, "num_classes": 2, **options})
-        return module.impossible(model) + module.obstacles(model.variant)
+        return family.impossible(model) + family.obstacles(model)
 
-    assert against(bit.BigTransfer) == []
-    assert against(bit.BigTransfer, version="v1", numerics="google") == [
+    assert against(bit.BIG_TRANSFER) == []
+    assert against(bit.BIG_TRANSFER, version="v1", numerics="google") == [
         "version='v1'",
         "numerics='google'",
     ]
-    assert against(bit_torch.Timm) == ["blocks=(1,) with width=0.5"]
-    assert "numerics='bit_paper'" in against(bit_torch.Timm, numerics="bit_paper")
+    assert against(bit.TIMM) == ["blocks=(1,) with width=0.5"]
+    assert "numerics='bit_paper'" in against(bit.TIMM, numerics="bit_paper")
 
 
 def test_the_name_of_a_published_size_in_timm():
     with without_values():
-        config = bit_torch.Timm.config(BiT("R152x2", image_size=448))
+        config = bit.TIMM.json_files(BiT("R152x2", image_size=448))["config.json"]
     assert config["architecture"] == "resnetv2_152x2_bit"
     assert config["pretrained_cfg"]["input_size"] == [3, 448, 448]
 
@@ -218,7 +223,7 @@ def test_the_name_of_a_published_size_in_timm():
 def test_hugging_face_post_activation():
     """`layer_type="bottleneck"`, which computes as the hybrids' stems do."""
     canonical = read(V1.contents)
-    file = bit_torch.HuggingFace.TABLE.write(canonical.arrays, None)
+    file = bit.HUGGING_FACE.table.write(canonical.arrays)
     padding = {"global_padding": "same", "embedding_dynamic_padding": True}
     config = {**HUGGING.contents.config, "layer_type": "bottleneck", **padding}
     again = read(Contents(HUGGING.folder, file, config))

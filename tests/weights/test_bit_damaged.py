@@ -5,9 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from keras_vit.weights import bit_torch
-from keras_vit.weights.contents import open_checkpoint
-from keras_vit.weights.files import CheckpointError
+from keras_vit.weights import bit
+from keras_vit.weights.files import CheckpointError, open_checkpoint
 from tests.weights.bit_cases import (
     HUGGING,
     OFFICIAL,
@@ -99,7 +98,7 @@ def test_two_arrays_for_one_variable():
 
 def test_a_hybrid_is_no_bit():
     hybrid = {"embedding/kernel": np.zeros((1, 1, 8, 8)), **V1.contents.arrays}
-    assert not any(family.recognises(hybrid) for family in bit_torch.FORMATS)
+    assert not any(family.recognises(hybrid) for family in bit.FAMILIES)
 
 
 def test_another_resnet_of_timm():

@@ -188,7 +188,7 @@ def test_the_first_patch_as_a_class_token_is_refused(preset):
 def test_an_unknown_pooling_is_named(preset):
     folder = preset(TOKEN)
     edit(folder / "task.json", lambda config: config.update(pooling={"a": 1}))
-    with pytest.raises(CheckpointError, match="pools with"):
+    with pytest.raises(CheckpointError, match="pooling="):
         keras_vit.from_checkpoint(folder)
 
 

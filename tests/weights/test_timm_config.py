@@ -7,7 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.files import read_safetensors, write_safetensors
-from keras_vit.weights.timm_config import preprocessing_of
+from keras_vit.weights.timm import preprocessing_of
 from tests.support import assert_close, forward, images, randomize, tiny_vit
 
 pytestmark = pytest.mark.any_backend
