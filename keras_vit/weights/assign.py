@@ -77,19 +77,10 @@ def check_model(model):
 def assign(
     model, canonical, interpolation=None, patches_too=False, fresh_head=False, adapt_channels=False
 ):
-    """Resizes what may be resized, assigns all or nothing, and reports.
+    """Resizes what may be resized, assigns all or nothing, and gives a `LoadReport`.
 
-    Args:
-        interpolation: how position embeddings are resampled; `None` for the family's rule.
-        patches_too: whether patch kernels may be resized.
-        fresh_head: whether the model keeps its own head even where that of the file fits.
-        adapt_channels: whether kernels for colour may be summed up for grayscale.
-
-    Returns:
-        A `LoadReport`.
-
-    Raises:
-        CheckpointError: they do not fit; the model is unchanged.
+    `interpolation=None` is the family's rule for positions. `patches_too` and `adapt_channels` say
+    whether patch kernels may be resized, and those for colour summed up for grayscale.
     """
     if not isinstance(model, MODELS[canonical.model]):
         raise CheckpointError(

@@ -70,11 +70,7 @@ class Canonical:
 
 
 def architecture_of(arrays, family):
-    """Arguments of `VisionTransformer` that the shapes of canonical arrays tell.
-
-    Raises:
-        CheckpointError: parts are missing, or contradict each other.
-    """
+    """Arguments of `VisionTransformer` that the shapes of canonical arrays tell."""
     blocks = {int(name.split("/")[0][6:]) for name in arrays if name.startswith("block_")}
     missing = sorted(set(REQUIRED) - set(arrays))
     if missing or blocks != set(range(len(blocks))):
@@ -138,11 +134,7 @@ def check_bias(arrays, layer):
 
 
 def resnet_of(arrays, what):
-    """(units of each stage, width factor, channels of the images) of a ResNet.
-
-    Raises:
-        CheckpointError: units are missing, or the root is no kernel.
-    """
+    """(units of each stage, width factor, channels of the images) of a ResNet."""
     matches = (re.match(r"stage_(\d+)_unit_(\d+)/", name) for name in arrays)
     found = sorted({(int(match[1]), int(match[2])) for match in matches if match})
     stages = range(1, 1 + max((stage for stage, _ in found), default=0))
@@ -175,10 +167,6 @@ def check_architecture(canonical):
 
     A config may say anything, and an array may have a shape that no other array confirms: a model
     of that size is not built before the file has shown that it has its weights.
-
-    Raises:
-        ValueError: a field outside its range.
-        CheckpointError: the file is much smaller than the model.
     """
     found = canonical.architecture
     positive_int(found["channels"], "channels")
@@ -211,14 +199,7 @@ def check_architecture(canonical):
 def choose_heads(configured, hints, found):
     """The number of heads where the arrays do not show it, and where it is from.
 
-    Args:
-        configured: what the config beside the file says, or `None`.
-        hints: arguments of the caller, or of a model that waits for the file: its `num_heads` says
-            nothing about a file of another `width`.
-        found: arguments read off the arrays.
-
-    Raises:
-        CheckpointError: nobody says it, and no custom fits.
+    `hints` of a model that waits for the file say nothing about a file of another width.
     """
     width, depth = found["width"], found["depth"]
     if configured is not None:
@@ -237,11 +218,7 @@ def choose_heads(configured, hints, found):
 
 
 def choose_position(canonical, configured, hints):
-    """Sets `position`: without a table, positions may be none or computed, and numbers differ.
-
-    Raises:
-        CheckpointError: the file has no table, and nobody says why.
-    """
+    """Sets `position`: without a table, positions may be none or computed, and numbers differ."""
     found, assumed = canonical.architecture, canonical.assumed
     if POSITION in canonical.arrays:
         found["position"] = "learned_1d"
@@ -272,11 +249,7 @@ def grid_for(image_size, shape):
 
 
 def choose_image_size(canonical, configured, hints):
-    """Sets `image_size`, from the number of positions where there are any.
-
-    Raises:
-        CheckpointError: no grid fits the positions, or two do.
-    """
+    """Sets `image_size`, from the number of positions where there are any."""
     found, shape, position = (
         canonical.architecture,
         shape_of(canonical.architecture),
@@ -300,11 +273,8 @@ def choose_image_size(canonical, configured, hints):
 def find_image_size(patches, shape, hints, configured=None):
     """The (height, width) of the image that has `patches` patches, and where it is from.
 
-    Args:
-        shape: a `Variant` with the patch size and the stem of the file.
-        hints: `file_image_size` is the size that the file was trained at; `image_size` helps
-            where only it fits.
-        configured: image size that a config beside the file states, or `None`.
+    The caller's `file_image_size` and the config's size must fit; `image_size` helps where only it
+    fits. `shape` is a `Variant` with the patch size and the stem of the file.
     """
     for size, source in ((hints.get("file_image_size"), None), (configured, CONFIG)):
         if size is not None:

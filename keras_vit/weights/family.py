@@ -84,15 +84,7 @@ class Family:
         return arrays, origin, tuple(names[name] for name in ignored)
 
     def read(self, contents, hints):
-        """The `Canonical` of a file.
-
-        Args:
-            contents: a `Contents`.
-            hints: dict of what the caller knows, with the constructor's argument names.
-
-        Raises:
-            CheckpointError: the arrays are no such model.
-        """
+        """The `Canonical` of a `Contents`; `hints` are arguments of the model that are known."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
         found = architecture_of(arrays, self.name)
         found |= {k: v for k, v in self.defaults.items() if k != "stem_numerics" or ROOT in arrays}
@@ -126,11 +118,7 @@ class Family:
         return contents.config
 
     def config_of(self, contents, found):
-        """The config.json beside the arrays if it is of this model, else an empty dict.
-
-        Raises:
-            CheckpointError: it is of another model, and the family needs it.
-        """
+        """The config.json beside the arrays if it is of this model, else an empty dict."""
         config = self.flat_config(contents)
         pairs = {k: (config[k], found[f]) for k, f in self.confirmed.items() if k in config}
         wrong = {key: values for key, values in pairs.items() if values[0] != values[1]}

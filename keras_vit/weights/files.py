@@ -38,14 +38,7 @@ class CheckpointError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """A checkpoint as it lies on the disk.
-
-    Attributes:
-        path: the file or folder.
-        arrays: dict from name to NumPy array.
-        config: what `config.json` beside it says; empty if there is none.
-        processor: what `preprocessor_config.json` beside it says; empty if there is none.
-    """
+    """A checkpoint on the disk: its path, its arrays by name, and two JSON files beside it."""
 
     path: pathlib.Path
     arrays: dict
@@ -57,10 +50,6 @@ def open_checkpoint(path):
     """The `Contents` of a file, or of a folder with one checkpoint in it.
 
     What kind of file it is follows from its first bytes, never from its name.
-
-    Raises:
-        FileNotFoundError: there is nothing there.
-        CheckpointError: no checkpoint, several, or a damaged one.
     """
     path = pathlib.Path(path).expanduser()
     file = _file_in(path) if path.is_dir() else _require_file(path)
@@ -179,13 +168,7 @@ def _as_plain(array):
 
 
 def read_npz(path):
-    """The arrays of an npz file as a dict from name to array; half precision as float32.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file is no npz, is damaged, holds Python objects, or unpacks to far
-            more than it is large.
-    """
+    """Name -> array of an npz file; half precision as float32."""
     with _reading(path, "an npz file of plain arrays") as path, zipfile.ZipFile(path) as archive:
         members = _checked_members(archive, path)
         for member in members:
@@ -226,12 +209,7 @@ def _read_npy(archive, member):
 
 
 def read_safetensors(path):
-    """The arrays of a safetensors file as a dict from name to array; half precision as float32.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file is damaged or no such file.
-    """
+    """Name -> array of a safetensors file; half precision as float32."""
     import ml_dtypes  # noqa: F401  safetensors reads bfloat16 once it is imported
 
     with _reading(path, "a safetensors file") as path:
@@ -246,14 +224,9 @@ def read_safetensors(path):
 
 
 def read_hdf5(path):
-    """The arrays of an HDF5 file as Keras writes it, as a dict from path in the file to array.
+    """Path in the file -> array of an HDF5 file as Keras writes it: each variable in one piece.
 
-    Keras writes each variable as one contiguous piece. Links are not followed, and a file that
-    keeps its values in another way (in other files, in chunks, packed) is refused.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file is damaged, or does not keep plain arrays in itself.
+    Links are not followed, and values that lie in other files, in chunks or packed are refused.
     """
     import h5py  # comes with Keras, and takes a while
 
@@ -280,14 +253,9 @@ def read_hdf5(path):
 
 
 def read_torch(path):
-    """The tensors of a file that `torch.save` wrote, as a dict from name to array.
+    """Name -> array of a file that `torch.save` wrote.
 
-    Read with `torch.load(weights_only=True)`, which builds tensors and nothing else.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ImportError: PyTorch is not installed.
-        CheckpointError: the file is damaged, or holds more than tensors.
+    `torch.load(weights_only=True)` builds tensors and nothing else.
     """
     try:
         import torch

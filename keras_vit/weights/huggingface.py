@@ -190,11 +190,7 @@ def labels(model):
 
 
 def preprocessing_of(processor):
-    """The `Preprocessing` of an image processor, and texts for what no recipe here can say.
-
-    Raises:
-        CheckpointError: the numbers cannot be those of a processor.
-    """
+    """The `Preprocessing` of an image processor, and texts for what no recipe here can say."""
     if not processor:
         return HUGGING_FACE, ()
     kind = str(processor.get("image_processor_type") or processor.get("feature_extractor_type"))

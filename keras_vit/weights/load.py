@@ -116,15 +116,8 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
 def build_and_load(variant, weights, options):
     """A model of a published size with the weights of a checkpoint, for the builders.
 
-    Args:
-        variant: name of a row of `VARIANTS` or `BIT_VARIANTS`.
-        weights: as in `load_weights`.
-        options: arguments of the class; a field of the variant that a checkpoint decides
-            (`inherited`) and that is not among them comes from there. `interpolation` as in
-            `from_checkpoint`.
-
-    Raises:
-        ValueError: the checkpoint is of another variant, or as in `load_weights`.
+    A field of the variant that a checkpoint decides (`inherited`) and that is not in `options`
+    comes from the checkpoint.
     """
     is_bit = variant in BIT_VARIANTS
     row = BIT_VARIANTS[variant] if is_bit else VARIANTS[variant]
@@ -196,13 +189,7 @@ def _locate(weights):
 
 
 def _read(source, record, hints):
-    """The `Canonical` of a checkpoint.
-
-    Args:
-        source: a path or a URL, which is downloaded.
-        record: its record in the catalogue, or `None`.
-        hints: dict of what the caller knows, with the constructor's argument names.
-    """
+    """The `Canonical` of a path or URL, with what its record in the catalogue says."""
     if record is None:
         path = fetch(source) if isinstance(source, str) else source
         return read_checkpoint(path, hints)
@@ -224,12 +211,7 @@ def _computed_positions(row):
 
 
 def read_checkpoint(path, hints):
-    """The `Canonical` of a file or folder of any family, told by the names of its arrays.
-
-    Raises:
-        CheckpointError: no family knows these names, its reader refuses the file, or what the
-            file says about its architecture cannot be.
-    """
+    """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
     contents, path = open_checkpoint(path), str(path)
     family = next((f for f in FAMILIES if f.recognises(contents.arrays)), None)
     if family is None:

@@ -79,11 +79,7 @@ def torch_norm(theirs, ours):
 
 
 def torch_resnet(root_conv, root_norm, unit):
-    """Rows of a ResNet under the names that timm and Hugging Face share, without its head.
-
-    `root_conv` and `root_norm` are the two modules of the root; `unit` is the name of a unit, with
-    `{s}` for its stage and `{u}` for its number.
-    """
+    """Rows of a ResNet under the names that timm and Hugging Face share, without its head."""
     ours = "stage_{s+1}_unit_{u+1}/"
     return [
         (f"{root_conv}.weight", "root/conv/kernel", CONV),
@@ -102,20 +98,7 @@ class Table:
         self._rows = [(_Name(theirs), _Name(ours), layout) for theirs, ours, layout in rows]
 
     def read(self, arrays, family, ignored=()):
-        """The arrays of a file under canonical names.
-
-        Args:
-            arrays: dict from name in the file to array.
-            family: whose format it is, for errors.
-            ignored: patterns of names that are no part of the model.
-
-        Returns:
-            Two dicts from canonical name: to the array, and to the name in the file; and the names
-            that were ignored.
-
-        Raises:
-            CheckpointError: names that the format does not have, or two for one variable.
-        """
+        """Canonical name -> array, canonical name -> name in the file, and the names ignored."""
         canonical, origin, left_out, unknown = {}, {}, [], []
         for name, array in arrays.items():
             row = next((row for row in self._rows if row[0].numbers_in(name) is not None), None)
@@ -207,11 +190,7 @@ def _parts(layout, name, array, count):
 
 
 def simplified(arrays, pattern):
-    """The arrays without a part of their names, such as a prefix, and their full names.
-
-    Raises:
-        CheckpointError: two names are then the same.
-    """
+    """The arrays without a part of their names, such as a prefix, and their full names."""
     names = {re.sub(pattern, "", name): name for name in arrays}
     if len(names) != len(arrays):
         raise CheckpointError(f"The file has the same arrays with and without {pattern!r}.")
