@@ -15,7 +15,7 @@ from tests.support import randomize, read_arrays, tiny_vit, values
 
 pytestmark = pytest.mark.any_backend
 
-CORRUPTIONS = 300  # per kind of file
+CORRUPTIONS = 150  # per kind of file
 HINTS = {"num_heads": 2}
 
 
