@@ -104,11 +104,9 @@ class Family:
                 canonical.assumed[field] = CUSTOM
         self.complete(canonical, contents, config, said, hints)
         if self.joined_heads:
-            heads, canonical.assumed["num_heads"] = choose_heads(
-                said.get("num_heads"), hints, found
-            )
-            found["num_heads"] = heads
-            split_heads(arrays, found["num_heads"])
+            heads, source = choose_heads(said.get("num_heads"), hints, found)
+            found["num_heads"], canonical.assumed["num_heads"] = heads, source
+            split_heads(arrays, heads)
         choose_position(canonical, said.get("position"), hints)
         choose_image_size(canonical, said.get("image_size"), hints)
         return canonical
@@ -132,10 +130,12 @@ class Family:
         """What a config says, as arguments of the model."""
         said = {}
         for key, (field, meanings) in self.config.items():
-            if key not in config or (config[key] is None and None not in (meanings or {None: 0})):
+            if key not in config:
                 continue
             value = config[key]
             if meanings is not None:
+                if value is None and None not in meanings:
+                    continue
                 if not isinstance(value, (str, type(None))) or value not in meanings:
                     raise CheckpointError(
                         f"The model of the file was built with {key}={value!r} (its config), which "
