@@ -47,10 +47,8 @@ class Canonical:
         assumed: dict from an argument that the arrays do not say to where its value is from.
         ignored: names in the file that are no part of the model, such as a text tower.
         preprocessing: how the family prepares images.
-        class_names: names of the classes in their order, if the file has them.
-        label_set: whose order the classes follow, if the catalogue says it.
-        path: where it was read from.
-        model: name of the class that the architecture is of.
+        class_names, label_set: of the classes, where the file or the catalogue has them.
+        path, model: where it was read from, and the name of the class of the architecture.
     """
 
     family: str
@@ -197,13 +195,11 @@ def check_architecture(canonical):
 
 
 def choose_heads(configured, hints, found):
-    """The number of heads where the arrays do not show it, and where it is from.
-
-    `hints` of a model that waits for the file say nothing about a file of another width.
-    """
+    """The number of heads where the arrays do not show it, and where it is from."""
     width, depth = found["width"], found["depth"]
     if configured is not None:
         return positive_int(configured, "num_heads"), CONFIG
+    # A model that waits for the file says nothing about a file of another width.
     if hints.get("num_heads") is not None and hints.get("width", width) == width:
         return positive_int(hints["num_heads"], "num_heads"), "num_heads as given"
     for name, variant in VARIANTS.items():
@@ -250,11 +246,8 @@ def grid_for(image_size, shape):
 
 def choose_image_size(canonical, configured, hints):
     """Sets `image_size`, from the number of positions where there are any."""
-    found, shape, position = (
-        canonical.architecture,
-        shape_of(canonical.architecture),
-        canonical.arrays.get(POSITION),
-    )
+    found, position = canonical.architecture, canonical.arrays.get(POSITION)
+    shape = shape_of(found)
     if position is not None:
         patches = position.shape[1] - found["class_token"] - found["registers"]
         size, source = find_image_size(patches, shape, hints, configured)

@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import importlib.resources
 import re
-import textwrap
 from fractions import Fraction
 
 from keras_vit.checks import check_choice
@@ -43,7 +42,6 @@ VTAB_TASKS = {
 }
 VTAB_MODELS = ("R50x1", "R101x1", "R50x3", "R101x3", "R152x4")
 VTAB_RUNS = (0, 1, 2)
-NAME_WIDTH = 50  # of the column of the printed list: longer names get a line of their own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,58 +274,3 @@ def _variants_like(text):
     exact = [variant for variant in known if letters(variant) == letters(text)]
     # The case decides between names such as g/14 and G/14, and is ignored where it need not.
     return exact or [v for v in known if letters(v).lower() == letters(text).lower()]
-
-
-def list_weights(variant=None, family=None, data=None, image_size=None):
-    """Prints a table of checkpoints; `keras_vit.weights.checkpoints` gives their records.
-
-    The columns are the name for `weights=`, the architecture, the resolution (px), the number of
-    classes, the data sets (pre-training → fine-tuning), the size in MiB (after `~` computed from
-    the number of float32 parameters), the published ImageNet top-1 accuracy, and the licence. The
-    285 files of BiT on VTAB-1k share one line per model.
-
-    Args:
-        variant, family, data, image_size: as for `checkpoints`.
-
-    Raises:
-        ValueError: as for `checkpoints`.
-    """
-    found = checkpoints(variant, family, data, image_size)
-    print(_line(("name", "variant", "px", "classes", "trained on", "MiB", "top-1", "licence")))
-    for family in FAMILIES:
-        rows = {row[0]: row for row in (_cells(c) for c in found if c.family == family)}
-        if rows:
-            print(f"\n{family}:", *map(_line, rows.values()), sep="\n")
-    names = {c.name for c in found}
-    if any(name.startswith("vtab/") for name in names):
-        runs, tasks = ", ".join(map(str, VTAB_RUNS)), ", ".join(VTAB_TASKS)
-        text = f"The * of vtab/BiT-M-…-run*-* are the runs {runs} and the tasks {tasks}."
-        print("\n" + textwrap.fill(text, 116, break_on_hyphens=False))
-    others = {a: name for a, name in read_tables()[1].items() if name in names and "://" not in a}
-    if others:
-        print("\nother names:", *(f"{a:<18}{name}" for a, name in others.items()), sep="\n")
-
-
-def _cells(c):
-    vtab = c.name.startswith("vtab/")
-    data_sets = (c.pretrained_on, "vtab-1k" if vtab else c.finetuned_on)
-    mib = f"~{c.parameters * 4 / 2**20:.0f}" if c.parameters else "-"
-    top_1 = dict(c.accuracy).get("imagenet top-1")
-    return (
-        f"{c.name.partition('-run')[0]}-run*-*" if vtab else c.name,
-        c.variant,
-        c.image_size or "-",
-        "*" if vtab else c.num_classes or "-",
-        " → ".join(d.replace("imagenet-", "i") for d in data_sets if d),
-        f"{c.approximate_mib:.0f}" if c.approximate_mib else mib,
-        "-" if top_1 is None else f"{top_1:.2f}",
-        c.licence,
-    )
-
-
-def _line(cells):
-    name, *facts = cells
-    formats = ("{:<10}", "{:>4}", "{:>7}", "{:<14}", "{:>5}", "{:>5}", "{:<10}")
-    text = "  ".join(form.format(cell) for form, cell in zip(formats, facts)).rstrip()
-    separator = "  " if len(name) <= NAME_WIDTH else "\n" + " " * (NAME_WIDTH + 2)
-    return f"{name:<{NAME_WIDTH}}{separator}{text}"

@@ -10,7 +10,8 @@ import keras_vit
 from keras_vit import preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import augreg, catalog
-from keras_vit.weights.catalog import VTAB_TASKS, checkpoints, find, list_weights
+from keras_vit.weights.catalog import VTAB_TASKS, checkpoints, find
+from keras_vit.weights.listing import list_weights
 
 pytestmark = pytest.mark.any_backend
 

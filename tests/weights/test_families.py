@@ -21,14 +21,11 @@ from tests.support import (
     canonical_arrays,
     forward,
     gradients,
-    images,
     largest,
     oracle_cases,
     precision,
-    randomize,
     read_arrays,
     to_numpy,
-    values,
 )
 
 FAMILIES = {
@@ -38,10 +35,8 @@ FAMILIES = {
     "hf_transformers5": "Hugging Face transformers",
 }
 CASES = sorted(path.parent for family in FAMILIES for path in (ORACLES / family).glob("*/io.npz"))
-HYBRIDS = sorted(path.parent for path in (ORACLES / "hybrids").glob("*/io.npz"))
 AUTHORS = oracle_cases("flax_vit")
 TOKEN_P8 = OracleCase(ORACLES / "flax_vit" / "token_p8")
-R22 = ORACLES / "hybrids" / "flax_vit-hybrid_r22_w05_odd45"
 # transformers 5 takes its softmax in float32, whatever the model's precision is.
 NOISE_OF_FLOAT64 = {"hf_transformers5": 1e-6}
 
@@ -75,7 +70,7 @@ def test_outputs_in_float64(case):
     assert len(model.load_report.loaded) == len(model.weights)
 
 
-@each([next(c for c in CASES if c.parent.name == family) for family in FAMILIES] + HYBRIDS[:1])
+@each([next(c for c in CASES if c.parent.name == family) for family in FAMILIES])
 def test_outputs_in_float32(case):
     """Eight times what float32 costs the family's own code."""
     inputs, expected, noise = expected_output(case)
@@ -212,124 +207,3 @@ def test_an_image_that_is_not_square(tmp_path):
             keras_vit.from_checkpoint(alone, **options)
     resized = keras_vit.from_checkpoint(alone, image_size=32, file_image_size=(32, 48))
     assert resized.load_report.resized[0][1:3] == ((4, 6), (4, 4))
-
-
-# ---- hybrids: a ResNet stem before the Transformer
-
-
-@each(HYBRIDS)
-def test_hybrids(case):
-    """Outputs and feature maps; the latter are stored as float32."""
-    io = read_arrays(case / "io.npz")
-    with precision("float64"):
-        model = keras_vit.from_checkpoint(checkpoint_of(case), dtype="float64")
-        last = model.layers[model.layers.index(model.get_layer("patches")) - 1]
-        named = {"output_f64": model.output, "backbone_nhwc_f64": last.output}
-        for i, units in enumerate(model.variant.stem, 1):
-            named[f"feat_f64/block{i}"] = model.get_layer(f"stage_{i}_unit_{units}").output
-        named = {name: output for name, output in named.items() if name in io}
-        outputs = forward(keras.Model(model.input, named), io["input"].astype("float64"))
-    for name, output in outputs.items():
-        is_output = name == "output_f64"
-        assert_close(output, io[name], 1e-11 if is_output else 1e-6 * largest(io[name]))
-    assert len(model.load_report.loaded) == len(model.weights)
-    assert model.load_report.differs == ()
-    v, google = model.variant, case.name.startswith("flax")
-    assert v.stem_numerics == ("google" if google else "timm")
-    assert (v.stem_width, v.gelu) == (0.5, "tanh" if google else "erf")
-
-
-@pytest.mark.any_backend
-def test_an_odd_image_without_a_config(tmp_path):
-    """45 pixels give a grid of 6 x 6, as 48 do: the file cannot tell, and either computes it."""
-    path = shutil.copy(R22 / "checkpoint.npz", tmp_path)
-    io = read_arrays(R22 / "io.npz")
-    assert keras_vit.from_checkpoint(path).image_size == (48, 48)
-    model = keras_vit.from_checkpoint(path, image_size=45)
-    assert_close(forward(model, io["input"]), io["output_f64"], 4e-5)
-    assert model.load_report.resized == ()
-
-
-def test_a_resolution_of_a_hybrid_at_load_time_and_after():
-    path, x = checkpoint_of(R22), images((1, 63, 33, 3))
-    loaded = keras_vit.from_checkpoint(path, image_size=(63, 33), file_image_size=45)
-    assert loaded.load_report.resized[0][1:3] == ((6, 6), (8, 5))
-    any_size = keras_vit.resize(keras_vit.from_checkpoint(path), variable_size=True)
-    assert_close(forward(any_size, x), forward(loaded, x), 2e-5)
-    later = keras_vit.resize(any_size, image_size=(63, 33), variable_size=False)
-    for a, b in zip(later.weights, loaded.weights, strict=True):
-        assert_close(a, b, 1e-6)
-
-
-@pytest.mark.any_backend
-def test_a_fresh_stem_starts_as_the_authors():
-    model = keras_vit.VisionTransformer("R26+S/32", image_size=64, depth=1, num_classes=2)
-    weights = values(model)
-    assert not weights["stage_4_unit_2/norm3/gamma"].any()
-    assert weights["stage_4_unit_1/norm_proj/gamma"].all()
-    kernel = weights["stage_2_unit_1/conv2/kernel"]
-    assert abs(kernel.std() * np.prod(kernel.shape[:3]) ** 0.5 - 1) < 0.05  # lecun_normal
-
-
-def small(**options):
-    """A hybrid with two units of half the width."""
-    sizes = {"depth": 1, "width": 8, "num_heads": 2, "stem": (1, 1), "stem_width": 0.5}
-    return keras_vit.VisionTransformer("R+Ti/16", 64, 3, **{**sizes, **options})
-
-
-def test_a_hybrid_is_saved_and_trained(tmp_path):
-    model = small(patch_size=4)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    before = values(model)["stage_1_unit_1/conv1/kernel"].copy()
-    model.fit(images((4, 64, 64, 3)), np.arange(4) % 3, epochs=3, verbose=0)
-    assert (values(model)["stage_1_unit_1/conv1/kernel"] != before).any()
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    for a, b in zip(loaded.weights, model.weights, strict=True):
-        assert_close(a, b, 0)
-    assert loaded.variant == model.variant
-
-
-@pytest.mark.parametrize(
-    "options, text",
-    [
-        ({"stem": 3}, "such as (3, 4, 9)"),
-        ({"stem": (0,)}, "each number of stem"),
-        ({"stem": (1,), "stem_width": 0.3}, "must divide the channels"),
-        ({"stem": (1,), "stem_width": -1}, "stem_width"),
-        ({"stem": (1,), "stem_numerics": "keras"}, "'google', 'timm'"),
-        ({"stem": (), "patch_size": 8, "image_size": 40}, "multiple of patch_size"),
-    ],
-    ids=str,
-)
-@pytest.mark.any_backend
-def test_stems_that_cannot_be(options, text):
-    with pytest.raises(ValueError) as error:
-        keras_vit.VisionTransformer(
-            **{"image_size": 64, "patch_size": 1, "width": 8, "depth": 1, "num_heads": 2, **options}
-        )
-    assert text in str(error.value)
-
-
-def test_folded_kernels_compute_the_same(tmp_path):
-    """Standardised once, in place of at every call; no checkpoint of the family any more."""
-    model = randomize(small(patch_size=4))
-    folded, x = keras_vit.fold(model), images((2, 64, 64, 3))
-    expected = forward(model, x)
-    assert_close(forward(folded, x), expected, 1e-5 * max(largest(expected), 1))
-    assert folded.variant.stem_folded and not folded.trainable_variables
-    kernel = values(folded)["stage_2_unit_1/conv2/kernel"]
-    assert_close(kernel.mean(axis=(0, 1, 2)), 0 * kernel[0, 0, 0], 1e-6)
-    assert_close(kernel.std(axis=(0, 1, 2)), 0 * kernel[0, 0, 0] + 1, 1e-3)
-    folded.save(tmp_path / "folded.keras")
-    loaded = keras.saving.load_model(tmp_path / "folded.keras")
-    assert loaded.variant == folded.variant
-    for a, b in zip(loaded.weights, folded.weights, strict=True):
-        assert_close(a, b, 0)
-    for call, words in (
-        (lambda: keras_vit.save_weights(folded, tmp_path / "model.npz"), "standardised twice"),
-        (lambda: keras_vit.fold(folded), "is folded"),
-        (lambda: keras_vit.fold(small(stem=None)), "has no stem"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            call()
