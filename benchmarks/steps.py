@@ -228,42 +228,6 @@ def _flax(model, s, images, labels):
     return infer if s.task == "infer" else train, lambda: jax.block_until_ready(last), parameters
 
 
-def make_product(s):
-    """A product of matrices as large as those of an MLP: the rate that the backend reaches at most.
-
-    Returns:
-        A function that starts one, a function that waits, and its floating point operations.
-    """
-    a = s.architecture
-    rows, inner, columns = s.batch * a.tokens, a.width, a.mlp_dim
-    if s.backend == "torch":
-        import torch
-
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        x, w = (
-            torch.rand(shape, device=device, dtype=getattr(torch, s.dtype))
-            for shape in ((rows, inner), (inner, columns))
-        )
-        return lambda: x @ w, _wait(torch), 2 * rows * inner * columns
-    import keras
-
-    x, w = (keras.ops.ones(shape, s.dtype) for shape in ((rows, inner), (inner, columns)))
-    last = {}
-    if s.backend == "jax":
-        import jax
-
-        multiply, wait = jax.jit(jax.numpy.matmul), lambda: jax.block_until_ready(last)
-    else:
-        import tensorflow as tf
-
-        multiply, wait = tf.function(tf.matmul), tf.test.experimental.sync_devices
-
-    def step():
-        last["product"] = multiply(x, w)
-
-    return step, wait, 2 * rows * inner * columns
-
-
 def _wait(torch):
     return torch.cuda.synchronize if torch.cuda.is_available() else _nothing
 

@@ -6,14 +6,17 @@ python benchmarks/tables.py    # prints the summary of docs/performance.md from 
 import contextlib
 import csv
 import datetime
+import importlib.util
 import json
 import os
 import pathlib
 import platform
 import statistics
+import subprocess
 import sys
 
-FIGURES = pathlib.Path(__file__).resolve().parents[1] / "docs" / "performance_tables.csv"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FIGURES = ROOT / "docs" / "performance_tables.csv"
 COLUMNS = (
     *("date", "processor", "backend", "task", "model", "image_size", "batch", "dtype"),
     *("implementation", "clock", "ms_min", "ms_q1", "ms_median", "ms_q3", "peak_mib"),
@@ -46,6 +49,16 @@ def machine_line(machine, versions, accelerator=None):
     parts = [f"{accelerator}; {where}" if accelerator else where]
     parts += [f"{name} {version}" for name, version in sorted(versions.items())]
     return ", ".join([*parts, f"Python {machine['python']}", machine["date"]]) + "."
+
+
+def on_each_backend(script, *arguments, **environment):
+    """Runs a script in a process for each installed backend: (backend, what it printed)."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": path, **environment}
+    for backend in filter(importlib.util.find_spec, ("jax", "tensorflow", "torch")):
+        command = [sys.executable, str(script), *arguments]
+        environment["KERAS_BACKEND"] = backend
+        yield backend, subprocess.check_output(command, env=environment, text=True)
 
 
 def cores():
@@ -83,11 +96,6 @@ def table(columns, rows):
     """Markdown."""
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
-
-
-def number(value, digits=1, unit=""):
-    """A number as text, or a dash for None."""
-    return "-" if value is None else f"{value:.{digits}f}{unit}"
 
 
 def add_outputs(parser):

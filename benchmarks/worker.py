@@ -18,8 +18,7 @@ import threading
 import time
 
 import tables
-from peers import PEERS
-from settings import Settings
+from peers import PEERS, Settings
 
 HERE = pathlib.Path(__file__).resolve().parent
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
@@ -110,6 +109,9 @@ def _environment(backend, threads):
         **({name: str(threads) for name in THREADS} if threads else {}),
         "KERAS_BACKEND": backend,
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        # Several processes share a device in turns, so that none may take its memory in advance.
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
     }
 
@@ -127,7 +129,7 @@ def serve(settings, cores):
         for line in sys.stdin:
             say(time_steps(step, wait, int(line), settings))
     except ImportError as error:
-        install = PEERS[settings.name].install if settings.name in PEERS else settings.backend
+        install = PEERS[settings.name].install
         say({"error": f"not installed: {error} (pip install {install})"})
     except Exception as error:
         say({"error": _in_one_line(f"{type(error).__name__}: {error}")})
@@ -135,11 +137,6 @@ def serve(settings, cores):
 
 def prepare(s):
     """Imports, builds, and makes three steps; returns `step`, `wait` and facts."""
-    if s.name == "product":
-        from steps import make_product
-
-        step, wait, operations = make_product(s)
-        return step, wait, {"operations": operations, **device(s.backend)}
     framework = PEERS[s.name].framework
     start = time.perf_counter()
     importlib.import_module({"flax": "flax.linen"}.get(framework, framework))

@@ -12,16 +12,6 @@ def main(arguments=None):
         epilog="The environment variable KERAS_BACKEND chooses jax, tensorflow or torch.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    _add_explore(commands)
-    args = parser.parse_args(arguments)
-    try:
-        return args.run(args)
-    except (ValueError, ImportError, OSError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-
-
-def _add_explore(commands):
     command = commands.add_parser("explore", help="write a page that shows what a model attends to")
     add = command.add_argument
     add("model", help="a .keras file, or a checkpoint: a name, a path or a URL")
@@ -30,7 +20,12 @@ def _add_explore(commands):
     add("--blocks", type=int, nargs="+", help="indices of the blocks to show (default: all)")
     add("--top", type=int, default=5, help="classes to tell (default: 5)")
     add("--megabytes", type=float, default=5.0, help="largest size for each image (default: 5)")
-    command.set_defaults(run=_explore)
+    args = parser.parse_args(arguments)
+    try:
+        return _explore(args)
+    except (ValueError, ImportError, OSError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
 
 
 def _explore(args):

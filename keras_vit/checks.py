@@ -1,5 +1,6 @@
-"""Checks of arguments that the whole package shares."""
+"""Checks of arguments that the whole package shares, and the fields of architectures."""
 
+import dataclasses
 import math
 
 
@@ -76,3 +77,48 @@ def check_heads(width, num_heads):
             "The number of heads must divide the width. Received: "
             f"width={width}, num_heads={num_heads}; the nearest numbers that fit are {nearest}."
         )
+
+
+def unit_counts(value, name, least=0):
+    """`value` as the number of units of each stage, or a ValueError that names it."""
+    if not isinstance(value, (tuple, list)) or len(value) < least:
+        raise ValueError(
+            f"{name} must be the number of units of each stage, such as (3, 4, 9) or (3, 4, 6, 3). "
+            f"Received: {name}={value!r}."
+        )
+    return tuple(positive_int(units, f"each number of {name}") for units in value)
+
+
+def choice(default, of=None, inherited=False, compared=False):
+    """A field of a variant.
+
+    Args:
+        default: its value.
+        of: the values that it may have, or `None` where `check_choices` does not know them.
+        inherited: whether a builder takes it from the checkpoint, unless it is told otherwise.
+        compared: whether a checkpoint that says otherwise fits all the same, and the model then
+            computes other numbers than its authors, which the report names.
+    """
+    marks = {"of": of, "inherited": inherited, "compared": compared}
+    return dataclasses.field(default=default, metadata=marks)
+
+
+def check_choices(variant):
+    """Raises a ValueError where a field of a dataclass has none of the values of its `choice`."""
+    for field in dataclasses.fields(variant):
+        if field.metadata.get("of"):
+            check_choice(field.name, getattr(variant, field.name), field.metadata["of"])
+
+
+def check_names(variant, names, further=()):
+    """Raises a ValueError where a name is neither a field of a dataclass nor a further one."""
+    known = [field.name for field in dataclasses.fields(variant)] + list(further)
+    if unknown := sorted(set(names) - set(known)):
+        raise ValueError(
+            f"Unknown arguments. Received: {unknown}; an architecture is made of {known}."
+        )
+
+
+def marked(variant_class, mark):
+    """The names of the fields that `choice` marked as `"inherited"` or `"compared"`."""
+    return [f.name for f in dataclasses.fields(variant_class) if f.metadata.get(mark)]

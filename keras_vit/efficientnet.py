@@ -48,8 +48,10 @@ def EfficientNet_L2(num_classes=1000, image_size=RESOLUTION, weights=None, inclu
         )
     height, width = pair(image_size, "image_size")
     classes = num_classes if include_top else 0
+    # The function behind EfficientNetB0 to B7, which alone Keras exports.
+    build = inspect.getmodule(keras.applications.EfficientNetB0).EfficientNet
     with _deep_graphs():
-        model = _keras_efficientnet()(
+        model = build(
             WIDTH,
             DEPTH,
             RESOLUTION,
@@ -77,15 +79,3 @@ def _deep_graphs():
         yield
     finally:
         sys.setrecursionlimit(before)
-
-
-def _keras_efficientnet():
-    """The function behind `keras.applications.EfficientNetB0`, for any width and depth."""
-    # Keras exports it for B0 to B7 and the V2 family alone.
-    module = inspect.getmodule(keras.applications.EfficientNetB0)
-    if not hasattr(module, "EfficientNet"):
-        raise ImportError(
-            "EfficientNet_L2 needs the function EfficientNet beside EfficientNetB0 in Keras, as in "
-            f"Keras 3.15. Received: Keras {keras.__version__}; install keras==3.15.1."
-        )
-    return module.EfficientNet

@@ -1,6 +1,7 @@
 """A job: a recipe, the data and the model that it is run with, and what the run leaves."""
 
 import dataclasses
+import importlib.util
 import itertools
 import json
 import pathlib
@@ -32,8 +33,8 @@ class Job:
     Attributes:
         recipe: a `keras_vit.recipes.Recipe`.
         output: the folder for everything the run leaves.
-        dataset, data_dir, channels: see `keras_vit.data.pipeline`; the recipe's where not given.
-        split, test_split: images to train and to test on; the recipe's where not given.
+        dataset, data_dir, channels: see `keras_vit.data.pipeline`; by default the recipe's.
+        split, test_split: images to train and to test on; by default the recipe's.
         model: a published variant instead of the recipe's, such as `"B/16"`.
         weights: a checkpoint to begin from, for a `model`.
         freeze: patterns of layers that do not train, see `keras_vit.training.freeze`.
@@ -147,7 +148,7 @@ class Job:
 
     @classmethod
     def read(cls, output):
-        """The job of a folder that a finished run has left.
+        """The job of a finished run, from the folder of its output.
 
         Raises:
             ValueError: there is none.
@@ -159,7 +160,7 @@ class Job:
         return cls(**{**fields, "recipe": recipes.Recipe.from_dict(fields["recipe"])})
 
     def evaluate(self, model=None, test=None):
-        """Tests a model, by default the saved one, prints the report and writes it down."""
+        """Tests a model, by default the saved one, and prints and saves the report."""
         output = pathlib.Path(self.output)
         if model is None:
             model = keras.saving.load_model(output / "model.keras", compile=False)
@@ -170,11 +171,11 @@ class Job:
 
 
 def draw_predictions(model, test, path, count=12):
-    """Draws test images with what the model sees in them, its mistakes first: they teach most.
+    """Draws test images and their attention maps, mistakes first, which teach most.
 
     A model without attention, and a machine without matplotlib, draw nothing.
     """
-    if not isinstance(model, VisionTransformer):
+    if not isinstance(model, VisionTransformer) or not importlib.util.find_spec("matplotlib"):
         return
     batches = list(itertools.islice(test, 8))
     images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))

@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from keras_vit.checks import check_choice, positive_float
+from keras_vit.checks import check_choices, choice, positive_float
 
+# Under these names, layers stand in tables of `keras_vit.layers`.
 NORMS = ("layer_norm", "rms_norm")
 MLPS = ("mlp", "swiglu")
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "quick_gelu", "silu")
@@ -37,25 +38,19 @@ class Later:
         ValueError: a value is outside its range.
     """
 
-    norm: str = "layer_norm"
-    mlp: str = "mlp"
-    activation: str | None = None
+    norm: str = choice("layer_norm", NORMS)
+    mlp: str = choice("mlp", MLPS)
+    activation: str | None = choice(None, (None, *ACTIVATIONS))
     layer_scale: float | None = None
-    qk_norm: str | None = None
-    rotary: str | None = None
-    pre_norm: str | None = None
-    biases: str = "all"
+    qk_norm: str | None = choice(None, (None, *NORMS))
+    rotary: str | None = choice(None, (None, *ROTARIES))
+    pre_norm: str | None = choice(None, (None, *NORMS))
+    biases: str = choice("all", tuple(BIASES))
 
     def __post_init__(self):
-        check_choice("norm", self.norm, NORMS)
-        check_choice("mlp", self.mlp, MLPS)
-        check_choice("activation", self.activation, (None, *ACTIVATIONS))
+        check_choices(self)
         if self.layer_scale is not None:
             positive_float(self.layer_scale, "layer_scale")
-        check_choice("qk_norm", self.qk_norm, (None, *NORMS))
-        check_choice("rotary", self.rotary, (None, *ROTARIES))
-        check_choice("pre_norm", self.pre_norm, (None, *NORMS))
-        check_choice("biases", self.biases, tuple(BIASES))
 
     def has_bias(self, name):
         """Whether the linear maps of a name of `BIASES` have a bias."""
@@ -72,7 +67,6 @@ class Later:
         return [f"{f.name}={values[f.name]!r}" for f in fields if values[f.name] != f.default]
 
 
-THE_PAPERS = Later()
 LATER = tuple(field.name for field in dataclasses.fields(Later))
 
 

@@ -7,8 +7,11 @@ to a checkpoint; other modules carry it out.
 
 import dataclasses
 import math
+import warnings
 
-from keras_vit.checks import check_choice, positive_float, rate
+import numpy as np
+
+from keras_vit.checks import check_choice, positive_float
 
 RESIZES = ("squash", "shortest", "center_square")
 INTERPOLATIONS = ("bilinear", "bicubic", "area")
@@ -61,7 +64,14 @@ class Preprocessing:
         check_choice("resize", self.resize, RESIZES)
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("library", self.library, LIBRARIES)
-        object.__setattr__(self, "crop_fraction", _fraction(self.crop_fraction))
+        fraction = self.crop_fraction
+        if isinstance(fraction, bool) or not (
+            isinstance(fraction, (int, float)) and 0 < fraction <= 1
+        ):
+            raise ValueError(
+                f"crop_fraction must be a number above 0, up to 1. Received: {fraction!r}."
+            )
+        object.__setattr__(self, "crop_fraction", float(fraction))
         if self.crop_fraction < 1 and self.resize == "center_square":
             raise ValueError(
                 "A crop_fraction below 1 belongs to resize='shortest' or 'squash', which have a "
@@ -72,6 +82,29 @@ class Preprocessing:
             raise ValueError(
                 "interpolation='area' is TensorFlow's. Received: interpolation='area', "
                 f"library={self.library!r}; choose 'bilinear' or 'bicubic', or another library."
+            )
+
+    def warn_of_values(self, images, name, stacklevel=4):
+        """Warns if an array of images holds what this preprocessing hardly makes of pixels.
+
+        Args:
+            images: what is about to go into a model as it is; only arrays of NumPy are looked at.
+            name: of the model.
+            stacklevel: see `warnings.warn`.
+        """
+        images = images[:32] if isinstance(images, np.ndarray) and images.ndim == 4 else None
+        if images is None or not images.size or images.dtype.kind not in "fiu":
+            return
+        low = min((0 - mean) / std for mean, std in zip(self.mean, self.std))
+        high = max((1 - mean) / std for mean, std in zip(self.mean, self.std))
+        margin = 0.1 * (high - low)  # by so much a bicubic resize may leave the range
+        least, most = float(images.min()), float(images.max())
+        if least < low - margin or most > high + margin or (low < 0 <= least < most):
+            warnings.warn(
+                f"{name} wants values from {low:.3g} to {high:.3g}, as "
+                "keras_vit.data.preprocess(images, model) makes them. Received: values from "
+                f"{least:.3g} to {most:.3g}, which go into the model as they are.",
+                stacklevel=stacklevel,
             )
 
     def to_config(self):
@@ -103,22 +136,11 @@ class Preprocessing:
 
 def _channels(values, name):
     numbers = tuple(values) if isinstance(values, (tuple, list)) else ()
-    kinds = (int, float)
-    if not numbers or not all(isinstance(v, kinds) and type(v) is not bool for v in numbers):
+    if not numbers or not all(isinstance(v, (int, float)) and abs(v) < math.inf for v in numbers):
         raise ValueError(
-            f"{name} must be a tuple of one number per channel. Received: {name}={values!r}."
+            f"{name} must be a tuple of one finite number per channel. Received: {name}={values!r}."
         )
-    if not all(abs(v) < math.inf for v in numbers):
-        raise ValueError(f"{name} must be finite. Received: {name}={values!r}.")
-    return tuple(float(number) for number in numbers)
-
-
-def _fraction(value):
-    if value == 1 and not isinstance(value, bool):
-        return 1.0
-    if value == 0:
-        raise ValueError(f"crop_fraction must be above 0. Received: crop_fraction={value!r}.")
-    return rate(value, "crop_fraction")
+    return tuple(map(float, numbers))
 
 
 def _short(values):

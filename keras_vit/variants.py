@@ -7,33 +7,21 @@ dropout) is an argument of `keras_vit.VisionTransformer` instead.
 
 import dataclasses
 
-from keras_vit.checks import check_choice, check_heads, pair, positive_float, positive_int
-from keras_vit.later import LATER, THE_PAPERS, Later, get_later
+from keras_vit.checks import (
+    check_choices,
+    check_heads,
+    check_names,
+    choice,
+    pair,
+    positive_float,
+    positive_int,
+    unit_counts,
+)
+from keras_vit.later import LATER, Later, get_later
 
 POOLS = ("token", "mean", "map", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "none")
-POSITION_PLACES = ("input", "every_layer", "shared")
-INTERPOLATIONS = ("align_corners", "bilinear", "bicubic", "bicubic_no_antialias")
 GELUS = ("tanh", "erf")
-STEM_NUMERICS = ("google", "timm")
-
-
-def choice(default, inherited=False, compared=False):
-    """A field of a variant.
-
-    Args:
-        default: its value.
-        inherited: whether a builder takes it from the checkpoint, unless it is told otherwise.
-        compared: whether a checkpoint that says otherwise fits all the same, and the model then
-            computes other numbers than its authors, which the report names.
-    """
-    marks = {"inherited": inherited, "compared": compared}
-    return dataclasses.field(default=default, metadata=marks)
-
-
-def marked(variant_class, mark):
-    """The names of the fields that `choice` marked as `"inherited"` or `"compared"`."""
-    return [f.name for f in dataclasses.fields(variant_class) if f.metadata.get(mark)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +56,7 @@ class Variant:
             makes the model a hybrid (section 3.1); `()` for its root alone, `None` for none.
         stem_width: factor of the channels of the stem.
         stem_numerics: whose constants the stem has, a name of
-            `keras_vit.layers.standardize.NUMERICS`.
+            `keras_vit.layers.resnet.NUMERICS`.
         stem_folded: whether the kernels of the stem are standardised already (`keras_vit.fold`).
         qkv_bias: whether the query, key and value projections have a bias.
         epsilon: added to the variance in every LayerNorm.
@@ -83,71 +71,75 @@ class Variant:
     num_heads: int = 12
     mlp_dim: int | None = None
     patch_size: int | tuple[int, int] = 16
-    pool: str | None = choice("token", inherited=True, compared=True)
+    pool: str | None = choice("token", POOLS, inherited=True, compared=True)
     class_token: bool | None = choice(None, inherited=True)
     representation_size: int | None = None
-    position: str | None = choice("learned_1d", inherited=True, compared=True)
-    position_at: str | None = None
-    interpolation: str = choice("align_corners", inherited=True)
+    position: str | None = choice("learned_1d", POSITIONS, inherited=True, compared=True)
+    position_at: str | None = choice(None, ("input", "every_layer", "shared"))
+    interpolation: str = choice(
+        "align_corners",
+        ("align_corners", "bilinear", "bicubic", "bicubic_no_antialias"),
+        inherited=True,
+    )
     registers: int = choice(0, inherited=True)
     norm_after_pool: bool = choice(False, inherited=True, compared=True)
     stem: tuple[int, ...] | None = None
     stem_width: float = 1.0
-    stem_numerics: str = choice("google", inherited=True, compared=True)
+    stem_numerics: str = choice("google", ("google", "timm"), inherited=True, compared=True)
     stem_folded: bool = False
-    gelu: str = choice("tanh", inherited=True, compared=True)
+    gelu: str = choice("tanh", GELUS, inherited=True, compared=True)
     qkv_bias: bool = choice(True, inherited=True)
     epsilon: float = choice(1e-6, inherited=True, compared=True)
-    later: Later = choice(THE_PAPERS, inherited=True, compared=True)  # noqa: RUF009
+    later: Later = choice(Later(), inherited=True, compared=True)  # noqa: RUF009
 
     def __post_init__(self):
-        set_field = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
-        for name in ("width", "depth", "num_heads"):
-            set_field(name, positive_int(getattr(self, name), name))
+        values = {
+            name: positive_int(getattr(self, name), name)
+            for name in ("width", "depth", "num_heads")
+        }
         check_heads(self.width, self.num_heads)
         mlp_dim = 4 * self.width if self.mlp_dim is None else self.mlp_dim
-        set_field("mlp_dim", positive_int(mlp_dim, "mlp_dim"))
-        set_field("patch_size", pair(self.patch_size, "patch_size"))
-        check_choice("pool", self.pool, POOLS)
+        values["mlp_dim"] = positive_int(mlp_dim, "mlp_dim")
+        values["patch_size"] = pair(self.patch_size, "patch_size")
         if self.class_token is None:
-            set_field("class_token", self.pool in ("token", None))
+            values["class_token"] = self.pool in ("token", None)
+        if self.representation_size is not None:
+            positive_int(self.representation_size, "representation_size")
+        values["position"] = "none" if self.position is None else self.position
+        if self.position_at is None:
+            relative = self.position == "relative"
+            values["position_at"] = "every_layer" if relative else "input"
+        values["registers"] = self.registers and positive_int(self.registers, "registers")
+        if self.stem is not None:
+            values["stem"] = unit_counts(self.stem, "stem")
+        values["stem_width"] = positive_float(self.stem_width, "stem_width")
+        positive_float(self.epsilon, "epsilon")
+        values["later"] = get_later(self.later)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        check_choices(self)
+        self._check_contradictions()
+
+    def _check_contradictions(self):
         if self.pool == "token" and not self.class_token:
             raise ValueError(
                 "pool='token' reads the class token, so class_token must be True. Received: "
                 "class_token=False; choose pool='mean', 'map' or None for a model without one."
             )
-        if self.representation_size is not None:
-            positive_int(self.representation_size, "representation_size")
-        set_field("position", "none" if self.position is None else self.position)
-        check_choice("position", self.position, POSITIONS)
-        if self.position_at is None:
-            set_field("position_at", "every_layer" if self.position == "relative" else "input")
-        check_choice("position_at", self.position_at, POSITION_PLACES)
         if self.position == "relative" and self.position_at == "input":
             raise ValueError(
                 "Relative positions live in the attention of a block, not at the input. Received: "
                 "position='relative', position_at='input'; choose 'every_layer' or 'shared'."
             )
-        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
-        if self.registers != 0:
-            set_field("registers", positive_int(self.registers, "registers"))
+        if self.position == "relative" and self.later.rotary:
+            raise ValueError(
+                "Attention has rotary or relative positions, not both. Received: "
+                f"rotary={self.later.rotary!r}, position='relative'."
+            )
         if self.norm_after_pool and self.pool not in ("token", "mean"):
             raise ValueError(
                 "norm_after_pool needs a pooled vector, so pool must be 'token' or 'mean'. "
                 f"Received: norm_after_pool=True, pool={self.pool!r}."
-            )
-        if self.stem is not None:
-            units = _units(self.stem)
-            set_field("stem", tuple(positive_int(unit, "each number of stem") for unit in units))
-        set_field("stem_width", positive_float(self.stem_width, "stem_width"))
-        check_choice("stem_numerics", self.stem_numerics, STEM_NUMERICS)
-        check_choice("gelu", self.gelu, GELUS)
-        positive_float(self.epsilon, "epsilon")
-        set_field("later", get_later(self.later))
-        if self.later.rotary and self.position == "relative":
-            raise ValueError(
-                "Attention has rotary or relative positions, not both. Received: "
-                f"rotary={self.later.rotary!r}, position='relative'."
             )
 
     @property
@@ -181,29 +173,14 @@ class Variant:
         Raises:
             ValueError: a name that is no field.
         """
-        known = [field.name for field in dataclasses.fields(self)]
-        unknown = sorted(set(choices) - {*known, *LATER})
-        if unknown:
-            raise ValueError(
-                f"Unknown arguments: {unknown}. An architecture is made of {known}, and what later "
-                f"families changed of {list(LATER)}."
-            )
         changed = {name: choices.pop(name) for name in LATER if name in choices}
+        check_names(self, choices, LATER)
         if changed:
             later = get_later(choices.get("later", self.later))
             choices["later"] = dataclasses.replace(later, **changed)
         follows = {"width": "mlp_dim", "pool": "class_token", "position": "position_at"}
         freed = {follower: None for leader, follower in follows.items() if leader in choices}
         return dataclasses.replace(self, **{**freed, **choices})
-
-
-def _units(stem):
-    if isinstance(stem, (tuple, list)):
-        return stem
-    raise ValueError(
-        "stem must be the units of each stage, such as (3, 4, 9), () for the root alone or None "
-        f"for no stem. Received: stem={stem!r}."
-    )
 
 
 def _table():

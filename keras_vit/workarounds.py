@@ -45,3 +45,69 @@ def keep_memory():
     # Of mallopt(3): M_ARENA_MAX, M_MMAP_MAX and M_TRIM_THRESHOLD.
     settings = ((-8, 1), (-4, 0), (-1, 2**31 - 1))
     return bool(mallopt) and all([mallopt(*setting) for setting in settings])
+
+
+def sum_over_replicas(gradients):
+    """The sum of each gradient over the replicas of `tf.distribute`; elsewhere the gradients.
+
+    Keras 3.15 sums them after it has clipped them, so that each replica clips by a norm of its own.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return gradients
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return gradients
+    present = [gradient for gradient in gradients if gradient is not None]
+    summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present))
+    return [None if gradient is None else next(summed) for gradient in gradients]
+
+
+def different_noise_on_replicas(model):
+    """Lets the seeds of a model's layers differ from replica to replica of `tf.distribute`.
+
+    In Keras 3.15 the state of a `SeedGenerator` is the same on all replicas, so that each drops the
+    same units of its images.
+    """
+    import tensorflow as tf
+
+    def own(draw):
+        def next(ordered=True):
+            seed, context = draw(ordered), tf.distribute.get_replica_context()
+            if context is None:
+                return seed
+            replica = tf.cast(context.replica_id_in_sync_group, seed.dtype)
+            # The second number of a seed counts the calls; the stride keeps replicas apart.
+            return seed + tf.stack([replica * 1_000_003, tf.zeros((), seed.dtype)])
+
+        return next
+
+    for layer in model._flatten_layers():
+        generator = getattr(layer, "seed_generator", None)
+        if generator is not None and "next" not in vars(generator):
+            generator.next = own(generator.next)
+
+
+def make_workers_strategy(timeout):
+    """A `MultiWorkerMirroredStrategy` under which Keras's `fit` and `evaluate` run.
+
+    Keras 3.15 asks it for what it does not give: the mean over the first axis of metrics, which
+    have no axis, and one batch of the values that its replicas have, to build a model by.
+
+    Args:
+        timeout: seconds after which an operation that needs another process fails.
+    """
+    import tensorflow as tf
+
+    class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
+        def reduce(self, reduce_op, value, axis=None):
+            local = self.experimental_local_results
+            if isinstance(value, tuple):
+                return keras.tree.map_structure(lambda each: local(each)[0], value)
+            if axis == 0 and all(each.shape.rank == 0 for each in local(value)):
+                axis = None
+            return super().reduce(reduce_op, value, axis=axis)
+
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout)
+    return Strategy(communication_options=options)

@@ -147,7 +147,7 @@ def sincos_2d(grid, width):
     return table
 
 
-def position_table(weights, kind, grid, width, class_token):
+def position_table(weights, kind, grid, width, learned_tokens):
     """E_pos: (tokens, width)."""
     if kind == "learned_1d":
         return weights["embedding"][0]
@@ -157,7 +157,7 @@ def position_table(weights, kind, grid, width, class_token):
         table = np.array(
             [np.concatenate([x, y]) for y in weights["rows"] for x in weights["columns"]]
         )
-    return np.concatenate([np.zeros((int(class_token), width)), table])
+    return np.concatenate([np.zeros((learned_tokens, width)), table])
 
 
 def vision_transformer(weights, images, variant, grid):
@@ -165,7 +165,7 @@ def vision_transformer(weights, images, variant, grid):
     v = variant
 
     def position(name):
-        return position_table(below(weights, name), v.position, grid, v.width, v.class_token)
+        return position_table(below(weights, name), v.position, grid, v.width, v.learned_tokens)
 
     x = patches(images, v.patch_size) @ weights["patch_encoder/projection/kernel"]
     x = x + weights["patch_encoder/projection/bias"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit import layers
 from tests import definitions
-from tests.support import randomize
+from tests.support import forward, randomize
 
 LINEAR = ("kernel", "bias")
 NORM = ("gamma", "beta")
@@ -84,8 +84,12 @@ class Case:
     def built(self, dtype=None):
         """The layer with random weights, which are the same for every precision."""
         layer = self.make(dtype)
-        self.call(layer, self.tensors("float64" if dtype == "float64" else "float32"))
+        self.call(layer, self.symbols("float64" if dtype == "float64" else "float32"))
         return randomize(layer)
+
+    def outputs(self, layer, dtype="float32"):
+        first, *others = self.tensors(dtype)
+        return forward(layer, first, **dict(zip(list(self.inputs)[1:], others)))
 
     def expected(self, weights):
         return self.definition(weights, *self.arrays("float64"))
@@ -97,7 +101,7 @@ def einsum(equation):
 
 def add_position(kind):
     def define(w, x):
-        return x + definitions.position_table(w, kind, GRID, x.shape[-1], class_token=True)
+        return x + definitions.position_table(w, kind, GRID, x.shape[-1], learned_tokens=1)
 
     return define
 

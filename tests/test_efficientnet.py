@@ -41,6 +41,7 @@ def test_images_become_logits_or_features(small):
     assert outputs(features, x).ndim == 2
 
 
+@pytest.mark.any_backend
 def test_the_network_sees_standardised_colours(small):
     """Behind its own division, the mean colour of ImageNet is 0 and white is what it should be."""
     model = keras_vit.EfficientNet_L2(num_classes=3, image_size=32)

@@ -92,7 +92,6 @@ FLOORS = {
     "preprocessing": 1,
     "later": 1,
     "variants": 2,
-    "bit_variants": 2,
     "layers": 3,
     "models": 4,
     "weights": 5,

@@ -4,13 +4,13 @@
 `preprocess` makes images what a model was trained on, `predict` names what images show.
 """
 
-from keras_vit.data.checks import check_dataset, check_images, check_labels
+from keras_vit.data.augment import augmentation
 from keras_vit.data.dataset import ImageDataset
 from keras_vit.data.input_pipeline import Pipeline, pipeline
 from keras_vit.data.load import load
 from keras_vit.data.predict import Prediction, predict
 from keras_vit.data.preprocess import preprocess
-from keras_vit.data.transform import Transform, augmentation
+from keras_vit.data.transform import Transform
 
 __all__ = [
     "ImageDataset",
@@ -18,9 +18,6 @@ __all__ = [
     "Prediction",
     "Transform",
     "augmentation",
-    "check_dataset",
-    "check_images",
-    "check_labels",
     "load",
     "pipeline",
     "predict",

@@ -1,50 +1,47 @@
-"""The batches of a split on Grain: each a function of (seed, step).
+"""The batches of a split on Grain, read and mixed: each a function of (seed, step).
 
 A batch is (images, labels, notes). Notes are (row, reason) of examples that could not be read.
+
+Mixup and CutMix mix an image and its label with those of its partner: the image before it in the
+batch, or the last image for the first. One share holds for the whole batch, as in big_vision.
 """
 
 import functools
-import warnings
 
 import numpy as np
 
-from keras_vit.data.images import LISTED, listed
-from keras_vit.data.mixing import mix
 from keras_vit.data.resize import convert_channels
-from keras_vit.data.transform import apply, to_range
+from keras_vit.data.transform import apply
 
-_LOST_AT_MOST = 4  # one example in so many may be unreadable
+LOST_AT_MOST = 4  # one in four examples may be unreadable
 
 
-def make_batches(read, rows, batch_size, training, seed, num_classes, mixing=(0, 0), share=(0, 1)):
-    """The batches of a split by step.
+def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1)):
+    """A `grain.MapDataset` of the batches of a split, by step.
+
+    For training they are shuffled, mixed, full, and repeated without end, with one-hot labels.
 
     Args:
         read: a `Reader`.
-        rows: int64, the numbers of the examples of the split.
         batch_size: examples per batch, of all processes together.
-        training: whether to shuffle, mix, repeat, and give one-hot labels and full batches only.
         seed: decides all that is random.
         num_classes: of the labels.
         mixing: parameters of mixup and CutMix, 0 for none.
-        share: (process, processes): whose part of every batch this is.
-
-    Returns:
-        A `grain.MapDataset`, without end in training.
+        share: (process, processes); the batches hold this process's part.
     """
     process, processes = share
     collate = functools.partial(_collate, image_shape=read.image_shape)
-    if not training:
-        rows = rows_of(share, rows, batch_size)
+    if not read.training:
+        rows = rows_of(share, read.rows, batch_size)
         dataset = import_grain().MapDataset.source(rows).seed(seed).random_map(read)
         return dataset.batch(batch_size // processes, batch_fn=collate)
 
-    # Mixed images need those of the other processes, and are cut after it.
+    # An image is mixed with one that may belong to another process, so that batches are cut later.
     parts = 1 if any(mixing) else processes
-    dataset = import_grain().MapDataset.source(rows).seed(seed)
+    dataset = import_grain().MapDataset.source(read.rows).seed(seed)
     dataset = dataset.shuffle()  # anew in each epoch
     dataset = dataset.random_map(read)  # read, decode, crop, flip, ...: one uint8 image
-    dataset = dataset[: len(rows) // batch_size * batch_size]  # full batches only
+    dataset = dataset[: len(read.rows) // batch_size * batch_size]  # full batches only
     dataset = dataset.batch(batch_size // parts, batch_fn=collate)[process % parts :: parts]
     dataset = dataset.map(functools.partial(_one_hot, num_classes=num_classes))
     if any(mixing):
@@ -54,7 +51,7 @@ def make_batches(read, rows, batch_size, training, seed, num_classes, mixing=(0,
 
 
 def rows_of(share, rows, batch_size):
-    """The rows of a process in an evaluation: its part of every batch, also of a smaller last."""
+    """The rows that a process evaluates: its part of every batch, the smaller last one included."""
     process, processes = share
     step, place = np.divmod(np.arange(len(rows)), batch_size)
     size = np.minimum(batch_size, len(rows) - step * batch_size)
@@ -63,16 +60,12 @@ def rows_of(share, rows, batch_size):
 
 
 def read_ahead(dataset, value_range, threads, workers=0):
-    """Iterates over batches from `make_batches`, read in threads or in processes beside this one.
+    """Yields the batches of a finite part of `make_batches`, read ahead; images become float32.
 
     Args:
-        dataset: a finite part of such a dataset.
         value_range: what 0 and 255 become.
         threads: batches that are read at a time, in each process.
-        workers: processes, or 0.
-
-    Yields:
-        (images, labels, notes), the images float32 in `value_range`.
+        workers: processes that read beside this one, or 0.
     """
     grain = import_grain()
     finish = functools.partial(_finish, value_range=value_range)
@@ -95,7 +88,7 @@ def read_ahead(dataset, value_range, threads, workers=0):
 
 
 def import_grain():
-    """Returns the `grain` module, or raises ImportError naming the extra."""
+    """The `grain` module, or an ImportError that names the extra."""
     try:
         import grain
     except ImportError as error:
@@ -105,44 +98,11 @@ def import_grain():
     return grain
 
 
-class Unreadable(dict):
-    """Row -> reason, of the examples that could not be read so far.
-
-    Args:
-        place: row -> where the example lies, text.
-        total: number of examples in the split.
-    """
-
-    def __init__(self, place, total):
-        super().__init__()
-        self.place, self.total = place, total
-
-    def add(self, notes):
-        """Takes examples down, with a warning for each of the first ones.
-
-        Raises:
-            ValueError: more than a quarter of the examples cannot be read.
-        """
-        for row, reason in notes:
-            if row in self:
-                continue
-            self[row] = reason
-            if len(self) > max(1, self.total // _LOST_AT_MOST):
-                lines = [f"{self.place(row)}: {reason}" for row, reason in self.items()]
-                raise ValueError(
-                    f"{len(self)} of {self.total} examples cannot be read. Received:\n"
-                    f"{listed(lines)}\nRepair or remove them."
-                )
-            if len(self) <= LISTED:
-                more = "; no more of them are reported, see `skipped`" * (len(self) == LISTED)
-                warnings.warn(f"{self.place(row)} is left out: {reason}{more}", stacklevel=4)
-
-
 class Reader:
     """(row, rng) -> (pixels, label, notes): reads an example and transforms it.
 
-    In training the next example of the split that can be read stands in; otherwise the pixels are
-    None.
+    In training the next readable example of the split replaces one that cannot be read; otherwise
+    the pixels are None.
     """
 
     def __init__(self, source, rows, transform, channels, training):
@@ -150,34 +110,32 @@ class Reader:
         self.image_shape, self.training = (*transform.image_size, channels), training
 
     def __call__(self, row, rng):
-        notes = []
+        notes, channels = [], self.image_shape[-1]
         for candidate in self._candidates(row):
             try:
                 image, label = self._read(candidate)
-                channels, upright = self.image_shape[-1], self.source.upright
-                pixels = apply(self.transform, image, rng, channels, upright)
+                if not isinstance(image, bytes):
+                    image = convert_channels(image, channels)
+                pixels = apply(self.transform, image, rng, channels, self.source.upright)
                 return pixels, label, notes
             except (OSError, ValueError) as error:
                 notes.append((int(candidate), f"{type(error).__name__}: {error}"))
         return None, -1, notes
 
-    def _candidates(self, row):
-        yield row
-        if self.training:  # as many as may be unreadable, and one more
-            first = int(np.flatnonzero(self.rows == row)[0]) + 1
-            tried = range(first, first + len(self.rows) // _LOST_AT_MOST + 2)
-            yield from (self.rows[index % len(self.rows)] for index in tried)
-
     def _read(self, row):
         try:
-            image, label = self.source[row]
+            return self.source[row]
         except (MemoryError, OSError, ValueError):
             raise
         except Exception as error:  # of any kind, from the codecs of damaged records
             raise ValueError(f"{type(error).__name__}: {error}") from error
-        if not isinstance(image, bytes):
-            image = convert_channels(image, self.image_shape[-1])
-        return image, label
+
+    def _candidates(self, row):
+        yield row
+        if self.training:  # as many as may be unreadable, and one more
+            first = int(np.flatnonzero(self.rows == row)[0]) + 1
+            tried = range(first, first + len(self.rows) // LOST_AT_MOST + 2)
+            yield from (self.rows[index % len(self.rows)] for index in tried)
 
 
 def _collate(examples, image_shape):
@@ -210,3 +168,65 @@ def _cut(batch, share):
 def _finish(batch, value_range):
     images, labels, notes = batch
     return to_range(images, value_range), labels, notes
+
+
+def to_range(images, value_range):
+    """Pixels of 0..255 as float32 in a range, in one new array."""
+    low, high = value_range
+    images = images.astype(np.float32)
+    images += np.float32(low * 255 / (high - low))
+    images *= np.float32((high - low) / 255)
+    return images
+
+
+def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
+    """Mixes a batch by `mixup` or `cutmix`; where both have an alpha, each is equally likely.
+
+    Args:
+        images: uint8 or float32, shape (batch, height, width, channels).
+        labels: float32, shape (batch, classes), one-hot or with several classes each.
+        rng: a `numpy.random.Generator`.
+        mixup_alpha, cutmix_alpha: parameters of their Beta distributions, 0 for none.
+
+    Returns:
+        (images, labels) of the same shapes; the images are float32 where they were blended.
+    """
+    if cutmix_alpha and (not mixup_alpha or rng.random() < 0.5):
+        return cutmix(images, labels, rng, cutmix_alpha)
+    if mixup_alpha:
+        return mixup(images, labels, rng, mixup_alpha)
+    return images, labels
+
+
+def mixup(images, labels, rng, alpha):
+    """Mixes every image with its partner: a * image + (1 - a) * partner, the labels alike.
+
+    a is drawn from Beta(alpha, alpha) and replaced by max(a, 1 - a), so that an image keeps at
+    least half of itself. The authors use alpha = 0.2, 0.5 and 0.8. The results are float32.
+
+    Source: `get_mixup`, utils.py of big_vision; https://arxiv.org/abs/1710.09412.
+    """
+    a = rng.beta(alpha, alpha)
+    own = np.float32(max(a, 1 - a))
+    return tuple(x * own + np.roll(x, 1, axis=0) * (1 - own) for x in (images, labels))
+
+
+def cutmix(images, labels, rng, alpha):
+    """Puts a box of its partner into every image, and mixes the labels by its area.
+
+    The share of the box is drawn from Beta(alpha, alpha), with alpha = 1 in the paper, and its
+    centre uniformly. The box is cut at the border, and the labels follow the area that is left.
+
+    Source: `rand_bbox`, train.py of clovaai/CutMix-PyTorch; https://arxiv.org/abs/1905.04899.
+    """
+    height, width = images.shape[1:3]
+    side = np.sqrt(1 - rng.beta(alpha, alpha))
+    bounds = []
+    for length in (height, width):
+        half, center = int(length * side) // 2, int(rng.integers(length))
+        bounds.append(slice(max(center - half, 0), min(center + half, length)))
+    box = (slice(None), *bounds)
+    mixed = images.copy()
+    mixed[box] = np.roll(images, 1, axis=0)[box]
+    share = np.float32(mixed[box][0, ..., 0].size / (height * width))
+    return mixed, labels * (1 - share) + np.roll(labels, 1, axis=0) * share

@@ -1,50 +1,47 @@
-"""Folders and archives of images: their files, and the classes and parts that folders stand for."""
+"""Folders and archives of images: their files, the classes they stand for, and their pixels."""
 
+import io
 import os
+import pathlib
 import tarfile
 import threading
 import zipfile
 from collections import Counter
-from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
 
 ARCHIVES = (".zip", ".tar")
 HELD_OUT = ("test", "val", "validation")  # names of parts; in memory the first one is the test set
 EXTENSIONS = tuple(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
 LARGEST = 2**28  # bytes of one image file: a small archive can claim terabytes
+LISTED = 10  # files named in a message; the count tells the rest
+_ORIENTATION = 0x0112  # the EXIF tag
 
 
 def open_files(path):
     """The files of a folder, a zip archive or a tar archive that is not compressed.
 
-    Raises:
-        ValueError: it cannot be read, or it is compressed as a whole: then no file in it can be
-            reached without reading those before it.
+    In a compressed tar archive no file could be read without reading those before it.
     """
-    path = Path(path)
     if path.is_dir():
         return Folder(path)
-    if path.suffix.lower() == ".zip":
-        return ZipArchive(path)
-    if path.suffix.lower() == ".tar":
-        return TarArchive(path)
-    raise ValueError(
-        "Images are read from a folder, a .zip or a .tar archive; unpack others, also compressed "
-        f"tar archives. Received: {path}"
-    )
+    return ZipArchive(path) if path.suffix.lower() == ".zip" else TarArchive(path)
 
 
 class Folder:
     """The regular files of a folder, at any depth.
 
-    Hidden files and folders are left out. A link to a folder could lead back up, so that none is
-    followed below the second level, where the class folders of `train/` may be.
+    Hidden files and folders are left out. Links to folders are followed down to the second level,
+    where the class folders of `train/` may be; deeper ones could lead back up.
 
     Attributes:
-        folders, names: paths in it, with `/`, sorted; the folders without those below.
+        name: what the folder is called.
+        folders, names: paths in it, with `/`, sorted.
     """
 
     def __init__(self, path):
-        self.path, self.folders, self.names = path, [], []
+        self.path, self.name, self.folders, self.names = path, path.resolve().name, [], []
         self._scan("", 0)
 
     def _scan(self, prefix, depth):
@@ -78,10 +75,10 @@ class Folder:
 
 
 class _Archive:
-    """What archives have in common; a single folder that holds all the rest does not count."""
+    """What archives have in common. A single folder around all files is left out of the names."""
 
     def __init__(self, path):
-        self.path = path
+        self.path, self.name = path, path.resolve().stem
         try:
             members = self._members()
         except (OSError, EOFError, ValueError, zipfile.BadZipFile, tarfile.TarError) as error:
@@ -89,17 +86,18 @@ class _Archive:
                 f"{path} cannot be read as a {path.suffix[1:]} archive; make it again, or "
                 f"unpack it and pass the folder. Received: {error}"
             ) from error
-        shown = {n: m for n, m in members.items() if not any(p[:1] == "." for p in n.split("/"))}
-        shown = {n: m for n, m in shown.items() if not n.startswith("__MACOSX/")}
-        tops = {name.split("/")[0] for name in shown}
-        nested = len(tops) == 1 and all(name.count("/") > 1 for name in shown)
-        cut = len(next(iter(tops))) + 1 if nested else 0
-        self._found = {name[cut:]: member for name, member in sorted(shown.items())}
-        self.names = list(self._found)
-        parents = {
-            "/".join(n.split("/")[:i]) for n in self.names for i in range(1, n.count("/") + 1)
-        }
-        self.folders = sorted(parents)
+        shown = {}
+        for name in sorted(members):
+            parts = name.split("/")
+            if parts[0] != "__MACOSX" and not any(part.startswith(".") for part in parts):
+                shown[name] = members[name]
+        if len({name.split("/")[0] for name in shown}) == 1 and all(
+            n.count("/") > 1 for n in shown
+        ):
+            shown = {name.split("/", 1)[1]: member for name, member in shown.items()}
+        self._found, self.names = shown, list(shown)
+        parents = {str(p) for name in shown for p in pathlib.PurePosixPath(name).parents}
+        self.folders = sorted(parents - {"."})
 
     def place(self, name):
         return f"{self.path}/{name}"
@@ -131,9 +129,8 @@ class TarArchive(_Archive):
 
     def _members(self):
         with tarfile.open(self.path, "r:") as archive:
-            return {
-                m.name.removeprefix("./"): (m.offset_data, m.size) for m in archive if m.isreg()
-            }
+            members = [member for member in archive if member.isreg()]
+        return {m.name.removeprefix("./"): (m.offset_data, m.size) for m in members}
 
     def read(self, name):
         offset, size = self._found[name]
@@ -146,101 +143,121 @@ class TarArchive(_Archive):
         return content
 
 
+def _check_size(size):
+    if size > LARGEST:
+        raise ValueError(f"a file of {size} bytes; at most {LARGEST} are read as one image")
+
+
 def labelled_files(files):
     """The images of class folders, or of such folders in `train` and `test`, `val` or `validation`.
 
-    Images count at any depth below their class folder; other files are ignored, and so are images
-    outside class folders as long as there are class folders.
-
-    Args:
-        files: from `open_files`.
+    Images count at any depth below their class folder; all other files are ignored.
 
     Returns:
         (class names, dict from each part to a list of (name, label)), classes and files in sorted
-        order. Where there are no parts, it is `"all"`.
-
-    Raises:
-        ValueError: no class folders, a class without images, or a held-out class that is not among
-            those of `train`.
+        order. A set without parts has the part `"all"`.
     """
     tops = {name for name in files.folders if "/" not in name}
     held_out = [part for part in HELD_OUT if part in tops]
-    if "train" not in tops or not (held_out or tops == {"train"}):
-        names, found = _training_files(files, "")
-        return names, {"all": found}
-    names, found = _training_files(files, "train")
-    parts = {"train": found}
-    for part in held_out:
-        classes = {name: inside for name, inside in _class_files(files, part).items() if inside}
-        if strangers := sorted(set(classes) - set(names)):
+    parts = ["train", *held_out] if "train" in tops and (held_out or tops == {"train"}) else ["all"]
+    numbers, found = None, {}
+    for part in parts:
+        classes = _class_files(files, "" if part == "all" else f"{part}/")
+        if numbers is None:
+            numbers = {name: number for number, name in enumerate(classes)}
+            if empty := [name for name, images in classes.items() if not images]:
+                raise ValueError(
+                    f"Every class folder in {files.path} must hold an image "
+                    f"({' '.join(EXTENSIONS)}). Received: none in {', '.join(map(repr, empty))}; "
+                    "add images, or remove or hide the folders that are no classes"
+                )
+        if unknown := [name for name in classes if classes[name] and name not in numbers]:
             raise ValueError(
                 f"The classes in {files.place(part)} must be among those in {files.place('train')} "
-                f"({', '.join(names)}). Received: unknown {', '.join(strangers)}"
+                f"({', '.join(numbers)}). Received: unknown {', '.join(unknown)}"
             )
-        parts[part] = _labelled(classes, names)
-    return names, parts
+        found[part] = [(file, numbers[name]) for name in classes for file in classes[name]]
+    return tuple(numbers), found
 
 
-def _training_files(files, part):
-    """(class names, list of (name, label)), where every class has an image."""
-    classes = _class_files(files, part)
-    empty = [name for name, found in classes.items() if not found]
-    if empty:
-        raise ValueError(
-            f"Every class folder in {files.place(part)} must hold an image ({_extensions()}). "
-            f"Received: none in {', '.join(map(repr, empty))}; add images, or remove or hide "
-            "the folders that are no classes"
-        )
-    return tuple(classes), _labelled(classes, tuple(classes))
-
-
-def _labelled(classes, names):
-    return [(file, names.index(name)) for name, found in classes.items() for file in found]
-
-
-def _class_files(files, part):
-    """{class name: sorted image names} of a part, or of all for ""; classes sorted."""
-    prefix = f"{part}/" if part else ""
-    inside = [name.removeprefix(prefix) for name in files.names if name.startswith(prefix)]
-    folders = [name.removeprefix(prefix) for name in files.folders if name.startswith(prefix)]
+def _class_files(files, prefix):
+    """{class name: sorted image names} of the folders below a prefix."""
+    folders = [n.removeprefix(prefix) for n in files.folders if n.startswith(prefix)]
     classes = {name: [] for name in folders if "/" not in name}
-    images = [name for name in inside if name.lower().endswith(EXTENSIONS)]
-    layout = (
-        "folder/<class>/<image>, or folder/train/<class>/<image> with folder/test/... beside it"
-    )
-    if not classes and images:
-        raise ValueError(
-            f"Images must lie in one subfolder per class: {layout}. Received: {files.place(part)} "
-            f"with {len(images)} images directly in it and no subfolder"
-        )
-    if not classes:
-        raise ValueError(
-            f"No images found; expected {layout}. Received: {files.place(part)} with "
-            f"{_counted(inside)}"
-        )
-    for name in images:
-        if "/" in name:
-            classes[name.split("/")[0]].append(prefix + name)
+    inside = [name for name in files.names if name.startswith(prefix)]
+    for name in inside:
+        folder, _, rest = name.removeprefix(prefix).partition("/")
+        if rest and folder in classes and name.lower().endswith(EXTENSIONS):
+            classes[folder].append(name)
     if not any(classes.values()):
+        kinds = Counter(pathlib.Path(name).suffix.lower() or "no suffix" for name in inside)
+        counts = ", ".join(f"{suffix} x{count}" for suffix, count in kinds.most_common())
         raise ValueError(
-            f"No images ({_extensions()}) found below the {len(classes)} subfolders of "
-            f"{files.place(part)}. Received: {_counted(set(inside) - set(images))}"
+            f"Images ({' '.join(EXTENSIONS)}) must lie in one subfolder per class: "
+            "folder/<class>/<image>, or folder/train/<class>/<image> with folder/test/... beside "
+            f"it. Received: {files.place(prefix)} with {len(classes)} subfolders and "
+            f"{f'files {counts}' if inside else 'no files at all'}"
         )
     return classes
 
 
-def _extensions():
-    return " ".join(extension[1:] for extension in EXTENSIONS)
+def open_image(source):
+    """The PIL image of a path or of the bytes of a file, of which only the header is read.
+
+    Raises:
+        OSError, ValueError: no image, not a regular file, or more pixels than
+            `PIL.Image.MAX_IMAGE_PIXELS`: a small file can claim many gigabytes of them.
+    """
+    if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
+        raise OSError(f"{source} is no regular file")
+    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    width, height = image.size
+    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+        raise ValueError(
+            f"an image of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
+            f"{Image.MAX_IMAGE_PIXELS}, to read it"
+        )
+    return image
 
 
-def _counted(names):
-    """What there is instead of images: extensions and how many of each."""
-    if not names:
-        return "no files at all"
-    counts = Counter(Path(name).suffix.lower() or "no extension" for name in sorted(names))
-    return "files " + ", ".join(f"{suffix} x{count}" for suffix, count in counts.most_common())
+def orientation(image):
+    """The EXIF orientation of a PIL image: 1 is upright, 5 to 8 lie on their side."""
+    return image.getexif().get(_ORIENTATION, 1)
 
 
-def _check_size(size):
-    if size > LARGEST:
-        raise ValueError(f"a file of {size} bytes; at most {LARGEST} are read as one image")
+def pixels_of(image, channels, upright=True):
+    """The pixels of a PIL image as they are meant to be seen, with 8 bits per channel.
+
+    The first frame of an animation; palettes and CMYK become RGB, transparency is dropped.
+
+    Args:
+        image: a PIL image of any mode.
+        channels: 3 for RGB, 1 for grayscale.
+        upright: whether to turn the image as its EXIF orientation says.
+
+    Returns:
+        uint8 array of shape (height, width, channels).
+    """
+    if channels not in (1, 3):
+        raise ValueError(
+            f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
+        )
+    sixteen_bits = image.mode.startswith("I;16") or (
+        image.mode == "I" and image.format in ("PNG", "PPM")
+    )
+    if image.mode in ("I", "F") and not sixteen_bits:
+        raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")
+    if upright and orientation(image) != 1:
+        image = ImageOps.exif_transpose(image)
+    if sixteen_bits:  # Pillow would clip at 255 and leave the image nearly white
+        pixels = np.asarray(image).astype(np.float32) / 257.0
+        image = Image.fromarray((pixels + 0.5).astype(np.uint8))
+    mode = "RGB" if channels == 3 else "L"
+    pixels = np.asarray(image if image.mode == mode else image.convert(mode))
+    return pixels.reshape(image.height, image.width, channels)
+
+
+def listed(lines):
+    """The first lines of a message, indented, and how many more there are."""
+    more = [f"and {len(lines) - LISTED} more"] * (len(lines) > LISTED)
+    return "\n".join(f"  {line}" for line in [*lines[:LISTED], *more])

@@ -2,15 +2,16 @@
 
 import copy
 import os
+import warnings
 
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import check_choice, positive_int
 from keras_vit.data import batches
-from keras_vit.data.checks import check_channels
-from keras_vit.data.sources import ArraySource, open_source
-from keras_vit.data.splits import starts_training
+from keras_vit.data.files import LISTED, listed
+from keras_vit.data.load import find_source
+from keras_vit.data.sources import ArraySource, Source, array_source, starts_training
 
 
 def pipeline(
@@ -32,9 +33,8 @@ def pipeline(
         test = pipeline("cifar10", recipe, "test")   # in order, class numbers
 
     Args:
-        source: what `keras_vit.data.load` takes; or
-            - a name of TensorFlow Datasets, such as "cifar10" or "eurosat/rgb:2.0.0", that lies
-              prepared in `data_dir`; or a task of VTAB, such as "vtab/clevr_count";
+        source: what `keras_vit.data.load` takes, such as "cifar10" or "eurosat/rgb:2.0.0"; or
+            - a task of VTAB, such as "vtab/clevr_count";
             - arrays (images, labels), or ((images, labels), (images, labels)) to train and test;
             - an `ImageDataset`.
         recipe: a `keras_vit.recipes.Recipe`.
@@ -61,7 +61,13 @@ def pipeline(
             or inconsistent; the message tells which and what to do.
         ImportError: a package that this source needs is missing.
     """
-    check_channels(channels)
+    channels = channels and positive_int(channels, "channels")
+    check_choice("channels", channels, (None, 1, 3))
+    seed = recipe.seed if seed is None else seed
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number in 0..2**32-1. Received: seed={seed!r}")
+    if batch_size is None:
+        batch_size = getattr(recipe, "micro_batch_size", recipe.batch_size)
     opened = open_source(source, data_dir)
     if split is None and training is None:
         training = True
@@ -70,18 +76,11 @@ def pipeline(
         opened,
         recipe,
         split,
-        batch_size=positive_int(
-            getattr(recipe, "micro_batch_size", recipe.batch_size)
-            if batch_size is None
-            else batch_size,
-            "batch_size",
-        ),
+        batch_size=positive_int(batch_size, "batch_size"),
         training=starts_training(split) if training is None else bool(training),
-        seed=_seed(recipe.seed if seed is None else seed),
-        channels=_channels(opened, channels),
-        threads=_threads(opened, recipe.train)
-        if threads is None
-        else positive_int(threads, "threads"),
+        seed=int(seed),
+        channels=channels or opened.channels or 3,
+        threads=_threads(opened, recipe) if threads is None else positive_int(threads, "threads"),
         workers=workers and positive_int(workers, "workers"),
     )
 
@@ -109,40 +108,44 @@ class Pipeline(keras.utils.PyDataset):
     evaluation, with a warning, and listed in `skipped`; too many of them are an error.
 
     Attributes:
-        name, split: what was loaded.
+        name, split, seed, training: what was loaded and how, see `pipeline`.
         num_examples: in the split, unreadable ones included.
         num_classes, class_names: of the dataset.
         steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
             is the same unless `from_step` changed it.
         batch_size: images per batch, of all processes together.
         image_shape: (height, width, channels).
-        seed, training: see `pipeline`.
         start: the step at which this object begins.
     """
 
     def __init__(
-        self, source, recipe, split, *, batch_size, training, seed, channels, threads=1, workers=0
+        self, source, recipe, split, *, batch_size, training, seed, channels, threads, workers
     ):
         super().__init__()
         self.name, self.split, self.class_names = source.name, split, source.class_names
         self.batch_size, self.training, self.seed = batch_size, training, seed
-        self.threads, self.reading_processes = threads, workers
-        self._source, self._rows = source, source.rows(split)
+        self._threads, self._workers = threads, workers
+        transform = recipe.train if training else recipe.eval
+        self._read = batches.Reader(source, source.rows(split), transform, channels, training)
         if training and batch_size > self.num_examples:
             raise ValueError(
                 "A batch for training must not be larger than the split. Received: batch_size="
                 f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}; "
                 "pass batch_size=..."
             )
-        self._transform = recipe.train if training else recipe.eval
         self._mixing = (recipe.mixup, recipe.cutmix) if training else (0, 0)
-        self.image_shape = (*self._transform.image_size, channels)
-        self._share, self._unreadable = (0, 1), batches.Unreadable(source.place, len(self._rows))
+        self._unreadable = {}  # row -> reason, of all objects that are made of this one
         self.start, self._steps, self._passes = 0, None, 0
-        self._dataset = self._batches()
+        self._cut((0, 1))
+
+    def _cut(self, share):
+        how = self.batch_size, self.seed, self.num_classes, self._mixing, share
+        self._dataset = batches.make_batches(self._read, *how)
 
     num_classes = property(lambda self: len(self.class_names))
-    num_examples = property(lambda self: len(self._rows))
+    num_examples = property(lambda self: len(self._read.rows))
+    image_shape = property(lambda self: self._read.image_shape)
+    num_batches = property(lambda self: len(self))  # Keras asks for it
 
     @property
     def steps_per_epoch(self):
@@ -152,7 +155,7 @@ class Pipeline(keras.utils.PyDataset):
     @property
     def skipped(self):
         """Where the examples lie that could not be read so far, a tuple of text."""
-        return tuple(self._source.place(row) for row in sorted(self._unreadable))
+        return tuple(self._read.source.place(row) for row in sorted(self._unreadable))
 
     @property
     def settings(self):
@@ -160,20 +163,10 @@ class Pipeline(keras.utils.PyDataset):
         names = "name split num_examples batch_size seed training".split()
         return {name: getattr(self, name) for name in names}
 
-    def _batches(self):
-        channels, training = self.image_shape[-1], self.training
-        read = batches.Reader(self._source, self._rows, self._transform, channels, training)
-        how = self.batch_size, training, self.seed, self.num_classes, self._mixing, self._share
-        return batches.make_batches(read, self._rows, *how)
-
     def __len__(self):
         if self._steps is not None:
             return self._steps
         return self.steps_per_epoch if self.training else self.steps_per_epoch - self.start
-
-    @property
-    def num_batches(self):
-        return len(self)
 
     def from_step(self, step, steps=None):
         """The same batches from a step on, as if those before it had been seen.
@@ -220,22 +213,40 @@ class Pipeline(keras.utils.PyDataset):
                 f"Received: process={process}, processes={processes}, batch_size={self.batch_size}"
             )
         other = copy.copy(self)
-        other._share = process, processes
-        other._dataset = other._batches()
+        other._cut((process, processes))
         return other
 
     def __iter__(self):
         dataset, missing = self._dataset[self.start : self.start + len(self)], len(self)
+        value_range = self._read.transform.value_range
         for images, labels, notes in batches.read_ahead(
-            dataset, self._transform.value_range, self.threads, self.reading_processes
+            dataset, value_range, self._threads, self._workers
         ):
-            self._unreadable.add(notes)
+            self._note(notes)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
             yield images, labels
             missing -= 1
         for _ in range(missing):  # of a share that has no row in the last batch
             yield np.zeros((0, *self.image_shape), np.float32), np.zeros(0, np.int32)
+
+    def _note(self, notes):
+        """Records unreadable examples, with a warning for each of the first ones."""
+        place, unreadable = self._read.source.place, self._unreadable
+        for row, reason in notes:
+            if row in unreadable:
+                continue
+            unreadable[row] = reason
+            if len(unreadable) > max(1, self.num_examples // batches.LOST_AT_MOST):
+                lines = [f"{place(row)}: {reason}" for row, reason in unreadable.items()]
+                raise ValueError(
+                    f"{len(unreadable)} of {self.num_examples} examples cannot be read. Received:\n"
+                    f"{listed(lines)}\nRepair or remove them."
+                )
+            if len(unreadable) <= LISTED:
+                last = "; no more of them are reported, see `skipped`"
+                more = last * (len(unreadable) == LISTED)
+                warnings.warn(f"{place(row)} is left out: {reason}{more}", stacklevel=3)
 
     # What follows is for Keras.
 
@@ -260,11 +271,18 @@ class Pipeline(keras.utils.PyDataset):
         )
 
 
-def _split(split, recipe, source):
-    """The split asked for, or what the recipe means by it where the set has no such part.
+def open_source(source, data_dir=None):
+    """The data source of what `pipeline` takes."""
+    if isinstance(source, (str, os.PathLike)):
+        source = find_source(source, data_dir)
+    return source if isinstance(source, Source) else array_source(source)
 
-    Of CIFAR, which has no validation part, a recipe keeps the last examples of the training part:
-    the test part must not take their place.
+
+def _split(split, recipe, source):
+    """The split asked for, or the recipe's if the set has no such part.
+
+    CIFAR has no validation part: its recipes hold out the last training examples, which the test
+    part must not replace.
     """
     if split is None:
         return getattr(recipe, "train_split", None) or "train"
@@ -273,22 +291,9 @@ def _split(split, recipe, source):
     return getattr(recipe, f"{split}_split", None) or split
 
 
-def _seed(seed):
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be a whole number in 0..2**32-1. Received: seed={seed!r}")
-    return int(seed)
-
-
-def _channels(source, channels):
-    """The channels asked for, or what there is: 3 where images are decoded."""
-    if source.channels is None:
-        return channels or 3
-    return channels or source.channels
-
-
-def _threads(source, transform):
-    """The processor cores, up to 16; 0 for small images in memory: handing over takes longer."""
-    height, width = transform.image_size
+def _threads(source, recipe):
+    """The number of cores, up to 16; 0 for small images in memory, which threads slow down."""
+    height, width = recipe.train.image_size
     if isinstance(source, ArraySource) and height * width <= 64 * 64:
         return 0
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

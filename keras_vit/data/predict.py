@@ -1,14 +1,24 @@
 """Images in, names and probabilities out."""
 
+import functools
+import json
+import os
 import typing
+import warnings
 
 import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.data.class_names import resolve_class_names
-from keras_vit.data.images import list_images
-from keras_vit.data.preprocess import input_of, preprocess
+from keras_vit.data.preprocess import input_of, list_images, preprocess
+from keras_vit.weights.fetch import DownloadError, fetch
+
+IMAGENET_1K = "imagenet-1k"
+IMAGENET_FILE = "KERAS_VIT_IMAGENET_CLASSES"  # environment variable: a local file of the names
+
+# The file behind keras.applications' decode_predictions.
+_URL = "https://storage.googleapis.com/download.tensorflow.org/data/imagenet_class_index.json"
+_SECONDS = 20  # without an answer; a firewall that drops packets never says no
 
 
 class Prediction(typing.NamedTuple):
@@ -56,44 +66,95 @@ def predict(model, images, top=5, class_names=None, batch_size=32):
             token; another number of names than classes; `top` or `batch_size` below 1.
     """
     top, batch_size = positive_int(top, "top"), positive_int(batch_size, "batch_size")
-    num_classes = _num_classes(model)
-    names = resolve_class_names(model, num_classes, class_names)
+    shape = getattr(model, "output_shape", None)
+    if getattr(model, "num_classes", None) == 0 or not (
+        isinstance(shape, tuple) and len(shape) == 2 and shape[1] is not None
+    ):
+        raise ValueError(
+            "The model must give logits of shape (batch, classes); build it with num_classes, and "
+            f"with a pool other than None. Received: {type(model).__name__} with output shape "
+            f"{shape}, num_classes={getattr(model, 'num_classes', None)}"
+        )
+    names = resolve_class_names(model, shape[1], class_names)
     items = list_images(images, input_of(model)[1])
     predictions = []
     for start in range(0, len(items), batch_size):
         batch = preprocess(items[start : start + batch_size], model)
-        logits = keras.ops.convert_to_numpy(model.predict_on_batch(batch))
-        predictions += [_best(row, names, top) for row in _softmax(logits)]
+        logits = keras.ops.convert_to_numpy(model.predict_on_batch(batch)).astype(np.float64)
+        if not np.isfinite(logits).all():
+            raise ValueError(
+                "The model's logits must be finite. Received: NaN or infinity; are its weights "
+                "damaged, or its dtype too narrow?"
+            )
+        exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        for row in exponentials / exponentials.sum(axis=-1, keepdims=True):
+            best = np.argsort(-row, kind="stable")[:top]
+            predictions.append([Prediction(names[i], int(i), float(row[i])) for i in best])
     return predictions
 
 
-def _num_classes(model):
-    """The number of classes that the model tells apart, or a ValueError."""
-    shape = getattr(model, "output_shape", None)
-    if getattr(model, "num_classes", None) == 0:
+def resolve_class_names(model, num_classes, class_names=None):
+    """The names of a model's classes: those given, its own, those of its label set, or numbers.
+
+    The names of ImageNet are read from the file that the environment variable
+    KERAS_VIT_IMAGENET_CLASSES names, or else downloaded once. If that fails, a warning says so and
+    the names are "0", "1", and so on.
+
+    Args:
+        model: may have `class_names`, a sequence of text, and `label_set`, such as
+            `"imagenet-1k"`.
+        num_classes: how many names there must be.
+        class_names: sequence of text in the order of the logits, instead of the model's.
+
+    Returns:
+        tuple of text, one for each class.
+    """
+    names = class_names
+    if names is None:
+        names = getattr(model, "class_names", None)
+    if names is None and getattr(model, "label_set", None) == IMAGENET_1K:
+        names = imagenet_class_names(os.environ.get(IMAGENET_FILE))
+    if names is None:
+        names = map(str, range(num_classes))
+    names = names if isinstance(names, str) else tuple(map(str, names))
+    if isinstance(names, str) or len(names) != num_classes:
         raise ValueError(
-            "The model has no head and gives representations, not classes. Received: "
-            f"num_classes=0, output shape {shape}; build it with num_classes"
+            f"class_names must be a sequence of {num_classes} names, one for each class of the "
+            f"model, in the order of its logits. Received: {names!r:.80}, of length {len(names)}"
         )
-    if not isinstance(shape, tuple) or len(shape) != 2 or shape[1] is None:
+    return names
+
+
+@functools.cache
+def imagenet_class_names(path=None):
+    """The English names of the ImageNet-1k classes, in the order of the logits.
+
+    Args:
+        path: JSON file `{"0": ["n01440764", "tench"], ...}`; None downloads Keras's.
+
+    Returns:
+        tuple of text; None, after a warning, if the download failed. It is not tried again in
+        the same process.
+    """
+    try:
+        path = path or fetch(_URL, timeout=_SECONDS, retries=0)
+        with open(path, encoding="utf-8") as file:
+            index = json.load(file)
+        return tuple(index[str(i)][1].replace("_", " ") for i in range(len(index)))
+    except DownloadError as error:
+        warnings.warn(
+            "The names of the ImageNet classes cannot be downloaded, so predictions show the "
+            "number of the class instead. Pass class_names=..., or set the environment variable "
+            f"{IMAGENET_FILE} to a copy of {_URL}. Received: {error}",
+            stacklevel=2,
+        )
+        return None
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"The class names file does not exist. Received: {IMAGENET_FILE}={path}"
+        ) from error
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(
-            "The model must give logits of shape (batch, classes), with a pool other than None. "
-            f"Received: {type(model).__name__} with output shape {shape}"
-        )
-    return shape[1]
-
-
-def _softmax(logits):
-    logits = logits.astype(np.float64)
-    if not np.isfinite(logits).all():
-        raise ValueError(
-            "The model's logits must be finite. Received: NaN or infinity; are its weights "
-            "damaged, or its dtype too narrow?"
-        )
-    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-
-def _best(probabilities, names, top):
-    order = np.argsort(-probabilities, kind="stable")[:top]
-    return [Prediction(names[i], int(i), float(probabilities[i])) for i in order]
+            'The class names file must be JSON such as {"0": ["n01440764", "tench"], ...}. '
+            f"Received: {path} ({type(error).__name__}: {error})"
+        ) from error

@@ -1,10 +1,16 @@
-"""From stored pixels to what the models were trained on."""
+"""From stored pixels - files, PIL images, arrays, or a list of them - to what models take."""
+
+import collections.abc
+import os
+import warnings
 
 import numpy as np
+from PIL import Image
 
 from keras_vit.checks import pair
-from keras_vit.data.images import list_images, read_images
-from keras_vit.data.resize import fit_image
+from keras_vit.data.dataset import check_pixels
+from keras_vit.data.files import listed, open_image, pixels_of
+from keras_vit.data.resize import convert_channels, fit_image
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -25,7 +31,7 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
             array of shape (images, height, width, channels). Arrays are uint8 in 0..255, or
             floats in [0, 1]. Alone, only the last kind.
         model: a `VisionTransformer`, or any Keras model of images (batch, height, width,
-            channels). What it does not say is `Preprocessing()`.
+            channels). One without `preprocessing` gets `Preprocessing()`, with a warning.
         preprocessing: a `keras_vit.preprocessing.Preprocessing` instead of the model's.
         image_size: int or (height, width) in pixels instead of the model's.
 
@@ -46,13 +52,26 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
     if model is None and preprocessing is None and image_size is None:
         return _to_unit_range(images)
     (height, width), channels, preprocessing = input_of(model, preprocessing, image_size)
-    mean, std = (
-        _per_channel(getattr(preprocessing, name), name, channels) for name in ("mean", "std")
-    )
+    mean = _per_channel(preprocessing.mean, "mean", channels)
+    std = _per_channel(preprocessing.std, "std", channels)
     items = list_images(images, channels)
     batch = np.empty((len(items), height, width, channels), np.float32)
-    for index, pixels in enumerate(read_images(items, channels)):
-        batch[index] = fit_image(pixels, (height, width), preprocessing)
+    reasons = []
+    for index, item in enumerate(items):  # one at a time is held at its full size
+        try:
+            batch[index] = fit_image(_pixels(item, channels), (height, width), preprocessing)
+        except MemoryError:
+            raise
+        # Pillow's decoders answer damaged files with errors of many unrelated types. None is
+        # swallowed: each is reported with its image.
+        except Exception as error:
+            name = item if isinstance(item, (str, os.PathLike)) else f"images[{index}]"
+            reasons.append(f"{name}: {type(error).__name__}: {error}")
+    if reasons:
+        raise ValueError(
+            f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
+            f"{listed(reasons)}\nRepair them or leave them out."
+        )
     # Times 255, so that bytes become exactly what they become without a model.
     batch -= mean * np.float32(255)
     batch /= std * np.float32(255)
@@ -60,45 +79,93 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
 
 
 def input_of(model, preprocessing=None, image_size=None):
-    """What a model takes: ((height, width), channels, `Preprocessing`).
-
-    Args:
-        model: a Keras model, or None if the other two are given.
-        preprocessing: instead of the model's.
-        image_size: int or (height, width) instead of the model's.
-
-    Raises:
-        ValueError: neither the model nor the arguments tell the size or the channels.
-    """
+    """((height, width), channels, `Preprocessing`) of a model, or what is given instead."""
+    if model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
+        warnings.warn(
+            f"{getattr(model, 'name', model)} does not say how its images are prepared, as a model "
+            "from keras.models.clone_model does not: they are resized as a whole and mapped to "
+            "[-1, 1]. "
+            "Set model.preprocessing, such as to that of the model it was made from.",
+            stacklevel=3,
+        )
     preprocessing = preprocessing or getattr(model, "preprocessing", None) or Preprocessing()
     if not isinstance(preprocessing, Preprocessing):
         raise ValueError(
             "preprocessing must be a keras_vit.preprocessing.Preprocessing. "
             f"Received: {preprocessing!r}"
         )
-    height, width, channels = _input_shape(model)
+    shape = getattr(model, "input_shape", None)
+    has_shape = isinstance(shape, tuple) and len(shape) == 4
+    *sides, channels = shape[1:] if has_shape else (None, None, None)
     size = image_size if image_size is not None else getattr(model, "image_size", None)
-    size = (height, width) if size is None else pair(size, "image_size")
+    size = tuple(sides) if size is None else pair(size, "image_size")
     channels = getattr(model, "channels", None) or channels
     channels = len(preprocessing.mean) if model is None else channels
     if None in (*size, channels):
         raise ValueError(
             "The model must tell the size and channels of its images; pass image_size=(height, "
-            f"width) if any size will do. Received: {_described(model)}"
+            f"width) if any size will do. Received: {type(model).__name__} with input_shape {shape}"
         )
     return size, channels, preprocessing
 
 
-def _input_shape(model):
-    """(height, width, channels) of a Keras model, None where it does not say."""
-    shape = getattr(model, "input_shape", None)
-    return shape[1:] if isinstance(shape, tuple) and len(shape) == 4 else (None, None, None)
+def list_images(images, channels):
+    """A list of the paths, PIL images and arrays in `images`, checked without decoding a file."""
+    if hasattr(images, "__array__") and not isinstance(images, Image.Image):
+        array = np.asarray(images)
+        if array.ndim == 4:
+            _check_array(array, "images", channels, ranks=(4,))
+            return list(array)
+        images = [array]
+    is_one = isinstance(images, (str, os.PathLike, Image.Image))
+    many = not is_one and isinstance(images, collections.abc.Iterable)
+    items = list(images) if many else [images]
+    if not items:
+        raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
+    for index, item in enumerate(items):
+        if isinstance(item, (str, os.PathLike, Image.Image)):
+            continue
+        if not hasattr(item, "__array__"):
+            raise ValueError(
+                "images must be paths, PIL images or arrays, or a list of them. Received: item "
+                f"{index} of type {type(item).__name__}"
+            )
+        array = items[index] = np.asarray(item)
+        _check_array(array, f"images[{index}]", channels)
+    paths = [item for item in items if isinstance(item, (str, os.PathLike))]
+    if missing := [str(path) for path in paths if not os.path.exists(path)]:
+        raise FileNotFoundError(
+            f"{len(missing)} of {len(items)} images do not exist. Received:\n" + listed(missing)
+        )
+    return items
 
 
-def _described(model):
-    if model is None:
-        return "no model and no image_size"
-    return f"{type(model).__name__} with input_shape {getattr(model, 'input_shape', None)}"
+def _check_array(array, name, channels, ranks=(2, 3)):
+    if array.ndim not in ranks or 0 in array.shape[-3:]:
+        raise ValueError(
+            f"{name} must have shape (height, width, channels), or (height, width) for grayscale; "
+            "several images in one array (images, height, width, channels). "
+            f"Received: shape {array.shape}"
+        )
+    present = array.shape[-1] if array.ndim > 2 else 1
+    if present != channels and (present, channels) not in ((1, 3), (3, 1)):
+        raise ValueError(
+            f"{name} must have {channels} channels, as the model, on the last axis; several "
+            f"grayscale images in one array need images[..., None]. Received: shape {array.shape}"
+        )
+    if array.size:
+        check_pixels(array, name)
+
+
+def _pixels(item, channels):
+    """A single image as uint8, or as float32 in 0..255, shape (height, width, channels)."""
+    if isinstance(item, (str, os.PathLike)):
+        with open_image(item) as image:
+            return pixels_of(image, channels)
+    if isinstance(item, Image.Image):
+        return pixels_of(item, channels)
+    array = convert_channels(item if item.ndim == 3 else item[..., None], channels)
+    return array if array.dtype == np.uint8 else array.astype(np.float32) * np.float32(255)
 
 
 def _per_channel(values, name, channels):
@@ -115,27 +182,19 @@ def _per_channel(values, name, channels):
 
 def _to_unit_range(images):
     images = np.asarray(images)
-    if images.dtype.kind in "USO":
+    if images.dtype.kind in "USO" or images.ndim != 4:
         raise ValueError(
-            "Files and PIL images are read for a model: preprocess(images, model). "
-            f"Received: no model, and images of dtype {images.dtype}"
+            "Without a model, images are an array of shape (images, height, width, channels): "
+            "pass images[None] for one image, and preprocess(images, model) for files. "
+            f"Received: no model, and an array of shape {images.shape}, dtype {images.dtype}"
         )
-    if images.ndim != 4:
-        raise ValueError(
-            "images must have shape (images, height, width, channels); use images[None] for "
-            f"one image, or pass the model. Received: shape {images.shape}"
-        )
+    if images.size:
+        check_pixels(images, "images")
+    pixels = images.astype(np.float32)
     if images.dtype == np.uint8:
-        pixels = images.astype(np.float32)
         pixels -= 127.5
         pixels /= 127.5
-        return pixels
-    if images.dtype.kind == "f":
-        pixels = images.astype(np.float32)
+    else:
         pixels *= 2.0
         pixels -= 1.0
-        return pixels
-    raise ValueError(
-        "images must be uint8 in 0..255 or float in [0, 1]; convert with "
-        f"images.astype('uint8') if the values are 0..255. Received: dtype {images.dtype}"
-    )
+    return pixels

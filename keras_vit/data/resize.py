@@ -12,11 +12,7 @@ from PIL import Image
 
 from keras_vit.preprocessing import BY_PILLOW
 
-# ITU-R 601 luma in 16-bit fixed point, as Pillow's convert("L"): 0.299, 0.587, 0.114.
-_LUMA = np.array([19595, 38470, 7471], dtype=np.uint32)
-
 _TABLE = 1024  # TensorFlow tabulates its cubic kernel at so many places between two pixels
-_CUBIC = -0.5  # Keys's coefficient
 
 
 def fit_image(image, image_size, preprocessing):
@@ -28,11 +24,10 @@ def fit_image(image, image_size, preprocessing):
     what the other may lack.
 
     Args:
-        image: shape (height, width, channels); uint8, or float32 with values 0..255, which the
-            libraries that work on bytes get rounded to bytes.
+        image: shape (height, width, channels); uint8, or float32 with values 0..255, which are
+            rounded to bytes for the libraries that work on bytes.
         image_size: (height, width) in pixels.
-        preprocessing: a `keras_vit.preprocessing.Preprocessing`; its `resize`, `crop_fraction`,
-            `interpolation` and `library` are used.
+        preprocessing: a `keras_vit.preprocessing.Preprocessing`.
 
     Returns:
         float32 array of shape (*image_size, channels), values 0..255; those of TensorFlow's
@@ -54,9 +49,7 @@ def fit_image(image, image_size, preprocessing):
     if library in BY_PILLOW:
         return cut(pillow_resize(image, size, method), window).astype(np.float32)
     pixels = tensorflow_resize(image, size, method, window)
-    if library == "tensorflow_uint8":
-        pixels = np.floor(np.clip(pixels, 0, 255))
-    return pixels
+    return np.floor(np.clip(pixels, 0, 255)) if library == "tensorflow_uint8" else pixels
 
 
 def covering_size(sides, box, library="tensorflow"):
@@ -82,12 +75,8 @@ def center_window(sides, target, library="tensorflow"):
 
     Top and left are negative where the sides are shorter than the target, by transformers alone.
     """
-    margins = [side - wanted for side, wanted in zip(sides, target)]
-    if library == "pillow":
-        return (*(round(margin / 2) for margin in margins), *target)
-    if library == "transformers":  # rounds towards zero, also what it adds
-        return (*(int(margin / 2) for margin in margins), *target)
-    return (*(margin // 2 for margin in margins), *target)
+    split = {"pillow": round, "transformers": int}.get(library, math.floor)
+    return (*(split((side - wanted) / 2) for side, wanted in zip(sides, target)), *target)
 
 
 def cut(image, window):
@@ -103,15 +92,9 @@ def cut(image, window):
 
 
 def pillow_resize(image, size, method):
-    """Pillow's resize, which antialiases.
+    """Pillow's resize of a uint8 or float32 image to (height, width), which antialiases.
 
-    Args:
-        image: uint8, or float32 in [0, 1], shape (height, width, channels).
-        size: (height, width) in pixels.
-        method: `"bilinear"` or `"bicubic"`.
-
-    Returns:
-        Array of shape (*size, channels): uint8 rounded, or float32.
+    Shapes: (height, width, channels) -> (*size, channels), uint8 rounded, or float32.
     """
 
     def resized(pixels):
@@ -125,45 +108,45 @@ def pillow_resize(image, size, method):
 
 
 def tensorflow_resize(image, size, method, window=None):
-    """`tf.image.resize` without antialias.
+    """`tf.image.resize` without antialias, by `"bilinear"`, `"bicubic"` or `"area"`.
 
-    Args:
-        image: uint8 or float32, shape (height, width, channels).
-        size: (height, width) in pixels.
-        method: `"bilinear"`, `"bicubic"` or `"area"`.
-        window: (top, left, height, width) of the part of the result to compute; all by default.
-
-    Returns:
-        float32 array of shape (*size, channels), or that of the window.
+    Shapes: (height, width, channels) of uint8 or float32 -> (*size, channels) of float32; or that
+    of the window (top, left, height, width), the part of the result that is computed.
 
     Source: resize_bilinear_op.cc, resize_bicubic_op.cc, resize_area_op.cc of TensorFlow.
     """
     top, left, height, width = window or (0, 0, *size)
     parts = slice(top, top + height), slice(left, left + width)
-    resize = {"bilinear": _bilinear, "bicubic": _bicubic, "area": _area}[method]
-    return resize(image, size, parts)
-
-
-def _centers(old, new):
-    """Where the centres of `new` pixels lie among `old` ones, 0 being the centre of the first."""
-    scale = np.float32(old) / np.float32(new)
-    return (np.arange(new, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
-
-
-def _bilinear(image, size, parts):
+    if method == "bilinear":
+        for axis in (1, 0):
+            image = _bilinear(image, axis, size[axis], parts[axis])
+        return image
+    if method == "bicubic":
+        for axis in (0, 1):
+            taps = _bicubic_taps(image.shape[axis], size[axis], parts[axis])
+            image = _weighted_sum(image, *taps, axis)
+        return image
+    scales = [np.float32(old) / np.float32(new) for old, new in zip(image.shape, size)]
     for axis in (1, 0):
-        old = image.shape[axis]
-        place = _centers(old, size[axis])[parts[axis]]
-        below, above = np.floor(place), np.ceil(place)
-        low = image.take(np.maximum(below, 0).astype(int), axis)
-        high = image.take(np.minimum(above, old - 1).astype(int), axis)
-        image = _interpolated(low, high, place - below, axis)
-    return image
+        taps = _area_taps(image.shape[axis], size[axis], parts[axis])
+        image = _weighted_sum(image, *taps, axis)
+    return image * (np.float32(1) / (scales[1] * scales[0]))
 
 
-def _interpolated(low, high, fraction, axis):
-    """low + (high - low) * fraction in float32, with rows as vectors: short ones are slow."""
-    shape, rows = high.shape, len(high)
+def _places(old, new, part):
+    """Where the centres of new pixels lie among the old ones, 0 being the centre of the first."""
+    scale = np.float32(old) / np.float32(new)
+    return (np.arange(new, dtype=np.float32)[part] + np.float32(0.5)) * scale - np.float32(0.5)
+
+
+def _bilinear(image, axis, new, part):
+    """low + (high - low) * fraction along an axis, with rows as vectors: short ones are slow."""
+    old = image.shape[axis]
+    place = _places(old, new, part)
+    below = np.floor(place)
+    low = image.take(np.maximum(below, 0).astype(int), axis)
+    high = image.take(np.minimum(np.ceil(place), old - 1).astype(int), axis)
+    shape, rows, fraction = high.shape, len(high), place - below
     low, high = (x.reshape(rows, -1).astype(np.float32, copy=False) for x in (low, high))
     high -= low
     high *= fraction[:, None] if axis == 0 else np.repeat(fraction, shape[-1])
@@ -171,95 +154,69 @@ def _interpolated(low, high, fraction, axis):
     return high.reshape(shape)
 
 
-def _bicubic(image, size, parts):
-    for axis in (0, 1):
-        old = image.shape[axis]
-        place = _centers(old, size[axis])[parts[axis]]
-        below = np.floor(place)
-        # The table has the kernel from 0 to 1 and from 1 to 2 pixels from its centre.
-        near, far = _cubic_table()
-        step = np.rint((place - below) * np.float32(_TABLE)).astype(int)
-        weights = np.stack([far[step], near[step], near[_TABLE - step], far[_TABLE - step]], 1)
-        indices = below.astype(int)[:, None] + np.arange(-1, 3)
-        weights *= (indices >= 0) & (indices < old)  # what lies outside counts nothing
-        total = ((weights[:, 0] + weights[:, 1]) + weights[:, 2]) + weights[:, 3]
-        weights *= (np.float32(1) / total)[:, None]
-        image = _weighted_sum(image, indices.clip(0, old - 1), weights, axis)
-    return image
+def _bicubic_taps(old, new, part):
+    """The four old pixels that make each new one, and their weights: (indices, weights)."""
+    place = _places(old, new, part)
+    below = np.floor(place)
+    # The table has Keys's kernel, a = -0.5, from 0 to 1 and from 1 to 2 pixels from its centre.
+    x, a = np.arange(_TABLE + 1) / _TABLE, -0.5
+    near = (((a + 2) * x - (a + 3)) * x * x + 1).astype(np.float32)
+    far = (((a * (x + 1) - 5 * a) * (x + 1) + 8 * a) * (x + 1) - 4 * a).astype(np.float32)
+    step = np.rint((place - below) * np.float32(_TABLE)).astype(int)
+    weights = np.stack([far[step], near[step], near[_TABLE - step], far[_TABLE - step]], 1)
+    indices = below.astype(int)[:, None] + np.arange(-1, 3)
+    weights *= (indices >= 0) & (indices < old)  # what lies outside counts nothing
+    total = ((weights[:, 0] + weights[:, 1]) + weights[:, 2]) + weights[:, 3]
+    weights *= (np.float32(1) / total)[:, None]
+    return indices.clip(0, old - 1), weights
 
 
-def _cubic_table():
-    x, a = np.arange(_TABLE + 1) / _TABLE, _CUBIC
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    x = x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return near.astype(np.float32), far.astype(np.float32)
-
-
-def _area(image, size, parts):
-    cells = np.float32(1)
-    for axis in (1, 0):
-        old = image.shape[axis]
-        scale = np.float32(old) / np.float32(size[axis])
-        edges = np.arange(size[axis] + 1, dtype=np.float32) * scale
-        indices, weights = _overlaps(edges[:-1][parts[axis]], edges[1:][parts[axis]], scale)
-        image = _weighted_sum(image, indices.clip(0, old - 1), weights, axis)
-        cells *= scale
-    return image * (np.float32(1) / cells)
-
-
-def _overlaps(start, end, scale):
-    """How much of each old pixel lies between `start` and `end`: (indices, weights)."""
-    first = np.floor(start).astype(int)
-    last = np.ceil(end).astype(int)  # exclusive
+def _area_taps(old, new, part):
+    """The old pixels under each new one, and how much of them it covers: (indices, weights)."""
+    scale = np.float32(old) / np.float32(new)
+    edges = np.arange(new + 1, dtype=np.float32) * scale
+    start, end = edges[:-1][part], edges[1:][part]
+    first, last = np.floor(start).astype(int), np.ceil(end).astype(int)  # the last one exclusive
     indices = first[:, None] + np.arange((last - first).max())
     left = indices.astype(np.float32)
     right, start, end = left + 1, start[:, None], end[:, None]
     begun = np.where(right > end, scale, right - start)
     whole = np.where(right > end, end - left, np.float32(1))
-    weights = np.where(left < start, begun, whole)
-    return indices, weights * (indices < last[:, None])
+    weights = np.where(left < start, begun, whole) * (indices < last[:, None])
+    return indices.clip(0, old - 1), weights
 
 
 def _weighted_sum(image, indices, weights, axis):
     """Sums pixels along an axis, one after the other: indices and weights of (new, terms)."""
     total = np.float32(0)
     for term in range(indices.shape[1]):
-        pixels = image.take(indices[:, term], axis).astype(np.float32)
-        total = total + pixels * _along(weights[:, term], axis)
+        weight = weights[:, term, None, None] if axis == 0 else weights[None, :, term, None]
+        total = total + image.take(indices[:, term], axis).astype(np.float32) * weight
     return total
-
-
-def _along(values, axis):
-    return values[:, None, None] if axis == 0 else values[None, :, None]
 
 
 def convert_channels(images, channels):
     """Converts between grayscale and RGB, keeping the dtype.
 
+    Grayscale is repeated, RGB becomes its luma.
+
     Args:
-        images: uint8 or float32, shape (..., channels).
+        images: uint8 or float32, shape (..., height, width, channels).
         channels: 1, 3, or None for no change.
-
-    Returns:
-        The images with that many channels: grayscale is repeated, RGB becomes its luma.
-
-    Raises:
-        ValueError: the images have neither 1 nor 3 channels and should be converted.
     """
     present = images.shape[-1]
     if channels is None or channels == present:
         return images
     if (present, channels) == (1, 3):
         return np.repeat(images, 3, axis=-1)
-    if (present, channels) == (3, 1):
-        if images.dtype == np.uint8:
-            luma = (images.astype(np.uint32) @ _LUMA + 2**15) >> 16
-        else:
-            luma = images @ (_LUMA / 2**16).astype(np.float32)
-        return luma[..., None].astype(images.dtype)
-    raise ValueError(
-        "Only 1 -> 3 and 3 -> 1 channels can be converted. Received: images with "
-        f"{present} channels and channels={channels}; convert them beforehand, or pass "
-        "channels=None"
-    )
+    if (present, channels) != (3, 1):
+        raise ValueError(
+            "Only 1 -> 3 and 3 -> 1 channels can be converted. Received: images with "
+            f"{present} channels and channels={channels}; convert them beforehand, or pass "
+            "channels=None"
+        )
+    if images.dtype == np.uint8:
+        rows = np.ascontiguousarray(images).reshape(-1, *images.shape[-2:])
+        return np.asarray(Image.fromarray(rows).convert("L")).reshape(*images.shape[:-1], 1)
+    weights = np.array([19595, 38470, 7471], np.float32) / 2**16  # Pillow's 0.299, 0.587, 0.114
+    return (images @ weights)[..., None].astype(images.dtype)

@@ -1,38 +1,26 @@
-"""Data sources: the labelled images that a name, a path or arrays stand for, by number."""
+"""Data sources: labelled images that are read by number, and the splits of their parts."""
 
-import os
-from pathlib import Path
+import difflib
+import re
 
 import numpy as np
 
-from keras_vit.data import tfds
-from keras_vit.data.checks import check_images, check_labels, count_classes, whole_numbers
-from keras_vit.data.dataset import ImageDataset
-from keras_vit.data.files import ARCHIVES, labelled_files, open_files
-from keras_vit.data.load import IN_MEMORY, known_datasets, load, nearest
-from keras_vit.data.splits import parse_split, stratified_split
-from keras_vit.data.vtab import VTAB_TASKS
+from keras_vit.data.dataset import ImageDataset, check_images, check_labels, stratified_split
+from keras_vit.data.files import HELD_OUT, labelled_files, open_files
 
-ALIASES = {
-    "imagenet": "imagenet2012",
-    "imagenet-21k": "imagenet21k",
-    "pets": "oxford_iiit_pet",
-    "flowers": "oxford_flowers102",
-    "cifar-10": "cifar10",
-    "cifar-100": "cifar100",
-}
 _SLICES = 3  # seeds the order in which slices are drawn from class folders, in every run alike
+# A name, and perhaps [start:stop] of rows or percents; either end may be missing.
+_BOUND = r"\s*(-?\d+|-?\d+(?:\.\d+)?%)?\s*"
+_PART = re.compile(rf"([\w-]+)(?:\[{_BOUND}:{_BOUND}\])?")
 
 
 class Source:
     """Labelled images that are read one by one; the base of every data source.
 
-    The examples of all parts are numbered on, in the order of `parts`.
-
     Attributes:
-        name: what the set is called.
         class_names: tuple of text, in label order.
-        parts: name of each part, such as `"train"` -> number of its examples.
+        parts: name of each part, such as `"train"` -> number of its examples. Those of the first
+            part have the first numbers, those of the next part the next ones.
         channels: of the images, or None where that is chosen when they are decoded.
         sorted_by_class: whether neighbours tend to have one class, so that a slice must be drawn
             from a shuffled order.
@@ -52,21 +40,22 @@ class Source:
 
     def place(self, row):
         """Where an example lies, for messages."""
-        return f"{self.name}, example {row}"
+        part, index = self.find(row)
+        return f"{self.name}, example {index} of {part!r}"
 
-    def resolve(self, split):
-        """What a split that the set itself defines stands for; any other as it is."""
-        return split
+    def find(self, row):
+        """The (part, number in it) of an example."""
+        for part, size in self.parts.items():
+            if row < size:
+                return part, int(row)
+            row -= size
+        raise IndexError(row)
 
     def rows(self, split):
-        """The numbers of the examples in a split, int64, in the order of the set.
-
-        Raises:
-            ValueError: see `parse_split`.
-        """
+        """The numbers of the examples in a split, int64, in the order of the set."""
         starts = dict(zip(self.parts, np.cumsum([0, *self.parts.values()]).tolist()))
         pieces = []
-        for part, start, stop in parse_split(self.resolve(split), self.parts):
+        for part, start, stop in parse_split(split, self.parts):
             size = self.parts[part]
             rows = np.arange(start, stop)
             if self.sorted_by_class and stop - start < size:
@@ -77,19 +66,12 @@ class Source:
 
 
 class ArraySource(Source):
-    """Images in memory.
-
-    Args:
-        name, class_names: as in `Source`.
-        arrays: name of each part -> (images, labels): uint8, or floats in [0, 1], of shape
-            (examples, height, width, channels); and whole numbers. The part `"all"` is what every
-            name of a part means.
-    """
+    """Images in memory; `arrays` has the checked (images, labels) of each part."""
 
     def __init__(self, name, class_names, arrays):
         super().__init__(name, class_names, {part: len(y) for part, (_, y) in arrays.items()})
-        self._arrays = list(arrays.values())
-        self.channels = self._arrays[0][0].shape[-1]
+        self._arrays = arrays
+        self.channels = next(iter(arrays.values()))[0].shape[-1]
         if self.channels not in (1, 3):
             raise ValueError(
                 "A pipeline takes images of 1 or 3 channels. Received: "
@@ -97,45 +79,33 @@ class ArraySource(Source):
             )
 
     def __getitem__(self, row):
-        part = 0
-        while row >= len(self._arrays[part][1]):
-            row -= len(self._arrays[part][1])
-            part += 1
+        part, index = self.find(row)
         images, labels = self._arrays[part]
-        image = images[row]
+        image = images[index]
         if image.dtype != np.uint8:
-            image = np.rint(image.astype(np.float32) * 255).astype(np.uint8)
-        return image, int(labels[row])
-
-    def resolve(self, split):
-        if "all" not in self.parts or not isinstance(split, str):
-            return split
-        pieces = [piece.strip() for piece in split.split("+")]
-        for name in ("train", "validation", "val", "test"):
-            named = [piece == name or piece.startswith(f"{name}[") for piece in pieces]
-            pieces = ["all" + p[len(name) :] if is_ else p for p, is_ in zip(pieces, named)]
-        return "+".join(pieces)
+            image = np.rint(image * np.float32(255)).astype(np.uint8)
+        return image, int(labels[index])
 
 
 class FileSource(Source):
     """The image files of class folders, or of an archive of them, read when they are needed.
 
-    Where there are no parts, a fifth of each class is `"test"`, the same for every seed.
+    Where there are no parts, `test_fraction` of each class is `"test"`.
     """
 
     sorted_by_class = True
     upright = True
 
-    def __init__(self, name, files):
+    def __init__(self, path, name=None, test_fraction=0.2, seed=0):
+        files = open_files(path)
         class_names, parts = labelled_files(files)
         if "all" in parts:
             every = parts.pop("all")
-            chosen = stratified_split(np.array([label for _, label in every]), 0.2, seed=0)
-            for part, rows in zip(("train", "test"), chosen):
+            labels = np.array([label for _, label in every])
+            for part, rows in zip(("train", "test"), stratified_split(labels, test_fraction, seed)):
                 parts[part] = [every[row] for row in rows]
-        if empty := [part for part, found in parts.items() if not found]:
-            raise ValueError(f"{files.place(empty[0])} must hold an image. Received: none")
-        super().__init__(name, class_names, {part: len(found) for part, found in parts.items()})
+        sizes = {part: len(found) for part, found in parts.items()}
+        super().__init__(name or files.name, class_names, sizes)
         self._files = files
         self._listing = [item for found in parts.values() for item in found]
 
@@ -147,134 +117,12 @@ class FileSource(Source):
         return self._files.place(self._listing[row][0])
 
 
-class PreparedSource(Source):
-    """The examples of a dataset that TensorFlow Datasets has prepared, or of a task of VTAB.
-
-    Args:
-        name: what to call the set.
-        prepared: a `keras_vit.data.tfds.Prepared`.
-        task: a `keras_vit.data.vtab.Task`, or None for the features image and label.
-    """
-
-    def __init__(self, name, prepared, task=None):
-        if task is None and (prepared.class_names is None or "image" not in prepared.features):
-            raise ValueError(
-                f"{prepared.folder} must have the features image and label, the latter a class "
-                f"label. Received: {', '.join(prepared.features) or 'none'}; VTAB tasks choose "
-                "others, see VTAB_TASKS"
-            )
-        names = prepared.class_names or ()
-        if task is not None and len(names) != task.num_classes:
-            names = map(str, range(task.num_classes))
-        super().__init__(name, names, prepared.sizes)
-        self._prepared, self._task, self._examples = prepared, task, {}
-
-    def __getitem__(self, row):
-        part, index = self._find(row)
-        example = self._examples[part][index]
-        label = int(example["label"]) if self._task is None else self._task.label(example)
-        if not 0 <= label < len(self.class_names):
-            raise ValueError(f"label {label} is outside 0..{len(self.class_names) - 1}")
-        decode = self._task and self._task.decode
-        return (decode(example["image"]) if decode else example["image"]), label
-
-    def rows(self, split):
-        """See `Source.rows`; opens the parts that the split needs."""
-        rows = super().rows(split)
-        for part in {self._find(row)[0] for row in rows} - set(self._examples):
-            self._examples[part] = self._prepared.examples(part)
-        return rows
-
-    def place(self, row):
-        part, index = self._find(row)
-        return f"{self.name}, example {index} of {part!r}"
-
-    def resolve(self, split):
-        if self._task is None or not isinstance(split, str):
-            return split
-        named = self._task.splits(self.parts)
-        return "+".join(named.get(piece.strip(), piece) for piece in split.split("+"))
-
-    def _find(self, row):
-        for part, size in self.parts.items():
-            if row < size:
-                return part, int(row)
-            row -= size
-        raise IndexError(row)
-
-
-def open_source(source, data_dir=None):
-    """The data source of a name, a path or arrays.
-
-    Args:
-        source: what `pipeline` takes.
-        data_dir: the folder of prepared datasets, or of Fashion-MNIST.
-
-    Raises:
-        ValueError: an unknown name (the nearest ones are listed), or damaged data.
-    """
+def array_source(source):
+    """The source of an `ImageDataset`, of (images, labels), or of two such pairs of arrays."""
     if isinstance(source, ImageDataset):
-        return _from_dataset(source)
-    if not isinstance(source, (str, os.PathLike)):
-        return _from_arrays(source)
-    path, name = Path(source).expanduser(), ALIASES.get(str(source), source)
-    if isinstance(name, str) and name in IN_MEMORY:
-        return _from_dataset(load(name, data_dir=data_dir))
-    if isinstance(name, str) and _is_prepared(name, data_dir):
-        return _prepared(name, data_dir)
-    if path.is_dir() or (path.suffix.lower() in ARCHIVES and path.is_file()):
-        return FileSource(
-            path.resolve().stem if path.is_file() else path.resolve().name, open_files(path)
-        )
-    if path.suffix.lower() == ".npz" or path.exists():
-        return _from_dataset(load(source))
-    raise ValueError(unknown(str(source)))
-
-
-def unknown(text):
-    """The message for a name that is none, with the nearest ones."""
-    known = known_datasets()
-    is_path = (os.sep in text and not text.startswith("vtab/")) or Path(text).suffix
-    return (
-        f"{'No such file or folder' if is_path else 'Unknown dataset'}. Received: {text!r}. "
-        f"{nearest(text, [*known, *ALIASES])}Known names are {', '.join(known)}; also the path of "
-        "a .npz file, of a folder, .zip or .tar archive with one subfolder of images per class, "
-        "and arrays (images, labels)."
-    )
-
-
-def _is_prepared(name, data_dir):
-    """Whether a name means a dataset of TensorFlow Datasets or a task of VTAB."""
-    first = name.split(":")[0].split("/")[0]
-    if first == "vtab" or name in VTAB_TASKS or first in tfds.TFDS_SETS:
-        return True
-    if not first.isidentifier() or Path(name).exists():
-        return False
-    patterns = (f"{first}/*/dataset_info.json", f"{first}/*/*/dataset_info.json")
-    return any(any(tfds.data_folder(data_dir).glob(pattern)) for pattern in patterns)
-
-
-def _prepared(name, data_dir):
-    task_name = name.removeprefix("vtab/")
-    if name.startswith("vtab/") and task_name not in VTAB_TASKS:
-        raise ValueError(unknown(name))
-    if name.startswith("vtab/") or (name in VTAB_TASKS and name not in tfds.TFDS_SETS):
-        task = VTAB_TASKS[task_name]
-        folder = tfds.find_prepared(task.dataset, data_dir, task.major)
-        return PreparedSource(name, tfds.Prepared(folder), task)
-    folder = tfds.data_folder(data_dir) / name
-    if (folder / "train").is_dir():
-        return FileSource(name, open_files(folder))
-    return PreparedSource(name, tfds.Prepared(tfds.find_prepared(name, data_dir)))
-
-
-def _from_dataset(of):
-    train, test = (of.train_images, of.train_labels), (of.test_images, of.test_labels)
-    return ArraySource(of.name, of.class_names, {"train": train, "test": test})
-
-
-def _from_arrays(source):
-    """(images, labels), which every split name means, or ((images, labels), (images, labels))."""
+        train = source.train_images, source.train_labels
+        test = source.test_images, source.test_labels
+        return ArraySource(source.name, source.class_names, {"train": train, "test": test})
     try:
         first, second = source
         nested = isinstance(first, (tuple, list)) and len(first) == len(second) == 2
@@ -282,19 +130,72 @@ def _from_arrays(source):
     except (TypeError, ValueError) as error:
         raise ValueError(
             "Arrays come as (images, labels), or as ((train_images, train_labels), (test_images, "
-            f"test_labels)); names are {', '.join(known_datasets())}. "
-            f"Received: {type(source).__name__}"
+            f"test_labels)). Received: {type(source).__name__}"
         ) from error
-    pairs = [(np.asarray(images), whole_numbers(labels, "labels")) for images, labels in pairs]
-    count = count_classes([labels for _, labels in pairs])
     checked = []
     for images, labels in pairs:
-        if len(images) != len(labels):
-            raise ValueError(
-                "There must be one label for each image. Received: "
-                f"{len(images)} images and {len(labels)} labels"
-            )
+        images = np.asarray(images)
         images = check_images(images[..., None] if images.ndim == 3 else images)
-        checked.append((images, check_labels(labels, count)))
+        checked.append((images, check_labels(labels, images)))
+    count = 1 + max(int(labels.max()) for _, labels in checked)
     names = ("train", "test") if len(checked) == 2 else ("all",)
     return ArraySource("arrays", map(str, range(count)), dict(zip(names, checked)))
+
+
+def parse_split(split, sizes):
+    """The rows that a split takes from the parts of a dataset: a list of (part, start, stop).
+
+    Args:
+        split: such as `"train"`, `"train[:98%]"`, `"train[-500:]"`, or several joined by `+`.
+            Percents become rows as in TensorFlow Datasets: rounded, halves to the even number.
+        sizes: name of each part -> number of its examples. If only one of the parts validation,
+            val and test exists, all these names mean it. If there is a part `"all"`, every name
+            means it.
+    """
+
+    def refuse(reason=""):
+        parts = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
+        raise ValueError(
+            f"split must be one of {parts}, a slice of one by rows or percents, such as "
+            f"'train[:98%]', or several joined by '+'. Received: split={split!r}{reason}"
+        )
+
+    def row(bound, size, default):
+        if bound is None:
+            return default
+        percent = bound.endswith("%")
+        row = round(float(bound[:-1]) * size / 100.0) if percent else int(bound)
+        if abs(row) > size:
+            refuse(f", which reaches outside the {size} examples")
+        return row + size if row < 0 else row
+
+    found = []
+    held_out = [part for part in sizes if part in HELD_OUT]
+    for piece in split.split("+") if isinstance(split, str) else [""]:
+        match = _PART.fullmatch(piece.strip()) or refuse()
+        part, start, stop = match.groups()
+        if part not in sizes and part in HELD_OUT and len(held_out) == 1:
+            part = held_out[0]
+        if "all" in sizes and part in ("train", *HELD_OUT):
+            part = "all"
+        if part not in sizes:
+            close = difflib.get_close_matches(part, list(sizes), n=1)
+            refuse(f". Did you mean {close[0]!r}?" if close else "")
+        if start and stop and start.endswith("%") != stop.endswith("%"):
+            refuse(", whose ends must be both rows or both percents")
+        size = sizes[part]
+        first, last = row(start, size, 0), row(stop, size, size)
+        if first < last:
+            found.append((part, first, last))
+    return found or refuse(", which has no examples")
+
+
+def starts_training(split):
+    """Whether a split is one to train on: it begins at the first example of a training part.
+
+    `"train"`, `"train[:98%]"`, `"train800val200"` are; `"train[98%:]"`, `"test"` are held out.
+    """
+    first = split.split("+")[0].strip()
+    match = _PART.fullmatch(first)
+    start = match and match.group(2)
+    return first.startswith("train") and (start is None or float(start.rstrip("%")) == 0)

@@ -9,8 +9,10 @@ import os
 import re
 from pathlib import Path
 
+from keras_vit.data.dataset import MOST_CLASSES
+from keras_vit.data.sources import Source
+
 MAX_BYTES = 4 * 2**30  # of a TFRecord set that is read into memory
-_MAX_CLASSES = 100_000
 
 # What the recipes and VTAB use; any other name is found if it lies in the data folder.
 TFDS_SETS = tuple(
@@ -28,15 +30,9 @@ def data_folder(data_dir=None):
 
 
 def find_prepared(dataset, data_dir=None, major=None):
-    """The folder of a prepared dataset.
+    """The folder of a prepared dataset, such as `"name"`, `"name/config"` or `"name:3.*.*"`.
 
-    Args:
-        dataset: `"name"`, `"name/config"`, `"name:version"` or `"name/config:version"`.
-        data_dir: the data folder; None is `data_folder()`.
-        major: the major version wanted, if it is there; otherwise the newest.
-
-    Raises:
-        ValueError: it is not there; the message says how to get it.
+    It has the major version wanted if that is there, otherwise the newest.
     """
     data_dir = data_folder(data_dir)
     match = _NAME.match(dataset)
@@ -52,7 +48,10 @@ def find_prepared(dataset, data_dir=None, major=None):
     wanted = re.compile((version or "*.*.*").replace(".", r"\.").replace("*", r"\d+") + "$")
     folders = [folder for folder in found if wanted.match(folder.name)]
     if not folders:
-        raise ValueError(_not_prepared(dataset, data_dir))
+        raise ValueError(
+            f"The dataset {dataset!r} is not on disk. Received: data_dir={str(data_dir)!r} (looked "
+            f"for {data_dir / name}/.../{_INFO}). {how_to_prepare(dataset, data_dir)}"
+        )
 
     def rank(folder):
         numbers = tuple(map(int, folder.name.split(".")))
@@ -61,47 +60,34 @@ def find_prepared(dataset, data_dir=None, major=None):
     return max(folders, key=rank)
 
 
-def _not_prepared(dataset, data_dir):
-    """The message for a dataset that is not on disk."""
-    name = dataset.split("/")[0].split(":")[0]
-    message = (
-        f"The dataset {dataset!r} is not on disk. Received: data_dir={str(data_dir)!r}"
-        f" (looked for {data_dir / name}/.../{_INFO}).\n"
-    )
-    if name == "imagenet21k":
-        return message + (
-            "TensorFlow Datasets does not have it. Get the images from image-net.org and put one "
-            f"folder per class into {data_dir / name / 'train'}, or prepare it with a builder of "
-            "your own of that name."
+def how_to_prepare(dataset, data_dir):
+    """How a dataset comes into the data folder, as a part of a message."""
+    if dataset.startswith("imagenet21k"):
+        return (
+            "TensorFlow Datasets does not have it: put one folder of images per class into "
+            f"{data_dir}/imagenet21k/train, from image-net.org."
         )
-    message += (
-        "Nothing is downloaded here. On a machine with network, prepare it with\n"
+    how = (
+        "On a machine with network, prepare it with\n"
         '  pip install "keras3-vit[data,tensorflow]"\n'
         f"  tfds build {dataset} --data_dir={data_dir} --file_format=array_record\n"
-        "(some sets ask for files to be fetched by hand: the command says which), then pass "
-        "that folder as data_dir or set TFDS_DATA_DIR."
+        "and pass that folder as data_dir, or set TFDS_DATA_DIR."
     )
-    if name == "imagenet2012":
-        folders = f"{data_dir / name}/train and /validation"
-        message += f"\nOr put the images into {folders}, one folder per class."
-    return message
+    if dataset.startswith("imagenet2012"):
+        how += f" Or put one folder of images per class into {data_dir}/imagenet2012/train."
+    return how
 
 
-class Prepared:
-    """A prepared dataset, whose images stay encoded as they are stored.
+class PreparedSource(Source):
+    """The examples of a prepared dataset, whose images stay encoded as they are stored.
 
-    Attributes:
+    Args:
+        name: what the set is called.
         folder: the one with dataset_info.json.
-        sizes: part -> number of examples.
-        features: name -> TensorFlow Datasets' feature.
-        class_names: of the feature `label`; None where that is no class label.
-
-    Raises:
-        ImportError: tensorflow_datasets is not installed.
-        ValueError: the description is damaged.
+        task: a `keras_vit.data.vtab.Task`, or None for the features image and label.
     """
 
-    def __init__(self, folder):
+    def __init__(self, name, folder, task=None):
         try:
             import tensorflow_datasets as tfds
         except ImportError as error:
@@ -109,85 +95,87 @@ class Prepared:
                 f"{folder} was prepared by TensorFlow Datasets, which is not installed. Install it "
                 'with: pip install "keras3-vit[data]"'
             ) from error
-        self.folder = folder
+        self._folder, self._task, self._examples = folder, task, {}
+        self._skip = {"image": tfds.decode.SkipDecoding()}
         try:
             # Reads this folder only, whereas tfds.load may download.
             self._builder = tfds.builder_from_directory(str(folder))
-            self.features = dict(self._builder.info.features or {})
-            splits = self._builder.info.splits
-            self.sizes = {name: splits[name].num_examples for name in splits}
+            features = dict(self._builder.info.features or {})
+            splits = self._builder.info.splits.items()
+            sizes = {part: info.num_examples for part, info in splits if info.num_examples}
         except Exception as error:  # of many kinds, for files of JSON that say something else
+            raise self._damaged(error) from error
+        label = features.get("label")
+        count = getattr(label, "num_classes", 0) or 0
+        if count > MOST_CLASSES or (task is None and (not count or "image" not in features)):
             raise ValueError(
-                f"{folder} cannot be read; prepare or copy the dataset again. Received: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        self.sizes = {name: size for name, size in self.sizes.items() if size}
-        label = self.features.get("label")
-        count = getattr(label, "num_classes", None)
-        if count is not None and not 0 < count <= _MAX_CLASSES:
-            raise ValueError(
-                f"The label of {folder} must have 1 to {_MAX_CLASSES} classes. Received: {count}"
+                f"{folder} must have the features image and label, a class label of at most "
+                f"{MOST_CLASSES} classes. Received: {', '.join(features) or 'none'}, and {count} "
+                "classes; the tasks of VTAB, such as 'vtab/clevr_count', choose other features"
             )
-        self.class_names = tuple(label.names) if count else None
-        self._skip = {"image": tfds.decode.SkipDecoding()}
+        names = label.names if task is None or count == task.num_classes else None
+        names = map(str, range(task.num_classes)) if names is None else names
+        super().__init__(name, names, sizes)
 
-    def examples(self, part):
-        """The examples of a part by number: a sequence of dicts of features.
+    def __getitem__(self, row):
+        part, index = self.find(row)
+        example = self._examples[part][index]
+        label = int(example["label"]) if self._task is None else self._task.label(example)
+        if not 0 <= label < len(self.class_names):
+            raise ValueError(f"label {label} is outside 0..{len(self.class_names) - 1}")
+        decode = self._task and self._task.decode
+        return (decode(example["image"]) if decode else example["image"]), label
 
-        Raises:
-            ValueError: files are missing or damaged, or the part cannot be read by number.
-            ImportError: a package that its format needs is missing.
-        """
-        try:
-            source = self._builder.as_data_source(part, decoders=self._skip)
-            self._files(part)
-            return source
-        except NotImplementedError:  # a format without random access, such as TFRecord
-            return self._in_memory(part)
-        except (OSError, RuntimeError) as error:
-            raise ValueError(
-                f"{self.folder} is incomplete or damaged; prepare or copy it again. Received: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+    def rows(self, split):
+        """See `Source.rows`, for VTAB's own splits as well; opens the parts that they need."""
+        if self._task is not None and isinstance(split, str):
+            named = self._task.splits(self.parts)
+            split = "+".join(named.get(piece.strip(), piece) for piece in split.split("+"))
+        rows = super().rows(split)
+        for part in {self.find(row)[0] for row in rows} - set(self._examples):
+            self._examples[part] = self._open(part)
+        return rows
 
-    def _files(self, part):
-        """The paths of a part, which must all be there."""
+    def _open(self, part):
+        """The examples of a part by number: a sequence of dicts of features."""
         files = [Path(path) for path in self._builder.info.splits[part].filepaths]
         if missing := [path.name for path in files if not path.is_file()]:
-            raise ValueError(
-                f"{self.folder} is incomplete; prepare or copy it again. Received: no file "
-                f"{missing[0]}, one of {len(files)} of the part {part!r}"
-            )
-        return files
+            raise self._damaged(f"no file {missing[0]}, one of {len(files)} of the part {part!r}")
+        try:
+            return self._builder.as_data_source(part, decoders=self._skip)
+        except NotImplementedError:  # a format without random access, such as TFRecord
+            return self._in_memory(part, sum(path.stat().st_size for path in files))
+        except (OSError, RuntimeError) as error:
+            raise self._damaged(error) from error
 
-    def _in_memory(self, part):
-        files = self._files(part)
-        size = sum(path.stat().st_size for path in files)
+    def _in_memory(self, part, size):
+        convert = (
+            "Convert it once, beside the old files, with apache-beam and tensorflow installed:\n"
+            f"  tfds convert_format --dataset_version_dir={self._folder} "
+            "--out_file_format=array_record"
+        )
         if size > MAX_BYTES:
             raise ValueError(
-                f"The part {part!r} of {self.folder} has {size / 2**30:.3g} GiB of TFRecord files, "
-                f"which are read into memory up to {MAX_BYTES / 2**30:.3g} GiB. "
-                f"{self._how_to_convert()}"
+                f"TFRecord files are read into memory up to {MAX_BYTES / 2**30:.3g} GiB. Received: "
+                f"{size / 2**30:.3g} GiB in the part {part!r} of {self._folder}. {convert}"
             )
         try:
             import tensorflow as tf
             import tensorflow_datasets as tfds
         except ImportError as error:
             raise ImportError(
-                f"The TFRecord files of {self.folder} need TensorFlow. Install it with "
-                f'pip install "keras3-vit[tensorflow]". {self._how_to_convert()}'
+                f"The TFRecord files of {self._folder} need TensorFlow. Install it with "
+                f'pip install "keras3-vit[tensorflow]". {convert}'
             ) from error
         dataset = self._builder.as_dataset(part, decoders=self._skip, shuffle_files=False)
         try:
             return list(tfds.as_numpy(dataset))
         except tf.errors.OpError as error:
-            raise ValueError(
-                f"{self.folder} is damaged; prepare or copy it again. Received: {error.message}"
-            ) from error
+            raise self._damaged(error) from error
 
-    def _how_to_convert(self):
-        return (
-            "Convert it once, beside the old files, with apache-beam and tensorflow installed:\n"
-            f"  tfds convert_format --dataset_version_dir={self.folder} "
-            "--out_file_format=array_record"
+    def _damaged(self, reason):
+        what = f"{type(reason).__name__}: " * isinstance(reason, Exception)
+        return ValueError(
+            f"{self._folder} is incomplete or damaged; prepare or copy it again. "
+            f"Received: {what}{reason}"
         )

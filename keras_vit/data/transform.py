@@ -1,7 +1,6 @@
 """What happens to one image on its way into a model: a value, and the functions it names.
 
-A crop is a function in `crops.CROPS`, an augmentation one in `AUGMENTATIONS`, which `augmentation`
-adds to.
+A crop is a function in `CROPS`, an augmentation one in `augment.AUGMENTATIONS`.
 """
 
 import dataclasses
@@ -12,12 +11,11 @@ import numpy as np
 from PIL import Image
 
 from keras_vit.checks import check_choice, pair, positive_int
-from keras_vit.data.crops import CROPS
-from keras_vit.data.images import open_image, orientation, pixels_of
-from keras_vit.data.randaugment import randaugment
-from keras_vit.data.resize import cut, tensorflow_resize
+from keras_vit.data.augment import AUGMENTATIONS
+from keras_vit.data.files import open_image, orientation, pixels_of
+from keras_vit.data.resize import center_window, covering_size, cut, tensorflow_resize
 
-AUGMENTATIONS = {}
+_ATTEMPTS = 100  # of `tf.image.sample_distorted_bounding_box`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +85,11 @@ class Transform:
         return is_cut_at_random or self.flip or bool(self.augmentations())
 
     def augmentations(self):
-        """The functions `(image, rng) -> image` that follow the flip, in order."""
+        """(function, arguments) of each `(image, rng, *arguments) -> image` after the flip."""
         steps = [("affine", *self.affine)] if self.affine is not None else []
-        steps += self.augment
+        steps += [(step,) if isinstance(step, str) else step for step in self.augment]
         steps += [("randaugment", *self.randaugment)] if self.randaugment is not None else []
-        return [_named(*((step,) if isinstance(step, str) else step)) for step in steps]
+        return [(AUGMENTATIONS[name], arguments) for name, *arguments in steps]
 
 
 def apply(transform, image, rng=None, channels=3, upright=True):
@@ -107,9 +105,6 @@ def apply(transform, image, rng=None, channels=3, upright=True):
     Returns:
         Shape (*transform.image_size, channels), values 0..255: uint8, or float32 where the resize
         keeps fractions; see `Transform.round_to_uint8`.
-
-    Raises:
-        OSError, ValueError: a damaged file, or an image that is too small for the crop.
 
     Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
     """
@@ -131,8 +126,8 @@ def apply(transform, image, rng=None, channels=3, upright=True):
     if augmentations := transform.augmentations():
         pixels = np.ascontiguousarray(pixels)
         picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-        for augment in augmentations:
-            picture = augment(picture, rng)
+        for function, arguments in augmentations:
+            picture = function(picture, rng, *arguments)
         pixels = np.asarray(picture).reshape(pixels.shape)
     return pixels
 
@@ -168,56 +163,90 @@ def _decode(encoded, crop, rng, channels, upright):
         ) from error
 
 
-def to_range(images, value_range):
-    """Pixels of 0..255 as float32 in a range, in one new array."""
-    low, high = value_range
-    images = images.astype(np.float32)
-    images += np.float32(low * 255 / (high - low))
-    images *= np.float32((high - low) / 255)
-    return images
+# A crop is a function `(transform, (height, width), rng)` that returns the box to cut out of the
+# image, the size to resize it to, and the window of the result to keep, or None for all of it.
+# Boxes and windows are (top, left, height, width).
 
 
-def augmentation(function):
-    """Adds a function to those that `Transform.augment` can name; a decorator.
+def _inception(transform, sides, rng):
+    return inception_box(*sides, transform.area, transform.ratio, rng), transform.image_size, None
 
-    Args:
-        function: `(image, rng, *arguments) -> image` of PIL images of one mode, RGB or L, and one
-            size. All that is random in it must be drawn from `rng`, a `numpy.random.Generator`.
+
+def _pad_random(transform, sides, rng):
+    padding, size = transform.padding, transform.image_size
+    padded = [side + 2 * padding for side in sides]
+    if padded[0] < size[0] or padded[1] < size[1]:
+        raise ValueError(
+            f"crop='pad_random' cuts {size} from an image with {padding} pixels around it, which "
+            f"must be as large. Received: an image of {tuple(sides)}; lower image_size, raise "
+            "padding, or use another crop"
+        )
+    top, left, *_ = random_window(padded, size, rng)
+    return (top - padding, left - padding, *size), size, None
+
+
+def _resized(keep_ratio, random):
+    """A window of an image whose shorter side, or both sides, are resized to `resize_small`."""
+
+    def crop(transform, sides, rng):
+        size = (transform.resize_small,) * 2
+        if keep_ratio:
+            size = covering_size(sides, size)
+        if random:
+            return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
+        return (0, 0, *sides), size, center_window(size, transform.image_size)
+
+    return crop
+
+
+CROPS = {
+    "inception": _inception,
+    "resize_small_random": _resized(keep_ratio=True, random=True),
+    "squash_random": _resized(keep_ratio=False, random=True),
+    "pad_random": _pad_random,
+    "resize_small_center": _resized(keep_ratio=True, random=False),
+    "squash_center": _resized(keep_ratio=False, random=False),
+    "squash": lambda transform, sides, rng: ((0, 0, *sides), transform.image_size, None),
+}
+
+
+def random_window(sides, size, rng):
+    """A window of a size within (height, width), each of its places equally likely."""
+    top, left = (int(rng.integers(side - wanted + 1)) for side, wanted in zip(sides, size))
+    return top, left, *size
+
+
+def inception_box(height, width, area, ratio, rng):
+    """A random box of an image, as for the training of Inception, BiT and ViT.
+
+    The aspect ratio is uniform in `ratio`, then the height is uniform over the whole numbers for
+    which the area is in `area`, then the place. A box outside the image is drawn again;
+    after 100 attempts the whole image is taken. Large boxes are therefore rarer than with a
+    uniform area, and the last row and column are left out unless the box spans the image: both as
+    in TensorFlow.
+
+    Source: `tf.image.sample_distorted_bounding_box` with `min_object_covered=0`,
+    sample_distorted_bounding_box_op.cc of TensorFlow.
     """
-    AUGMENTATIONS[function.__name__] = function
-    return function
-
-
-augmentation(randaugment)
-
-
-@augmentation
-def affine(image, rng, rotation, scale, shift):
-    """Turns, scales and moves an image by one bilinear interpolation; edges are repeated.
-
-    Args:
-        image: a PIL image.
-        rng: a `numpy.random.Generator`.
-        rotation: the largest turn either way, in degrees.
-        scale: the largest change of size either way, as a share below 1.
-        shift: the largest move along each axis, as a share of height and width.
-    """
-    turn, grow, down, right = rng.uniform(-1, 1, 4)
-    angle, size = turn * math.radians(rotation), 1 + grow * scale
-    cos, sin = math.cos(angle) / size, math.sin(angle) / size
-    width, height = image.size
-    around = math.ceil(math.hypot(width, height) / 2 / (1 - scale) + shift * max(image.size))
-    rows, columns = (np.arange(-around, n + around).clip(0, n - 1) for n in (height, width))
-    padded = Image.fromarray(np.asarray(image)[rows][:, columns])
-    x = around + width / 2 + right * shift * width - (cos * width + sin * height) / 2
-    y = around + height / 2 + down * shift * height - (cos * height - sin * width) / 2
-    matrix = (cos, sin, x, -sin, cos, y)
-    return padded.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
-
-
-def _named(name, *arguments):
-    function = AUGMENTATIONS[name]
-    return lambda image, rng: function(image, rng, *arguments)
+    smallest, largest = (share * height * width for share in area)
+    for _ in range(_ATTEMPTS):
+        aspect = rng.uniform(*ratio)
+        low, high = (round(math.sqrt(share / aspect)) for share in (smallest, largest))
+        if round(high * aspect) > width:
+            high = int((width + 0.5 - 1e-7) / aspect)  # a width may not round up past the image
+            high -= round(high * aspect) > width
+        high = min(high, height)
+        tall = min(low, high)
+        tall += int(rng.integers(high - tall + 1))
+        # Where rounding has left the bounds, one row more or less is tried, in this order.
+        tall += tall * round(tall * aspect) < smallest
+        tall -= tall * round(tall * aspect) > largest
+        wide = round(tall * aspect)
+        if smallest <= tall * wide <= largest and 0 < tall <= height and 0 < wide <= width:
+            top = int(rng.integers(height - tall)) if tall < height else 0
+            left = int(rng.integers(width - wide)) if wide < width else 0
+            return top, left, tall, wide
+    return 0, 0, height, width
 
 
 def _check(transform):
@@ -237,9 +266,8 @@ def _check(transform):
     low, high = transform.value_range
     if not low < high:
         raise ValueError(f"value_range must be (low, high), low < high. Received: {low, high}.")
-    padding = transform.padding
-    if padding != 0:
-        positive_int(padding, "padding")
+    if transform.padding != 0:
+        positive_int(transform.padding, "padding")
     for step in transform.augment:
         check_choice("augmentation", step if isinstance(step, str) else step[0], (*AUGMENTATIONS,))
     if transform.affine is not None:
@@ -249,17 +277,13 @@ def _check(transform):
                 "affine must be (rotation, scale, shift), none negative and scale below 1. "
                 f"Received: affine={transform.affine!r}."
             )
-    if transform.randaugment is not None:
-        _check_randaugment(transform.randaugment)
-
-
-def _check_randaugment(value):
-    if isinstance(value, (tuple, list)) and len(value) == 2:
-        operations, magnitude = value
-        whole = isinstance(operations, int) and not isinstance(operations, bool) and operations >= 0
-        if whole and not isinstance(magnitude, bool) and 0 <= magnitude < math.inf:
+    match transform.randaugment:
+        case None:
             return
+        case (int(operations), int(magnitude) | float(magnitude)):
+            if operations >= 0 and 0 <= magnitude < math.inf:
+                return
     raise ValueError(
         "randaugment must be (operations, magnitude), such as (2, 10), or None: a whole number and "
-        f"a number, none negative. Received: randaugment={value!r}."
+        f"a number, none negative. Received: randaugment={transform.randaugment!r}."
     )

@@ -8,10 +8,20 @@ ViT paper reports, trains on `train800val200` and tests on `test`.
 
 import dataclasses
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 from PIL import Image
+
+from keras_vit.data.sources import parse_split
+
+
+def feature(name):
+    """The label is the annotation of that name."""
+    return lambda features: int(features[name])
+
+
+_LABEL = feature("label")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,83 +30,40 @@ class Task:
 
     Attributes:
         name: such as `"clevr_count"`.
-        dataset: name, and configuration if there are several, in TensorFlow Datasets.
-        major: the major version that the published splits belong to.
         num_classes: how many classes the task has, which may be fewer than are annotated.
-        splits: number of examples of each part -> dict from the name of a split to what
-            `parse_split` reads.
+        parts: the splits to train on, to validate on and to test on, as `parse_split` reads them.
+        dataset: name, and configuration if there are several, in TensorFlow Datasets; the task's
+            by default.
+        major: the major version that the published splits belong to.
         label: features of an example, as TensorFlow Datasets nests them -> class.
         decode: encoded image -> uint8 pixels, where they are not simply the image.
     """
 
     name: str
-    dataset: str
-    major: int
     num_classes: int
-    splits: Callable[[Mapping[str, int]], dict[str, str]]
-    label: Callable[[dict], int]
+    parts: tuple[str, str, str]
+    dataset: str = ""
+    major: int = 3
+    label: Callable[[dict], int] = _LABEL
     decode: Callable[[bytes], np.ndarray] | None = None
 
+    def __post_init__(self):
+        object.__setattr__(self, "dataset", self.dataset or self.name)
 
-def parts_given(sizes):
-    """Splits of a set that comes with a validation part."""
-    return _with_1000("train", "validation", "train+validation", "test", "validation[:200]")
-
-
-def cut_from_train(percent, test="test"):
-    """Splits whose validation examples are the last ones of the training part.
-
-    Args:
-        percent: share of the training part that remains for training.
-        test: the part to test on.
-    """
-
-    def splits(sizes):
-        kept = sizes["train"] * percent // 100
-        held_out = f"train[{kept}:{kept + 200}]"
-        return _with_1000(f"train[:{kept}]", f"train[{kept}:]", "train", test, held_out)
-
-    return splits
-
-
-def all_from_train(percent, validation_percent):
-    """Splits of a set with one part, of which the end becomes the test examples."""
-
-    def splits(sizes):
-        train = sizes["train"] * percent // 100
-        both = train + sizes["train"] * validation_percent // 100
-        return _with_1000(
-            f"train[:{train}]",
-            f"train[{train}:{both}]",
-            f"train[:{both}]",
-            f"train[{both}:]",
-            f"train[{train}:{train + 200}]",
-        )
-
-    return splits
-
-
-def half_of_test(sizes):
-    """Splits that validate on the first half of the test part (smallNORB)."""
-    validation = "test[:50%]"
-    return _with_1000("train", validation, f"train+{validation}", "test[50%:]", "test[:200]")
-
-
-def _with_1000(train, validation, both, test, held_out_200):
-    return {
-        "train": train,
-        "val": validation,
-        "trainval": both,
-        "test": test,
-        "train800": "train[:800]",
-        "val200": held_out_200,
-        "train800val200": f"train[:800]+{held_out_200}",
-    }
-
-
-def feature(name):
-    """The label is annotated."""
-    return lambda features: int(features[name])
+    def splits(self, sizes):
+        """VTAB's name of a split -> what `parse_split` reads, for parts of such sizes."""
+        train, validation, test = self.parts
+        part, start, _ = parse_split(validation, sizes)[0]
+        val200 = f"{part}[{start}:{start + 200}]"
+        return {
+            "train": train,
+            "val": validation,
+            "trainval": f"{train}+{validation}",
+            "test": test,
+            "train800": "train[:800]",
+            "val200": val200,
+            "train800val200": f"train[:800]+{val200}",
+        }
 
 
 def grouped(name, annotated, num_classes):
@@ -134,49 +101,40 @@ def white_on_black(encoded):
         return np.asarray(image.convert("L"), dtype=np.uint8)[..., None] * np.uint8(255)
 
 
-_LABEL = feature("label")
+_GIVEN = ("train", "validation", "test")
+_CUT_90 = ("train[:90%]", "train[90%:]", "test")
+_CUT_60_20 = ("train[:60%]", "train[60%:80%]", "train[80%:]")
+_CLEVR = ("train[:90%]", "train[90%:]", "validation")
+_DSPRITES = {
+    "parts": ("train[:80%]", "train[80%:90%]", "train[90%:]"),
+    "dataset": "dsprites",
+    "major": 2,
+    "decode": white_on_black,
+}
+_SMALLNORB = {
+    "parts": ("train", "test[:50%]", "test[50%:]"),
+    "dataset": "smallnorb",
+    "major": 2,
+}
 _TASKS = (
-    Task("caltech101", "caltech101", 3, 102, cut_from_train(90), _LABEL),
-    Task("cifar100", "cifar100", 3, 100, cut_from_train(90), _LABEL),
-    Task("dtd", "dtd", 3, 47, parts_given, _LABEL),
-    Task("oxford_flowers102", "oxford_flowers102", 2, 102, parts_given, _LABEL),
-    Task("oxford_iiit_pet", "oxford_iiit_pet", 3, 37, cut_from_train(80), _LABEL),
-    Task("sun397", "sun397/tfds", 4, 397, parts_given, _LABEL),
-    Task("svhn", "svhn_cropped", 3, 10, cut_from_train(90), _LABEL),
-    Task("patch_camelyon", "patch_camelyon", 2, 2, parts_given, _LABEL),
-    Task("eurosat", "eurosat/rgb", 2, 10, all_from_train(60, 20), _LABEL),
-    Task("resisc45", "resisc45", 3, 45, all_from_train(60, 20), _LABEL),
-    Task(
-        "diabetic_retinopathy",
-        "diabetic_retinopathy_detection/btgraham-300",
-        3,
-        5,
-        parts_given,
-        _LABEL,
-    ),
-    Task("clevr_count", "clevr", 3, 8, cut_from_train(90, "validation"), clevr_count),
-    Task("clevr_distance", "clevr", 3, 6, cut_from_train(90, "validation"), clevr_distance),
-    Task("dmlab", "dmlab", 2, 6, parts_given, _LABEL),
-    Task(
-        "dsprites_location",
-        "dsprites",
-        2,
-        16,
-        all_from_train(80, 10),
-        grouped("label_x_position", 32, 16),
-        white_on_black,
-    ),
-    Task(
-        "dsprites_orientation",
-        "dsprites",
-        2,
-        16,
-        all_from_train(80, 10),
-        grouped("label_orientation", 40, 16),
-        white_on_black,
-    ),
-    Task("kitti_distance", "kitti", 3, 4, parts_given, kitti_distance),
-    Task("smallnorb_azimuth", "smallnorb", 2, 18, half_of_test, feature("label_azimuth")),
-    Task("smallnorb_elevation", "smallnorb", 2, 9, half_of_test, feature("label_elevation")),
+    Task("caltech101", 102, _CUT_90),
+    Task("cifar100", 100, _CUT_90),
+    Task("dtd", 47, _GIVEN),
+    Task("oxford_flowers102", 102, _GIVEN, major=2),
+    Task("oxford_iiit_pet", 37, ("train[:80%]", "train[80%:]", "test")),
+    Task("sun397", 397, _GIVEN, "sun397/tfds", major=4),
+    Task("svhn", 10, _CUT_90, "svhn_cropped"),
+    Task("patch_camelyon", 2, _GIVEN, major=2),
+    Task("eurosat", 10, _CUT_60_20, "eurosat/rgb", major=2),
+    Task("resisc45", 45, _CUT_60_20),
+    Task("diabetic_retinopathy", 5, _GIVEN, "diabetic_retinopathy_detection/btgraham-300"),
+    Task("clevr_count", 8, _CLEVR, "clevr", label=clevr_count),
+    Task("clevr_distance", 6, _CLEVR, "clevr", label=clevr_distance),
+    Task("dmlab", 6, _GIVEN, major=2),
+    Task("dsprites_location", 16, **_DSPRITES, label=grouped("label_x_position", 32, 16)),
+    Task("dsprites_orientation", 16, **_DSPRITES, label=grouped("label_orientation", 40, 16)),
+    Task("kitti_distance", 4, _GIVEN, "kitti", label=kitti_distance),
+    Task("smallnorb_azimuth", 18, **_SMALLNORB, label=feature("label_azimuth")),
+    Task("smallnorb_elevation", 9, **_SMALLNORB, label=feature("label_elevation")),
 )
 VTAB_TASKS = {task.name: task for task in _TASKS}

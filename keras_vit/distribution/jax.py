@@ -1,15 +1,19 @@
 """Many devices with JAX: `keras.distribution`, in one process or several."""
 
 import contextlib
-import functools
-import weakref
+import itertools
+import os
+import sys
 
 import keras
 import numpy as np
 
-from keras_vit.distribution import jax_processes, layout, shares
-from keras_vit.distribution.devices import Devices, copied
-from keras_vit.distribution.reading import to_numpy
+from keras_vit.distribution import layout
+from keras_vit.distribution.setup import Devices, batches_of, copied, to_numpy
+
+_VARIABLES = tuple(
+    f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
+)
 
 
 class JaxDevices(Devices):
@@ -18,69 +22,116 @@ class JaxDevices(Devices):
     Args:
         mode: `"data_parallel"`, `"model_parallel"` or `"fully_sharded"`.
         names: the devices, as `keras.distribution.list_devices` has them.
-        model_devices: how many of them share one model, where the mode is `"model_parallel"`.
+        model_devices: how many of them share one model, if the mode is `"model_parallel"`.
         rules: layout rules of the caller's, before `LAYOUT_RULES`.
-        meeting: of the processes, a `Meeting`, where there are several.
 
     Raises:
         ValueError: the numbers do not fit.
     """
 
-    def __init__(self, mode, names, model_devices=None, rules=None, meeting=None):
-        self.mode, self._own_rules, self.meeting = mode, dict(rules or {}), meeting
+    def __init__(self, mode, names, model_devices=1, rules=None):
+        import jax
+
+        self.mode, self._own_rules = mode, dict(rules or {})
         self._rules = {**self._own_rules, **layout.LAYOUT_RULES}
-        self._restore_placing = lambda: None
+        self.processes, self.process = jax.process_count(), jax.process_index()
         self.model_devices = model_devices if mode == "model_parallel" else 1
         if len(names) % self.model_devices:
             raise ValueError(
                 "model_devices must divide the number of devices. Received: "
                 f"model_devices={self.model_devices}, {len(names)} devices."
             )
+        own = len(names) // self.processes
+        if own % self.model_devices and self.model_devices % own:
+            raise ValueError(
+                "The devices that share a model must be some of one process, or all of several. "
+                f"Received: model_devices={self.model_devices}, {self.processes} processes of "
+                f"{own} devices."
+            )
         self.replicas = len(names) // self.model_devices
-        if meeting is not None:
-            self.processes, self.process = meeting.processes, meeting.process
-            self._check_groups(len(names))
-        self._copies = weakref.WeakKeyDictionary()
-        self.distribution = _distribution(self, names)
+        if mode == "data_parallel":
+            self.distribution = _DataParallel(devices=names, auto_shard_dataset=False)
+        else:
+            shape, axes = (self.replicas, self.model_devices), [layout.BATCH, layout.MODEL]
+            self.distribution = _ByAxes(self, keras.distribution.DeviceMesh(shape, axes, names))
+        keras.distribution.set_distribution(self.distribution)
+        if self.processes > 1:
+            self.seed_alike()
 
     def prepare(self, model):
         """See `Devices.prepare`."""
-        _check_is_spread(model, self.distribution)
+        import jax
+
+        for variable in model.variables:
+            if not isinstance(variable.value.sharding, jax.sharding.NamedSharding):
+                raise ValueError(
+                    "The model must be made after distribution.setup, which spreads its variables. "
+                    f"Received: {model.name}, whose {variable.path} lies on "
+                    f"{variable.value.sharding} alone; call setup first."
+                )
         if self.mode == "model_parallel":
             layout.check_rules(self._own_rules, [variable.path for variable in model.variables])
             for variable in model.variables:
                 layout.split_axes(self._rules, variable.path, variable.shape, self.model_devices)
-        if self.mode == "fully_sharded" and not any(
-            axis is not None for v in model.trainable_variables for axis in _spec(v)
+        if self.mode == "fully_sharded" and all(
+            v.value.sharding.is_fully_replicated for v in model.trainable_variables
         ):
             raise ValueError(
                 "fully_sharded found no variable whose longest axis the devices divide. Received: "
                 f"{self.replicas} devices; use another number, or data_parallel."
             )
-        if self.processes > 1:
-            model.__dict__["get_weights"] = lambda: [to_numpy(v) for v in model.weights]
-            for name in ("predict", "predict_on_batch"):
-                model.__dict__[name] = functools.partial(self._predict, model, name)
-            if self.mode != "data_parallel":
-                model.__dict__["save"] = model.__dict__["save_weights"] = _cannot_save
 
-    def share(self, pipeline):
-        """See `Devices.share`."""
-        super().share(pipeline)
-        if self.processes == 1:
-            return pipeline
-        return shares.share_training(pipeline, *self._part)
+    @property
+    def part(self):
+        """See `Devices.part`. The processes that share a model read the same part."""
+        parts = min(self.processes, self.replicas)
+        return self.process * parts // self.processes, parts
 
-    def share_evaluation(self, data):
-        """See `Devices.share_evaluation`."""
-        if self.processes == 1:
-            return data
-        return shares.share_evaluation(data, *self._part, self._cut)
+    def evaluate(self, model, data, **options):
+        """See `Devices.evaluate`.
+
+        Of each batch, the rows that the devices do not divide are left over. They are evaluated at
+        the end, whole on every device, and the sums of both evaluations are added.
+        """
+        options.pop("batch_size", None)  # that of Keras's arrays
+        sums, left = [], []
+        even = self._even_rows(batches_of(data), left)
+        first = next(even, None)
+        if first is not None:
+            model.evaluate((part for part in itertools.chain([first], even)), **options)
+            sums.append([to_numpy(v) for v in model.metrics_variables])
+        if left:
+            rest = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *left)
+            with self.distribution.whole_batches():
+                model.evaluate((part for part in [rest]), **options)
+            sums.append([to_numpy(v) for v in model.metrics_variables])
+        for variable, *parts in zip(model.metrics_variables, *sums):
+            variable.assign(sum(parts))
+        return {name: float(value) for name, value in model.get_metrics_result().items()}
+
+    def _even_rows(self, batches, left):
+        """This process's part of what the devices divide of each batch; `left` gets the rest."""
+        part, parts = self.part
+        for batch in batches:
+            batch = keras.tree.map_structure(np.asarray, tuple(batch))
+            count = len(keras.tree.flatten(batch)[0])
+            even = count - count % self.replicas
+            own = slice(even * part // parts, even * (part + 1) // parts)
+            if even:
+                yield keras.tree.map_structure(lambda x: x[own], batch)  # noqa: B023
+            if even < count:
+                left.append(keras.tree.map_structure(lambda x: x[even:], batch))  # noqa: B023
 
     def local_copy(self, model):
         """See `Devices.local_copy`."""
         with self._alone():
             return copied(model)
+
+    def predict(self, model, x, **options):
+        """See `Devices.predict`."""
+        copy = self.local_copy(model)
+        with self._alone():
+            return copy.predict(x, **options)
 
     @contextlib.contextmanager
     def _alone(self):
@@ -91,36 +142,11 @@ class JaxDevices(Devices):
         finally:
             keras.distribution.set_distribution(self.distribution)
 
-    def _predict(self, model, name, *args, **kwargs):
-        """`model.predict` for the images of this process alone.
+    def stack(self, array):
+        """See `Devices.stack`."""
+        from jax.experimental import multihost_utils
 
-        Keras's own returns an array of which each process has a part, and then cannot read it.
-        """
-        model.jax_state_sync()
-        if model not in self._copies:
-            self._copies[model] = self.local_copy(model)
-        copy = self._copies[model]
-        with self._alone():
-            copy.set_weights(model.get_weights())
-            return getattr(copy, name)(*args, **kwargs)
-
-    @property
-    def _part(self):
-        """Which part of a batch this process feeds, of how many: those that share a model, the
-        same."""
-        parts = min(self.processes, self.replicas)
-        return self.process * parts // self.processes, parts
-
-    def _check_groups(self, count):
-        """Raises a ValueError where a group of devices begins within one process and ends in
-        another."""
-        own = count // self.processes
-        if own % self.model_devices and self.model_devices % own:
-            raise ValueError(
-                "The devices that share a model must be some of one process, or all of several. "
-                f"Received: model_devices={self.model_devices}, {self.processes} processes of "
-                f"{own} devices."
-            )
+        return np.asarray(multihost_utils.process_allgather(array)).reshape(-1, *array.shape)
 
     def axes(self, variable):
         """The mesh axis of each axis of a variable."""
@@ -135,131 +161,138 @@ class JaxDevices(Devices):
     def close(self):
         """See `Devices.close`."""
         keras.distribution.set_distribution(None)
-        self._restore_placing()
         super().close()
 
-    def _cut(self, batch, process, processes):
-        """One process's part of a batch, or the whole of one that the devices do not divide."""
-        if len(keras.tree.flatten(batch)[0]) % self.replicas == 0:
-            return shares.cut(batch, process, processes)
-        return keras.tree.map_structure(lambda x: np.asarray(x).view(_Whole), batch)
 
-    def _place(self, batch, given, batch_dim_name):
-        """A batch of this process as an array of all; the rest of a split that the devices do not
-        divide lies whole on each of them, as Keras's own function cannot have it."""
-        copies = self.replicas // self._part[1]  # of the model, of this process
-        divides = len(batch) % copies == 0
-        if divides and not isinstance(batch, _Whole):
-            return self._place_cut(batch, given, batch_dim_name)
-        if self.processes > 1 and not isinstance(batch, _Whole):
-            raise ValueError(
-                "The devices of a process must divide its part of a batch. Received: "
-                f"{len(batch)} images, {copies} devices; to evaluate, "
-                "give what devices.share_evaluation(data) returns."
-            )
-        whole = keras.distribution.TensorLayout([None] * batch.ndim, self.distribution.device_mesh)
-        return self._place_cut(batch, whole, batch_dim_name)
+class _WholeBatches:
+    """A distribution of Keras that can also put a whole batch on every device."""
 
-    def in_force(self):
-        """Makes Keras train on these devices."""
-        keras.distribution.set_distribution(self.distribution)
-        # Keras asks for the layout of the first batch only. Its function that places each batch is
-        # no public name; without it (another Keras) an uneven batch stays an error of JAX.
-        library = keras.distribution.list_devices.__globals__.get("distribution_lib")
-        self._place_cut = getattr(library, "distribute_data_input", None)
-        if self._place_cut is not None:
-            library.distribute_data_input = self._place
-            self._restore_placing = lambda: setattr(
-                library, "distribute_data_input", self._place_cut
-            )
-        return self
+    _whole = False
+
+    @contextlib.contextmanager
+    def whole_batches(self):
+        self._whole = True
+        try:
+            yield
+        finally:
+            self._whole = False
+
+    def get_data_layout(self, data_shape):
+        if not self._whole:
+            return super().get_data_layout(data_shape)
+        return keras.distribution.TensorLayout([None] * len(data_shape), self.device_mesh)
 
 
-class _Whole(np.ndarray):
-    """A batch that every process has, and every device gets."""
+class _DataParallel(_WholeBatches, keras.distribution.DataParallel):
+    pass
 
 
-def make(mode, devices=None, model_devices=None, rules=None, timeout=300):
+class _ByAxes(_WholeBatches, keras.distribution.ModelParallel):
+    """Cuts variables as `devices.axes` says, and what layers return as `layout` says."""
+
+    def __init__(self, devices, mesh):
+        super().__init__(
+            layout_map=keras.distribution.LayoutMap(mesh),
+            batch_dim_name=layout.BATCH,
+            auto_shard_dataset=False,
+        )
+        self._devices = devices
+
+    def get_variable_layout(self, variable):
+        given = super().get_variable_layout(variable)  # an optimizer's slot has its variable's
+        if any(given.axes):
+            return given
+        return keras.distribution.TensorLayout(self._devices.axes(variable), self.device_mesh)
+
+    def get_tensor_layout(self, path):
+        import jax
+
+        # Outside of a compiled step a batch that the devices do not divide cannot be cut.
+        is_compiling = isinstance(jax.numpy.ones(1), jax.core.Tracer)
+        if not is_compiling or not layout.has_whole_features(path, self._devices.mode):
+            return None
+        return keras.distribution.TensorLayout([layout.BATCH], self.device_mesh)
+
+
+def make(mode, devices, model_devices, rules, timeout):
     """`JaxDevices`, or `Devices` for one; the arguments are those of `setup`."""
-    meeting = jax_processes.join(timeout)
-    names = keras.distribution.list_devices()
+    import jax
+
+    _join(timeout)
+    names, processes = keras.distribution.list_devices(), jax.process_count()
     if mode == "auto":
         mode = "data_parallel" if len(names) > 1 else "single"
     if mode == "single":
         return Devices()
-    if devices is not None:
-        if devices > len(names):
-            raise ValueError(
-                f"There are not so many devices. Received: devices={devices}; JAX has "
-                f"{len(names)}: {names}. On a CPU, XLA_FLAGS="
-                f"--xla_force_host_platform_device_count={devices} makes as many."
-            )
-        if meeting is not None and devices < len(names):
-            raise ValueError(
-                "Several processes use all of their devices. Received: "
-                f"devices={devices}, {len(names)} devices of {meeting.processes} processes; leave "
-                "devices out, or start fewer processes."
-            )
-        names = names[:devices]
-    return JaxDevices(mode, names, model_devices or len(names), rules, meeting).in_force()
+    if devices is not None and devices > len(names):
+        raise ValueError(
+            f"There are not so many devices. Received: devices={devices}; JAX has "
+            f"{len(names)}: {names}. On a CPU, XLA_FLAGS="
+            f"--xla_force_host_platform_device_count={devices} makes as many."
+        )
+    if devices is not None and devices < len(names) and processes > 1:
+        raise ValueError(
+            "Several processes use all of their devices. Received: "
+            f"devices={devices}, {len(names)} devices of {processes} processes; leave "
+            "devices out, or start fewer processes."
+        )
+    names = names[:devices]
+    return JaxDevices(mode, names, model_devices or len(names), rules)
 
 
-def _distribution(devices, names):
-    """The distribution of Keras that cuts variables as `devices` says."""
-    replicas = devices.replicas
-    if devices.mode == "data_parallel":
-        return keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
+def _join(timeout):
+    """Lets JAX join the other processes, if the environment tells of any.
 
-    class ByAxes(keras.distribution.ModelParallel):
-        def get_variable_layout(self, variable):
-            if getattr(variable, "_layout", None) is not None:  # slots lie as their variable
-                return variable._layout
-            return keras.distribution.TensorLayout(devices.axes(variable), self.device_mesh)
-
-        def get_tensor_layout(self, path):
-            # Outside of a compiled step a batch that the devices do not divide cannot be cut.
-            if not _is_compiling() or not layout.has_whole_features(path, devices.mode):
-                return None
-            return keras.distribution.TensorLayout([layout.BATCH], self.device_mesh)
-
-    if devices.mode == "fully_sharded":
-        mesh = keras.distribution.DeviceMesh((replicas,), [layout.BATCH], names)
-    else:
-        shape = (replicas, devices.model_devices)
-        mesh = keras.distribution.DeviceMesh(shape, [layout.BATCH, layout.MODEL], names)
-    return ByAxes(
-        layout_map=keras.distribution.LayoutMap(mesh),
-        batch_dim_name=layout.BATCH,
-        auto_shard_dataset=False,
-    )
-
-
-def _is_compiling():
+    The variables of `keras.distribution.initialize` come first, then what JAX itself detects:
+    Slurm, MPI, Kubernetes and the hosts of a TPU slice.
+    """
     import jax
 
-    return isinstance(jax.numpy.ones(1), jax.core.Tracer)
-
-
-def _cannot_save(*args, **kwargs):
-    raise ValueError(
-        "No process alone can save variables that are cut over several. Received: a call of save "
-        "or save_weights; let every process make copy = devices.local_copy(model), and one of "
-        "them copy.save(path)."
-    )
-
-
-def _spec(variable):
-    return tuple(variable.value.sharding.spec)
-
-
-def _check_is_spread(model, distribution):
-    """Raises a ValueError for a model that was made before `setup`."""
-    import jax
-
-    for variable in model.variables:
-        if not isinstance(variable.value.sharding, jax.sharding.NamedSharding):
+    if jax.distributed.is_initialized():
+        return
+    given = {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
+    missing = [name for name in _VARIABLES if name not in given]
+    if given and missing:
+        raise ValueError(
+            f"Several processes need the environment variables {_VARIABLES}. Received: no "
+            f"{missing}; set them in every process, or none of them."
+        )
+    if not given and os.environ.get("SLURM_NTASKS") == "1":
+        return  # JAX would give this one process one device of the node
+    options = {}
+    if given:
+        addresses, *numbers = given.values()
+        if not all(number.isdigit() for number in numbers) or int(numbers[1]) >= int(numbers[0]):
             raise ValueError(
-                "The model must be made after distribution.setup, which spreads its variables. "
-                f"Received: {model.name}, whose {variable.path} lies on "
-                f"{variable.value.sharding} alone; call setup first."
+                f"Processes are numbered from 0 to {_VARIABLES[1]} - 1. Received: {given}."
             )
+        options = {
+            "coordinator_address": addresses.split(",")[0],
+            "num_processes": int(numbers[0]),
+            "process_id": int(numbers[1]),
+            "cluster_detection_method": "deactivate",
+        }
+        # JAX ends a process that finds no other; this line tells where it looked.
+        print(f"JAX joins {options}, within {timeout} s.", file=sys.stderr)
+    # This service would take SIGTERM, which `training.fit` obeys, for itself.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            **options,
+            initialization_timeout=timeout,
+            heartbeat_timeout_seconds=timeout,
+            # The first process may evaluate for hours when the others are done.
+            shutdown_timeout_seconds=7 * 24 * 3600,
+        )
+    except ValueError:  # JAX detects no cluster
+        if given:
+            raise
+    except RuntimeError as error:
+        late = "must be called before" in str(error)  # JAX has computed something
+        if late and not given:
+            return  # a single process, as far as anybody can tell
+        advice = "call distribution.setup first" if late else "choose a port that all of them reach"
+        raise (ValueError if late else ConnectionError)(
+            f"JAX's processes cannot join. Received: {options or 'what JAX detected'}, "
+            f"{str(error).splitlines()[0]}; {advice}."
+        ) from error

@@ -1,13 +1,16 @@
 """Many devices with TensorFlow: `tf.distribute`, in one process or several."""
 
-import functools
+import json
 import os
-import weakref
+import sys
 
-from keras_vit.distribution import shares, tensorflow_processes
-from keras_vit.distribution.devices import Devices, copied
+import keras
+import numpy as np
 
-_SEED_STRIDE = 1_000_003  # between the seeds of two replicas; Keras adds 1 for each draw
+from keras_vit.distribution.setup import Devices, batches_of, copied, rows
+from keras_vit.workarounds import different_noise_on_replicas, make_workers_strategy
+
+_WORKERS = []  # the strategy of several processes: TensorFlow joins them once in a process's life
 
 
 class TensorFlowDevices(Devices):
@@ -15,166 +18,135 @@ class TensorFlowDevices(Devices):
 
     Args:
         strategy: a `tf.distribute.Strategy`.
-        meeting: of the processes, a `Meeting`, where there are several.
+        process, processes: the number of this process, and how many there are.
     """
 
     mode = "data_parallel"
 
-    def __init__(self, strategy, meeting=None):
-        self.strategy, self.meeting = strategy, meeting
+    def __init__(self, strategy, process=0, processes=1):
+        self.strategy, self.process, self.processes = strategy, process, processes
         self.replicas = strategy.num_replicas_in_sync
-        if meeting is not None:
-            self.processes, self.process = meeting.processes, meeting.process
-            self._shares = tensorflow_processes.Shares(strategy, self.process, self.processes)
-        self._copies = weakref.WeakKeyDictionary()
 
     def scope(self):
         """See `Devices.scope`."""
         return self.strategy.scope()
 
-    def check_model(self, model):
-        """See `Devices.check_model`."""
+    def prepare(self, model):
+        """See `Devices.prepare`."""
+        import tensorflow as tf
+
         if model.distribute_strategy is not self.strategy:
             raise ValueError(
                 "With TensorFlow the model must be made and compiled within devices.scope(). "
                 f"Received: {model.name}, which was made outside."
             )
-
-    def prepare(self, model):
-        """See `Devices.prepare`."""
-        self.check_model(model)
-        optimizer = model.optimizer
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
-        if inner.gradient_accumulation_steps:
+        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        if optimizer.gradient_accumulation_steps:
             raise ValueError(
                 "tf.distribute cannot accumulate gradients: Keras updates within a condition, "
                 "where replicas cannot meet. Received: gradient_accumulation_steps="
-                f"{inner.gradient_accumulation_steps} on {self.replicas} devices; use smaller "
+                f"{optimizer.gradient_accumulation_steps} on {self.replicas} devices; use smaller "
                 "batches, more devices, or JAX or PyTorch."
+            )
+        clips = optimizer.clipnorm or optimizer.clipvalue or optimizer.global_clipnorm
+        if clips and not getattr(optimizer, "clips_sum", False):
+            raise ValueError(
+                "Keras's optimizers clip the gradient of each replica, before they are summed. "
+                f"Received: {type(optimizer).__name__} with clipping; take one of "
+                "keras_vit.training, which clip the sum."
             )
         if model.steps_per_execution != 1:
             raise ValueError(
                 "Under tf.distribute Keras runs one update at a time. Received: "
                 f"steps_per_execution={model.steps_per_execution}; compile with 1."
             )
-        if model.jit_compile and not self._compiles():
+        if model.jit_compile and not isinstance(self.strategy, tf.distribute.TPUStrategy):
             raise ValueError(
                 "XLA cannot compile an update of several devices of a MirroredStrategy. Received: "
                 "jit_compile=True; compile with jit_compile=False."
             )
-        reduce_before_update(optimizer)
-        for layer in model._flatten_layers():
-            if getattr(layer, "seed_generator", None) is not None:
-                draw_by_replica(layer.seed_generator)
-        if self.processes > 1:
-            # `fit` has built the model; Keras would build it from a batch of all processes.
-            model.__dict__["_maybe_symbolic_build"] = lambda **_: None
-            for name in ("predict", "predict_on_batch"):
-                model.__dict__[name] = functools.partial(self._predict, model, name)
-
-    def share(self, pipeline):
-        """See `Devices.share`."""
-        super().share(pipeline)
-        if self.processes == 1:
-            return pipeline
-        return shares.share_training(pipeline, self.process, self.processes)
+        different_noise_on_replicas(model)
 
     def feed(self, data):
-        """See `Devices.feed`."""
-        return data if self.processes == 1 else self._shares.training(data)
+        """See `Devices.feed`. Each replica gets its part of what this process reads."""
+        if self.processes == 1:
+            return data
+        own = self.replicas // self.processes
+        if own > 1:
+            data = data.map(lambda *batch: _parts(batch, own)).unbatch()
+        return self._distribute(data)
 
-    def share_evaluation(self, data):
-        """See `Devices.share_evaluation`."""
-        return data if self.processes == 1 or data is None else self._shares.evaluation(data)
+    def _distribute(self, dataset):
+        """Batches of one replica each; TensorFlow's own sharding reads all images everywhere."""
+        return self.strategy.distribute_datasets_from_function(lambda context: dataset)
 
-    def _predict(self, model, name, *args, **kwargs):
-        """`model.predict` for the images of this process alone, which needs no other process."""
-        if model not in self._copies:
-            self._copies[model] = copied(model)
-        self._copies[model].set_weights(model.get_weights())
-        return getattr(self._copies[model], name)(*args, **kwargs)
+    def evaluate(self, model, data, **options):
+        """See `Devices.evaluate`."""
+        if self.processes == 1:
+            return super().evaluate(model, data, **options)
+        options.pop("batch_size", None)  # that of Keras's arrays
+        import tensorflow as tf
+
+        own = self.replicas // self.processes
+        first = self.process * own
+
+        def batches():
+            parts = [rows(data, first + i, self.replicas) for i in range(own)]
+            for step in zip(*parts):
+                yield from map(tuple, step)
+
+        def spec(x):
+            return tf.TensorSpec((None, *x.shape[1:]), x.dtype)
+
+        example = keras.tree.map_structure(np.asarray, next(batches()))
+        signature = keras.tree.map_structure(spec, example)
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
+        steps = sum(1 for _ in batches_of(data)) if isinstance(data, (tuple, list)) else len(data)
+        return model.evaluate(self._distribute(dataset), steps=steps, return_dict=True, **options)
 
     def local_copy(self, model):
         """See `Devices.local_copy`."""
         return copied(model)
 
-    def _compiles(self):
+    def stack(self, array):
+        """See `Devices.stack`."""
         import tensorflow as tf
 
-        return isinstance(self.strategy, tf.distribute.TPUStrategy)
+        value = tf.constant(array[None])
+        values = self.strategy.experimental_distribute_values_from_function(lambda context: value)
+        own = self.replicas // self.processes
+        return self.strategy.gather(values, axis=0).numpy()[::own]
 
 
-def reduce_before_update(optimizer):
-    """Lets an optimizer see the gradients of all replicas together, as one device would.
-
-    Keras sums them after it has clipped them, so that each replica clips by a norm of its own. Here
-    they are summed before anything is done with them; `loss` is a mean over all replicas already.
-    """
+def _parts(batch, count):
+    """A batch as `count` equal parts, along a new first axis."""
     import tensorflow as tf
 
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if "apply" in vars(optimizer):
-        return  # done before
-    apply, reduce = optimizer.apply, inner._all_reduce_sum_gradients
+    def cut(x):
+        return tf.reshape(x, tf.concat([[count, -1], tf.shape(x)[1:]], 0))
 
-    def apply_sum(gradients, trainable_variables=None):
-        context = tf.distribute.get_replica_context()
-        gradients = list(gradients)
-        present = [g for g in gradients if g is not None]
-        summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present))
-        gradients = [None if g is None else next(summed) for g in gradients]
-        # The sum of what is equal everywhere would count it once per replica.
-        inner.__dict__["_all_reduce_sum_gradients"] = lambda pairs: pairs
-        try:
-            return apply(gradients, trainable_variables)
-        finally:
-            inner.__dict__["_all_reduce_sum_gradients"] = reduce
-
-    optimizer.__dict__["apply"] = apply_sum
+    return keras.tree.map_structure(cut, batch)
 
 
-def draw_by_replica(generator):
-    """Lets the seeds that a `keras.random.SeedGenerator` draws differ from replica to replica.
-
-    Its state is the same on all of them, so that each would drop the same units of its images.
-    """
-    import tensorflow as tf
-
-    if "next" in vars(generator):
-        return  # done before
-    draw = generator.next
-
-    def draw_own(ordered=True):
-        seed, context = draw(ordered), tf.distribute.get_replica_context()
-        if context is None:
-            return seed
-        replica = tf.cast(context.replica_id_in_sync_group, seed.dtype)
-        return seed + tf.stack([replica * _SEED_STRIDE, tf.zeros((), seed.dtype)])
-
-    generator.__dict__["next"] = draw_own
-
-
-def make(mode, devices=None, model_devices=None, rules=None, timeout=300):
+def make(mode, devices, model_devices, rules, timeout):
     """`TensorFlowDevices`, or `Devices` for one; the arguments are those of `setup`."""
     import tensorflow as tf
 
-    joined = tensorflow_processes.join(timeout)
-    if joined is not None:
-        meeting, strategy = joined
+    process, addresses = _read(os.environ.get("TF_CONFIG"))
+    if len(addresses) > 1:
+        strategy = _join(process, addresses, timeout)
         if devices is not None and devices != strategy.num_replicas_in_sync:
             raise ValueError(
                 "Several processes use all of their devices. Received: "
-                f"devices={devices}, {strategy.num_replicas_in_sync} devices of "
-                f"{meeting.processes} processes; leave devices out, or start other processes."
+                f"devices={devices}, {strategy.num_replicas_in_sync} devices of {len(addresses)} "
+                "processes; leave devices out, or start other processes."
             )
-        return TensorFlowDevices(strategy, meeting)
+        return TensorFlowDevices(strategy, process, len(addresses))
     if os.environ.get("TPU_NAME"):
         return TensorFlowDevices(_tpu(os.environ["TPU_NAME"]))
     names = [each.name for each in tf.config.list_logical_devices("GPU")]
     names = names or [each.name for each in tf.config.list_logical_devices("CPU")]
-    if mode == "auto" and devices is None and len(names) == 1:
-        mode = "single"
-    if mode == "single":
+    if mode == "single" or (mode == "auto" and devices is None and len(names) == 1):
         return Devices()
     if devices is not None and devices > len(names):
         raise ValueError(
@@ -183,6 +155,47 @@ def make(mode, devices=None, model_devices=None, rules=None, timeout=300):
             "CPU, before anything is computed."
         )
     return TensorFlowDevices(tf.distribute.MirroredStrategy(names[:devices]))
+
+
+def _read(text):
+    """The number of this process and the addresses of all, as TF_CONFIG has them."""
+    try:
+        found = json.loads(text or "{}")
+        cluster, task = found.get("cluster", {}), found.get("task", {})
+        chief, workers = cluster.get("chief", []), cluster.get("worker", [])
+        if len(chief) + len(workers) < 2:
+            return 0, [*chief, *workers]
+        kind, index = task.get("type"), task.get("index")
+        group = {"chief": chief, "worker": workers}[kind]
+        group[index]
+    except (ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
+        raise ValueError(
+            'TF_CONFIG must be JSON such as {"cluster": {"worker": ["node0:29500", "node1:29500"]},'
+            ' "task": {"type": "worker", "index": 0}}, with the index of this process among the '
+            f"workers. Received: {text!r}."
+        ) from error
+    return index + (len(chief) if kind == "worker" else 0), [*chief, *workers]
+
+
+def _join(process, addresses, timeout):
+    """The strategy of several processes."""
+    if _WORKERS:
+        return _WORKERS[0]
+    # TensorFlow waits without a limit for processes that never come; this tells what it waits for.
+    print(
+        f"Process {process} of {len(addresses)} waits for the others at {', '.join(addresses)}.",
+        file=sys.stderr,
+    )
+    try:
+        _WORKERS.append(make_workers_strategy(timeout))
+    except RuntimeError as error:
+        if "program startup" not in str(error):
+            raise
+        raise ValueError(
+            "Processes must join before TensorFlow computes anything. Received: a TensorFlow "
+            "whose devices are in use; call distribution.setup first."
+        ) from error
+    return _WORKERS[0]
 
 
 def _tpu(name):

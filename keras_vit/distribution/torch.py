@@ -1,25 +1,20 @@
 """Many devices with PyTorch: `torch.distributed`, one process for each device, by `torchrun`."""
 
 import datetime
-import functools
+import itertools
 import os
-import re
 
 import keras
+import numpy as np
 
-from keras_vit.distribution.devices import Devices, copied
-from keras_vit.distribution.shares import share_evaluation, share_training
+from keras_vit.distribution.setup import Devices, copied, rows
 
-_SEED_STRIDE = 1_000_003  # between the seeds of two processes; Keras adds the calls to them
 _NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+_SEED_STRIDE = 1_000_003  # between the seeds of two processes; Keras adds the calls to them
 
 
 class TorchDevices(Devices):
-    """One of the processes that train a model together, each on its part of every batch.
-
-    Gradients are averaged by `DistributedDataParallel` while they are computed; so clipping,
-    accumulation and averages see those of the whole batch. Metrics are summed after each batch.
-    """
+    """One of the processes that train a model together, each on its part of every batch."""
 
     mode = "data_parallel"
 
@@ -28,140 +23,133 @@ class TorchDevices(Devices):
 
         self.process, self.processes = dist.get_rank(), dist.get_world_size()
         self.replicas = self.processes
+        self._callback = TrainTogether(self.process, self.processes)
+        self.seed_alike()
 
     def prepare(self, model):
-        """See `Devices.prepare`."""
-        if "call" in vars(model):
-            return  # done before
-        _cut_calls(model)
-        _own_noise(model, self.process)
-        for name in ("train_step", "test_step"):
-            step = functools.partial(_step, model, getattr(model, name))
-            model.__dict__[name] = functools.partial(self._together, step)
+        """Gives the model the weights of the first process."""
+        import torch.distributed as dist
 
-    def _together(self, step, data):
-        try:
-            return step(data)
-        except RuntimeError as error:
-            if not re.search("gloo|nccl|connection|peer|timed out|barrier", str(error), re.I):
-                raise
-            raise ConnectionError(
-                f"Process {self.process} of {self.processes} lost another process, which was "
-                "killed, has failed (see its output), or takes too long. Received: "
-                f"{str(error).splitlines()[0]}; start all again with the same command: training "
-                "goes on from the last checkpoint."
-            ) from error
+        for variable in model.variables:
+            dist.broadcast(variable.value.data, 0)
 
-    def share(self, pipeline):
-        """See `Devices.share`."""
-        super().share(pipeline)
-        return share_training(pipeline, self.process, self.processes)
+    def callbacks(self):
+        """See `Devices.callbacks`."""
+        return [self._callback]
 
-    def share_evaluation(self, data):
-        """See `Devices.share_evaluation`."""
-        return share_evaluation(data, self.process, self.processes)
+    def evaluate(self, model, data, **options):
+        """See `Devices.evaluate`. Each process evaluates its part, then the metrics are added."""
+        options.pop("batch_size", None)  # that of Keras's arrays
+        parts = rows(data, *self.part)
+        own = (part for part in parts if len(keras.tree.flatten(part)[0]))
+        first = next(own, None)
+        if first is None:
+            model.reset_metrics()
+        else:
+            model.evaluate((part for part in itertools.chain([first], own)), **options)
+        add_up([variable.value.data for variable in model.metrics_variables])
+        return {name: float(value) for name, value in model.get_metrics_result().items()}
 
     def local_copy(self, model):
         """See `Devices.local_copy`."""
         return copied(model)
 
-    def gather(self, text):
-        """See `Devices.gather`."""
-        import torch.distributed as dist
-
-        texts = [None] * self.processes
-        dist.all_gather_object(texts, text)
-        return texts
-
-    def any_of(self, *flags):
-        """See `Devices.any_of`."""
+    def stack(self, array):
+        """See `Devices.stack`."""
         import torch
 
-        found = torch.tensor([int(flag) for flag in flags], device=_device())
-        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)
-        return [bool(flag) for flag in found.tolist()]
+        own = torch.tensor(array, device=_device())
+        found = [torch.empty_like(own) for _ in range(self.processes)]
+        torch.distributed.all_gather(found, own)
+        return np.stack([each.cpu().numpy() for each in found])
 
     def close(self):
         """See `Devices.close`."""
         import torch.distributed as dist
 
+        self._callback.stop()
         if dist.is_initialized():
             dist.destroy_process_group()
         super().close()
 
 
-def _cut_calls(model):
-    """Lets the model's calls with a gradient pass through DistributedDataParallel.
+class TrainTogether(keras.callbacks.Callback):
+    """Lets `model.fit` in each process train on the batch of all.
 
-    It also gives every process the weights of the first.
+    The gradient of each variable is averaged over the processes as soon as it is there, while
+    others are still computed; so clipping, accumulation and moving averages see the whole batch.
+    (`DistributedDataParallel` does this for modules that are called as such, which Keras's trainer
+    does not do.) Metrics count the images of all processes, and each drops other units.
+    """
+
+    def __init__(self, process, processes):
+        super().__init__()
+        self._process, self._processes = process, processes
+        self._hooks, self._sums = [], {}
+
+    def on_train_begin(self, logs=None):
+        self.stop()
+        self._weights = [variable.value for variable in self.model.trainable_variables]
+        self._hooks = [w.register_post_accumulate_grad_hook(self._average) for w in self._weights]
+        self._seeds = [v for v in self.model.variables if v.path.endswith("/seed_generator_state")]
+
+    def _average(self, weight):
+        import torch.distributed as dist
+
+        weight.grad /= self._processes
+        self._sums[id(weight)] = dist.all_reduce(weight.grad, async_op=True)
+        if len(self._sums) == len(self._weights):
+            for sum_ in self._sums.values():
+                sum_.wait()
+            self._sums.clear()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._before = [v.value.data.clone() for v in self.model.metrics_variables]
+        self._shift_seeds(_SEED_STRIDE * self._process)
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self._sums:
+            raise ValueError(
+                "Every trainable variable must take part in the loss. Received: "
+                f"{len(self._weights) - len(self._sums)} of {len(self._weights)} variables without "
+                "a gradient; set trainable=False for their layers before training."
+            )
+        self._shift_seeds(-_SEED_STRIDE * self._process)
+        add_up([v.value.data for v in self.model.metrics_variables], self._before)
+        logs.update({k: float(v) for k, v in self.model.get_metrics_result().items()})
+
+    def _shift_seeds(self, by):
+        for variable in self._seeds:
+            variable.value.data[0] += by
+
+    def on_train_end(self, logs=None):
+        self.stop()
+
+    def stop(self):
+        """From now on the gradients are those of each process alone."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self._sums.clear()
+
+
+def add_up(values, before=None):
+    """Adds to tensors what they have gained in the other processes.
+
+    Args:
+        values: tensors, which are changed.
+        before: what they were; zeros by default.
     """
     import torch
 
-    class Module(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, *args, **kwargs):
-            return call(*args, **kwargs)
-
-    call = model.call
-    parallel = torch.nn.parallel.DistributedDataParallel(Module())
-
-    @functools.wraps(call)
-    def cut(*args, **kwargs):
-        trains = kwargs.get("training") and torch.is_grad_enabled()
-        return parallel(*args, **kwargs) if trains else call(*args, **kwargs)
-
-    model.__dict__["call"] = cut
-
-
-def _own_noise(model, process):
-    """Lets each process drop other units, and a run that is continued those it would have."""
-    import torch
-
-    train_step = model.train_step
-    seeds = [v for v in model.variables if v.path.endswith("/seed_generator_state")]
-    first = [torch.get_rng_state()]
-    torch.distributed.broadcast_object_list(first)
-    torch.set_rng_state(first[0])
-
-    def shift(by):  # layers with a generator of their own
-        for variable in seeds:
-            variable.value.data[0] += by
-
-    def step(data):
-        # All processes draw this number alike, and their common state is what checkpoints keep.
-        drawn = int(torch.randint(2**62, ()))
-        state = torch.get_rng_state()
-        torch.manual_seed(hash((drawn, process)) % 2**63)
-        shift(_SEED_STRIDE * process)
-        try:
-            return train_step(data)
-        finally:
-            shift(-_SEED_STRIDE * process)
-            torch.set_rng_state(state)
-
-    model.__dict__["train_step"] = step
-
-
-def _step(model, step, data):
-    """A step whose metrics count the images of all processes."""
-    import torch
-
-    metrics = [variable.value.data for variable in model.metrics_variables]
-    before = [value.clone() for value in metrics]
-    if len(keras.tree.flatten(data)[0]):  # the rest of a split may be nothing for this process
-        step(data)
-    after = [variable.value.data for variable in model.metrics_variables]
-    added = [new - old for new, old in zip(after, before)]
-    if added:
-        flat = torch.cat([part.double().flatten() for part in added])
-        torch.distributed.all_reduce(flat)
-        parts = flat.split([part.numel() for part in added])
-        for variable, old, part in zip(model.metrics_variables, before, parts):
-            variable.assign(old + part.view(old.shape).to(old.dtype))
-    return model.get_metrics_result()
+    if not values:
+        return
+    before = before or [torch.zeros_like(value) for value in values]
+    gained = torch.cat([(new - old).double().flatten() for new, old in zip(values, before)])
+    torch.distributed.all_reduce(gained)
+    parts = gained.split([value.numel() for value in values])
+    for value, old, part in zip(values, before, parts):
+        value.copy_(old + part.view(old.shape).to(old.dtype))
 
 
 def _device():
@@ -170,7 +158,7 @@ def _device():
     return "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
 
 
-def make(mode, devices=None, model_devices=None, rules=None, timeout=300):
+def make(mode, devices, model_devices, rules, timeout):
     """`TorchDevices`, or `Devices` for one; the arguments are those of `setup`."""
     import torch
 

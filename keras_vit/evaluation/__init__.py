@@ -5,9 +5,14 @@ batch, and returns a value that prints as a table and saves as JSON.
 Importing this package loads Keras and NumPy only.
 """
 
-from keras_vit.evaluation.calibration import Calibration, calibration, fit_temperature
-from keras_vit.evaluation.confusion import ConfusionMatrix, confusion_matrix
-from keras_vit.evaluation.evaluate import Report, evaluate
+from keras_vit.evaluation.benchmarks import (
+    VTAB_GROUPS,
+    RealAccuracy,
+    VTABScore,
+    real_accuracy,
+    vtab_mean,
+)
+from keras_vit.evaluation.evaluate import ConfusionMatrix, Report, confusion_matrix, evaluate
 from keras_vit.evaluation.features import extract_features, features
 from keras_vit.evaluation.fewshot import (
     FewShot,
@@ -16,9 +21,8 @@ from keras_vit.evaluation.fewshot import (
     least_squares,
     pick_shots,
 )
+from keras_vit.evaluation.metrics import Calibration, calibration, fit_temperature
 from keras_vit.evaluation.probes import LinearProbe, NearestNeighbours, knn, linear_probe
-from keras_vit.evaluation.real import RealAccuracy, load_real, real_accuracy
-from keras_vit.evaluation.vtab import VTAB_GROUPS, VTABScore, vtab_mean
 
 __all__ = [
     "VTAB_GROUPS",
@@ -41,7 +45,6 @@ __all__ = [
     "knn",
     "least_squares",
     "linear_probe",
-    "load_real",
     "pick_shots",
     "real_accuracy",
     "vtab_mean",

@@ -1,4 +1,4 @@
-"""A classifier against labelled images, in one pass and bounded memory."""
+"""A classifier against labelled images, in one pass and bounded memory; the confusion matrix."""
 
 import dataclasses
 import time
@@ -6,21 +6,100 @@ import time
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int
-from keras_vit.evaluation.calibration import (
+from keras_vit.checks import check_choice, positive_int
+from keras_vit.evaluation.benchmarks import RealAccuracy, check_real, real_accuracy
+from keras_vit.evaluation.features import labelled_outputs
+from keras_vit.evaluation.metrics import (
     Calibration,
+    Result,
+    are_logits,
     calibration_of,
     check_scores,
+    class_numbers,
     confidences,
-    resolve_from_logits,
+    count_classes,
 )
-from keras_vit.evaluation.confusion import ConfusionMatrix, check_names, confusion_matrix
-from keras_vit.evaluation.outputs import class_numbers, labelled_outputs
-from keras_vit.evaluation.real import RealAccuracy, check_real, real_accuracy
-from keras_vit.evaluation.result import Result
 from keras_vit.text import percent, table
 
 _FEW_CLASSES = 2048  # the confusion matrix then takes 32 MiB
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ConfusionMatrix(Result):
+    """Counts of images by right and predicted class.
+
+    Attributes:
+        matrix: int64 array of shape (classes, classes); row = right class, column = prediction.
+        class_names: tuple of text, one for each class.
+    """
+
+    matrix: np.ndarray
+    class_names: tuple
+
+    @property
+    def accuracy(self):
+        """Share of the images whose class is predicted."""
+        return float(np.trace(self.matrix) / self.matrix.sum())
+
+    @property
+    def mean_per_class_accuracy(self):
+        """Mean of the recall over the classes that have images, as Pets and Flowers report."""
+        return float(np.nanmean(self.recall))
+
+    @property
+    def recall(self):
+        """Share of the images of each class that are recognised; NaN for a class without any."""
+        with np.errstate(invalid="ignore"):
+            return self.matrix.diagonal() / self.matrix.sum(axis=1)
+
+    @property
+    def precision(self):
+        """Share of right ones among the predictions of each class; NaN without predictions."""
+        with np.errstate(invalid="ignore"):
+            return self.matrix.diagonal() / self.matrix.sum(axis=0)
+
+    def most_confused(self, count=10):
+        """The most frequent mistakes, as (right class, predicted class, images), worst first."""
+        wrong = self.matrix - np.diag(self.matrix.diagonal())
+        rows, columns = np.nonzero(wrong)
+        worst = np.argsort(-wrong[rows, columns], kind="stable")[: positive_int(count, "count")]
+        names = self.class_names
+        return [(names[i], names[j], int(wrong[i, j])) for i, j in zip(rows[worst], columns[worst])]
+
+    def __str__(self):
+        wrong = int(self.matrix.sum() - np.trace(self.matrix))
+        summary = (
+            f"{wrong} of {int(self.matrix.sum())} images wrong, accuracy {percent(self.accuracy)}, "
+            f"mean over the classes {percent(self.mean_per_class_accuracy)}"
+        )
+        header = ("right class", "taken for", "images")
+        return summary + (f"\n{table(self.most_confused(), header, left=2)}" if wrong else "")
+
+
+def confusion_matrix(labels, predictions, num_classes=None, class_names=None):
+    """Counts images by right and predicted class, as a `ConfusionMatrix`.
+
+    Args:
+        labels: (images,) class numbers, or one-hot rows.
+        predictions: (images,) predicted class numbers.
+        num_classes: by default one more than the highest number.
+        class_names: sequence of text in the order of the numbers; by default the numbers.
+
+    Raises:
+        ValueError: no images, different lengths, numbers outside 0..num_classes - 1, a number of
+            names that differs from the number of classes, or more than 30,000 classes.
+    """
+    labels = class_numbers(labels, num_classes)
+    predictions = class_numbers(predictions, num_classes, "predictions")
+    if len(labels) != len(predictions) or not len(labels):
+        raise ValueError(
+            "There must be one prediction for each label and at least one of them. Received: "
+            f"{len(labels)} labels and {len(predictions)} predictions."
+        )
+    most = 30_000  # the matrix then takes 7 GB
+    n = num_classes or max(count_classes(labels, most), count_classes(predictions, most))
+    counts = np.bincount(labels * n + predictions, minlength=n * n).reshape(n, n)
+    return ConfusionMatrix(counts, _class_names(n, class_names))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -54,8 +133,6 @@ class Report(Result):
     real: RealAccuracy | None = None
     skipped: int = 0
     seconds: float = 0.0
-
-    derived = ("top1", "top5")
 
     def top(self, k):
         """Share of the images whose class is among the k best, or None if not asked for."""
@@ -94,8 +171,6 @@ class Report(Result):
             lines.append(f"{self.skipped} images could not be read and do not count")
         return "\n".join(lines)
 
-    __repr__ = __str__
-
 
 def evaluate(
     model,
@@ -107,10 +182,9 @@ def evaluate(
     steps=None,
     real=None,
     from_logits="auto",
-    bins=15,
     progress=None,
 ):
-    """Measures a classifier on labelled images.
+    """Measures a classifier on labelled images, and returns a `Report`.
 
     ```python
     report = keras_vit.evaluation.evaluate(model, (images, labels))
@@ -127,8 +201,8 @@ def evaluate(
             Labels are class numbers or one-hot; a third part of a batch holds weights, 0 for rows
             that are no examples and 1 for the others. Paths, datasets of `keras_vit.data`, and
             uint8 images for a model with a `preprocessing`, are preprocessed as its weights ask
-            for; others go into the model as they are, with a warning where its preprocessing
-            makes no such values.
+            for; others go into the model as they are, with a warning if its preprocessing makes
+            no such values.
         top: a number k or several: images whose class is among the k best are counted. By default
             1, and 5 for more than five classes.
         confusion: whether to make the confusion matrix; None makes it for up to 2,048 classes.
@@ -138,21 +212,18 @@ def evaluate(
         real: the authors' `real.json` or its content, for the ReaL accuracy; the images must come
             in its order.
         from_logits: whether the model gives logits; `"auto"` takes its outputs for probabilities
-            where every row of the first batch lies in [0, 1] and sums to 1.
-        bins: of the calibration.
+            if every row of the first batch lies in [0, 1] and sums to 1.
         progress: whether to show a progress bar; None shows it on a terminal or in a notebook.
-
-    Returns:
-        A `Report`.
 
     Raises:
         TypeError: not a Keras model, or data of an unknown kind.
         ValueError: no images; labels or names that do not fit the classes of the model; outputs
             that are not finite or not one score per class.
     """
+    check_choice("from_logits", from_logits, ("auto", True, False))
     if top is not None:
         top = [positive_int(k, "top") for k in (top if np.ndim(top) else [top])]
-    real, bins = None if real is None else check_real(real), positive_int(bins, "bins")
+    real = None if real is None else check_real(real)
     began, found = time.perf_counter(), []
     for index, (outputs, labels) in enumerate(
         labelled_outputs(model, data, batch_size, steps, progress)
@@ -160,9 +231,17 @@ def evaluate(
         scores = check_scores(outputs, f" in batch {index}")
         if index == 0:
             num_classes = scores.shape[1]
-            names = _class_names(model, data, class_names, num_classes)
-            from_logits = resolve_from_logits(from_logits, scores)
-            top = _checked_top(top, num_classes)
+            of_data = getattr(data, "class_names", None)
+            _class_names(num_classes, of_data)  # or the data has other classes than the model
+            of_model = getattr(model, "class_names", None)
+            names = _class_names(num_classes, class_names, of_model, of_data)
+            from_logits = are_logits(scores) if from_logits == "auto" else from_logits
+            top = top or ([1, 5] if num_classes > 5 else [1])
+            if max(top) >= num_classes:
+                raise ValueError(
+                    f"Of {num_classes} classes, each is always among the best {num_classes}. "
+                    f"Received: top={tuple(top)}."
+                )
         labels = class_numbers(labels, num_classes, f"labels of batch {index}")
         predictions, numbers = scores.argmax(axis=1), confidences(scores, labels, from_logits)
         found.append((labels, label_ranks(scores, labels), predictions, *numbers))
@@ -174,10 +253,10 @@ def evaluate(
         backend=keras.backend.backend(),
         examples=len(labels),
         num_classes=num_classes,
-        from_logits=from_logits,
+        from_logits=bool(from_logits),
         correct={k: int((ranks < k).sum()) for k in top},
         loss=float(loss.mean()),
-        calibration=calibration_of(confidence, ranks == 0, loss, brier, bins),
+        calibration=calibration_of(confidence, ranks == 0, loss, brier, bins=15),
         confusion=confusion_matrix(labels, predictions, num_classes, names) if confusion else None,
         real=None if real is None else real_accuracy(predictions, real),
         skipped=len(getattr(data, "skipped", ())),
@@ -186,7 +265,7 @@ def evaluate(
 
 
 def label_ranks(scores, labels):
-    """How many classes stand before the right one, (images,): 0 where it is the best.
+    """How many classes stand before the right one, (images,): 0 if it is the best.
 
     Of equal scores the lower class number stands first, as in `argmax`: the accuracy of a fresh
     head of zeros is that of a guess.
@@ -196,26 +275,13 @@ def label_ranks(scores, labels):
     return ((scores > right) | ((scores == right) & is_lower)).sum(axis=1)
 
 
-def _checked_top(top, num_classes):
-    if top is None:
-        return [1, 5] if num_classes > 5 else [1]
-    if max(top, default=0) >= num_classes:
+def _class_names(num_classes, *candidates):
+    """The first names that are given, one for each class, else the numbers, as text."""
+    names = next((names for names in candidates if names is not None), range(num_classes))
+    if isinstance(names, str) or len(names) != num_classes:
         raise ValueError(
-            f"Of {num_classes} classes, each is always among the best {num_classes}. "
-            f"Received: top={tuple(top)}"
+            "class_names, given or of the model or of the data, must be a sequence with one name "
+            f"for each of the {num_classes} classes. Received: {type(names).__name__} of length "
+            f"{len(names)}."
         )
-    return top
-
-
-def _class_names(model, data, given, num_classes):
-    """The names given, the model's, the data's, or numbers; the data must have as many classes."""
-    of_data = getattr(data, "class_names", None)
-    if of_data is not None and len(of_data) != num_classes:
-        raise ValueError(
-            "The model and the data must have the same classes. Received: a model of "
-            f"{num_classes} classes and data of {len(of_data)}"
-        )
-    for names in (given, getattr(model, "class_names", None), of_data):
-        if names is not None:
-            return check_names(names, num_classes)
-    return tuple(map(str, range(num_classes)))
+    return tuple(map(str, names))

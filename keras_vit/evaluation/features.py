@@ -1,14 +1,14 @@
-"""What a model knows of an image before its head: frozen features."""
+"""What a model gives for labelled images: its outputs, and the features that its head reads."""
 
+import collections.abc
 import itertools
 
 import keras
 import numpy as np
 
-from keras_vit.evaluation.outputs import class_numbers, labelled_outputs
-
-_HEADS = (keras.layers.Dense, keras.layers.EinsumDense)
-_AFTER_THE_HEAD = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Dropout)
+from keras_vit.checks import positive_int
+from keras_vit.data.preprocess import preprocess
+from keras_vit.evaluation.metrics import class_numbers, to_numpy
 
 
 def features(model, layer=None):
@@ -16,7 +16,7 @@ def features(model, layer=None):
 
     Args:
         model: a `VisionTransformer` or `BiT`, whose features are what its head reads (after
-            `pre_logits`, where there is one) or, without a head, what it gives; or any other
+            `pre_logits`, if there is one) or, without a head, its output; or any other
             Functional or Sequential Keras model: what its last Dense layer reads, if nothing but
             an activation follows that layer, and its own output if it ends with neither.
         layer: name of the layer whose output to take instead.
@@ -28,15 +28,21 @@ def features(model, layer=None):
         TypeError: not a Keras model, or one without a graph, as subclasses of `keras.Model` are.
         ValueError: no such layer, features that are no vectors, or a head that is not known.
     """
-    if not isinstance(model, keras.Model):
-        raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}")
-    if getattr(model, "inputs", None) is None:
+    if not isinstance(model, keras.Model) or getattr(model, "inputs", None) is None:
         raise TypeError(
-            "Features are taken from the graph of a Functional or Sequential model that is built. "
-            f"Received: {type(model).__name__} {model.name!r} without one; compute the features "
-            "yourself and pass (features, labels)"
+            "Features are taken from the graph of a Functional or Sequential Keras model; of "
+            "another, compute them yourself and pass (features, labels). Received: "
+            f"{type(model).__name__}."
         )
-    output = _as_vectors(_representation(model, layer), model)
+    output = _representation(model, layer)
+    shape = tuple(getattr(output, "shape", ()))
+    if len(shape) < 2 or any(side != 1 for side in shape[1:-1]):
+        raise ValueError(
+            "Features must be one vector per image, (batch, features); name a layer after the "
+            f"pooling with layer=... Received: shape {shape} in {model.name!r}."
+        )
+    if len(shape) > 2:
+        output = keras.layers.Reshape((shape[-1],))(output)
     # A single input without its list, as arrays come; a Sequential model has only the list.
     inputs = model.inputs[0] if len(model.inputs) == 1 else model.input
     backbone = keras.Model(inputs, output, name=f"{model.name}_features")
@@ -48,50 +54,26 @@ def features(model, layer=None):
 
 def _representation(model, layer):
     if layer is not None:
-        names = [each.name for each in model.layers]
-        if layer not in names:
-            raise ValueError(
-                f"{model.name} has no layer {layer!r}. Received: layer={layer!r}; its last layers "
-                f"are {names[-8:]}"
-            )
         return model.get_layer(layer).output
     if getattr(model, "num_classes", None) is not None and hasattr(model, "preprocessing"):
         return model.get_layer("head").input if model.num_classes else model.outputs[0]
-    ending = list(itertools.takewhile(_follows_a_head, reversed(model.layers)))
+    after = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Dropout)
+    ending = list(itertools.takewhile(lambda each: isinstance(each, after), model.layers[::-1]))
     last = model.layers[-1 - len(ending)]
-    if isinstance(last, _HEADS):
+    if isinstance(last, (keras.layers.Dense, keras.layers.EinsumDense)):
         return last.input
-    if ending:  # these may be class probabilities
+    if ending:  # the outputs may be probabilities of classes
         raise ValueError(
-            f"{model.name} ends with no Dense layer, so where its head begins is unknown; say from "
-            f"which layer to take the features: layer=... Received: {last.name!r}, then "
-            f"{[layer.name for layer in reversed(ending)]}"
+            f"{model.name} ends with no Dense layer; name the layer whose output the features are "
+            f"with layer=... Received: {last.name!r}, then {[each.name for each in ending[::-1]]}."
         )
     return model.outputs[0]
-
-
-def _follows_a_head(layer):
-    return isinstance(layer, _AFTER_THE_HEAD)
-
-
-def _as_vectors(tensor, model):
-    """(batch, features) of a tensor whose other axes, if any, have length 1."""
-    shape = tuple(getattr(tensor, "shape", ()))
-    if len(shape) == 2:
-        return tensor
-    if len(shape) > 2 and all(side == 1 for side in shape[1:-1]):
-        return keras.layers.Reshape((shape[-1],))(tensor)
-    raise ValueError(
-        "Features must be one vector per image, (batch, features). Received: shape "
-        f"{shape} in {model.name!r}; name a layer after the pooling with layer=..., or build the "
-        "model with a pool"
-    )
 
 
 def extract_features(model, data, layer=None, batch_size=64, steps=None, progress=None):
     """The features of all images, in the order of the data.
 
-    Images are read and forgotten batch by batch; only features and labels are kept.
+    One batch of images is in memory at a time; only features and labels are kept.
 
     Args:
         model, layer: as in `features`.
@@ -112,37 +94,151 @@ def extract_features(model, data, layer=None, batch_size=64, steps=None, progres
     ):
         found.append(vectors)
         labels.append(class_numbers(numbers, what=f"labels of batch {index}"))
-    found = np.concatenate(found)
-    return check_features(found, np.concatenate(labels), f"features of {backbone.name}")
+    found, labels = np.concatenate(found), np.concatenate(labels)
+    return check_features(found, labels, f"features of {backbone.name}")
 
 
 def check_features(vectors, labels, what="features", num_classes=None):
-    """Features as a finite float array (images, features), and their class numbers.
-
-    Raises:
-        ValueError: another rank, no rows, not finite, or not one label for each row.
-    """
+    """Features as a finite float array (images, features), and their class numbers."""
     vectors, labels = np.asarray(vectors), class_numbers(labels, num_classes, f"labels of {what}")
     if vectors.ndim != 2 or vectors.size == 0 or len(vectors) != len(labels):
         raise ValueError(
             f"{what} must have shape (images, features), with one label for each row and at least "
-            f"one row. Received: shape {vectors.shape} and {len(labels)} labels"
+            f"one row. Received: shape {vectors.shape} and {len(labels)} labels."
         )
     if vectors.dtype not in (np.float32, np.float64):
         vectors = vectors.astype(np.float32)
-    if not np.isfinite(vectors).all():
-        row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-        raise ValueError(f"{what} must be finite. Received: NaN or infinity, first in row {row}")
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        row = int(finite.argmin())
+        raise ValueError(f"{what} must be finite. Received: NaN or infinity, first in row {row}.")
     return vectors, labels
 
 
 def check_pair(train_features, train_labels, test_features, test_labels):
-    """Both sets of features, checked also against each other."""
+    """Both sets of features and labels, checked also against each other."""
     train, train_labels = check_features(train_features, train_labels, "train_features")
     test, test_labels = check_features(test_features, test_labels, "test_features")
     if train.shape[1] != test.shape[1]:
         raise ValueError(
             "Train and test features must have the same length. Received: "
-            f"{train.shape[1]} and {test.shape[1]}"
+            f"{train.shape[1]} and {test.shape[1]}."
         )
     return train, train_labels, test, test_labels
+
+
+def labelled_outputs(model, data, batch_size=64, steps=None, progress=None):
+    """Yields (outputs, labels), two arrays, for each batch of data as `evaluate` takes it.
+
+    The model is called with batches of one size, so that a backend compiles once; the last batch
+    is filled up and the filling dropped. One batch of images is in memory at a time.
+    """
+    from rich.console import Console
+    from rich.progress import track
+
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")
+    batches, total = _batches(data, positive_int(batch_size, "batch_size"))
+    if steps is not None:
+        batches = itertools.islice(batches, positive_int(steps, "steps"))
+        total = steps if total is None else min(steps, total)
+    elif total == np.inf:
+        raise ValueError("The data never ends. Say after how many batches to stop: steps=...")
+    if progress is None:
+        console = Console()
+        progress = console.is_terminal or console.is_jupyter
+    # The images of a dataset in memory are as `keras_vit.data.load` has read them.
+    stored, size = hasattr(data, "test_images"), None
+    for index, batch in enumerate(track(batches, model.name, total, disable=not progress)):
+        images, labels = _split(batch, index)
+        if not len(labels):
+            continue
+        files = isinstance(images, list) or images.dtype.kind in "OSU"
+        if files or stored or (images.dtype == np.uint8 and hasattr(model, "preprocessing")):
+            images = preprocess(list(images) if files else images, model)
+        expected = getattr(model, "input_shape", None)
+        # Backends other than PyTorch would fail deep inside a compiled program.
+        if isinstance(expected, tuple) and (
+            images.ndim != len(expected)
+            or any(side not in (None, real) for side, real in zip(expected[1:], images.shape[1:]))
+        ):
+            raise ValueError(
+                f"{model.name} takes images of shape {('batch', *expected[1:])}; "
+                f"keras_vit.data.preprocess resizes them. Received: shape {images.shape}."
+            )
+        if size is None:
+            if hasattr(model, "preprocessing"):
+                model.preprocessing.warn_of_values(images, model.name)
+            size = len(images)
+        parts = [images[start : start + size] for start in range(0, len(images), size)]
+        yield np.concatenate([_predict(model, part, size) for part in parts]), labels
+    if size is None:
+        raise ValueError("The data must hold at least one image. Received: none.")
+
+
+def _batches(data, batch_size):
+    """The batches of the data, and how many: infinity if they never end, None if unknown."""
+    if hasattr(data, "test_images"):
+        data = data.test_images, data.test_labels
+    is_tuple = isinstance(data, tuple)
+    if (
+        isinstance(data, (str, bytes, collections.abc.Mapping))
+        or not hasattr(data, "__iter__")
+        or (is_tuple and (len(data) != 2 or not all(hasattr(part, "__len__") for part in data)))
+    ):
+        kind = f"a tuple of {', '.join(type(part).__name__ for part in data)}" if is_tuple else None
+        raise TypeError(
+            "data must be a pair (images, labels) of arrays, a dataset or a pipeline of "
+            "keras_vit.data, a tf.data dataset, a PyDataset, or an iterable of batches (images, "
+            f"labels). Received: {kind or type(data).__name__}."
+        )
+    if is_tuple:
+        starts = range(0, max(map(len, data)), batch_size)
+        return (tuple(x[i : i + batch_size] for x in data) for i in starts), len(starts)
+    if isinstance(data, keras.utils.PyDataset):
+        return iter(data), np.inf if data.num_batches is None else data.num_batches
+    if hasattr(data, "cardinality"):  # tf.data: -1 for no end, -2 for unknown
+        total = int(data.cardinality())
+        return iter(data), {-1: np.inf, -2: None}.get(total, total)
+    return iter(data), len(data) if hasattr(data, "__len__") else None
+
+
+def _split(batch, index):
+    """(images, labels) of a batch in NumPy, without the rows of weight 0 that fill it up."""
+    if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
+        raise ValueError(
+            "Every batch must be (images, labels), as of dataset.map(lambda e: (e['image'], "
+            f"e['label'])). Received: {type(batch).__name__} as batch {index}."
+        )
+    images = batch[0] if isinstance(batch[0], list) else to_numpy(batch[0])
+    labels = to_numpy(batch[1])
+    if labels.ndim == 0 or len(labels) != len(images):
+        raise ValueError(
+            "There must be one label for each image; call .batch(...) on a dataset of single "
+            f"images. Received: {len(images)} images and labels of shape {labels.shape} in batch "
+            f"{index}."
+        )
+    if len(batch) == 2 or batch[2] is None:
+        return images, labels
+    weights = to_numpy(batch[2])
+    if weights.shape != labels.shape[:1] or not np.isin(weights, (0, 1)).all():
+        raise ValueError(
+            "Weights of examples must be 0 or 1, one for each. Received: weights of shape "
+            f"{weights.shape} from {weights.min():g} to {weights.max():g} in batch {index}."
+        )
+    kept = np.flatnonzero(weights)
+    images = [images[i] for i in kept] if isinstance(images, list) else images[kept]
+    return images, labels[kept]
+
+
+def _predict(model, images, size):
+    """The outputs for `size` images at most, computed in a batch of exactly that size."""
+    filling = np.repeat(images[-1:], size - len(images), axis=0)
+    batch = np.concatenate([images, filling]) if len(filling) else images
+    outputs = keras.tree.flatten(model.predict_on_batch(batch))
+    if len(outputs) != 1:
+        raise ValueError(
+            f"The model must have one output; keras.Model(model.inputs, model.outputs[0]) picks "
+            f"one. Received: {model.name!r} with {len(outputs)} outputs."
+        )
+    return to_numpy(outputs[0])[: len(images)]

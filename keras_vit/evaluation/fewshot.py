@@ -12,13 +12,10 @@ import numpy as np
 
 from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.evaluation.features import check_features, check_pair, extract_features
-from keras_vit.evaluation.outputs import class_numbers, count_classes
-from keras_vit.evaluation.result import Result
+from keras_vit.evaluation.metrics import Result, class_numbers, count_classes
 from keras_vit.text import percent, table
 
 L2 = 2.0**10  # the authors' one value
-BIAS = 100.0  # constant feature: so large that the bias is hardly regularised
-_STD_EPSILON = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,7 +92,7 @@ def least_squares(vectors, labels, num_classes=None, l2=L2, dtype="float64"):
     check_choice("dtype", dtype, ("float32", "float64"))
     vectors, labels = check_features(vectors, labels, num_classes=num_classes)
     vectors = vectors.astype(dtype)
-    mean, std = vectors.mean(axis=0), vectors.std(axis=0) + np.asarray(_STD_EPSILON, dtype)
+    mean, std = vectors.mean(axis=0), vectors.std(axis=0) + np.asarray(1e-5, dtype)
     x = _with_bias((vectors - mean) / std)
     y = np.full((len(labels), num_classes or count_classes(labels)), -1, dtype)
     y[np.arange(len(labels)), labels] = 1
@@ -109,7 +106,8 @@ def least_squares(vectors, labels, num_classes=None, l2=L2, dtype="float64"):
 
 
 def _with_bias(x):
-    return np.pad(x, ((0, 0), (0, 1)), constant_values=BIAS)
+    """Adds the constant feature, so large that the bias is hardly regularised."""
+    return np.pad(x, ((0, 0), (0, 1)), constant_values=100.0)
 
 
 def pick_shots(labels, shots, seed, num_classes=None):
@@ -137,14 +135,14 @@ def pick_shots(labels, shots, seed, num_classes=None):
     return np.concatenate(picked)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class FewShot(Result):
     """Few-shot accuracies.
 
     Attributes:
         accuracy: shots -> accuracies, one for each seed.
-        examples: shots -> training images used, fewer than shots times classes where a class has
-            fewer images.
+        examples: shots -> training images used, fewer than shots times classes if a class has
+            too few images.
         seeds: of the picking.
         l2: λ of the regression.
         num_classes, test_examples: of the data.
@@ -156,8 +154,6 @@ class FewShot(Result):
     l2: float
     num_classes: int
     test_examples: int
-
-    derived = ("mean",)
 
     @property
     def mean(self):
@@ -186,10 +182,10 @@ def fewshot(
     dtype="float64",
     progress=None,
 ):
-    """Few-shot accuracy of a frozen model: section 4.1 of the paper, as big_vision measures it.
+    """Few-shot accuracy of a frozen model as a `FewShot`: section 4.1 of the paper, as big_vision.
 
     Args:
-        model: as in `features`; None where `train` and `test` hold features already.
+        model: as in `features`; None if `train` and `test` hold features already.
         train, test: data as in `evaluate`, or (features, labels).
         shots: number of training images per class, or several.
         seeds: of the picking of those images.
@@ -197,9 +193,6 @@ def fewshot(
         layer: as in `features`; by default what the head reads, the authors' `pre_logits`.
         batch_size, progress: as in `evaluate`.
         dtype: of the regression, `"float64"` or the authors' `"float32"`.
-
-    Returns:
-        A `FewShot`.
 
     Raises:
         ValueError: a class without training images, more shots than any class has images,
@@ -217,11 +210,11 @@ def fewshot(
     if not counts.all():
         raise ValueError(
             f"Each of the {num_classes} classes must have a training image. Received: none of "
-            f"{(counts == 0).sum()} classes, such as {counts.argmin()}"
+            f"{(counts == 0).sum()} classes, such as {counts.argmin()}."
         )
     if max(shots) > counts.max():
         raise ValueError(
-            f"No class has more than {counts.max()} training images. Received: shots={shots}"
+            f"No class has more than {counts.max()} training images. Received: shots={shots}."
         )
     accuracy, examples = {}, {}
     for k in shots:

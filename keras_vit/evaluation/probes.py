@@ -7,19 +7,19 @@ import numpy as np
 
 from keras_vit.checks import check_choice, positive_float, positive_int, rate
 from keras_vit.evaluation.features import check_features, check_pair
-from keras_vit.evaluation.result import Result
+from keras_vit.evaluation.metrics import Result
 from keras_vit.text import percent, table
 
 CS = tuple(10.0**exponent for exponent in range(-4, 3))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class NearestNeighbours(Result):
     """Accuracies of a vote of the nearest neighbours.
 
     Attributes:
         accuracy: k -> share of the test images that the k nearest neighbours get right.
-        temperature: of the weights of the votes, or None where each neighbour has one vote.
+        temperature: of the weights of the votes, or None if each neighbour has one vote.
         metric: `"cosine"` or `"euclidean"`.
         train_examples, test_examples: numbers of images.
     """
@@ -49,7 +49,7 @@ def knn(
     temperature=0.07,
     metric="cosine",
 ):
-    """Classifies each test image by its nearest training images.
+    """Classifies each test image by its nearest training images: a `NearestNeighbours`.
 
     ```python
     train, test = (extract_features(model, data) for data in (train_data, test_data))
@@ -67,53 +67,40 @@ def knn(
         temperature: T, or None for plain votes.
         metric: `"cosine"`, or `"euclidean"` for plain votes.
 
-    Returns:
-        A `NearestNeighbours`.
-
     Raises:
         ImportError: scikit-learn is not installed.
-        ValueError: more neighbours than training images; features without direction (all zero)
-            under the cosine; a temperature with the Euclidean metric.
+        ValueError: more neighbours than training images; features that are all zero, under the
+            cosine; a temperature with the Euclidean metric.
 
     Source: `knn_classifier` of eval_knn.py, facebookresearch/dino.
     """
-    ks = [positive_int(each, "k") for each in (k if np.ndim(k) else [k])]
     check_choice("metric", metric, ("cosine", "euclidean"))
+    if temperature is not None and metric == "euclidean":
+        raise ValueError(
+            "Only the cosine similarity has weights exp(s/T); pass temperature=None for plain "
+            f"votes. Received: temperature={temperature}, metric={metric!r}."
+        )
     if temperature is not None:
         positive_float(temperature, "temperature")
-        if metric == "euclidean":
-            raise ValueError(
-                "The weights exp(s/T) are defined for the cosine similarity; pass "
-                f"temperature=None for plain votes. Received: temperature={temperature}, "
-                f"metric={metric!r}"
-            )
     x, y, test_x, test_y = check_pair(train_features, train_labels, test_features, test_labels)
-    if not ks or max(ks) > len(x):
-        raise ValueError(
-            f"k must be at least one number, none above the {len(x)} training images. "
-            f"Received: k={k}"
-        )
     for vectors, which in ((x, "train"), (test_x, "test")):
         zero = ~vectors.any(axis=1)
         if metric == "cosine" and zero.any():
             raise ValueError(
                 "The cosine needs features that are not all zero. Received: zeros in row "
-                f"{int(zero.argmax())} of {which}_features"
+                f"{int(zero.argmax())} of {which}_features."
             )
 
     def weights(distance):  # 1 - s; relative to the nearest, so that no temperature overflows
         return np.exp((distance.min(axis=1, keepdims=True) - distance) / temperature)
 
-    neighbors = _sklearn().neighbors
+    vote = "uniform" if temperature is None else weights
     accuracy = {}
-    for each in ks:
-        classifier = neighbors.KNeighborsClassifier(
-            each,
-            weights="uniform" if temperature is None else weights,
-            metric=metric,
-            algorithm="brute",
+    for each in [k] if np.ndim(k) == 0 else k:
+        neighbours = _sklearn().neighbors.KNeighborsClassifier(
+            positive_int(each, "k"), weights=vote, metric=metric, algorithm="brute"
         )
-        accuracy[each] = float(classifier.fit(x, y).score(test_x, test_y))
+        accuracy[int(each)] = float(neighbours.fit(x, y).score(test_x, test_y))
     return NearestNeighbours(accuracy, temperature, metric, len(x), len(test_x))
 
 
@@ -124,7 +111,7 @@ class LinearProbe(Result):
     Attributes:
         accuracy: share of the test images that it gets right.
         c: the inverse strength of the penalty that was best in validation.
-        validation: C -> accuracy on the validation images; empty where there was one C.
+        validation: C -> accuracy on the validation images; empty if only one C was given.
         converged: whether the last fit converged within `max_iter` iterations.
         train_examples, test_examples: numbers of images.
         classifier: scikit-learn's pipeline of whitening and regression, not part of `to_dict`.
@@ -149,8 +136,6 @@ class LinearProbe(Result):
             + (f"\nin validation\n{table(rows)}" if rows else "")
         )
 
-    __repr__ = __str__
-
 
 def linear_probe(
     train_features,
@@ -162,7 +147,7 @@ def linear_probe(
     max_iter=1000,
     seed=0,
 ):
-    """Fits a multinomial logistic regression with L-BFGS and tests it once.
+    """Fits a multinomial logistic regression with L-BFGS and tests it once: a `LinearProbe`.
 
     ```python
     train, test = (extract_features(model, data) for data in (train_data, test_data))
@@ -183,23 +168,21 @@ def linear_probe(
         max_iter: iterations of L-BFGS.
         seed: of the validation split.
 
-    Returns:
-        A `LinearProbe`.
-
     Raises:
         ImportError: scikit-learn is not installed.
         ValueError: fewer than two classes, or a class with too few images to split.
     """
     cs = sorted(positive_float(each, "c") for each in (c if np.ndim(c) else [c]))
-    if not cs:
-        raise ValueError(f"c must be a positive number or several. Received: c={c!r}")
     max_iter = positive_int(max_iter, "max_iter")
     x, y, test_x, test_y = check_pair(train_features, train_labels, test_features, test_labels)
-    if len(np.unique(y)) < 2:
-        raise ValueError(f"A probe needs two classes in training. Received: only {np.unique(y)}")
     scores = {}
     if len(cs) > 1:
-        fit_x, fit_y, held_x, held_y = _validation_split(x, y, validation, seed)
+        if isinstance(validation, (tuple, list)):
+            fit_x, fit_y, held_x, held_y = x, y, *check_features(*validation, "validation features")
+        else:
+            fit_x, held_x, fit_y, held_y = _sklearn().model_selection.train_test_split(
+                x, y, test_size=rate(validation, "validation"), random_state=seed, stratify=y
+            )
         for each in cs:
             scores[each] = float(_fit(fit_x, fit_y, each, max_iter)[0].score(held_x, held_y))
     best = max(scores, key=scores.get) if scores else cs[0]
@@ -215,27 +198,10 @@ def _fit(x, y, c, max_iter):
         sklearn.preprocessing.StandardScaler(),
         sklearn.linear_model.LogisticRegression(C=c, max_iter=max_iter),
     )
-    with warnings.catch_warnings():  # the result says it
+    with warnings.catch_warnings():  # `converged` says it
         warnings.simplefilter("ignore", sklearn.exceptions.ConvergenceWarning)
         classifier.fit(x, y)
     return classifier, bool(classifier[-1].n_iter_.max() < max_iter)
-
-
-def _validation_split(x, y, validation, seed):
-    if isinstance(validation, (tuple, list)):
-        return x, y, *check_features(*validation, "validation features")
-    share = rate(validation, "validation")
-    try:
-        fit_x, held_x, fit_y, held_y = _sklearn().model_selection.train_test_split(
-            x, y, test_size=share, random_state=seed, stratify=y
-        )
-    except ValueError as error:
-        raise ValueError(
-            "The training images must allow a validation split with every class; pass "
-            "validation=(features, labels), or one c. Received: "
-            f"{len(x)} images of {len(np.unique(y))} classes, validation={validation} ({error})"
-        ) from error
-    return fit_x, fit_y, held_x, held_y
 
 
 def _sklearn():

@@ -1,19 +1,18 @@
 """What a trained model looks at, as arrays and as figures."""
 
 from keras_vit.inspection.attention import (
+    attention_distance,
+    attention_distances,
     attention_maps,
     attention_weights,
     probe_maps,
+    rollout,
+    rollout_maps,
     upsample,
 )
-from keras_vit.inspection.distance import attention_distance, attention_distances
 from keras_vit.inspection.explorer import explore
-from keras_vit.inspection.inputs import Layout, layout_of
-from keras_vit.inspection.learned import (
-    FilterComponents,
-    filter_components,
-    position_similarity,
-)
+from keras_vit.inspection.forward import Layout, layout_of
+from keras_vit.inspection.learned import FilterComponents, filter_components, position_similarity
 from keras_vit.inspection.plot_images import plot_maps, plot_predictions, plot_queries
 from keras_vit.inspection.plot_model import (
     plot_distances,
@@ -24,13 +23,12 @@ from keras_vit.inspection.plot_model import (
     plot_token_norms,
 )
 from keras_vit.inspection.relevance import input_gradients, relevance_maps
-from keras_vit.inspection.representation import (
+from keras_vit.inspection.similarity import (
     TokenNorms,
     layer_similarity,
     linear_cka,
     token_norms,
 )
-from keras_vit.inspection.rollout import rollout, rollout_maps
 
 __all__ = [
     "FilterComponents",

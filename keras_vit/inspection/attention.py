@@ -1,24 +1,27 @@
-"""Attention weights of a model, exactly as it computes them (Eq. 6)."""
-
-import itertools
+"""Attention exactly as the model computes it (Eq. 6), its rollout, and how far it reaches."""
 
 import numpy as np
 
 from keras_vit.checks import check_choice, pair
-from keras_vit.inspection.forward import as_list, cached, inference, iterate_outputs, to_array
-from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
-from keras_vit.layers.attention_pool import AttentionPool
+from keras_vit.inspection.forward import (
+    as_inputs,
+    as_list,
+    cached,
+    inference,
+    iterate_outputs,
+    layout_of,
+    to_array,
+    transformer_blocks,
+)
+from keras_vit.layers.head import AttentionPool
 from keras_vit.layers.resample import resize_matrix
-
-FUSIONS = ("mean", "min", "max")
 
 
 def attention_weights(model, images, blocks=None, heads=None, batch_size=8):
     """A = softmax(q kᵀ / √D_h) of some blocks for some images.
 
-    The model is read, not changed: its outputs stay what they are. It holds the attention of one
-    block for one batch at a time; `heads` makes what is returned as many times smaller as there
-    are heads.
+    The model stays as it is. The result has images x heads x tokens² numbers for each block; with
+    fused `heads` it is as many times smaller as there are heads.
 
     Args:
         model: a `VisionTransformer`.
@@ -30,8 +33,8 @@ def attention_weights(model, images, blocks=None, heads=None, batch_size=8):
 
     Returns:
         A list with one float array of shape (batch, heads, tokens, tokens) per block, or (batch,
-        tokens, tokens) where the heads are fused; rows belong to queries and sum to 1 (in each
-        head, and in their mean). The class token, if any, is token 0, then come registers.
+        tokens, tokens) if the heads are fused. Rows belong to queries and sum to 1 (in each head
+        and in their mean). The class token, if any, is token 0; registers follow.
 
     Raises:
         ValueError: the model has no such block; images that it does not take.
@@ -57,9 +60,6 @@ def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size
     Returns:
         float array of shape (batch, rows, columns), one value per patch, or (batch, heads, rows,
         columns).
-
-    Raises:
-        ValueError: the model has no such block or token; images that it does not take.
     """
     images = as_inputs(model, images)
     layout, fuse = layout_of(model, images.shape[1:3]), fused(heads)
@@ -72,7 +72,7 @@ def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size
 def probe_maps(model, images, heads="mean", batch_size=8):
     """Where the probe of attention pooling looks in each image (MAP; Zhai et al., 2022).
 
-    Such a model has no class token whose attention would tell what the prediction rests on.
+    In such a model the probe, not a class token, gathers what the prediction rests on.
 
     Args:
         model: a `VisionTransformer` with `pool="map"`.
@@ -90,59 +90,22 @@ def probe_maps(model, images, heads="mean", batch_size=8):
     pools = [layer for layer in model.layers if isinstance(layer, AttentionPool)]
     if not pools:
         raise ValueError(
-            f'{model.name} has no attention pooling (pool="map"), so there is no probe that looks '
-            "anywhere; attention_maps shows where the class token or the patches look."
+            "Only attention pooling has a probe; attention_maps shows where the class token or the "
+            f'patches look. Received: {model.name}, which has no attention pooling (pool="map").'
         )
     (pool,) = pools
-    run = cached(
-        model,
-        "attention of the probe",
-        lambda: inference(pool.attention_scores, pool.variables),
-    )
+    run = cached(model, "probe", lambda: inference(pool.attention_scores, pool.variables))
     parts = []
-    for (x,), count in iterate_outputs(
-        model, [pool.input], "tokens before the pool", images, batch_size
-    ):
+    for (x,), count in iterate_outputs(model, [pool.input], images, batch_size):
         rows = fuse(to_array(run(x))[:count])[..., 0, layout.learned :]
         parts.append(rows.reshape(*rows.shape[:-1], *layout.grid))
     return np.concatenate(parts)
 
 
-def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a: a):
-    """For each batch of images: a list with `reduce(A)` of each block.
-
-    A has shape (batch, heads, tokens, tokens); that of one block is in memory at a time.
-    """
-    images, chosen = as_inputs(model, images), transformer_blocks(model, blocks)
-    everywhere = [as_list(block.input) for block in transformer_blocks(model)]
-    parts = [len(tensors) for tensors in everywhere]
-    scores = [
-        cached(
-            model,
-            f"attention of {block.name}",
-            lambda block=block: inference(block.attention_scores, block.variables),
-        )
-        for block in chosen
-    ]
-    places = [transformer_blocks(model).index(block) for block in chosen]
-    tensors = list(itertools.chain(*everywhere))
-    key = "tokens before blocks"
-    for found, count in iterate_outputs(model, tensors, key, images, batch_size):
-        first = [sum(parts[:place]) for place in places]
-        yield [
-            reduce(to_array(run(*found[start : start + parts[place]]))[:count])
-            for run, start, place in zip(scores, first, places)
-        ]
-
-
-def fused(heads):
-    """The function from (..., heads, tokens, tokens) that takes the heads together as asked."""
-    check_choice("heads", heads, (*FUSIONS, None))
-    return (lambda a: a) if heads is None else (lambda a: getattr(a, heads)(axis=-3))
-
-
-def upsample(maps, image_size, method="bilinear"):
+def upsample(maps, image_size):
     """Lays maps over images: one value per patch becomes one per pixel.
+
+    The value of a patch stands at its centre; in between it is linear.
 
     ```python
     overlay = upsample(attention_maps(model, images, heads=None), model.image_size)
@@ -151,30 +114,166 @@ def upsample(maps, image_size, method="bilinear"):
     Args:
         maps: array of shape (..., rows, columns): of images, heads, blocks or queries.
         image_size: int or (height, width) in pixels.
-        method: `"bilinear"`: the value of a patch stands at its centre, linear in between;
-            `"nearest"`: the same value for all pixels of a patch.
 
     Returns:
-        float array of shape (..., height, width). Where the patches tile the image, `"nearest"`
-        keeps the mean of a map exactly.
-
-    Raises:
-        ValueError: no maps, or an unknown method.
+        float array of shape (..., height, width).
     """
-    check_choice("method", method, ("bilinear", "nearest"))
     maps, size = np.asarray(maps), pair(image_size, "image_size")
     if maps.ndim < 2 or 0 in maps.shape[-2:]:
         raise ValueError(
             f"maps must have shape (..., rows, columns). Received: shape {maps.shape}."
         )
     maps = maps.astype(np.result_type(maps.dtype, "float32"), copy=False)
-    if method == "nearest":
-        row, column = (
-            np.arange(side) * patches // side for side, patches in zip(size, maps.shape[-2:])
-        )
-        return maps[..., row[:, None], column]
     row, column = (
         resize_matrix(patches, side, "bilinear").astype(maps.dtype)
         for side, patches in zip(size, maps.shape[-2:])
     )
     return row @ maps @ column.T
+
+
+def rollout(weights, heads="mean"):
+    """Multiplies attention through the blocks: the product of the row-normalised A + I.
+
+    Args:
+        weights: for each block, in their order, an array of shape (..., heads, tokens, tokens).
+        heads: how the heads of a block become one: `"mean"` (the paper), `"max"` or `"min"`.
+
+    Returns:
+        float64 array of shape (..., tokens, tokens): row i holds the share of each token of the
+        input in token i of the output. Rows sum to 1.
+
+    Raises:
+        ValueError: no blocks, or arrays of another shape.
+
+    Source: Abnar & Zuidema (2020), "Quantifying attention flow in transformers"; Fig. 6 and
+    appendix D.8 of the paper.
+    """
+    result, fuse = None, fused(heads or "mean")
+    for attention in weights:
+        attention = np.asarray(attention, "float64")
+        if attention.ndim < 3 or attention.shape[-1] != attention.shape[-2]:
+            raise ValueError(
+                "weights must be a list of arrays of shape (batch, heads, tokens, tokens), one for "
+                f"each block. Received: one of shape {attention.shape}."
+            )
+        step = fuse(attention) + np.eye(attention.shape[-1])
+        step /= step.sum(axis=-1, keepdims=True)
+        result = step if result is None else step @ result
+    if result is None:
+        raise ValueError("weights must be those of at least one block. Received: none.")
+    return result
+
+
+def rollout_maps(model, images, query=None, heads="mean", blocks=None, batch_size=8):
+    """Rollout from one token to the patches of each image, as in Fig. 6 and 14 of the paper.
+
+    Args:
+        model, images, batch_size: as in `attention_weights`.
+        query: as in `attention_maps`.
+        heads: as in `rollout`.
+        blocks: indices of consecutive blocks; `None` for all.
+
+    Returns:
+        float64 array of shape (batch, rows, columns). The values of an image sum to 1 less what
+        comes from the class token and registers.
+    """
+    images, fuse = as_inputs(model, images), fused(heads or "mean")
+    layout = layout_of(model, images.shape[1:3])
+    # Fused block by block, so that the heads of one block are all that is held.
+    parts = iterate_attention(model, images, blocks, batch_size, lambda a: fuse(a)[:, None])
+    return np.concatenate([layout.query_rows(rollout(weights), query) for weights in parts])
+
+
+def attention_distance(weights, grid, patch_size, renormalize=True):
+    """The distance between the centres of query and key patches, weighted by attention.
+
+    Learned tokens, which stand before the patches, have no place and are left out as queries and
+    as keys; the mean is taken over the patches that ask.
+
+    Args:
+        weights: array of shape (..., tokens, tokens).
+        grid: (rows, columns) of the patches; the last rows * columns tokens are the patches.
+        patch_size: int or (height, width) in pixels, from one patch to the next.
+        renormalize: whether to divide a row by its attention to patches, so that the distance is
+            an average over the patches. `False` counts attention to learned tokens as distance 0,
+            as the example "Investigating Vision Transformer representations" of keras.io does.
+
+    Returns:
+        float64 array of shape (...), in pixels.
+
+    Raises:
+        ValueError: weights of another shape.
+
+    Source: the paper's Fig. 7 right and 11: "the distance in image space across which information
+    is integrated, based on the attention weights".
+    """
+    weights, patches = np.asarray(weights), grid[0] * grid[1]
+    if weights.ndim < 2 or weights.shape[-1] != weights.shape[-2] or weights.shape[-1] < patches:
+        raise ValueError(
+            f"weights must have shape (..., tokens, tokens) with at least {patches} tokens for "
+            f"grid={tuple(grid)}. Received: shape {weights.shape}."
+        )
+    weights = weights[..., -patches:, -patches:].astype("float64")
+    height, width = pair(patch_size, "patch_size")
+    row, column = np.divmod(np.arange(patches), grid[1])
+    rows, columns = row[:, None] - row, column[:, None] - column
+    distance = (weights * np.hypot(rows * float(height), columns * float(width))).sum(axis=-1)
+    if renormalize:
+        total = weights.sum(axis=-1)
+        # All attention of a patch may go to learned tokens: then it looks nowhere.
+        distance = distance / np.where(total > 0, total, 1.0)
+    return distance.mean(axis=-1)
+
+
+def attention_distances(model, images, blocks=None, renormalize=True, batch_size=8):
+    """`attention_distance` of each block and head for each image.
+
+    The attention of one block for one batch of images is held at a time. The paper averages over
+    128 images: `attention_distances(model, images).mean(axis=1)`.
+
+    Args:
+        model, images, blocks, batch_size: as in `attention_weights`.
+        renormalize: as in `attention_distance`.
+
+    Returns:
+        float64 array of shape (blocks, images, heads), in pixels of the model's input.
+    """
+    images = as_inputs(model, images)
+    layout = layout_of(model, images.shape[1:3])
+    parts = iterate_attention(
+        model,
+        images,
+        blocks,
+        batch_size,
+        lambda a: attention_distance(a, layout.grid, layout.stride, renormalize),
+    )
+    return np.concatenate([np.stack(blocks) for blocks in parts], axis=1)
+
+
+def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a: a):
+    """For each batch of images: a list with `reduce(A)` of each block.
+
+    A has shape (batch, heads, tokens, tokens); that of one block is in memory at a time.
+    """
+    images, chosen = as_inputs(model, images), transformer_blocks(model, blocks)
+    # The tokens before every block, so that one program serves all choices of blocks.
+    entering = {block.name: as_list(block.input) for block in transformer_blocks(model)}
+    tensors = [tensor for inputs in entering.values() for tensor in inputs]
+    scores = {
+        block.name: cached(
+            model,
+            f"attention of {block.name}",
+            lambda block=block: inference(block.attention_scores, block.variables),
+        )
+        for block in chosen
+    }
+    for found, count in iterate_outputs(model, tensors, images, batch_size):
+        rest = iter(found)
+        found = {name: [next(rest) for _ in inputs] for name, inputs in entering.items()}
+        yield [reduce(to_array(scores[block.name](*found[block.name]))[:count]) for block in chosen]
+
+
+def fused(heads):
+    """The function from (..., heads, tokens, tokens) that takes the heads together as asked."""
+    check_choice("heads", heads, ("mean", "min", "max", None))
+    return (lambda a: a) if heads is None else (lambda a: getattr(a, heads)(axis=-3))

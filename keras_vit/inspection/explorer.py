@@ -12,28 +12,31 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
-from keras_vit.data.class_names import resolve_class_names
-from keras_vit.inspection.attention import iterate_attention
-from keras_vit.inspection.distance import attention_distance
-from keras_vit.inspection.forward import iterate_outputs, to_array
-from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
+from keras_vit.data.predict import resolve_class_names
+from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
+from keras_vit.inspection.forward import (
+    as_inputs,
+    iterate_outputs,
+    layout_of,
+    to_array,
+    transformer_blocks,
+)
 from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
-from keras_vit.inspection.rollout import rollout
 
 HERE = pathlib.Path(__file__).parent
 LEVELS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8)  # of stored attention, as many as fit
 
 
 def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes=5.0):
-    """Writes a page that shows what each patch of some images attends to.
+    """Writes a page that shows what each patch of some images attends to; returns its path.
 
     The page is one file that works without a network, by mouse, touch and keyboard: attention of
     every block, head and token, rollout (Fig. 6), relevance for the most probable classes,
     attention distance (Fig. 7 right) and the similarity of positions (Fig. 7 centre).
 
     Attention is stored as the square root of its share of the largest weight in its row, in as
-    many levels as fit, 256 at most; the page says in how many. All else is computed from the
+    many levels as fit, 256 at most; the page shows how many. Everything else is computed from the
     exact weights.
 
     Args:
@@ -41,12 +44,9 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
         images: as in `attention_weights`; a few.
         path: the file to write, such as `"report.html"`.
         blocks: indices of the blocks to show; `None` for all.
-        top: how many classes to tell, with their relevance, if the model has classes.
+        top: how many classes to show, with their relevance, if the model has classes.
         class_names: as in `keras_vit.predict`.
         megabytes: the largest size of the file for each image.
-
-    Returns:
-        The path.
 
     Raises:
         ValueError: a model without attention, a block that does not exist, images that the model
@@ -88,13 +88,13 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
     }
     limit = (len(x) * megabytes * 1e6 - len(_page(data)) - 1000) / len(x)
     for picture, packed in zip(pictures, codes):
-        picture["levels"], picture["attention"], needed = fit(packed, limit)
-        if picture["levels"] is None:
+        picture["levels"], picture["attention"] = fit(packed, limit)
+        if len(picture["attention"]) > limit:
             raise ValueError(
                 f"The attention of {len(chosen)} blocks and {data['heads']} heads over "
-                f"{layout.tokens} tokens takes {needed / 1e6:.1f} MB or more for each image; "
-                "choose fewer blocks, a smaller image_size, or more megabytes. Received: "
-                f"megabytes={megabytes}, of which {max(limit, 0) / 1e6:.1f} are left for it."
+                f"{layout.tokens} tokens must fit; choose fewer blocks, a smaller image_size, or "
+                f"more megabytes. Received: {len(picture['attention']) / 1e6:.1f} MB or more for "
+                f"an image, megabytes={megabytes}."
             )
     path = pathlib.Path(path)
     path.write_text(_page(data), encoding="utf-8")
@@ -102,7 +102,7 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
 
 
 def _titles(images, count):
-    """What tells the images apart: names of files, else numbers."""
+    """Titles of the images: names of files, else numbers."""
     paths = images if isinstance(images, (list, tuple)) else [images]
     if not all(isinstance(path, (str, pathlib.Path)) for path in paths):
         return list(map(str, range(count)))
@@ -150,7 +150,7 @@ def _picture(image, model):
 
 
 def _positions(model, layout):
-    """Codes of the similarity from -1 to 1, or None where positions are not of that kind."""
+    """Codes of the similarity from -1 to 1, or None for positions of another kind."""
     try:
         similarity = position_similarity(model)
     except ValueError:
@@ -166,7 +166,7 @@ def _predictions(model, images, top, class_names):
     if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
         return [[] for _ in images]
     names = resolve_class_names(model, shape[1], class_names)
-    outputs = iterate_outputs(model, model.outputs, "outputs", images, 8)
+    outputs = iterate_outputs(model, model.outputs, images, 8)
     logits = np.concatenate([to_array(x)[:count] for (x,), count in outputs])
     probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
@@ -213,18 +213,12 @@ def coarser(codes, levels):
 
 
 def fit(codes, limit):
-    """The finest levels whose compressed codes take `limit` bytes of text at most.
-
-    Returns:
-        (levels, text, largest): `None` for both where not even the fewest levels fit, and then
-        the length of the text that these would take.
-    """
-    text = ""
+    """(levels, text): the finest levels whose codes take `limit` bytes of text, or the coarsest."""
     for levels in LEVELS:
         text = deflated(coarser(codes, levels))
         if len(text) <= limit:
-            return levels, text, len(text)
-    return None, None, len(text)
+            break
+    return levels, text
 
 
 def deflated(array):

@@ -15,7 +15,7 @@ def position_similarity(model, block=None):
 
     Args:
         model: a `VisionTransformer` with absolute position embeddings of patches.
-        block: index of the block, where each has its own embedding
+        block: index of the block, if each has its own embedding
             (`position_at="every_layer"`); the first for `None`.
 
     Returns:
@@ -30,14 +30,9 @@ def position_similarity(model, block=None):
     """
     layer = _position_layer(model, block)
     table = to_array(layer.table())[0, layer.learned_tokens :].astype("float64")
-    return cosine_similarity(table).reshape(*layer.grid, *layer.grid)
-
-
-def cosine_similarity(vectors):
-    """The cosine of the angle between any two rows; vectors of length 0 have cosine 0."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    normal = vectors / np.where(lengths > 0, lengths, 1.0)
-    return normal @ normal.T
+    lengths = np.linalg.norm(table, axis=1, keepdims=True)
+    normal = table / np.where(lengths > 0, lengths, 1.0)
+    return (normal @ normal.T).reshape(*layer.grid, *layer.grid)
 
 
 def _position_layer(model, block):
@@ -48,9 +43,8 @@ def _position_layer(model, block):
     if not found:
         kind = getattr(getattr(model, "variant", None), "position", None)
         raise ValueError(
-            "A model with position embeddings of its patches is needed, position='learned_1d', "
-            f"'learned_2d' or 'sincos_2d'. Received: {type(model).__name__} {model.name!r} with "
-            f"position={kind!r}."
+            "The model must have position embeddings: position='learned_1d', 'learned_2d' or "
+            f"'sincos_2d'. Received: {model.name!r} with position={kind!r}."
         )
     if block is not None and not -len(found) <= block < len(found):
         raise ValueError(
@@ -75,7 +69,7 @@ class FilterComponents(typing.NamedTuple):
 
 
 def filter_components(model, count=28):
-    """The first principal components of the filters of the patch embedding.
+    """The first principal components of the patch embedding's filters: a `FilterComponents`.
 
     Each of the D columns of E is a filter over the P x P x C values of a patch. Their mean is
     subtracted, as in any principal component analysis. The sign of a component has no meaning;
@@ -85,9 +79,6 @@ def filter_components(model, count=28):
     Args:
         model: a `VisionTransformer`, `BiT`, or another Keras model with a convolution.
         count: how many; the paper shows 28. As many as there are, if there are fewer.
-
-    Returns:
-        A `FilterComponents`.
 
     Raises:
         ValueError: the model has no filters over pixels.

@@ -1,12 +1,15 @@
-"""Figures of images: maps laid over them, what single patches ask for, and predictions."""
+"""Figures of images: maps laid over them, what single patches ask for, and predictions.
+
+Functions return the matplotlib figure, and write it to `path` if that is given.
+"""
+
+import functools
+import io
 
 import numpy as np
 
 from keras_vit.checks import check_choice
 from keras_vit.inspection.attention import upsample
-from keras_vit.inspection.figures import as_picture, color_bar, extent_of, finish, new_figure
-
-STYLES = ("overlay", "spotlight")
 
 
 def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", style="overlay"):
@@ -24,13 +27,10 @@ def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", s
         style: `"overlay"` in colours; `"spotlight"`: the image itself, dark where the map is low,
             as in the paper's Fig. 6; the highest 3 % of the values are equally bright.
 
-    Returns:
-        The matplotlib figure.
-
     Raises:
         ValueError: other numbers of images, maps or titles.
     """
-    check_choice("style", style, STYLES)
+    check_choice("style", style, ("overlay", "spotlight"))
     images, maps = list(images), np.asarray(maps, "float64")
     if any(np.ndim(image) != 3 for image in images):
         raise ValueError(
@@ -59,44 +59,36 @@ def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", s
         for axes in grid.ravel():
             axes.set_axis_off()
         first, *others = grid.ravel()
-        picture, extent = as_picture(image), extent_of(image)
-        first.imshow(picture, cmap="gray", extent=extent)
+        picture = _as_picture(image)
+        first.imshow(picture, cmap="gray", extent=_extent_of(picture))
         first.set_title("image", fontsize=9)
+        # The value that is drawn brightest: in rollout few patches stand far above all others.
+        largest = of_image.max() if style == "overlay" else np.percentile(of_image, 97)
         for axes, values, title in zip(others, of_image, titles):
-            drawn = _draw(axes, picture, values, _largest(of_image, style), style)
+            drawn = _draw(axes, picture, values, float(largest) or 1.0, style)
             axes.set_title(title, fontsize=9)
         extend = "max" if style == "spotlight" else "neither"
         color_bar(part, drawn, grid.ravel().tolist(), unit, extend)
     return finish(figure, path)
 
 
-def _largest(maps, style):
-    """The value that is drawn brightest: few patches may stand far above all others."""
-    largest = maps.max() if style == "overlay" else np.percentile(maps, 97)
-    return float(largest) or 1.0
-
-
 def _draw(axes, picture, values, largest, style):
     """Lays one map over a picture, and returns what a colour bar can be made of."""
-    extent, fine = extent_of(picture), upsample(values, picture.shape[:2])
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    extent, fine = _extent_of(picture), upsample(values, picture.shape[:2])
     share = (fine / largest).clip(0, 1)
     if style == "spotlight":
         colored = picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=-1)
         axes.imshow(colored * (0.06 + 0.94 * share[..., None]), extent=extent)
-        return _scale("gray", largest)
+        return ScalarMappable(Normalize(0, largest), "gray")
     gray = picture if picture.ndim == 2 else picture @ [0.299, 0.587, 0.114]
     axes.imshow(gray, cmap="gray", extent=extent, vmin=0, vmax=1)
     # Little attention lets the image through, much covers it.
     alpha = 0.25 + 0.6 * np.sqrt(share)
     axes.imshow(fine, cmap="inferno", alpha=alpha, extent=extent, vmin=0, vmax=largest)
-    return _scale("inferno", largest)
-
-
-def _scale(cmap, largest):
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    return ScalarMappable(Normalize(0, largest), cmap)
+    return ScalarMappable(Normalize(0, largest), "inferno")
 
 
 def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
@@ -110,33 +102,28 @@ def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
         path: the picture to write, or `None`.
         unit: what the matrix holds, for the colour bar.
 
-    Returns:
-        The matplotlib figure.
-
     Raises:
         ValueError: a matrix of another size, or tokens that do not exist.
     """
     maps = np.stack([layout.query_rows(matrix, query) for query in queries])
     names = [f"row {q[0]}, column {q[1]}" if isinstance(q, tuple) else str(q) for q in queries]
     figure = plot_maps([image], maps[None], None, names, unit)
+    from matplotlib.patches import Rectangle
+
     panels = [axes for axes in figure.subfigs[0].axes if axes.get_images()][1:]
     for axes, query in zip(panels, queries):
         token = layout.token(query) - layout.learned if query not in ("mean", "class") else -1
         if token >= 0:
             row, column = divmod(token, layout.grid[1])
             height, width = (side / n for side, n in zip(image.shape[:2], layout.grid))
-            axes.add_patch(_box(column * width, row * height, width, height))
+            place = (column * width, row * height)
+            box = Rectangle(place, width, height, fill=False, edgecolor="cyan", linewidth=1.6)
+            axes.add_patch(box)
     return finish(figure, path)
 
 
-def _box(x, y, width, height):
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((x, y), width, height, fill=False, edgecolor="cyan", linewidth=1.6)
-
-
 def plot_predictions(images, maps, labels, probabilities, class_names, path):
-    """Draws each image beside its attention map, under what the model says it is.
+    """Draws each image beside its attention map, under the predicted and the right class.
 
     Args:
         images: (n, height, width, channels), uint8 or floats in [0, 1]; 1 or 3 channels are
@@ -160,12 +147,71 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
             axes.imshow(picture, cmap="gray", extent=extent)
         drawn = right.imshow(attention, cmap="inferno", alpha=0.7, extent=extent, vmin=0)
         figure.colorbar(drawn, ax=right, fraction=0.046, pad=0.04).ax.tick_params(labelsize=7)
-        right_or_wrong = "darkgreen" if guess == label else "crimson"
         left.set_title(
             f"{class_names[guess]} ({p[guess]:.0%})\ntruth: {class_names[label]}",
-            color=right_or_wrong,
+            color="darkgreen" if guess == label else "crimson",
             fontsize=9,
         )
         right.set_title("attention", fontsize=9)
     figure.suptitle("Predictions, and attention to each patch in the last block")
     figure.savefig(path, dpi=120)
+
+
+def new_figure(size):
+    """An empty figure of (width, height) inches that needs no screen.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            'Figures are drawn with matplotlib: pip install "keras3-vit[plot]"'
+        ) from error
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    # Notebooks show figures by themselves only once matplotlib.pyplot has made one.
+    figure._repr_png_ = functools.partial(_as_png, figure)
+    return figure
+
+
+def _as_png(figure):
+    with io.BytesIO() as file:
+        figure.savefig(file, format="png", dpi=figure.dpi, bbox_inches="tight")
+        return file.getvalue()
+
+
+def finish(figure, path):
+    """Writes a figure, if there is somewhere to, and returns it."""
+    if path is not None:
+        figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.06)
+    return figure
+
+
+def color_bar(figure, drawn, axes, label, extend="neither"):
+    """A colour bar beside one or more axes, with what is drawn and its unit."""
+    bar = figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.03, extend=extend)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)
+    return bar
+
+
+def _as_picture(image):
+    """An image in [0, 1], (height, width, 3), or (height, width) of its first channel.
+
+    Floats beyond [0, 1], as those of preprocessed images, are stretched to it.
+    """
+    image = np.asarray(image)
+    image = (image / 255.0 if image.dtype == np.uint8 else image).astype("float32")
+    low, high = float(image.min()), float(image.max())
+    if low < 0 or high > 1:
+        image = (image - low) / (high - low)
+    return image if image.shape[-1] == 3 else image[..., 0]
+
+
+def _extent_of(image):
+    """Where matplotlib puts an image so that its axes count pixels."""
+    return (0, image.shape[1], image.shape[0], 0)

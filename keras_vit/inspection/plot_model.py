@@ -1,11 +1,12 @@
 """Figures of a model as a whole: the three parts of Fig. 7, CKA, token norms, and its training.
 
-Blocks, heads, rows and columns count from 0, as in the arguments and in `block_0`.
+Blocks, heads, rows and columns count from 0, as in the arguments and in `block_0`. Functions return
+the matplotlib figure, and write it to `path` if that is given.
 """
 
 import numpy as np
 
-from keras_vit.inspection.figures import color_bar, finish, new_figure
+from keras_vit.inspection.plot_images import color_bar, finish, new_figure
 
 
 def plot_distances(distances, path=None, title="Mean attention distance"):
@@ -14,11 +15,7 @@ def plot_distances(distances, path=None, title="Mean attention distance"):
     Args:
         distances: (blocks, heads) in pixels, or (blocks, images, heads) from
             `attention_distances`, of which the mean over the images is drawn.
-        path: the picture to write, or `None`.
         title: above the figure.
-
-    Returns:
-        The matplotlib figure.
 
     Raises:
         ValueError: distances of another shape.
@@ -39,15 +36,13 @@ def plot_distances(distances, path=None, title="Mean attention distance"):
     # Sorted, so that a colour means a rank: the heads of different blocks are unrelated.
     ordered = np.sort(distances, axis=1)
     axes.plot(depth, distances.mean(axis=1), color="0.75", zorder=1, label="mean of the heads")
-    drawn = None
-    for rank in range(heads):
-        values = np.full(blocks, rank + 1)
-        drawn = axes.scatter(
-            depth, ordered[:, rank], c=values, cmap="viridis", vmin=1, vmax=max(heads, 2), s=26,
-            edgecolor="white", linewidth=0.4, zorder=2,
-        )  # fmt: skip
+    ranks = np.repeat(np.arange(1, heads + 1), blocks)
+    drawn = axes.scatter(
+        np.tile(depth, heads), ordered.T.ravel(), c=ranks, cmap="viridis", vmin=1,
+        vmax=max(heads, 2), s=26, edgecolor="white", linewidth=0.4, zorder=2,
+    )  # fmt: skip
     axes.set(xlabel="block (network depth)", ylabel="mean attention distance (pixels)", title=title)
-    axes.set_xticks(depth if blocks <= 16 else depth[:: -(-blocks // 12)])
+    axes.set_xticks(_some(blocks))
     axes.set_ylim(0, None)
     axes.grid(alpha=0.25)
     axes.legend(loc="lower right", frameon=False, fontsize=9)
@@ -57,16 +52,17 @@ def plot_distances(distances, path=None, title="Mean attention distance"):
     return finish(figure, path)
 
 
+def _some(blocks):
+    """The numbers of the blocks that have a tick: all, or about a dozen."""
+    return np.arange(0, blocks, 1 if blocks <= 16 else -(-blocks // 12))
+
+
 def plot_position_similarity(similarity, path=None, title="Position embedding similarity"):
     """Draws a grid of maps, one for each patch (Fig. 7 centre, Fig. 10).
 
     Args:
         similarity: (rows, columns, rows, columns) from `position_similarity`.
-        path: the picture to write, or `None`.
         title: above the figure.
-
-    Returns:
-        The matplotlib figure.
 
     Raises:
         ValueError: another shape.
@@ -82,21 +78,17 @@ def plot_position_similarity(similarity, path=None, title="Position embedding si
     gap = max(1, round(max(rows, columns) * 0.08))
     tile = np.array((rows, columns)) + gap
     canvas = np.full((rows * tile[0] - gap, columns * tile[1] - gap), np.nan)
-    for i in range(rows):
-        for j in range(columns):
-            y, x = i * tile[0], j * tile[1]
-            canvas[y : y + rows, x : x + columns] = similarity[i, j]
+    for i, j in np.ndindex(rows, columns):
+        y, x = i * tile[0], j * tile[1]
+        canvas[y : y + rows, x : x + columns] = similarity[i, j]
     shape = canvas.shape[0] / canvas.shape[1]
     figure = new_figure((6.2, float(np.clip(4.7 * shape + 0.8, 2.2, 9))))
     axes = figure.add_subplot()
     drawn = axes.imshow(canvas, cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
     axes.set(xlabel="input patch column", ylabel="input patch row", title=title)
-    for axis, count, step, side in (
-        (axes.xaxis, columns, tile[1], columns),
-        (axes.yaxis, rows, tile[0], rows),
-    ):
+    for axis, count, step in ((axes.xaxis, columns, tile[1]), (axes.yaxis, rows, tile[0])):
         shown = np.arange(0, count, -(-count // 14))
-        axis.set_ticks(shown * step + (side - 1) / 2, shown)
+        axis.set_ticks(shown * step + (count - 1) / 2, shown)
     axes.tick_params(length=0, labelsize=8)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -112,11 +104,7 @@ def plot_filters(found, path=None, title="Principal components of the patch filt
 
     Args:
         found: a `FilterComponents`.
-        path: the picture to write, or `None`.
         title: above the figure.
-
-    Returns:
-        The matplotlib figure.
     """
     components = np.asarray(found.components, "float64")
     count, height, width, channels = components.shape
@@ -149,12 +137,8 @@ def plot_layer_similarity(similarity, path=None, names=None, other_names=None):
 
     Args:
         similarity: (layers, other layers) from `layer_similarity`.
-        path: the picture to write, or `None`.
         names: of the layers; by default their numbers.
-        other_names: of the other layers; by default as `names` where there are as many.
-
-    Returns:
-        The matplotlib figure.
+        other_names: of the other layers; by default `names`, if there are as many.
 
     Raises:
         ValueError: another shape, or other numbers of names.
@@ -164,12 +148,13 @@ def plot_layer_similarity(similarity, path=None, names=None, other_names=None):
         raise ValueError(
             f"similarity must have shape (layers, layers). Received: shape {similarity.shape}."
         )
+    is_square = similarity.shape[0] == similarity.shape[1]
     figure = new_figure((5.4, 4.6))
     axes = figure.add_subplot()
     drawn = axes.imshow(similarity, origin="lower", cmap="magma", vmin=0, vmax=1, aspect="auto")
     for axis, count, given in (
         (axes.yaxis, similarity.shape[0], names),
-        (axes.xaxis, similarity.shape[1], other_names or (names if _square(similarity) else None)),
+        (axes.xaxis, similarity.shape[1], other_names or (names if is_square else None)),
     ):
         given = list(given or range(count))
         if len(given) != count:
@@ -185,21 +170,12 @@ def plot_layer_similarity(similarity, path=None, names=None, other_names=None):
     return finish(figure, path)
 
 
-def _square(matrix):
-    return matrix.shape[0] == matrix.shape[1]
-
-
 def plot_token_norms(norms, path=None, image=0, block=-1):
     """Draws lengths of patch tokens: their distribution in each block, and one image's map.
 
     Args:
         norms: a `TokenNorms`.
-        path: the picture to write, or `None`.
-        image: whose map is drawn.
-        block: of which block.
-
-    Returns:
-        The matplotlib figure.
+        image, block: whose map is drawn.
     """
     blocks = len(norms.patches)
     figure = new_figure((9.4, 3.8))
@@ -217,7 +193,7 @@ def plot_token_norms(norms, path=None, image=0, block=-1):
         mean = norms.learned[:, :, i].mean(axis=1)
         left.plot(depth, mean, "--", color=f"C{i % 9 + 1}", label=label)
     left.set(xlabel="block (network depth)", ylabel="length of a token (L2 norm)", yscale="log")
-    left.set_xticks(depth if blocks <= 16 else depth[:: -(-blocks // 12)])
+    left.set_xticks(_some(blocks))
     left.grid(alpha=0.25, which="both")
     left.legend(frameon=False, fontsize=8)
     left.set_title("Token lengths after each block")

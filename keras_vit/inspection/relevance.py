@@ -5,18 +5,18 @@ import numpy as np
 
 from keras_vit.checks import check_choice
 from keras_vit.inspection.forward import (
+    as_inputs,
     as_list,
     batches,
     cached,
     gradients,
     inference,
     iterate_outputs,
+    layout_of,
     to_array,
+    transformer_blocks,
 )
-from keras_vit.inspection.inputs import as_inputs, layout_of, transformer_blocks
 from keras_vit.layers import kernels
-
-METHODS = ("chefer", "last_block")
 
 
 def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
@@ -24,8 +24,8 @@ def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
 
     `"chefer"` carries relevance through all blocks: R = I at the input, then R += Ā R with
     Ā = mean over heads of (∇A ⊙ A)⁺. `"last_block"` is Ā of the last block alone. The map is the
-    class token's row or, where the head reads all tokens, the mean of the patches' rows; what
-    each token is by itself, the I, is left out.
+    class token's row or, if the head reads all tokens, the mean of the patches' rows. The I, what
+    each token is by itself, is left out.
 
     Args:
         model, images, batch_size: as in `attention_weights`; the gradients need the memory of
@@ -44,14 +44,14 @@ def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
     Source: Chefer et al. (2021), "Generic attention-model explainability", Eq. 5 and 6 for
     self-attention.
     """
-    check_choice("method", method, METHODS)
+    check_choice("method", method, ("chefer", "last_block"))
     blocks, images = transformer_blocks(model), as_inputs(model, images)
     layout = layout_of(model, images.shape[1:3])
     query = "class" if model.variant.pool == "token" else "mean"  # what the head reads
     classes = _classes(model, images, classes, batch_size)
     run = cached(model, "gradients by attention", lambda: _attention_gradients(model, blocks))
     maps = []
-    outputs = iterate_outputs(model, model.outputs, "outputs", images, batch_size)
+    outputs = iterate_outputs(model, model.outputs, images, batch_size)
     for (batch, count), (labels, _), ((logits,), _) in zip(
         batches(images, batch_size), batches(classes, batch_size), outputs
     ):
@@ -90,26 +90,22 @@ def input_gradients(model, images, classes=None, batch_size=8):
         tapped = keras.Model(model.inputs, model.outputs)
 
         def logit(x, labels):
-            outputs = keras.tree.flatten(tapped(x, training=False))[0]
-            return _sum_of_logits(outputs, labels, chosen)
+            outputs = keras.tree.flatten(tapped(x, training=False))
+            return _sum_of_logits(outputs[0], labels, chosen)
 
         return gradients(logit, tapped.variables)
 
     run = cached(model, "gradients by pixels", make)
-    found = []
-    for (batch, count), (labels, _) in zip(
-        batches(images, batch_size), batches(classes, batch_size)
-    ):
-        found.append(to_array(run([batch], labels)[0])[:count] * batch[:count])
+    parts = zip(batches(images, batch_size), batches(classes, batch_size))
+    found = [to_array(run([x], labels)[0])[:n] * x[:n] for (x, n), (labels, _) in parts]
     return np.concatenate(found)
 
 
 def _attention_gradients(model, blocks):
     """The function of images and class numbers to means over heads of (∇A ⊙ A)⁺, and logits.
 
-    A block does not take A as an argument, so it is computed here by its parts from a given A,
-    and what lies between the blocks by the graph of the model. The logits are returned to be
-    compared with the model's own.
+    A block does not take A as an argument, so its parts compute it here from a given A, and the
+    graph of the model what lies between the blocks. `_check_logits` compares the logits.
     """
     ends = [model.inputs[0], *(block.output for block in blocks)]
     begins = [*(as_list(block.input) for block in blocks), model.outputs]
@@ -164,13 +160,12 @@ def _block_with(block, inputs, weights):
 
 
 def _check_logits(found, expected, model):
-    """Raises a ValueError where blocks of another kind make `_block_with` another network."""
+    """Raises a ValueError if `_block_with` does not compute what the model's blocks do."""
     error, largest = np.abs(found - expected).max(), np.abs(expected).max()
     if not error <= 0.05 * largest + 1e-3:  # bfloat16 keeps two or three digits
         raise ValueError(
-            "Relevance needs blocks that compute Eq. 2 and 3. Received: logits of "
-            f"{model.name!r} that these give with an error of {error:.3g}; was the call of a layer "
-            "changed? input_gradients takes any model."
+            "Relevance needs blocks that compute Eq. 2 and 3; input_gradients takes any model. "
+            f"Received: {model.name!r}, whose logits these give with an error of {error:.3g}."
         )
 
 
@@ -185,9 +180,8 @@ def _number_of_classes(model):
         isinstance(shape, tuple) and len(shape) == 2 and shape[1]
     ):
         raise ValueError(
-            "Relevance is that for a class, so the model must give (batch, classes). Received: "
-            f"{type(model).__name__} {model.name!r} with output shape {shape}; build it with "
-            "num_classes and a pool."
+            "Relevance is that for a class, so the model must give (batch, classes); build it with "
+            f"num_classes and a pool. Received: {model.name!r} with output shape {shape}."
         )
     return shape[1]
 
@@ -196,7 +190,7 @@ def _classes(model, images, classes, batch_size):
     """One class number for each image."""
     number = _number_of_classes(model)
     if classes is None:
-        outputs = iterate_outputs(model, model.outputs, "outputs", images, batch_size)
+        outputs = iterate_outputs(model, model.outputs, images, batch_size)
         found = [to_array(x)[:count].argmax(axis=-1) for (x,), count in outputs]
         return np.concatenate(found).astype("int32")
     given = np.asarray(classes)

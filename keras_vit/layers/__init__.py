@@ -1,21 +1,17 @@
 """The layers of the paper, one short file each."""
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
-from keras_vit.layers.attention_pool import AttentionPool
 from keras_vit.layers.dropout import Dropout, StochasticDepth
-from keras_vit.layers.head import TokenPool
+from keras_vit.layers.head import AttentionPool, TokenPool
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.mlp import MLP, SwiGLU
 from keras_vit.layers.norm import LayerNorm, LayerScale, RMSNorm
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
-from keras_vit.layers.position import PositionEmbedding, RelativePosition
-from keras_vit.layers.remat import RematTransformerBlock
+from keras_vit.layers.position import PositionEmbedding, RelativePosition, RotaryPosition
 from keras_vit.layers.resample import resize_grid, resize_matrix
-from keras_vit.layers.resnet import Bottleneck, Root
-from keras_vit.layers.rotary import RotaryPosition
-from keras_vit.layers.standardize import GroupNorm, StdConv2D
-from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.layers.resnet import Bottleneck, GroupNorm, Root, StdConv2D
+from keras_vit.layers.transformer_block import RematTransformerBlock, TransformerBlock
 
 __all__ = [
     "MLP",

@@ -7,14 +7,14 @@ from keras_vit.checks import check_heads, positive_int
 from keras_vit.later import get_later
 from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.norm import NORMS
-from keras_vit.layers.position import relative_scores
-from keras_vit.layers.rotary import rotate
+from keras_vit.layers.position import relative_scores, rotate
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class MultiHeadSelfAttention(keras.layers.Layer):
+class MultiHeadSelfAttention(Layer):
     """MSA(z) = [SA_1(z); ...; SA_k(z)] U_msa (Eq. 8), with SA(z) = A v (Eq. 7).
 
     The projections [q, k, v] = z U_qkv (Eq. 5) are three, and keep the head axis: their kernels
@@ -57,7 +57,6 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         self.query_norm.build((*input_shape[:-1], *heads))
         self.key_norm.build((*input_shape[:-1], *heads))
         self.dropout.build(None)
-        self.built = True
 
     def call(
         self, x, memory=None, relative_position=None, return_attention_scores=False, training=False
@@ -95,13 +94,3 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             return outputs
         shape = (x.shape[0], self.num_heads, x.shape[1], (x if memory is None else memory).shape[1])
         return outputs, keras.KerasTensor(shape, kernels.at_least_float32(self.compute_dtype))
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "qkv_bias": self.qkv_bias,
-            "dropout": self.dropout.rate,
-            "epsilon": self.epsilon,
-            "later": self.later.to_config(),
-        }

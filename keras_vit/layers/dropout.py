@@ -6,6 +6,7 @@ import contextvars
 import keras
 
 from keras_vit import checks
+from keras_vit.layers.layer import Identity, Layer
 
 # id of a SeedGenerator -> the seed that was drawn from it beforehand
 _DRAWN_SEEDS = contextvars.ContextVar("_DRAWN_SEEDS")
@@ -30,7 +31,7 @@ def drawn_seeds(generators, seeds):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Dropout(keras.layers.Layer):
+class Dropout(Layer):
     """While training, sets values to zero with probability `rate` (Srivastava et al., 2014).
 
     The others are divided by 1 - rate, so that the expectation stays.
@@ -50,9 +51,6 @@ class Dropout(keras.layers.Layer):
         if self.rate > 0:
             self.seed_generator = SeedGenerator(seed)
 
-    def build(self, input_shape):
-        self.built = True
-
     @classmethod
     def of(cls, rate, **kwargs):
         """This layer, or `Identity` where nothing is dropped."""
@@ -62,12 +60,6 @@ class Dropout(keras.layers.Layer):
         if not training or self.rate == 0:
             return inputs
         return keras.random.dropout(inputs, self.rate, self.noise_shape, self.seed_generator)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -82,21 +74,3 @@ class StochasticDepth(Dropout):
     """
 
     noise_shape = (None, 1, 1)
-
-
-class Identity:
-    """Stands where an architecture has no layer: the output is the input.
-
-    It is no Keras layer, because a call of one takes time that shows in small batches.
-    """
-
-    rate = 0.0  # of what is dropped
-
-    def __init__(self, *args, **kwargs):
-        pass
-
-    def build(self, input_shape):
-        pass
-
-    def __call__(self, x, training=False):
-        return x

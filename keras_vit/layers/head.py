@@ -1,13 +1,18 @@
 """What becomes of the tokens: pooling, pre-logits and the linear head (Eq. 4, section 3.1)."""
 
 import keras
+from keras import ops
 
 from keras_vit.layers import kernels
+from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
+from keras_vit.layers.mlp import MLP
+from keras_vit.layers.norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class TokenPool(keras.layers.Layer):
+class TokenPool(Layer):
     """One vector per image: the class token z⁰ (Eq. 4) or the mean of the patch tokens.
 
     Shapes: (batch, tokens, width) -> (batch, width).
@@ -36,13 +41,48 @@ class TokenPool(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[2])
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "pool": self.pool,
-            "class_token": self.class_token,
-            "registers": self.registers,
-        }
+
+@keras.saving.register_keras_serializable("keras_vit")
+class AttentionPool(Layer):
+    """Multi-head attention pooling, MAP (Zhai et al., 2022; Lee et al., 2019).
+
+    One learned query, the probe, attends to all tokens; an MLP with a residual connection
+    follows.
+
+    Shapes: (batch, tokens, width) -> (batch, width).
+
+    Args:
+        num_heads, mlp_dim, gelu, qkv_bias, epsilon: as in `TransformerBlock`.
+    """
+
+    def __init__(self, num_heads, mlp_dim, gelu="tanh", qkv_bias=True, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        policy = self.dtype_policy
+        self.attention = MultiHeadSelfAttention(num_heads, qkv_bias, dtype=policy, name="attention")
+        self.norm = LayerNorm(epsilon, dtype=policy, name="norm")
+        self.mlp = MLP(mlp_dim, gelu, dtype=policy, name="mlp")
+
+    def build(self, input_shape):
+        probe = (1, 1, input_shape[-1])
+        self.probe = self.add_weight(probe, kernels.initial("glorot_uniform"), name="probe")
+        self.attention.build(input_shape)
+        self.norm.build(probe)
+        self.mlp.build(probe)
+
+    def call(self, x):
+        y = self.attention(self._probes(x), memory=x)
+        return (y + self.mlp(self.norm(y)))[:, 0]
+
+    def attention_scores(self, x):
+        """A of Eq. 6, where the probe asks: (batch, tokens, width) -> (batch, heads, 1, tokens)."""
+        return self.attention(self._probes(x), memory=x, return_attention_scores=True)[1]
+
+    def _probes(self, x):
+        probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))
+        return ops.cast(probe, x.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[2])
 
 
 def pre_logits(rank, representation_size, dtype=None):

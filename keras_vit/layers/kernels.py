@@ -30,6 +30,12 @@ def fast(name):
     return getattr(OWN, name, None) if OWN is not None and OWN.applies() else None
 
 
+def initial(initializer):
+    """An initializer of Keras, or its name, in the form that suits the backend."""
+    own = getattr(OWN, "initial", None)
+    return own(initializer) if own else initializer
+
+
 def linear(x, kernel, bias=None, activation=None, contracted=1):
     """activation(x·W + b), as one product of two matrices, whatever the axes.
 

@@ -3,7 +3,6 @@
 import keras
 
 from keras_vit.layers import kernels
-from keras_vit.layers.initial import initial
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -21,7 +20,7 @@ class Linear(keras.layers.EinsumDense):
     """
 
     def add_weight(self, shape=None, initializer=None, *args, **kwargs):
-        return super().add_weight(shape, initial(initializer), *args, **kwargs)
+        return super().add_weight(shape, kernels.initial(initializer), *args, **kwargs)
 
     def call(self, inputs, training=None):
         # Next to its product an activation may be computed with it.

@@ -6,12 +6,13 @@ from keras_vit.checks import check_choice, positive_int
 from keras_vit.later import get_later
 from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
 from keras_vit.variants import GELUS
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class MLP(keras.layers.Layer):
+class MLP(Layer):
     """Two linear layers with a GELU between them (section 3.1).
 
     Shapes: (batch, tokens, width) -> the same.
@@ -38,7 +39,6 @@ class MLP(keras.layers.Layer):
         self.dense_2 = self._linear("dense_2", self.hidden_dim, width)
         self.dropout_1.build((*input_shape[:-1], self.hidden_dim))
         self.dropout_2.build(input_shape)
-        self.built = True
 
     def _linear(self, name, width, units, activation=None):
         linear = Linear(
@@ -57,18 +57,6 @@ class MLP(keras.layers.Layer):
         x = self.dropout_1(self.dense_1(x), training=training)
         return self.dropout_2(self.dense_2(x), training=training)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            "gelu": self.gelu,
-            "dropout": self.dropout_1.rate,
-            "later": self.later.to_config(),
-        }
-
 
 @keras.saving.register_keras_serializable("keras_vit")
 class SwiGLU(MLP):
@@ -84,7 +72,6 @@ class SwiGLU(MLP):
         self.dense_2 = self._linear("dense_2", self.hidden_dim, input_shape[-1])
         self.dropout_1.build((*input_shape[:-1], self.hidden_dim))
         self.dropout_2.build(input_shape)
-        self.built = True
 
     def call(self, x, training=False):
         x = self.dropout_1(self.gate(x) * self.dense_1(x), training=training)

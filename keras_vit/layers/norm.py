@@ -5,11 +5,11 @@ from keras import ops
 
 from keras_vit.checks import positive_float
 from keras_vit.layers import kernels
-from keras_vit.layers.dropout import Identity
+from keras_vit.layers.layer import Identity, Layer
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class LayerNorm(keras.layers.Layer):
+class LayerNorm(Layer):
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axis (Ba et al., 2016).
 
     Statistics, gamma and beta are float32 at least, under every dtype policy.
@@ -28,17 +28,10 @@ class LayerNorm(keras.layers.Layer):
         width = input_shape[-1:]
         self.gamma = self.add_weight(width, "ones", name="gamma", autocast=False)
         self.beta = self.add_weight(width, "zeros", name="beta", autocast=False)
-        self.built = True
 
     def call(self, inputs):
         outputs = kernels.layer_norm(inputs, self.gamma, self.beta, self.epsilon)
         return ops.cast(outputs, self.compute_dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -52,7 +45,6 @@ class RMSNorm(LayerNorm):
 
     def build(self, input_shape):
         self.gamma = self.add_weight(input_shape[-1:], "ones", name="gamma", autocast=False)
-        self.built = True
 
     def call(self, inputs):
         x = ops.cast(inputs, self.gamma.dtype)
@@ -61,7 +53,7 @@ class RMSNorm(LayerNorm):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class LayerScale(keras.layers.Layer):
+class LayerScale(Layer):
     """gamma * x, a learned factor for each channel of a residual branch (Touvron et al., 2021).
 
     Shapes: (..., width) -> the same.
@@ -77,16 +69,9 @@ class LayerScale(keras.layers.Layer):
     def build(self, input_shape):
         initializer = keras.initializers.Constant(self.initial)
         self.gamma = self.add_weight(input_shape[-1:], initializer, name="gamma")
-        self.built = True
 
     def call(self, inputs):
         return inputs * self.gamma
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "initial": self.initial}
 
 
 NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm, None: Identity}

@@ -6,14 +6,15 @@ import keras
 from keras import ops
 
 from keras_vit.checks import pair, positive_int
+from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.initial import initial
+from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.position import PositionEmbedding
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class PatchEncoder(keras.layers.Layer):
+class PatchEncoder(Layer):
     """z_0 = [x_class; x_p¹ E; ...; x_pᴺ E] + E_pos (Eq. 1).
 
     Shapes: (batch, N, P²·C) -> (batch, N + 1, width), or (batch, N, width) without class token.
@@ -72,13 +73,12 @@ class PatchEncoder(keras.layers.Layer):
         if self.num_registers:
             self.registers = self.add_weight(
                 (1, self.num_registers, self.width),
-                initializer=initial(keras.initializers.RandomNormal(stddev=0.02)),
+                initializer=kernels.initial(keras.initializers.RandomNormal(stddev=0.02)),
                 name="registers",
             )
         if self.position is not None:
             self.position.build(self.compute_output_shape(input_shape))
         self.dropout.build(self.compute_output_shape(input_shape))
-        self.built = True
 
     def call(self, patches, training=False):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None
@@ -103,15 +103,3 @@ class PatchEncoder(keras.layers.Layer):
         patches = None if None in input_shape[1:-1] else math.prod(input_shape[1:-1])
         learned = int(self.has_class_token) + self.num_registers
         return (input_shape[0], None if patches is None else learned + patches, self.width)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "width": self.width,
-            "grid": self.grid,
-            "class_token": self.has_class_token,
-            "position": self.kind,
-            "dropout": self.dropout.rate,
-            "registers": self.num_registers,
-            "interpolation": self.interpolation,
-        }

@@ -4,10 +4,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import grid_of, pair
+from keras_vit.layers.layer import Layer
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Patches(keras.layers.Layer):
+class Patches(Layer):
     """Cuts images into patches and flattens each: x -> x_p, N = HW / P² (section 3.1).
 
     The patches follow each other in reading order, rows first. Within a patch the values keep the
@@ -35,7 +36,6 @@ class Patches(keras.layers.Layer):
                 f"known sizes. Received: shape {tuple(input_shape)}."
             )
         self._grid(input_shape)
-        self.built = True
 
     def call(self, images):
         (p_h, p_w), channels = self.patch_size, images.shape[3]
@@ -82,10 +82,3 @@ class Patches(keras.layers.Layer):
         (rows, columns), (p_h, p_w) = self._grid(input_shape), self.patch_size
         tokens = (rows, columns) if self.keep_grid else (rows * columns,)
         return (input_shape[0], *tokens, p_h * p_w * input_shape[3])
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "patch_size": self.patch_size,
-            "keep_grid": self.keep_grid,
-        }

@@ -1,4 +1,6 @@
-"""Position embeddings: E_pos of Eq. 1 and the alternatives of Table 8 (appendix D.4)."""
+"""Positions: E_pos of Eq. 1, the alternatives of Table 8 (appendix D.4), and rotary positions."""
+
+import math
 
 import keras
 import numpy as np
@@ -6,19 +8,19 @@ from keras import ops
 
 from keras_vit.checks import check_choice, pair
 from keras_vit.layers import kernels
-from keras_vit.layers.initial import initial
-from keras_vit.layers.resample import resize_matrix, resize_matrix_in_graph
+from keras_vit.layers.layer import Layer
+from keras_vit.layers.resample import resize_matrix
 
 ABSOLUTE = ("learned_1d", "learned_2d", "sincos_2d")
 
 
 def _normal():
     # One for each variable: an initializer that is used twice gives the same numbers twice.
-    return initial(keras.initializers.RandomNormal(stddev=0.02))
+    return kernels.initial(keras.initializers.RandomNormal(stddev=0.02))
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class PositionEmbedding(keras.layers.Layer):
+class PositionEmbedding(Layer):
     """Adds one vector per position to the tokens: z_0 = [...] + E_pos (Eq. 1).
 
     - `"learned_1d"`: a learned vector per token, the class token's included.
@@ -78,7 +80,6 @@ class PositionEmbedding(keras.layers.Layer):
             )
         else:
             self.width, self.fixed = width, sincos_2d(self.grid, width)
-        self.built = True
 
     def table(self, grid=None):
         """E_pos itself. Shape: (1, tokens, width).
@@ -88,7 +89,10 @@ class PositionEmbedding(keras.layers.Layer):
         """
         same = grid is None or (_are_ints(grid) and tuple(grid) == self.grid)
         if self.kind == "sincos_2d":
-            table = kernels.constant(self.fixed) if same else self._sincos_2d(grid)
+            if same:
+                table = kernels.constant(self.fixed)
+            else:
+                table = sincos_2d(grid, self.width, *self._arithmetic(grid))
             return self._below_learned_tokens(ops.cast(table, self.compute_dtype))
         if self.kind == "learned_2d":
             return self._below_learned_tokens(self._rows_and_columns(None if same else grid))
@@ -109,22 +113,18 @@ class PositionEmbedding(keras.layers.Layer):
         if grid is not None:
             row, column = (m @ e for m, e in zip(self._matrices(grid), (row, column)))
         (rows, half), (columns, _) = ops.shape(row), ops.shape(column)
-        x = ops.broadcast_to(ops.expand_dims(column, 0), (rows, columns, half))
-        y = ops.broadcast_to(ops.expand_dims(row, 1), (rows, columns, half))
+        x = ops.broadcast_to(column[None], (rows, columns, half))
+        y = ops.broadcast_to(row[:, None], (rows, columns, half))
         return ops.reshape(ops.concatenate([x, y], axis=-1), (-1, 2 * half))
 
-    # The backends that know the grid take both from NumPy, which keeps float64 throughout.
+    def _arithmetic(self, grid):
+        """NumPy and float64 where the backend knows the grid."""
+        return (np, "float64") if _are_ints(grid) else (ops, self._precise_dtype)
 
     def _matrices(self, grid):
-        args = [(old, new, self.interpolation) for old, new in zip(self.grid, grid)]
-        if _are_ints(grid):
-            return [ops.convert_to_tensor(resize_matrix(*a), self._precise_dtype) for a in args]
-        return [resize_matrix_in_graph(*a, self._precise_dtype) for a in args]
-
-    def _sincos_2d(self, grid):
-        if _are_ints(grid):
-            return sincos_2d(grid, self.width)
-        return sincos_2d(grid, self.width, ops, self._precise_dtype)
+        how = (self.interpolation, *self._arithmetic(grid))
+        matrices = [resize_matrix(old, new, *how) for old, new in zip(self.grid, grid)]
+        return [ops.convert_to_tensor(matrix, self._precise_dtype) for matrix in matrices]
 
     def _below_learned_tokens(self, patches):
         zeros = ops.zeros((self.learned_tokens, patches.shape[-1]), dtype=patches.dtype)
@@ -133,22 +133,9 @@ class PositionEmbedding(keras.layers.Layer):
     def call(self, x, grid=None):
         return x + ops.cast(self.table(grid), x.dtype)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "kind": self.kind,
-            "grid": self.grid,
-            "class_token": self.class_token,
-            "registers": self.registers,
-            "interpolation": self.interpolation,
-        }
-
 
 @keras.saving.register_keras_serializable("keras_vit")
-class RelativePosition(keras.layers.Layer):
+class RelativePosition(Layer):
     """The embeddings of 1-D relative attention (appendix D.4): one per distance in the sequence.
 
     Attention compares its queries with these vectors as if they were further keys and adds the
@@ -167,7 +154,6 @@ class RelativePosition(keras.layers.Layer):
         self.embedding = self.add_weight(
             self.compute_output_shape(input_shape), _normal(), name="embedding"
         )
-        self.built = True
 
     def call(self, x):
         return ops.cast(self.embedding, self.compute_dtype)
@@ -175,9 +161,6 @@ class RelativePosition(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         _, tokens, width = input_shape
         return (2 * tokens - 1, width // self.num_heads)
-
-    def get_config(self):
-        return {**super().get_config(), "num_heads": self.num_heads}
 
 
 def relative_scores(query, table):
@@ -234,3 +217,74 @@ def _check_multiple(width, factor, kind):
             f"The position embedding {kind!r} needs a width that {factor} divides. "
             f"Received: width={width}."
         )
+
+
+def dinov3_angles(grid, half_width, xp, dtype):
+    """The angles of DINOv3 (Siméoni et al., 2025): rows and columns from -1 to 1, periods to 100.
+
+    Shapes: (rows, columns) -> (rows * columns, half_width), rows in the first half.
+    """
+    count = half_width // 2
+    frequency = xp.array(2 * math.pi * 100.0 ** (-np.arange(count) / count), dtype=dtype)
+    places = [(2 * xp.arange(n, dtype=dtype) + 1) / xp.array(n, dtype=dtype) - 1 for n in grid]
+    angles = [xp.reshape(p, (-1, 1)) * frequency for p in xp.meshgrid(*places, indexing="ij")]
+    return xp.concatenate(angles, axis=1)
+
+
+ROTARIES = {"dinov3": dinov3_angles}
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class RotaryPosition(Layer):
+    """Cosines and sines of the angles by which `rotate` turns the tokens of one image.
+
+    Learned tokens, which have no place in the grid, are not turned: their angle is 0.
+
+    Shapes: patches (batch, N, values) or (batch, rows, columns, values) -> (2, tokens,
+    head width), cosines first.
+
+    Args:
+        kind: a name of `ROTARIES`.
+        head_width: D_h; a multiple of 4.
+        grid: (rows, columns) of patches, where these do not tell it.
+        learned_tokens: number of tokens before those of the patches.
+    """
+
+    def __init__(self, kind, head_width, grid, learned_tokens=0, **kwargs):
+        super().__init__(**kwargs)
+        check_choice("kind", kind, tuple(ROTARIES))
+        if head_width % 4:
+            raise ValueError(
+                "Rotary positions need a head width that 4 divides. Received: "
+                f"head_width={head_width}; choose another width or num_heads."
+            )
+        self.kind, self.head_width = kind, head_width
+        self.grid, self.learned_tokens = pair(grid, "grid"), learned_tokens
+        self.fixed = self._table(self.grid, np, "float64")
+
+    def call(self, patches):
+        if len(patches.shape) == 3:
+            return ops.cast(kernels.constant(self.fixed), self.compute_dtype)
+        dtype = kernels.at_least_float32(self.variable_dtype)
+        return ops.cast(self._table(ops.shape(patches)[1:3], ops, dtype), self.compute_dtype)
+
+    def _table(self, grid, xp, dtype):
+        angles = ROTARIES[self.kind](grid, self.head_width // 2, xp, dtype)
+        angles = xp.pad(angles, ((self.learned_tokens, 0), (0, 0)))
+        angles = xp.concatenate([angles, angles], axis=1)  # one for each half of a head
+        return xp.stack([xp.cos(angles), xp.sin(angles)])
+
+    def compute_output_spec(self, patches):
+        known = patches.shape[1:-1]
+        tokens = None if None in known else math.prod(known) + self.learned_tokens
+        return keras.KerasTensor((2, tokens, self.head_width), self.compute_dtype)
+
+
+def rotate(x, rotary):
+    """Turns each pair (x_i, x_{i + D_h / 2}) of a token by its angle.
+
+    Shapes: (batch, tokens, heads, D_h), output of `RotaryPosition` -> the same as `x`.
+    """
+    cos, sin = (part[:, None, :] for part in (rotary[0], rotary[1]))
+    first, second = ops.split(x, 2, axis=-1)
+    return x * cos + ops.concatenate([-second, first], axis=-1) * sin

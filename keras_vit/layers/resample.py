@@ -5,15 +5,12 @@ one matrix for its rows and one for its columns.
 """
 
 import numpy as np
-from keras import ops
 
 from keras_vit.checks import check_choice
 
-METHODS = ("align_corners", "bilinear", "bicubic", "bicubic_no_antialias", "scipy_zoom")
 
-
-def resize_matrix(old, new, method):
-    """The float64 NumPy matrix of shape (new, old) that resamples `old` values to `new`.
+def resize_matrix(old, new, method, xp=np, dtype="float64"):
+    """The matrix of shape (new, old) that resamples `old` values to `new`.
 
     Args:
         old, new: numbers of samples.
@@ -27,24 +24,14 @@ def resize_matrix(old, new, method):
             (antialias), as in timm and DINOv2 with registers.
             `"bicubic_no_antialias"`: half-pixel centres, cubic with a = -0.75, edges repeated, as
             in Hugging Face's `interpolate_pos_encoding`.
+        xp: `numpy`, or `keras.ops` where `new` may be a tensor.
+        dtype: of the matrix.
 
     Raises:
         ValueError: an unknown method.
     """
-    check_choice("method", method, METHODS)
-    if method == "scipy_zoom":
-        return _scipy_zoom(old, new)
-    return _MATRICES[method](np, old, new, "float64")
-
-
-def resize_matrix_in_graph(old, new, method, dtype):
-    """`resize_matrix` where `new` may be a tensor; of type `dtype`, on the backend.
-
-    Raises:
-        ValueError: a method that exists on stored weights only, or an unknown one.
-    """
-    check_choice("method", method, tuple(_MATRICES))
-    return _MATRICES[method](ops, old, new, dtype)
+    check_choice("method", method, tuple(MATRICES))
+    return MATRICES[method](xp, old, new, dtype)
 
 
 def resize_grid(table, old, new, method):
@@ -64,12 +51,17 @@ def resize_grid(table, old, new, method):
     )
 
 
-# `xp` is NumPy or keras.ops: these names are the same in both.
+# These names are the same in NumPy and keras.ops; `xp.array` casts.
 
 
 def _align_corners(xp, old, new, dtype):
-    place = _cast(xp, xp.arange(new), dtype) * _step(xp, old, new, dtype)
-    return _triangle(xp, place, old, dtype)
+    step = (old - 1.0) / xp.maximum(xp.array(new, dtype=dtype) - 1.0, 1.0)
+    return _triangle(xp, xp.arange(new, dtype=dtype) * step, old, dtype)
+
+
+def _scipy_zoom(xp, old, new, dtype):
+    place = np.arange(new) * ((old - 1) / max(new - 1, 1))
+    return np.where(place[:, None] > old - 1, 0.0, _align_corners(np, old, new, dtype))
 
 
 def _bilinear(xp, old, new, dtype):
@@ -79,7 +71,7 @@ def _bilinear(xp, old, new, dtype):
 
 def _bicubic(xp, old, new, dtype):
     place, scale = _half_pixel(xp, old, new, dtype)
-    distance = (_samples(xp, old, dtype) - place[:, None]) / xp.maximum(scale, 1.0)
+    distance = (xp.arange(old, dtype=dtype) - place[:, None]) / xp.maximum(scale, 1.0)
     weights = _cubic(xp, distance, -0.5)
     return weights / xp.sum(weights, axis=1, keepdims=True)
 
@@ -90,28 +82,19 @@ def _bicubic_no_antialias(xp, old, new, dtype):
     matrix = 0.0
     for tap in (-1.0, 0.0, 1.0, 2.0):
         sample = xp.clip(first + tap, 0.0, old - 1.0)[:, None]
-        hit = _cast(xp, xp.equal(_samples(xp, old, dtype), sample), dtype)
+        hit = xp.array(xp.equal(xp.arange(old, dtype=dtype), sample), dtype=dtype)
         matrix = matrix + hit * _cubic(xp, place - first - tap, -0.75)[:, None]
     return matrix
 
 
 def _triangle(xp, place, old, dtype):
-    return xp.maximum(1.0 - xp.abs(place[:, None] - _samples(xp, old, dtype)), 0.0)
+    return xp.maximum(1.0 - xp.abs(place[:, None] - xp.arange(old, dtype=dtype)), 0.0)
 
 
 def _half_pixel(xp, old, new, dtype):
     """Where the new samples lie among the old ones, and how many old ones a new one spans."""
-    scale = old / _cast(xp, xp.asarray(new) if xp is np else xp.convert_to_tensor(new), dtype)
-    return (_cast(xp, xp.arange(new), dtype) + 0.5) * scale - 0.5, scale
-
-
-def _step(xp, old, new, dtype):
-    new = xp.asarray(new) if xp is np else xp.convert_to_tensor(new)
-    return (old - 1.0) / xp.maximum(_cast(xp, new, dtype) - 1.0, 1.0)
-
-
-def _samples(xp, old, dtype):
-    return _cast(xp, xp.arange(old), dtype)[None, :]
+    scale = old / xp.array(new, dtype=dtype)
+    return (xp.arange(new, dtype=dtype) + 0.5) * scale - 0.5, scale
 
 
 def _cubic(xp, x, a):
@@ -122,20 +105,10 @@ def _cubic(xp, x, a):
     return xp.where(x <= 1.0, near, xp.where(x < 2.0, far, xp.zeros_like(x)))
 
 
-def _cast(xp, x, dtype):
-    return x.astype(dtype) if xp is np else xp.cast(x, dtype)
-
-
-def _scipy_zoom(old, new):
-    matrix = _align_corners(np, old, new, "float64")
-    place = np.arange(new) * ((old - 1) / max(new - 1, 1))
-    matrix[place > old - 1] = 0.0
-    return matrix
-
-
-_MATRICES = {
+MATRICES = {
     "align_corners": _align_corners,
     "bilinear": _bilinear,
     "bicubic": _bicubic,
     "bicubic_no_antialias": _bicubic_no_antialias,
+    "scipy_zoom": _scipy_zoom,  # in NumPy alone
 }

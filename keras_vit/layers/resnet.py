@@ -1,19 +1,146 @@
-"""The ResNet parts of hybrids and BiT: the root and the bottleneck units.
+"""The ResNet parts of hybrids and BiT: standardised convolutions, group norm, root and units.
 
 Hybrids (section 3.1) put post-activation units, "v1", before the Transformer; BiT (Kolesnikov et
 al., 2020) is made of pre-activation units, "v2".
 """
+
+import dataclasses
 
 import keras
 from keras import ops
 
 from keras_vit.checks import positive_int
 from keras_vit.layers import kernels
-from keras_vit.layers.standardize import NUMERICS, GroupNorm, StdConv2D
+from keras_vit.layers.layer import Layer
+
+GROUPS, ROOT_FILTERS = 32, 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Numerics:
+    """The constants in which the published ResNets differ.
+
+    Attributes:
+        of_variance: whether `weight_epsilon` is added to the variance of a kernel, rather than to
+            its standard deviation.
+        weight_epsilon: keeps a constant kernel from a division by zero.
+        norm_epsilon: added to the variance in group norm.
+        pool_padding: what surrounds the feature map in front of the max pooling of a v2 root.
+    """
+
+    of_variance: bool
+    weight_epsilon: float
+    norm_epsilon: float
+    pool_padding: float = 0.0
+
+
+NUMERICS = {
+    "google": Numerics(False, 1e-5, 1e-6),  # hybrids, and big_vision's bit.py
+    "timm": Numerics(True, 1e-8, 1e-5),  # and Hugging Face
+    "bit": Numerics(True, 1e-10, 1e-5),  # big_transfer
+    "bit_paper": Numerics(True, 1e-10, 1e-5, pool_padding=-float("inf")),  # big_vision
+}
+
+
+def standardize(kernel, numerics):
+    """A kernel with mean 0 and deviation 1 for each output channel (Qiao et al., 2019).
+
+    Shapes: (height, width, in, out) -> the same. Computed in float32 at least.
+    """
+    kernel = ops.cast(kernel, kernels.at_least_float32(kernel.dtype))
+    values = kernel.shape[0] * kernel.shape[1] * kernel.shape[2]
+    kernel = kernel - ops.sum(kernel, axis=(0, 1, 2), keepdims=True) / values
+    variance = ops.sum(kernel * kernel, axis=(0, 1, 2), keepdims=True) / values
+    if numerics.of_variance:
+        return kernel / ops.sqrt(variance + numerics.weight_epsilon)
+    return kernel / (ops.sqrt(variance) + numerics.weight_epsilon)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Root(keras.layers.Layer):
+class StdConv2D(Layer):
+    """A convolution without bias whose kernel is standardised at every use.
+
+    Shapes: (batch, height, width, channels) -> (batch, ceil(height / stride), ..., filters).
+
+    Args:
+        filters: output channels.
+        kernel_size: side of the kernel.
+        strides: of the convolution.
+        explicit_padding: whether (kernel_size - 1) / 2 zeros surround the input, as in BiT,
+            rather than what `"same"` needs, which lies more to the right where strides are 2.
+        numerics: a name of `NUMERICS`.
+        folded: whether the kernel is standardised already.
+    """
+
+    def __init__(
+        self,
+        filters,
+        kernel_size,
+        strides=1,
+        explicit_padding=False,
+        numerics="google",
+        folded=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.filters = positive_int(filters, "filters")
+        self.kernel_size = positive_int(kernel_size, "kernel_size")
+        self.strides, self.explicit_padding = strides, explicit_padding
+        self.numerics, self.folded = numerics, folded
+
+    def build(self, input_shape):
+        shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
+        # Not rounded to half precision in front of the standardisation, but behind it.
+        self.kernel = self.add_weight(
+            shape, kernels.initial("lecun_normal"), autocast=False, name="kernel"
+        )
+        kernels.lay_out(self.kernel)
+
+    def call(self, x):
+        kernel = self.kernel
+        if not self.folded:
+            kernel = standardize(kernel, NUMERICS[self.numerics])
+        kernel = ops.cast(kernel, self.compute_dtype)
+        return kernels.conv(x, kernel, self.strides, self.explicit_padding)
+
+    def compute_output_shape(self, input_shape):
+        batch, *sides, _ = input_shape
+        # Explicit padding of an odd kernel gives as many outputs as "same".
+        return (batch, *(s and -(-s // self.strides) for s in sides), self.filters)
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class GroupNorm(Layer):
+    """Normalises 32 groups of channels over the image, then gamma and beta (Wu and He, 2018).
+
+    Shapes: (batch, height, width, channels) -> the same. Statistics are float32 at least.
+
+    Args:
+        epsilon: added to the variance.
+        gamma: initial value of gamma; zero for the last norm of a v1 unit.
+    """
+
+    def __init__(self, epsilon, gamma=1.0, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.epsilon, self.initial_gamma = epsilon, gamma
+
+    def build(self, input_shape):
+        if input_shape[-1] % GROUPS:
+            raise ValueError(
+                f"Group norm has {GROUPS} groups, which must divide the channels. Received: "
+                f"{input_shape[-1]} channels; choose a width factor that is a multiple of 0.5."
+            )
+        gamma = keras.initializers.Constant(self.initial_gamma)
+        self.gamma = self.add_weight(input_shape[-1:], gamma, name="gamma")
+        self.beta = self.add_weight(input_shape[-1:], "zeros", name="beta")
+
+    def call(self, x):
+        outputs = kernels.group_norm(x, GROUPS, self.gamma, self.beta, self.epsilon)
+        return ops.cast(outputs, self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class Root(Layer):
     """7 x 7 convolution and 3 x 3 max pooling, each with stride 2, in front of the units.
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / 4), ..., filters).
@@ -38,7 +165,6 @@ class Root(keras.layers.Layer):
         self.conv.build(input_shape)
         if self.version == "v1":
             self.norm.build(self.conv.compute_output_shape(input_shape))
-        self.built = True
 
     def call(self, x):
         x = self.conv(x)
@@ -57,18 +183,9 @@ class Root(keras.layers.Layer):
         batch, *sides, _ = self.conv.compute_output_shape(input_shape)
         return (batch, *(side and -(-side // 2) for side in sides), self.filters)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "version": self.version,
-            "numerics": self.numerics,
-            "folded": self.conv.folded,
-        }
-
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Bottleneck(keras.layers.Layer):
+class Bottleneck(Layer):
     """1 x 1, 3 x 3 and 1 x 1 convolutions around a residual connection (He et al., 2016).
 
     v1: relu(x' + norm(conv(relu(norm(conv(relu(norm(conv(x)))))))), norms after convolutions.
@@ -97,16 +214,9 @@ class Bottleneck(keras.layers.Layer):
         self.norm3 = self._norm("norm3", gamma=0.0 if version == "v1" else 1.0)
 
     def _conv(self, name, size, strides=1, filters=None):
-        return StdConv2D(
-            filters or self.filters,
-            size,
-            strides,
-            self.version == "v2",
-            self.numerics,
-            self.folded,
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        choices = (self.version == "v2", self.numerics, self.folded)
+        kind = {"dtype": self.dtype_policy, "name": name}
+        return StdConv2D(filters or self.filters, size, strides, *choices, **kind)
 
     def _norm(self, name, gamma=1.0):
         epsilon = NUMERICS[self.numerics].norm_epsilon
@@ -128,7 +238,6 @@ class Bottleneck(keras.layers.Layer):
             if after:
                 self.norm_proj = self._norm("norm_proj")
                 self.norm_proj.build((*inner[:-1], 4 * self.filters))
-        self.built = True
 
     def call(self, x):
         return self._post_activation(x) if self.version == "v1" else self._pre_activation(x)
@@ -154,12 +263,31 @@ class Bottleneck(keras.layers.Layer):
         batch, *sides, _ = input_shape
         return (batch, *(s and -(-s // self.strides) for s in sides), 4 * self.filters)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "strides": self.strides,
-            "version": self.version,
-            "numerics": self.numerics,
-            "folded": self.folded,
-        }
+
+def resnet_stages(x, blocks, width, version, numerics, folded, policy):
+    """Adds a ResNet without its head to a Functional graph.
+
+    Layers are called `root` and `stage_1_unit_1`, `stage_1_unit_2` and so on. The root has stride
+    4, the first stage 1, each other one 2 in its first unit; stages have 256, 512, 1024 and 2048
+    channels times `width`.
+
+    Args:
+        x: images, shape (batch, height, width, channels).
+        blocks: number of units of each stage, such as (3, 4, 6, 3); empty for the root alone.
+        width: factor of all channels.
+        version: `"v1"`, post-activation, or `"v2"`, pre-activation.
+        numerics: a name of `keras_vit.layers.resnet.NUMERICS`.
+        folded: whether the kernels are standardised already.
+        policy: dtype policy of the layers.
+
+    Returns:
+        The feature map.
+    """
+    filters, choices = int(ROOT_FILTERS * width), (version, numerics, folded)
+    x = Root(filters, *choices, dtype=policy, name="root")(x)
+    for stage, units in enumerate(blocks):
+        for unit in range(units):
+            strides = 2 if stage and not unit else 1
+            name = f"stage_{stage + 1}_unit_{unit + 1}"
+            x = Bottleneck(filters * 2**stage, strides, *choices, dtype=policy, name=name)(x)
+    return x

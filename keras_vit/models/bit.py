@@ -1,16 +1,120 @@
 """BiT, the ResNet that the Vision Transformer is compared with (Kolesnikov et al., 2020)."""
 
+import dataclasses
+
 import keras
 from keras import ops
 
-from keras_vit.checks import pair, positive_int
+from keras_vit.checks import (
+    check_choices,
+    check_names,
+    choice,
+    pair,
+    positive_float,
+    positive_int,
+    unit_counts,
+)
 from keras_vit.layers import kernels
 from keras_vit.layers.head import linear_head
-from keras_vit.layers.standardize import NUMERICS, GroupNorm
-from keras_vit.models.bit_variants import get_bit_variant
+from keras_vit.layers.layer import Layer
+from keras_vit.layers.resnet import GROUPS, NUMERICS, ROOT_FILTERS, GroupNorm, resnet_stages
 from keras_vit.models.classifier import Classifier, check_precision, input_dtype
-from keras_vit.models.stages import resnet_stages
 from keras_vit.preprocessing import BIT
+
+
+@dataclasses.dataclass(frozen=True)
+class BiTVariant:
+    """The architecture of one BiT ResNet; the defaults are R50x1.
+
+    Args:
+        blocks: units of each stage.
+        width: factor of the channels, a multiple of 0.5; with 1, stages have 256, 512, 1024 and
+            2048.
+        version: `"v2"`, norms before convolutions, as published; `"v1"`, after them, as in
+            big_vision's `bit.py`.
+        numerics: whose constants (epsilons, padding of the max pooling) it has, a name of
+            `keras_vit.layers.resnet.NUMERICS`.
+        folded: whether the kernels are standardised already (`keras_vit.fold`).
+
+    Raises:
+        ValueError: a value is outside its range.
+
+    Source: section 3.1 and bit_tf2/models.py of google-research/big_transfer.
+    """
+
+    blocks: tuple[int, ...] = (3, 4, 6, 3)
+    width: float = 1.0
+    version: str = choice("v2", ("v1", "v2"), inherited=True, compared=True)
+    numerics: str = choice("bit", tuple(NUMERICS), inherited=True, compared=True)
+    folded: bool = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "blocks", unit_counts(self.blocks, "blocks", least=1))
+        object.__setattr__(self, "width", positive_float(self.width, "width"))
+        check_choices(self)
+        if ROOT_FILTERS * self.width % GROUPS:
+            raise ValueError(
+                f"width must be a multiple of {GROUPS / ROOT_FILTERS}, because group norm splits "
+                f"the channels into {GROUPS} groups. Received: width={self.width}."
+            )
+
+    @property
+    def features(self):
+        """The length of the pooled features: the channels of the last stage."""
+        return self.channels_of(len(self.blocks))
+
+    def channels_of(self, stage):
+        """The channels that a stage gives; the first stage has number 1."""
+        return 4 * self.filters_of(stage)
+
+    def filters_of(self, stage):
+        """The channels of the 3 x 3 convolutions of a stage; those of the first are the root's."""
+        return int(ROOT_FILTERS * self.width) * 2 ** (stage - 1)
+
+    def replace(self, **choices):
+        """A copy with the named fields changed.
+
+        Raises:
+            ValueError: a name that is no field.
+        """
+        check_names(self, choices)
+        return dataclasses.replace(self, **choices)
+
+
+def _table():
+    depths = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3)}
+    depths["R200"] = (3, 24, 36, 3)
+    # R50x2 and R152x1 are of the Vision Transformer's Table 6; the others are published.
+    widths_of = {"R50": (1, 2, 3), "R101": (1, 3), "R152": (1, 2, 4), "R200": (3,)}
+    return {
+        f"{name}x{width}": BiTVariant(depths[name], float(width))
+        for name, widths in widths_of.items()
+        for width in widths
+    }
+
+
+BIT_VARIANTS = _table()
+
+
+def get_bit_variant(variant=None, **choices):
+    """The `BiTVariant` that `variant` stands for, with `choices` changed in it.
+
+    Args:
+        variant: a `BiTVariant`, a name of `BIT_VARIANTS` such as `"R50x1"`, or `None` for R50x1.
+        choices: fields of `BiTVariant` to change.
+
+    Raises:
+        ValueError: an unknown name or field.
+    """
+    variant = BiTVariant() if variant is None else variant
+    if not isinstance(variant, BiTVariant):
+        if str(variant) not in BIT_VARIANTS:
+            raise ValueError(
+                f"Unknown variant. Received: variant={variant!r}; expected one of "
+                f"{list(BIT_VARIANTS)}, or a keras_vit.BiTVariant with other blocks or width."
+            )
+        variant = BIT_VARIANTS[str(variant)]
+    return variant.replace(**choices)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -84,7 +188,7 @@ class BiT(Classifier):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class GlobalMean(keras.layers.Layer):
+class GlobalMean(Layer):
     """The mean over height and width, computed in float32 at least.
 
     Shapes: (batch, height, width, channels) -> (batch, channels).

@@ -3,17 +3,14 @@
 import keras
 
 from keras_vit.checks import grid_of, pair, positive_int, rate
-from keras_vit.layers.attention_pool import AttentionPool
-from keras_vit.layers.head import TokenPool, linear_head, pre_logits
+from keras_vit.layers.head import AttentionPool, TokenPool, linear_head, pre_logits
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
-from keras_vit.layers.position import PositionEmbedding, RelativePosition
-from keras_vit.layers.remat import RematTransformerBlock
-from keras_vit.layers.rotary import RotaryPosition
-from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.layers.position import PositionEmbedding, RelativePosition, RotaryPosition
+from keras_vit.layers.resnet import resnet_stages
+from keras_vit.layers.transformer_block import RematTransformerBlock, TransformerBlock
 from keras_vit.models.classifier import Classifier, check_precision, input_dtype
-from keras_vit.models.stages import resnet_stages
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import get_variant
 
@@ -81,21 +78,23 @@ class VisionTransformer(Classifier):
         image_size, channels = pair(image_size, "image_size"), positive_int(channels, "channels")
         num_classes = positive_int(num_classes, "num_classes") if include_top and num_classes else 0
         grid = grid_of(v.feature_map(image_size), v.patch_size)
-        for key, value in (
-            ("dropout", dropout),
-            ("attention_dropout", attention_dropout),
-            ("stochastic_depth", stochastic_depth),
-        ):
+        rates = {
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "stochastic_depth": stochastic_depth,
+        }
+        for key, value in rates.items():
             rate(value, key)
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         check_precision(policy)
+        kind = {"dtype": policy}
 
         shape = (*((None, None) if variable_size else image_size), channels)
         images = keras.Input(shape, dtype=input_dtype(policy), name="images")
         x = images
         if v.stem is not None:
             x = resnet_stages(x, v.stem, v.stem_width, "v1", v.stem_numerics, v.stem_folded, policy)
-        patches = Patches(v.patch_size, keep_grid=variable_size, dtype=policy, name="patches")(x)
+        patches = Patches(v.patch_size, keep_grid=variable_size, **kind, name="patches")(x)
         x = PatchEncoder(
             v.width,
             grid,
@@ -104,14 +103,23 @@ class VisionTransformer(Classifier):
             dropout,
             v.registers,
             v.interpolation,
-            dtype=policy,
+            **kind,
             name="patch_encoder",
         )(patches)
         if v.later.pre_norm:
-            x = NORMS[v.later.pre_norm](v.epsilon, dtype=policy, name="pre_norm")(x)
-        rotary = _rotary(v, grid, policy)(patches) if v.later.rotary else None
-        for i, position in enumerate(_block_positions(v, grid, policy)):
-            x, relative_position = _apply_position(position, x)
+            x = NORMS[v.later.pre_norm](v.epsilon, **kind, name="pre_norm")(x)
+        relative = None
+        if v.later.rotary:
+            head_width, learned = v.width // v.num_heads, v.learned_tokens
+            rotary = RotaryPosition(
+                v.later.rotary, head_width, grid, learned, **kind, name="rotary"
+            )
+            relative = rotary(patches)
+        for i, position in enumerate(_block_positions(v, grid, kind)):
+            if v.position == "relative":
+                relative = position(x)
+            elif position is not None:
+                x = position(x)
             block = (RematTransformerBlock if remat else TransformerBlock)(
                 v.num_heads,
                 v.mlp_dim,
@@ -122,15 +130,15 @@ class VisionTransformer(Classifier):
                 attention_dropout=attention_dropout,
                 stochastic_depth=stochastic_depth * i / max(v.depth - 1, 1),
                 later=v.later,
-                dtype=policy,
+                **kind,
                 name=f"block_{i}",
             )
-            x = block(x, relative_position=relative_position if rotary is None else rotary)
-        x = _pooled(x, v, policy)
+            x = block(x, relative_position=relative)
+        x = _pooled(x, v, kind)
         if v.representation_size:
-            x = pre_logits(len(x.shape), v.representation_size, dtype=policy)(x)
+            x = pre_logits(len(x.shape), v.representation_size, **kind)(x)
         if num_classes:
-            x = linear_head(len(x.shape), num_classes, head_bias, dtype=policy)(x)
+            x = linear_head(len(x.shape), num_classes, head_bias, **kind)(x)
         super().__init__(images, x, name=name)
 
         self.dtype_policy = policy  # Functional models ignore the argument
@@ -138,10 +146,8 @@ class VisionTransformer(Classifier):
         self.num_classes, self.channels = num_classes, channels
         self.variable_size = bool(variable_size)
         self.preprocessing, self.class_names, self.label_set = Preprocessing(), None, None
-        self._training_options = {
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "stochastic_depth": stochastic_depth,
+        self._options = {
+            **rates,
             "head_bias": head_bias,
             "remat": remat,
             "variable_size": self.variable_size,
@@ -157,7 +163,7 @@ class VisionTransformer(Classifier):
         return images
 
     def get_config(self):
-        return {**super().get_config(), **self._training_options}
+        return {**super().get_config(), **self._options}
 
 
 def _check_variable_size(v):
@@ -169,49 +175,29 @@ def _check_variable_size(v):
         )
 
 
-def _pooled(x, v, policy):
-    norm = NORMS[v.later.norm](v.epsilon, dtype=policy, name="norm")
-    # LayerNorm works on each token by itself: normalising the one that is read is enough.
-    if v.pool == "token" or v.norm_after_pool:
-        return norm(TokenPool(v.pool, v.class_token, v.registers, dtype=policy, name="pool")(x))
-    x = norm(x)
-    if v.pool == "mean":
-        return TokenPool("mean", v.class_token, v.registers, dtype=policy, name="pool")(x)
+def _pooled(x, v, kind):
+    norm = NORMS[v.later.norm](v.epsilon, **kind, name="norm")
     if v.pool == "map":
-        return AttentionPool(
-            v.num_heads, v.mlp_dim, v.gelu, v.qkv_bias, v.epsilon, dtype=policy, name="pool"
-        )(x)
-    return x
+        arguments = (v.num_heads, v.mlp_dim, v.gelu, v.qkv_bias, v.epsilon)
+        return AttentionPool(*arguments, **kind, name="pool")(norm(x))
+    if v.pool is None:
+        return norm(x)
+    pool = TokenPool(v.pool, v.class_token, v.registers, **kind, name="pool")
+    # LayerNorm works on each token by itself: normalising the one that is read is enough.
+    return norm(pool(x)) if v.pool == "token" or v.norm_after_pool else pool(norm(x))
 
 
-def _block_positions(v, grid, policy):
+def _block_positions(v, grid, kind):
     """The position layer before each block: none, its own, or the one that all share."""
 
     def layer(name):
         if v.position == "relative":
-            return RelativePosition(v.num_heads, dtype=policy, name=name)
-        return PositionEmbedding(
-            v.position, grid, v.class_token, v.registers, v.interpolation, dtype=policy, name=name
-        )
+            return RelativePosition(v.num_heads, **kind, name=name)
+        tokens = (v.class_token, v.registers, v.interpolation)
+        return PositionEmbedding(v.position, grid, *tokens, **kind, name=name)
 
     if v.position_at == "input" or v.position == "none":
         return [None] * v.depth
     if v.position_at == "shared":
         return [layer("position")] * v.depth
     return [layer(f"position_{i}") for i in range(v.depth)]
-
-
-def _rotary(v, grid, policy):
-    head_width = v.width // v.num_heads
-    return RotaryPosition(
-        v.later.rotary, head_width, grid, v.learned_tokens, dtype=policy, name="rotary"
-    )
-
-
-def _apply_position(position, x):
-    """The tokens for a block, and the relative positions for its attention, if any."""
-    if position is None:
-        return x, None
-    if isinstance(position, RelativePosition):
-        return x, position(x)
-    return position(x), None

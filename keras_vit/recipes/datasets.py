@@ -1,7 +1,8 @@
-"""What recipes know of the data sets: their TFDS names, sizes, classes and the authors' splits."""
+"""What recipes know of their data: the sets with the authors' splits, and their image pipelines."""
 
 import dataclasses
 
+from keras_vit.data.transform import Transform
 from keras_vit.text import unknown
 
 
@@ -28,12 +29,10 @@ class DatasetFacts:
 
     @property
     def validation_split(self):
-        """TFDS split of what is held out, or `None`."""
-        if not self.held_out:
-            return None
+        """TFDS split of the images that are held out, or `None`."""
         if self.held_out > 100:
             return f"full[:{self.held_out}]"
-        return f"train[{100 - self.held_out}%:]"
+        return f"train[{100 - self.held_out}%:]" if self.held_out else None
 
     def all_images(self):
         """Fields of a recipe that trains on all images."""
@@ -45,17 +44,13 @@ class DatasetFacts:
         }
 
     def without_held_out(self):
-        """Fields of a recipe that trains on what is not held out."""
+        """Fields of a recipe that trains on the images that are not held out."""
         kept = 100 - self.held_out
         split, examples = f"train[:{kept}%]", round(self.examples * kept / 100)
         if self.held_out > 100:
             split, examples = f"full[{self.held_out}:]", self.examples - self.held_out
-        return {
-            **self.all_images(),
-            "train_split": split,
-            "validation_split": self.validation_split,
-            "examples": examples,
-        }
+        images = {"train_split": split, "validation_split": self.validation_split}
+        return {**self.all_images(), **images, "examples": examples}
 
 
 # Sizes from TensorFlow Datasets; of JFT-300M, which is not public, from section 4.1 ("303M images",
@@ -70,7 +65,6 @@ _ALL = (
     DatasetFacts("oxford_flowers102", 1020, 102, 10, aliases=("flowers", "flowers102")),
 )
 DATASETS = {facts.name: facts for facts in _ALL}
-ALIASES = {alias: facts.name for facts in _ALL for alias in facts.aliases}
 
 # Group -> task -> the name in the tables of the papers, in their order.
 VTAB_GROUPS = {
@@ -102,29 +96,45 @@ VTAB_GROUPS = {
 }
 
 
-def plain_name(name):
-    """A name in lower case, with `_` for what separates words, and the alias resolved."""
-    plain = str(name).strip().lower().replace(" ", "_").replace("-", "_")
-    if plain in ALIASES:
-        return ALIASES[plain]
-    joined = plain.replace("_", "")
-    for known in (*DATASETS, *ALIASES):
-        if joined == known.replace("_", ""):
-            return ALIASES.get(known, known)
-    return plain
-
-
-def find_dataset(name, among=None):
-    """The facts of a data set by its name or an alias.
-
-    Args:
-        name: such as `"cifar100"`, `"CIFAR-100"` or `"pets"`.
-        among: names to choose from; `None` for all.
+def find_dataset(name, among):
+    """The facts of one of the data sets `among`, by a name such as `"CIFAR-100"` or `"pets"`.
 
     Raises:
-        ValueError: no such data set, or none of these; the message lists the nearest.
+        ValueError: none of these; the message lists the nearest.
     """
-    plain = plain_name(name)
-    if plain not in (DATASETS if among is None else among):
-        raise unknown("dataset", name, DATASETS if among is None else among)
-    return DATASETS[plain]
+    for facts in _ALL:
+        known = map(_plain, (facts.name, *facts.aliases))
+        if facts.name in among and _plain(name) in known:
+            return facts
+    raise unknown("dataset", name, list(among))
+
+
+def _plain(name):
+    return "".join(filter(str.isalnum, str(name).lower()))
+
+
+def vit_jax(image_size):
+    """Training and evaluation images of google-research/vision_transformer, input_pipeline.py.
+
+    Two `Transform`: a random box of 5 to 100 % of the image, mirrored half of the time; and the
+    whole image, resized without regard to its aspect ratio.
+    """
+    return {
+        "train": Transform(image_size, "inception", flip=True),
+        "eval": Transform(image_size, "squash"),
+    }
+
+
+def big_vision(image_size, crop="inception_crop", randaugment=None):
+    """Training and evaluation images of google-research/big_vision, configs/transfer.py.
+
+    Two `Transform` of 224 or 384 pixels; `"resmall_crop"`, the other `crop`, and the evaluation
+    cut windows from images whose shorter side is 256 or 448 pixels.
+    """
+    rounded = {"image_size": image_size, "round_to_uint8": True}
+    window = {"resize_small": {224: 256, 384: 448}[image_size], "interpolation": "area", **rounded}
+    if crop == "inception_crop":
+        train = Transform(crop="inception", flip=True, randaugment=randaugment, **rounded)
+    else:
+        train = Transform(crop="resize_small_random", flip=True, **window)
+    return {"train": train, "eval": Transform(crop="resize_small_center", **window)}

@@ -1,35 +1,16 @@
-"""What the fields of a recipe may be: `checked` gives a dataclass field the check of its values."""
+"""The fields of a recipe: what they may be, how they change together, and how they are shown."""
 
 import dataclasses
 import math
+import re
 
-from keras_vit.checks import check_choice, positive_int
+from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.data.transform import Transform
-from keras_vit.models.bit_variants import BIT_VARIANTS
-from keras_vit.text import nearest, unknown
+from keras_vit.models.bit import BIT_VARIANTS
+from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS, get_variant
 
 OF_A_VIT = ("dropout", "stochastic_depth", "remat", "representation_size", "pool", "position")
-SYNONYMS = {  # what a setting is called elsewhere
-    "lr": "learning_rate",
-    "base_lr": "learning_rate",
-    "wd": "weight_decay",
-    "decay": "weight_decay",
-    "batch": "batch_size",
-    "warmup": "warmup_steps",
-    "resolution": "image_size",
-    "grad_clip": "clip_norm",
-    "classes": "num_classes",
-    "drop_path": "stochastic_depth",
-    "randaugment": "train",
-    "dtype": "precision",
-}
-FOLLOWS = {  # a property -> what it follows from
-    "epochs": "steps; use scale(epochs=...)",
-    "passes": "steps; use scale(epochs=...)",
-    "micro_batch_size": "batch_size and accumulate",
-    "is_bit": "variant",
-}
 
 
 def checked(check, default=dataclasses.MISSING):
@@ -42,6 +23,7 @@ def check_fields(recipe):
     for field in dataclasses.fields(recipe):
         value = field.metadata["check"](getattr(recipe, field.name), field.name)
         object.__setattr__(recipe, field.name, value)
+    _check_together(recipe)
 
 
 def optional(check):
@@ -59,28 +41,21 @@ def choice(*choices):
     return check
 
 
-def tuple_of(check, example):
+def tuple_of(check):
     """The check for a tuple or list whose values all pass `check`."""
 
     def checked_tuple(values, name):
         if not isinstance(values, (tuple, list)):
-            raise ValueError(
-                f"{name} must be a tuple, such as {example!r}. Received: {name}={values!r}."
-            )
+            raise ValueError(f"{name} must be a tuple. Received: {name}={values!r}.")
         return tuple(check(value, f"{name}[{i}]") for i, value in enumerate(values))
 
     return checked_tuple
 
 
 def text(value, name):
+    """A str."""
     if not isinstance(value, str):
         raise ValueError(f"{name} must be text. Received: {name}={value!r}.")
-    return value
-
-
-def some_text(value, name):
-    if not text(value, name).strip():
-        raise ValueError(f"{name} must not be empty. Received: {name}={value!r}.")
     return value
 
 
@@ -97,129 +72,175 @@ def whole(value, name):
 
 
 def number(value, name):
+    """A finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError(f"{name} must be a number. Received: {name}={value!r}.")
     return float(value)
 
 
 def not_negative(value, name):
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+    """A finite number of at least 0."""
+    if number(value, name) < 0:
         raise ValueError(f"{name} must be a number of at least 0. Received: {name}={value!r}.")
     return float(value)
 
 
 def transform(value, name):
+    """A `Transform`."""
     if not isinstance(value, Transform):
-        raise ValueError(
-            f"{name} must be a keras_vit.data.Transform, such as Transform(224, 'squash'). "
-            f"Received: {name}={value!r}."
-        )
+        raise ValueError(f"{name} must be a keras_vit.data.Transform. Received: {name}={value!r}.")
     return value
 
 
-def model_arguments(architecture, name):
-    """Pairs of an argument of the model and its value."""
-    items = architecture.items() if isinstance(architecture, dict) else architecture
+def model_arguments(value, name):
+    """Pairs of an argument of the model and its value, from a dict or pairs."""
     try:
-        pairs = tuple((key, tuple(v) if isinstance(v, list) else v) for key, v in items)
-        hash(pairs)
+        items = dict(value).items()
     except (TypeError, ValueError):
         raise ValueError(
             f"{name} must be a dict of arguments of the model, such as {{'depth': 6}}. "
-            f"Received: {name}={architecture!r}."
+            f"Received: {name}={value!r}."
         ) from None
-    for key, value in pairs:
-        if key in ("image_size", "num_classes", "dtype"):
-            field = "precision" if key == "dtype" else key
-            raise ValueError(
-                f"{key} follows from the recipe itself: replace({field}=...). "
-                f"Received: {name}={{{key!r}: {value!r}}}."
-            )
-    return pairs
-
-
-def check_together(r):
-    """Raises a ValueError where values that are right by themselves contradict each other."""
-    if r.variant is not None and "blocks" not in dict(r.architecture):
-        check_variant(r.variant)
-    if not r.warmup_steps < r.steps:
+    own = {"image_size", "num_classes", "dtype"} & dict(items).keys()
+    if own:
         raise ValueError(
-            "The warm-up must be shorter than the run. Received: "
-            f"warmup_steps={r.warmup_steps}, steps={r.steps}; lower warmup_steps too, or "
-            "use scale(steps=...), which does."
+            f"{name} must not have image_size, num_classes or dtype, which follow from the recipe; "
+            f"use replace(image_size=..., num_classes=..., precision=...). Received: {sorted(own)}."
         )
+    return tuple((key, tuple(v) if isinstance(v, list) else v) for key, v in items)
+
+
+def _check_together(r):
+    """Raises a ValueError for values that are right by themselves but contradict each other."""
+    if r.variant not in (None, *BIT_VARIANTS) and "blocks" not in dict(r.architecture):
+        try:
+            get_variant(r.variant)
+        except ValueError:
+            raise unknown("variant", r.variant, [*VARIANTS, *BIT_VARIANTS]) from None
     boundaries = list(r.boundaries)
-    if boundaries != sorted(boundaries) or max(boundaries, default=0) > r.steps:
-        raise ValueError(
-            "boundaries must rise and lie within the run. Received: "
-            f"boundaries={r.boundaries}, steps={r.steps}; scale(steps=...) changes both."
-        )
-    if r.cooldown_steps > r.steps:
-        raise ValueError(
-            "The cooldown must not be longer than the run. Received: cooldown_steps="
-            f"{r.cooldown_steps}, steps={r.steps}; scale(steps=...) changes both."
-        )
-    if r.batch_size % r.accumulate:
-        raise ValueError(
-            "accumulate must divide the batch. Received: "
-            f"accumulate={r.accumulate}, batch_size={r.batch_size}."
-        )
-    if (r.ema or 0) >= 1 or (r.layer_decay or 0) > 1:
-        raise ValueError(
-            "ema must be below 1, such as 0.9999, and layer_decay at most 1, such as 0.75. "
-            f"Received: ema={r.ema}, layer_decay={r.layer_decay}."
-        )
-    if r.train.image_size != r.eval.image_size:
-        raise ValueError(
-            "One model sees the images of training and of evaluation, so both have one size. "
-            f"Received: train {r.train.image_size}, eval {r.eval.image_size}; "
-            "replace(image_size=...) changes both."
-        )
-    unfit = [f"{name}={getattr(r, name)!r}" for name in OF_A_VIT if getattr(r, name)]
-    if r.is_bit and unfit:
-        raise ValueError(
-            f"A BiT ResNet takes none of {', '.join(OF_A_VIT)}. Received: "
-            f"variant={r.variant!r}, {', '.join(unfit)}."
-        )
+    rising = boundaries == sorted(boundaries) and max(boundaries, default=0) <= r.steps
+    contradictions = {
+        "warmup_steps must be below steps; scale(...) changes both": r.warmup_steps >= r.steps,
+        "cooldown_steps must be at most steps; scale(...) changes both": r.cooldown_steps > r.steps,
+        "boundaries must rise and end at steps or before; scale(...) changes both": not rising,
+        "accumulate must divide batch_size": r.batch_size % r.accumulate,
+        "ema must be below 1, such as 0.9999": (r.ema or 0) >= 1,
+        "layer_decay must be at most 1, such as 0.75": (r.layer_decay or 0) > 1,
+        "train and eval must have one size; replace(image_size=...) changes both": (
+            r.train.image_size != r.eval.image_size
+        ),
+        f"A variant of BiT has none of {', '.join(OF_A_VIT)}": (
+            r.is_bit and any(getattr(r, name) for name in OF_A_VIT)
+        ),
+    }
+    for expected, is_wrong in contradictions.items():
+        if is_wrong:
+            names = [field.name for field in dataclasses.fields(r)]
+            named = [name for name in re.findall(r"\w+", expected) if name in names]
+            received = ", ".join(f"{name}={getattr(r, name)!r}" for name in named)
+            raise ValueError(f"{expected}. Received: {received}.")
 
 
-def check_variant(variant):
-    """Raises a ValueError with the nearest names where no published model has this one."""
-    if variant in list(BIT_VARIANTS):
-        return
-    try:
-        get_variant(text(variant, "variant"))
-    except ValueError:
-        raise unknown("variant", variant, [*VARIANTS, *BIT_VARIANTS]) from None
+def scale(recipe, batch_size=None, steps=None, epochs=None):
+    """The recipe for k times the batch or another number of updates.
 
+    With k times the batch, the run sees as many images: steps, warm-up, boundaries and so on are
+    divided by k, and per update
 
-def check_changes(changes, recipe):
-    """Raises a ValueError for a change of what is no field, with the field that may be meant."""
-    known = [*(field.name for field in dataclasses.fields(recipe)), "image_size"]
-    for name, value in changes.items():
-        if name in FOLLOWS:
-            raise ValueError(f"{name} follows from {FOLLOWS[name]}. Received: {name}={value!r}.")
-        if name not in known:
-            near = [SYNONYMS[name]] if name in SYNONYMS else nearest(name, known)
-            raise ValueError(
-                f"A recipe has no {name!r}. Received: {name}={value!r}; the nearest fields are "
-                f"{near}."
-            )
+    - the learning rate is multiplied by k under SGD (Goyal et al., 2017; the authors of BiT),
+      and by √k under Adam (Malladi et al., 2022), and so are those of the sweep;
+    - the weight decay is multiplied by √k under Adam, so that a kernel shrinks as much in the
+      whole run as before (under SGD it does so by itrecipe);
+    - the momentum of the averaged weights is taken to the power of k (Busbridge et al., 2023),
+      so that the average reaches as many images back.
 
+    With another number of steps or epochs, warm-up, boundaries and so on keep their share of
+    the run; learning rate, decay and averaging stay.
 
-def check_names(fields, cls, what):
-    """Raises a ValueError that names the keys of a dict that are no fields, or are missing."""
-    if not isinstance(fields, dict):
+    Args:
+        batch_size: images per update; `None` keeps it.
+        steps: updates in the whole run; `None` follows from `epochs`, or from as many images.
+        epochs: passes through the training images, instead of `steps`.
+
+    Raises:
+        ValueError: a number is not positive, both `steps` and `epochs` are given, or `epochs`
+            without a known number of images.
+    """
+    batch_size = positive_int(recipe.batch_size if batch_size is None else batch_size, "batch_size")
+    k = batch_size / recipe.batch_size
+    if steps is not None and epochs is not None:
         raise ValueError(
-            f"The fields of {what} come as a dict, as to_dict() gives them. Received: {fields!r}."
+            f"Give steps or epochs, not both. Received: steps={steps}, epochs={epochs}."
         )
-    known = {field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(cls)}
-    for name in fields:
-        if name not in known:
-            raise ValueError(
-                f"There is no {name!r} in {what}; the nearest fields are {nearest(name, known)}. "
-                "Was it saved by another version?"
-            )
-    missing = [name for name, is_needed in known.items() if is_needed and name not in fields]
-    if missing:
-        raise ValueError(f"Fields of {what} are missing: {missing}. Received: {sorted(fields)}.")
+    if epochs is not None and not recipe.examples:
+        raise ValueError(
+            "epochs need a known number of images; give steps, or first replace(examples=...). "
+            f"Received: epochs={epochs} for {recipe.name} with examples=None."
+        )
+    if epochs is not None:
+        steps = max(1, round(positive_float(epochs, "epochs") * recipe.examples / batch_size))
+    if steps is None:
+        steps = max(1, round(recipe.steps / k))
+    share = positive_int(steps, "steps") / recipe.steps
+    adam = recipe.optimizer == "adam"
+    factor = k**0.5 if adam else k
+    return dataclasses.replace(
+        recipe,
+        batch_size=batch_size,
+        accumulate=recipe.accumulate if batch_size % recipe.accumulate == 0 else 1,
+        steps=steps,
+        warmup_steps=min(round(recipe.warmup_steps * share), steps - 1),
+        cooldown_steps=round(recipe.cooldown_steps * share),
+        timescale=max(1, round(recipe.timescale / k)),
+        boundaries=tuple(round(boundary * share) for boundary in recipe.boundaries),
+        learning_rate=recipe.learning_rate * factor,
+        learning_rates=tuple(rate * factor for rate in recipe.learning_rates),
+        weight_decay=recipe.weight_decay * (factor if adam else 1),
+        ema=recipe.ema and recipe.ema**k,
+    )
+
+
+def resized(transform, image_size):
+    """The transform for another image size; what it cuts from grows in proportion."""
+    if transform.resize_small is None:
+        return dataclasses.replace(transform, image_size=image_size)
+    factor = max(image_size) / max(transform.image_size)
+    small = max(round(transform.resize_small * factor), max(image_size))
+    return dataclasses.replace(transform, image_size=image_size, resize_small=small)
+
+
+def settings(recipe):
+    """(field, value) of all that a recipe sets, as text; see `Recipe.table`."""
+    unused = {"momentum"} if recipe.optimizer == "adam" else {"beta1", "beta2", "epsilon"}
+    unused |= set() if recipe.schedule == "rsqrt" else {"timescale"}
+    unused |= set() if recipe.weight_decay else {"decayed"}
+    rows = []
+    for field in dataclasses.fields(recipe):
+        value = getattr(recipe, field.name)
+        if (value or field.name == "seed") and field.name not in unused | {"notes"}:
+            rows.append((field.name, _shown(value)))
+        if field.name == "steps" and recipe.passes:
+            rows.append(("epochs", epochs(recipe)))
+    return [*rows, *(("note", note) for note in recipe.notes)]
+
+
+def epochs(recipe):
+    """Passes as text: a whole number if no number of updates comes nearer to it."""
+    if not recipe.passes:
+        return ""
+    nearest = max(1, round(recipe.passes))
+    is_whole = recipe.steps == max(1, round(nearest * recipe.examples / recipe.batch_size))
+    return str(nearest) if is_whole else f"{recipe.passes:.4g}"
+
+
+def _shown(value):
+    """A setting as text: numbers in six digits, and the fields of a transform that are set."""
+    if isinstance(value, Transform):
+        fields = [f for f in dataclasses.fields(value) if getattr(value, f.name) != f.default]
+        shown = [f"{f.name}={_shown(getattr(value, f.name))}" for f in fields]
+        return f"Transform({', '.join(shown)})"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))})"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:,}" if type(value) is int else str(value)

@@ -1,9 +1,11 @@
-"""The paper's own runs: Table 3, pre-training; Table 4, fine-tuning; and VTAB-1k."""
+"""The paper's own runs: Table 3, pre-training; Table 4, fine-tuning; VTAB-1k; few-shot."""
+
+import dataclasses
 
 from keras_vit.data.transform import Transform
 from keras_vit.data.vtab import VTAB_TASKS
-from keras_vit.recipes import transforms
-from keras_vit.recipes.datasets import VTAB_GROUPS, find_dataset
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.recipes.datasets import VTAB_GROUPS, find_dataset, vit_jax
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import unknown
 from keras_vit.training.losses import sigmoid_head_bias
@@ -11,34 +13,40 @@ from keras_vit.variants import VARIANTS
 
 PAPER = "Dosovitskiy et al., 2021"
 
-# Table 3: models, epochs (the shorter runs first), learning rate. All: batch 4096, warm-up 10,000.
-_JFT = (
-    (("B/16", "B/32"), (7,), 8e-4),
-    (("L/32",), (7,), 6e-4),
-    (("L/16",), (7, 14), 4e-4),
-    (("H/14",), (14,), 3e-4),
-    (("R50x1", "R50x2"), (7,), 1e-3),
-    (("R101x1",), (7,), 8e-4),
-    (("R152x1", "R152x2"), (7,), 6e-4),
-    (("R50+B/16", "R50+B/32"), (7,), 8e-4),
-    (("R50+L/32",), (7,), 2e-4),
-    (("R50+L/16",), (7, 14), 4e-4),
-)
-_IMAGENET21K = ((("B/16", "B/32"), (90,), 1e-3), (("L/16", "L/32"), (30, 90), 1e-3))
-_IMAGENET = ((("B/16", "B/32", "L/16", "L/32", "H/14"), (300,), 3e-3),)
+# Table 3: epochs (the shorter run first) and learning rate. All: batch 4096, warm-up 10,000.
 TABLE_3 = {
-    (dataset, variant): (epochs, rate)
-    for dataset, rows in (
-        ("jft300m", _JFT),
-        ("imagenet21k", _IMAGENET21K),
-        ("imagenet2012", _IMAGENET),
-    )
-    for variants, epochs, rate in rows
-    for variant in variants
+    "jft300m": {
+        "B/16": ((7,), 8e-4),
+        "B/32": ((7,), 8e-4),
+        "L/32": ((7,), 6e-4),
+        "L/16": ((7, 14), 4e-4),
+        "H/14": ((14,), 3e-4),
+        "R50x1": ((7,), 1e-3),
+        "R50x2": ((7,), 1e-3),
+        "R101x1": ((7,), 8e-4),
+        "R152x1": ((7,), 6e-4),
+        "R152x2": ((7,), 6e-4),
+        "R50+B/16": ((7,), 8e-4),
+        "R50+B/32": ((7,), 8e-4),
+        "R50+L/32": ((7,), 2e-4),
+        "R50+L/16": ((7, 14), 4e-4),
+    },
+    "imagenet21k": {
+        "B/16": ((90,), 1e-3),
+        "B/32": ((90,), 1e-3),
+        "L/16": ((30, 90), 1e-3),
+        "L/32": ((30, 90), 1e-3),
+    },
+    "imagenet2012": dict.fromkeys(("B/16", "B/32", "L/16", "L/32", "H/14"), ((300,), 3e-3)),
 }
-_SHARED = {  # per data set: schedule, weight decay, dropout, clipping
-    "jft300m": {"schedule": "linear", "weight_decay": 0.1},
-    "imagenet21k": {"schedule": "linear", "weight_decay": 0.03, "dropout": 0.1},
+_OF_A_DATASET = {
+    "jft300m": {"schedule": "linear", "end_learning_rate": 1e-5, "weight_decay": 0.1},
+    "imagenet21k": {
+        "schedule": "linear",
+        "end_learning_rate": 1e-5,
+        "weight_decay": 0.03,
+        "dropout": 0.1,
+    },
     "imagenet2012": {"schedule": "cosine", "weight_decay": 0.3, "dropout": 0.1, "clip_norm": 1.0},
 }
 
@@ -49,17 +57,14 @@ def pretrain(variant="B/16", dataset="imagenet21k", epochs=None):
     Args:
         variant: a model of the table, such as `"B/16"`, `"R50+L/16"` or `"R50x1"` (JFT-300M).
         dataset: `"jft300m"`, `"imagenet21k"` or `"imagenet2012"`, or another name of these.
-        epochs: which of two runs, where the table has two: the longer one is taken for `None`.
-
-    Returns:
-        A `Recipe`.
+        epochs: one of the lengths in the table; `None` for the longest.
 
     Raises:
         ValueError: the table has no such row; the message lists the nearest.
     """
-    facts = find_dataset(dataset, [*dict.fromkeys(name for name, _ in TABLE_3)])
-    rows = {name: row for (of, name), row in TABLE_3.items() if of == facts.name}
-    if variant not in list(rows):
+    facts = find_dataset(dataset, TABLE_3)
+    rows = TABLE_3[facts.name]
+    if str(variant) not in rows:
         raise unknown(f"variant of Table 3 on {facts.name}", variant, rows, "variant")
     lengths, rate = rows[variant]
     epochs = lengths[-1] if epochs is None else epochs
@@ -68,8 +73,6 @@ def pretrain(variant="B/16", dataset="imagenet21k", epochs=None):
             f"Table 3 trains {variant} on {facts.name} for {' or '.join(map(str, lengths))} "
             f"epochs. Received: epochs={epochs!r}; use .scale(epochs=...) for another length."
         )
-    train, evaluated = transforms.vit_jax(224)
-    width = VARIANTS[variant].width if variant in VARIANTS else None
     return Recipe(
         name=f"pretrain-{facts.name}-{variant}-{epochs}ep",
         source=f"{PAPER}, Table 3; issue 2 of google-research/vision_transformer (head)",
@@ -78,16 +81,13 @@ def pretrain(variant="B/16", dataset="imagenet21k", epochs=None):
         variant=variant,
         batch_size=4096,
         steps=round(epochs * facts.examples / 4096),
-        train=train,
-        eval=evaluated,
+        **vit_jax(224),
         loss="sigmoid",
         head_bias=round(sigmoid_head_bias(facts.num_classes), 1),
-        representation_size=width,
-        optimizer="adam",
+        representation_size=VARIANTS[variant].width if variant in VARIANTS else None,
         learning_rate=rate,
         warmup_steps=10_000,
-        end_learning_rate=1e-5 if _SHARED[facts.name]["schedule"] == "linear" else 0.0,
-        **_SHARED[facts.name],
+        **_OF_A_DATASET[facts.name],
     )
 
 
@@ -115,6 +115,7 @@ def _notes(dataset, variant):
     return tuple(notes)
 
 
+FINE_TUNING = {"optimizer": "sgdm", "batch_size": 512, "schedule": "cosine", "clip_norm": 1.0}
 LOW, HIGH = (0.001, 0.003, 0.01, 0.03), (0.003, 0.01, 0.03, 0.06)
 # Table 4: updates, learning rates of the sweep, the one to begin with, warm-up.
 TABLE_4 = {
@@ -130,8 +131,15 @@ def finetune_paper(dataset, variant=None):
     """Fine-tuning as in Table 4; see `keras_vit.recipes.finetune`."""
     facts = find_dataset(dataset, TABLE_4)
     steps, rates, rate, warmup = TABLE_4[facts.name]
-    size, ema, extra = _resolution(facts.name, variant)
-    train, evaluated = transforms.vit_jax(size)
+    size, ema, extra = 384, None, ()
+    if facts.name == "imagenet2012" and variant in ("L/16", "H/14"):
+        size, ema = {"L/16": 512, "H/14": 518}[variant], 0.9999
+        extra = ("Resolution and averaging are those of Table 2 (appendix B.1.1).",)
+    elif variant == "H/14":
+        size = 378
+        extra = (
+            "Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out.",
+        )
     return Recipe(
         name=f"finetune-{facts.name}" + (f"-{variant}" if variant else ""),
         source=f"{PAPER}, Table 4 and appendix B.1.1",
@@ -144,29 +152,14 @@ def finetune_paper(dataset, variant=None):
         **facts.all_images(),
         validation_split=facts.validation_split,
         variant=variant,
-        batch_size=512,
         steps=steps,
-        train=train,
-        eval=evaluated,
-        optimizer="sgdm",
+        **vit_jax(size),
+        **FINE_TUNING,
         learning_rate=rate,
         learning_rates=rates,
-        schedule="cosine",
         warmup_steps=warmup,
-        clip_norm=1.0,
         ema=ema,
     )
-
-
-def _resolution(dataset, variant):
-    """Side in pixels, averaging, and a note: those of Table 2 for the two largest models."""
-    if dataset == "imagenet2012" and variant in ("L/16", "H/14"):
-        note = "Resolution and averaging are those of Table 2 (appendix B.1.1)."
-        return {"L/16": 512, "H/14": 518}[variant], 0.9999, (note,)
-    if variant == "H/14":
-        note = "Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out."
-        return 378, None, (note,)
-    return 384, None, ()
 
 
 def vtab(task, variant=None):
@@ -203,14 +196,59 @@ def vtab(task, variant=None):
         variant=variant,
         examples=1000,
         num_classes=VTAB_TASKS[name].num_classes,
-        batch_size=512,
         steps=2500,
         train=squashed if structured else random,
         eval=squashed,
-        optimizer="sgdm",
+        **FINE_TUNING,
         learning_rate=0.01,
         learning_rates=(0.01,),
-        schedule="cosine",
         warmup_steps=500,
-        clip_norm=1.0,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class FewShotProtocol:
+    """Linear regression on frozen features, from a few images per class (section 4.1).
+
+    Attributes:
+        source: where it is written.
+        datasets: TFDS names that the authors' code evaluates.
+        shots: images per class.
+        seeds: of the draws of these images; results are averaged over them.
+        l2: λ of (XᵀX + λI)⁻¹Xᵀy, the same for every data set.
+        features: the layer that gives X, `"pre_logits"`: what the linear head sees.
+        constant: value of the feature that stands for the bias, so large that λ leaves it alone.
+        epsilon: added to the standard deviations that the features are divided by.
+        image_size: (height, width) of the images in pixels.
+        preprocessing: of the images, for `keras_vit.data.preprocess` or a model's `preprocessing`.
+    """
+
+    source: str
+    datasets: tuple[str, ...]
+    shots: tuple[int, ...] = (1, 5, 10, 25)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    l2: float = 1024.0
+    features: str = "pre_logits"
+    constant: float = 100.0
+    epsilon: float = 1e-5
+    image_size: tuple[int, int] = (224, 224)
+    preprocessing: Preprocessing = Preprocessing(  # noqa: RUF009
+        crop_fraction=224 / 256, library="tensorflow_uint8"
+    )
+
+
+def fewshot():
+    """The `FewShotProtocol` with the authors' numbers.
+
+        protocol = keras_vit.recipes.fewshot()
+        model.preprocessing = protocol.preprocessing  # how `evaluation` reads images
+        keras_vit.evaluation.fewshot(model, train, test, shots=protocol.shots)
+
+    Their `resize(256)|central_crop(224)` squashes an image to 256 x 256, whatever its aspect ratio,
+    makes whole grey levels of it, and takes the middle.
+    """
+    return FewShotProtocol(
+        source=f"{PAPER}, section 4.1; google-research/big_vision, evaluators/fewshot_lsr.py and "
+        "configs/common_fewshot.py",
+        datasets=tuple("caltech101 cars196:2.1.0 cifar100 dtd oxford_iiit_pet uc_merced".split()),
     )

@@ -9,35 +9,30 @@ import keras
 from keras_vit import training
 from keras_vit.checks import pair, positive_float, positive_int, rate
 from keras_vit.data.transform import Transform
-from keras_vit.recipes.describe import settings
 from keras_vit.recipes.fields import (
     OF_A_VIT,
-    check_changes,
     check_fields,
-    check_names,
-    check_together,
     checked,
     choice,
     model_arguments,
     not_negative,
     number,
     optional,
-    some_text,
+    resized,
+    scale,
+    settings,
     text,
     transform,
     tuple_of,
     whole,
 )
-from keras_vit.recipes.scaling import resized, scale
-from keras_vit.text import table
+from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
-
-MANY_CLASSES = 100  # from here on, top-5 accuracy tells something
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Everything that decides a training run but the machine, with where it is written.
+    """Everything that decides a training run but the machine, with its source.
 
         recipe = keras_vit.recipes.finetune("cifar100")
         model = keras_vit.ViT_B16(weights="...", **recipe.model_options())
@@ -47,10 +42,10 @@ class Recipe:
     A recipe never changes: `replace` and `scale` return another one. `print(recipe)` shows it.
 
     Attributes:
-        name, source, notes: what it is called, where it is written, and what is not written there.
+        name, source, notes: its name, where it is published, and what is not published.
         dataset, train_split, validation_split, test_split: names and splits as in TFDS.
         variant, architecture: a published model, and pairs of arguments of the model beside it.
-        examples, num_classes: images in the training split, and classes; `None` where unknown.
+        examples, num_classes: images in the training split, and classes; `None` if unknown.
         batch_size, steps: images per update, and updates in the whole run.
         train, eval: `keras_vit.data.Transform` of training and of evaluation images.
         mixup, cutmix: parameter of the Beta distribution of the mixing weight; 0 for none.
@@ -76,9 +71,9 @@ class Recipe:
         ValueError: a value is out of range.
     """
 
-    name: str = checked(some_text)
-    source: str = checked(some_text)
-    dataset: str = checked(some_text)
+    name: str = checked(text)
+    source: str = checked(text)
+    dataset: str = checked(text)
     variant: str | None = checked(optional(text))
     batch_size: int = checked(positive_int)
     steps: int = checked(positive_int)
@@ -87,10 +82,10 @@ class Recipe:
     learning_rate: float = checked(positive_float)
     examples: int | None = checked(optional(positive_int), None)
     num_classes: int | None = checked(optional(positive_int), None)
-    train_split: str = checked(some_text, "train")
-    validation_split: str | None = checked(optional(some_text), None)
+    train_split: str = checked(text, "train")
+    validation_split: str | None = checked(optional(text), None)
     test_split: str = checked(text, "test")
-    notes: tuple[str, ...] = checked(tuple_of(text, ("what is not written there",)), ())
+    notes: tuple[str, ...] = checked(tuple_of(text), ())
     architecture: tuple = checked(model_arguments, ())
     mixup: float = checked(not_negative, 0.0)
     cutmix: float = checked(not_negative, 0.0)
@@ -104,11 +99,11 @@ class Recipe:
     stochastic_depth: float = checked(rate, 0.0)
     remat: bool = checked(choice(False, True), False)
     optimizer: str = checked(choice("adam", "sgdm"), "adam")
-    learning_rates: tuple[float, ...] = checked(tuple_of(positive_float, (0.001, 0.003)), ())
+    learning_rates: tuple[float, ...] = checked(tuple_of(positive_float), ())
     schedule: str = checked(choice("cosine", "linear", "rsqrt", "stairs", "constant"), "cosine")
     warmup_steps: int = checked(whole, 0)
     end_learning_rate: float = checked(not_negative, 0.0)
-    boundaries: tuple[int, ...] = checked(tuple_of(whole, (3000, 6000)), ())
+    boundaries: tuple[int, ...] = checked(tuple_of(whole), ())
     timescale: int = checked(positive_int, 10_000)
     cooldown_steps: int = checked(whole, 0)
     beta1: float = checked(rate, 0.9)
@@ -116,7 +111,7 @@ class Recipe:
     epsilon: float = checked(positive_float, 1e-8)
     momentum: float = checked(rate, 0.9)
     weight_decay: float = checked(not_negative, 0.0)
-    decayed: tuple[str, ...] = checked(tuple_of(some_text, ("kernel",)), ("kernel",))
+    decayed: tuple[str, ...] = checked(tuple_of(text), ("kernel",))
     clip_norm: float | None = checked(optional(positive_float), None)
     layer_decay: float | None = checked(optional(positive_float), None)
     ema: float | None = checked(optional(positive_float), None)
@@ -128,7 +123,6 @@ class Recipe:
 
     def __post_init__(self):
         check_fields(self)
-        check_together(self)
 
     @property
     def image_size(self):
@@ -164,11 +158,15 @@ class Recipe:
         Raises:
             ValueError: a name that is no field, or a value out of range.
         """
-        check_changes(changes, self)
+        known = [*(field.name for field in dataclasses.fields(self)), "image_size"]
+        for name in changes:
+            if name not in known:
+                raise unknown("field of a recipe", name, known, "field")
         if "image_size" in changes:
             size = pair(changes.pop("image_size"), "image_size")
-            for field in ("train", "eval"):
-                changes[field] = resized(changes.get(field, getattr(self, field)), size)
+            for name in ("train", "eval"):
+                value = transform(changes.get(name, getattr(self, name)), name)
+                changes[name] = resized(value, size)
         return dataclasses.replace(self, **changes)
 
     scale = scale
@@ -198,7 +196,7 @@ class Recipe:
         return training.WarmupCosine(*run)
 
     def make_optimizer(self, model=None):
-        """A `keras_vit.training` optimizer; a `model` tells `layer_decay` of frozen blocks."""
+        """A `keras_vit.training` optimizer; `layer_decay` counts the blocks of `model`."""
         shared = {
             "weight_decay": self.weight_decay,
             "decayed": self.decayed,
@@ -222,8 +220,8 @@ class Recipe:
 
     def metrics(self):
         """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5."""
-        many = (self.num_classes or 0) >= MANY_CLASSES
-        return [training.Accuracy(name="accuracy"), *([training.Accuracy(top=5)] if many else [])]
+        top_5 = [training.Accuracy(top=5)] if (self.num_classes or 0) >= 100 else []
+        return [training.Accuracy(name="accuracy"), *top_5]
 
     def callbacks(self):
         """A list of the callbacks that the recipe itself needs: evaluation of the averages."""
@@ -256,17 +254,15 @@ class Recipe:
         """The recipe of a dict as `to_dict` returns it, also after JSON.
 
         Raises:
-            ValueError: a name that is no field, a field that is missing, or a value out of range.
+            TypeError: a name that is no field, or a field that is missing.
+            ValueError: a value out of range.
         """
-        check_names(fields, cls, "a recipe")
-        made = {}
-        for name in ("train", "eval"):
-            of = fields[name]
-            if not isinstance(of, Transform):
-                check_names(of, Transform, f"the transform {name!r}")
-                of = Transform(**{n: tuple(v) if isinstance(v, list) else v for n, v in of.items()})
-            made[name] = of
-        return cls(**{**fields, **made})
+        made = dict(fields)
+        for name in {"train", "eval"} & made.keys():
+            if isinstance(of := made[name], dict):
+                of = {n: tuple(v) if isinstance(v, list) else v for n, v in of.items()}
+                made[name] = Transform(**of)
+        return cls(**made)
 
     def table(self):
         """The settings that matter as a list of (field, value), both strings."""
@@ -277,6 +273,6 @@ class Recipe:
 
 
 def _num_blocks(model):
-    """The blocks of a model, frozen ones too, or `None` where there is none to see."""
+    """How many blocks a model has, frozen ones too, or `None` if it has none."""
     names = [layer.name for layer in getattr(model, "layers", ())]
     return sum(bool(re.fullmatch(r"block_\d+", name)) for name in names) or None

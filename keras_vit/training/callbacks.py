@@ -196,7 +196,8 @@ class AtEachBatch(keras.callbacks.Callback):
         if keras.backend.backend() == "torch":
             import torch
 
-            own = np.random.SeedSequence([self.run.seed, self.run.progress.batch])
+            here = self.run.seed, self.run.progress.batch, self.run.devices.process
+            own = np.random.SeedSequence(here)
             torch.manual_seed(int(own.generate_state(1)[0]))
 
     def on_train_batch_end(self, batch, logs=None):

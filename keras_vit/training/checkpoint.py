@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.distribution.reading import to_numpy
+from keras_vit.distribution import to_numpy
 
 
 class CheckpointError(OSError):

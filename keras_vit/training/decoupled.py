@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.training.schedules import layer_rates
+from keras_vit.workarounds import sum_over_replicas
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -52,6 +53,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
     slot_names = ()  # of what is remembered for each variable
     fused = None  # see `AdamW.fused`
+    clips_sum = True  # under tf.distribute, where Keras's own clip before they sum
 
     def __init__(
         self,
@@ -158,6 +160,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         )
 
     def _clip_gradients(self, grads):
+        grads = sum_over_replicas(grads)
         norm = _norm(ops.stack([_norm(g) for g in grads if g is not None]))
         self.gradient_norm.assign(ops.cast(norm, "float32"))
         if not self.global_clipnorm:
@@ -166,6 +169,10 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         limit = self.global_clipnorm
         scale = ops.where(norm <= limit, ops.ones_like(norm), limit / norm)
         return [g if g is None else g * ops.cast(scale, g.dtype) for g in grads]
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        """Nothing: `tf.distribute` has summed them before they were clipped."""
+        return grads_and_vars
 
     def _apply_weight_decay(self, variables):
         """Nothing: `descend` decays, where a layer has its own learning rate."""

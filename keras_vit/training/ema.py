@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.distribution.reading import to_numpy
+from keras_vit.distribution import to_numpy
 from keras_vit.training.checkpoint import inner_optimizer
 from keras_vit.training.decoupled import DecoupledOptimizer
 

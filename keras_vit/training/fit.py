@@ -2,13 +2,10 @@
 
 import contextlib
 import gc
-import json
 import pathlib
 import signal
 import sys
 import traceback
-
-import keras
 
 from keras_vit import distribution
 from keras_vit.checks import positive_int
@@ -129,7 +126,7 @@ class Run:
     def __init__(self, model, data, output, progress, interval, keep):
         self.model, self.data, self.output, self.progress = model, data, output, progress
         self.interval, self.signals, self.devices = interval, Signals(), distribution.current()
-        self.devices.check_model(model)
+        self.devices.prepare(model)
         self.shared = self.devices.share(data)
         self.checkpoints = Checkpoints(output / "checkpoints", keep, self.devices.writes)
         self.diverged = StopOnDivergence(progress, data, output)
@@ -146,19 +143,24 @@ class Run:
         progress.batch = found[1]["batch"] if found else 0
         batches = Batches(self.shared, progress, model, self.devices.replicas > 1)
         with self.devices.scope():
-            self.devices.prepare(model)
             self.state = TrainingState(model, batches.example)
         self.settings = describe(model, self.data, progress, settings)
         memories, metrics = self._restore(found) if found else ([], None)
         self.seed = AtEachBatch.draw_seed() if self.seed is None else self.seed
-        self.devices.agree("run", json.dumps([progress.batch, self.settings, versions()]))
+        self.devices.agree("run", {"batch": progress.batch, **self.settings, **versions()})
 
         self.keeping = [callback for callback in callbacks if hasattr(callback, "get_state")]
         terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
         at_each_batch = AtEachBatch(self, metrics)
         self.callbacks = EpochCallbacks(
             progress,
-            [self.diverged, *callbacks, *self._logs(log_every, curves, terminal), at_each_batch],
+            [
+                *self.devices.callbacks(),
+                self.diverged,
+                *callbacks,
+                *self._logs(log_every, curves, terminal),
+                at_each_batch,
+            ],
             add_history=True,
             add_progbar=terminal,
             model=model,
@@ -167,7 +169,6 @@ class Run:
             steps=progress.per_epoch,
         )
         if not self.finished:
-            validation = self.devices.share_evaluation(validation)
             self.callbacks.begin()
             for callback, memory in zip(self.keeping, memories):
                 callback.set_state(memory)
@@ -246,12 +247,11 @@ class Run:
 
     def _validate(self, validation):
         """The metrics of an evaluation, `val_...`; a signal that comes in it stops the run."""
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(validation)
-        options = {"callbacks": self.callbacks, "return_dict": True, "verbose": 0}
+        options = {"callbacks": self.callbacks, "verbose": 0}
         if isinstance(validation, (tuple, list)):
             options["batch_size"] = self.progress.batch_size
         try:
-            logs = self.model.evaluate(x, y, sample_weight=weights, **options)
+            logs = self.devices.evaluate(self.model, validation, **options)
         finally:
             ema.return_weights(self.model)
         if self.model.stop_evaluating:

@@ -4,9 +4,10 @@ import dataclasses
 
 import numpy as np
 
+from keras_vit.checks import marked
 from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
-from keras_vit.variants import VARIANTS, marked
+from keras_vit.variants import VARIANTS
 from keras_vit.weights.canonical import PROJECTION, grid_for, shape_of
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.resize import resize_patches, resize_positions

@@ -11,8 +11,8 @@ import dataclasses
 import re
 
 from keras_vit.checks import pair
-from keras_vit.layers.standardize import GROUPS
-from keras_vit.models.bit_variants import BIT_VARIANTS, BiTVariant
+from keras_vit.layers.resnet import GROUPS
+from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
 from keras_vit.weights import huggingface, timm
 from keras_vit.weights.canonical import CONFIG, ROOT, Canonical, check_bias, resnet_of

@@ -9,8 +9,8 @@ import math
 import re
 
 from keras_vit.checks import grid_of, pair, positive_int
-from keras_vit.models.bit_variants import BiTVariant
-from keras_vit.models.stages import ROOT_FILTERS
+from keras_vit.layers.resnet import ROOT_FILTERS
+from keras_vit.models.bit import BiTVariant
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.variants import VARIANTS, Variant
 from keras_vit.weights.files import CheckpointError

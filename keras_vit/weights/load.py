@@ -5,8 +5,9 @@ import os
 import pathlib
 import warnings
 
-from keras_vit.models.bit_variants import BIT_VARIANTS, BiTVariant
-from keras_vit.variants import VARIANTS, Variant, marked
+from keras_vit.checks import marked
+from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
+from keras_vit.variants import VARIANTS, Variant
 from keras_vit.weights import augreg, big_vision, bit, catalog, google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import MODELS, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture

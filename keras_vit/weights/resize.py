@@ -7,8 +7,7 @@ import numpy as np
 
 from keras_vit.checks import grid_of, pair
 from keras_vit.layers.resample import resize_grid, resize_matrix
-from keras_vit.layers.resnet import Bottleneck, Root
-from keras_vit.layers.standardize import NUMERICS, standardize
+from keras_vit.layers.resnet import NUMERICS, Bottleneck, Root, standardize
 from keras_vit.models.bit import BiT
 from keras_vit.weights.canonical import PROJECTION
 

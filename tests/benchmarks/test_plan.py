@@ -30,17 +30,16 @@ def test_layouts_send_little_more_than_they_must():
     """XLA sends more than twice as much where outputs of layers are left to it."""
     import plan
 
-    rows = rows_of("--model-devices", "2", "4", "--remat", "no", "--ema")
+    rows = rows_of("--model-devices", "4", "--remat", "no", "--ema")
     assert [(row["mode"], row["model_devices"]) for row in rows] == [
-        *(("data_parallel", 1), ("model_parallel", 2), ("model_parallel", 4)),
-        ("fully_sharded", 1),
+        *(("data_parallel", 1), ("model_parallel", 4), ("fully_sharded", 1)),
     ]
     for row in rows:
         assert 0 < row["sent"] < plan.MOST * row["least"], row
-    assert all(row["least"] <= row["sent"] for row in rows[:3])
+    assert all(row["least"] <= row["sent"] for row in rows[:2])
     # Variables, two moments and the average: four times the parameters, whole or cut in four.
-    whole, half, quarter, cut = (row["state"] for row in rows)
-    assert cut < 0.3 * whole and quarter < 0.3 * whole and half < 0.55 * whole
+    whole, quarter, cut = (row["state"] for row in rows)
+    assert cut < 0.3 * whole and quarter < 0.3 * whole
 
 
 @of_jax
@@ -128,6 +127,7 @@ def test_bad_input_is_named(arguments, says, capsys):
 
 
 @of_jax
+@pytest.mark.slow
 def test_heads_that_cannot_be_cut_are_named():
     with pytest.raises(AssertionError, match="6 heads"):
         rows_of("--variant", "S/16", "--model-devices", "4", "--modes", "model_parallel")

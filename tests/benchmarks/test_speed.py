@@ -1,6 +1,5 @@
 """The comparison of speeds: what it counts, what it measures, and what it refuses."""
 
-import json
 import subprocess
 import sys
 import types
@@ -21,7 +20,7 @@ def run(script, *arguments):
 
 
 def tiny_settings(**changes):
-    from settings import Settings, get_architecture
+    from peers import Settings, get_architecture
 
     return Settings("keras_vit", BACKEND, get_architecture("Ti/16", 32, 1), batch=2, **changes)
 
@@ -32,7 +31,7 @@ def test_compare(tmp_path):
     missing = {"torch": "timm", "tensorflow": "vitkeras", "jax": "flax"}[BACKEND]
     file = tmp_path / "figures.csv"
     specs = ["--ours", "keras_vit", "keras_vit[gelu=tanh]", "--peers", missing]
-    turns = ["--turns", "2", "--steps", "1", "--save", str(file)]
+    turns = ["--turns", "2", "--steps", "1", "--resident", "--save", str(file)]
     printed = run("compare.py", "--backend", BACKEND, *TINY, *specs, *turns)
     assert f"`{missing}`: not installed" in printed
     import tables
@@ -43,27 +42,7 @@ def test_compare(tmp_path):
     assert all(int(row["peak_mib"]) > 50 and row["image_size"] == "32" for row in rows)
 
 
-@pytest.mark.slow
-def test_gpu(tmp_path):
-    """On whatever there is: the sweep and the turns, in training."""
-    arguments = ["--models", *TINY[1:6], "--backends", BACKEND, "--batches", "1", "2"]
-    arguments += ["--steps", "2", "--turns", "1", "--peers", "none", "--ours", "keras_vit"]
-    arguments += ["--peak-tflops", "1"]
-    run("gpu.py", *arguments, "--dtypes", "float32", "bfloat16", "--json", str(tmp_path / "g"))
-    report = json.loads((tmp_path / "g").read_text())
-    points = [p for p in report["points"] if p["label"] == report["points"][0]["label"]]
-    assert [(p["dtype"], p["batch"]) for p in points] == [
-        *(("float32", 1), ("float32", 2)),
-        *(("bfloat16", 1), ("bfloat16", 2)),
-    ]
-    assert not any("error" in point for point in points)
-    assert points[0]["utilisation"] is None
-    assert 0 < points[-1]["utilisation"] == pytest.approx(points[-1]["tflops"])
-    assert len(report["turns"]) == len({r["implementation"] for r in report["turns"]}) * 2
-
-
-@pytest.mark.parametrize("task", ["infer", "train"])
-@pytest.mark.parametrize("resident", [False, True])
+@pytest.mark.parametrize("task, resident", [("infer", True), ("train", False), ("train", True)])
 def test_a_step_is_one_of_the_model(task, resident):
     """A step of training moves the weights by AdamW's first step; inference leaves them."""
     import keras
@@ -96,7 +75,7 @@ def test_another_model_is_refused():
 @pytest.mark.any_backend
 @pytest.mark.parametrize("name, parameters", [("Ti/16", 5_717_416), ("H/14", 632_045_800)])
 def test_parameters_and_operations_are_those_of_the_paper(name, parameters):
-    from settings import get_architecture
+    from peers import get_architecture
 
     a = get_architecture(name)
     assert a.parameters == parameters
@@ -175,7 +154,7 @@ def test_a_worker_that_fails_is_named_and_its_process_ended():
 
 @pytest.mark.any_backend
 def test_the_peak_is_that_of_the_longest_name():
-    from gpu import peak_of
+    from compare import peak_of
 
     assert peak_of("NVIDIA H100 80GB HBM3") == 989.4e12
     assert peak_of("NVIDIA H100 PCIe") == 756e12

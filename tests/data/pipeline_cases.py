@@ -33,6 +33,19 @@ def numbers(images):
     return (pixels[:, 0] + 256 * pixels[:, 1]).tolist()
 
 
+def seen(pipeline):
+    """The numbers of all images of a pipeline."""
+    return [number for images, _ in pipeline for number in numbers(images)]
+
+
+def assert_same(first, second):
+    for (images, labels), (other_images, other_labels) in zip(first, second, strict=True):
+        np.testing.assert_array_equal(images, other_images)
+        np.testing.assert_array_equal(labels, other_labels)
+        assert images.dtype == other_images.dtype == np.float32
+        assert labels.dtype == other_labels.dtype
+
+
 def photographs(count, seed=0):
     """Smooth random images of different sizes."""
     rng = np.random.default_rng(seed)

@@ -1,34 +1,30 @@
-"""Pipelines: which batches there are, in threads, processes and shards; unreadable images."""
+"""Pipelines: their batches in threads, processes and shards, and what Keras receives of them."""
 
 import os
 import subprocess
 import sys
-import warnings
-import zipfile
 
+import keras
 import numpy as np
 import pytest
 
 from keras_vit.data import pipeline
-from tests.data.pipeline_cases import RANDOM, class_folders, numbered, numbers, recipe
-from tests.support import ROOT
+from tests.data.pipeline_cases import (
+    RANDOM,
+    assert_same,
+    class_folders,
+    numbered,
+    numbers,
+    recipe,
+    seen,
+)
+from tests.support import ROOT, run_in_fresh_process, to_numpy
 
-pytestmark = pytest.mark.any_backend
+any_backend = pytest.mark.any_backend
 BATCH = 8
 
 
-def assert_same(first, second):
-    for (images, labels), (other_images, other_labels) in zip(first, second, strict=True):
-        np.testing.assert_array_equal(images, other_images)
-        np.testing.assert_array_equal(labels, other_labels)
-        assert images.dtype == other_images.dtype == np.float32
-        assert labels.dtype == other_labels.dtype
-
-
-def seen(pipeline):
-    return [number for images, _ in pipeline for number in numbers(images)]
-
-
+@any_backend
 def test_an_epoch_of_training_shows_every_example_once_in_an_order_of_its_own():
     train = pipeline(numbered(300), recipe(32, seed=4))
     epochs = [seen(train), seen(train.from_step(9))]
@@ -39,6 +35,7 @@ def test_an_epoch_of_training_shows_every_example_once_in_an_order_of_its_own():
     assert seen(pipeline(numbered(300), recipe(32), seed=5)) != epochs[0]
 
 
+@any_backend
 def test_labels_stay_with_their_images():
     for images, labels in pipeline(numbered(40), recipe()):
         assert labels.shape == (8, 5) and labels.dtype == np.float32
@@ -46,6 +43,7 @@ def test_labels_stay_with_their_images():
         assert labels.argmax(-1).tolist() == [number % 5 for number in numbers(images)]
 
 
+@any_backend
 def test_evaluation_goes_through_everything_in_order():
     test = pipeline(numbered(27), recipe(), "test")
     batches = list(test)
@@ -59,6 +57,7 @@ def test_evaluation_goes_through_everything_in_order():
 
 
 @pytest.mark.parametrize("mix", [{"mixup": 0.3}, {"cutmix": 1.0}, {}], ids=str)
+@any_backend
 def test_a_batch_is_a_function_of_seed_and_step(mix):
     """Shuffled, cropped, flipped, mixed, over the end of an epoch; for any number of threads."""
     made = recipe(BATCH, train=RANDOM, seed=2, **mix)
@@ -72,6 +71,7 @@ def test_a_batch_is_a_function_of_seed_and_step(mix):
 
 
 @pytest.mark.slow
+@any_backend
 def test_worker_processes_make_the_same_batches(tmp_path):
     """A script of its own, because workers import the main module again."""
     class_folders(tmp_path, per_class=12)
@@ -96,8 +96,8 @@ if __name__ == "__main__":
     assert out.stdout == "same 5\n", out.stderr
 
 
-@pytest.mark.parametrize("processes", [1, 2, 4])
-@pytest.mark.parametrize("mixup", [0.0, 0.5])
+@pytest.mark.parametrize("processes, mixup", [(2, 0.0), (4, 0.0), (4, 0.5)])
+@any_backend
 def test_shards_are_parts_of_every_batch(processes, mixup):
     """Over the end of an epoch, from the middle of one, and of a last batch smaller than them."""
     made = recipe(BATCH, train=RANDOM, evaluate=RANDOM.__class__((12, 12)), mixup=mixup)
@@ -115,12 +115,13 @@ def test_shards_are_parts_of_every_batch(processes, mixup):
         whole["train"].shard(0, 3)
 
 
+@any_backend
 def test_unmixed_images_are_read_by_one_process_each(tmp_path):
     folder = tmp_path / "train"
     class_folders(folder, per_class=8)
     read = []
     train = pipeline(tmp_path, recipe(8, train=RANDOM), threads=1)
-    source = train._source
+    source = train._read.source
 
     class Counting(type(source)):
         def __getitem__(self, row):
@@ -133,6 +134,7 @@ def test_unmixed_images_are_read_by_one_process_each(tmp_path):
     assert sorted(read) == list(range(16))
 
 
+@any_backend
 def test_slices_of_training_data_stay_apart():
     train = pipeline(numbered(100), recipe(10), "train[:80%]")
     held_out = pipeline(numbered(100), recipe(10), "train[80%:]")
@@ -140,54 +142,102 @@ def test_slices_of_training_data_stay_apart():
     assert set(seen(train)) == set(range(80)) and seen(held_out) == list(range(80, 100))
 
 
-def damage(path):
-    path.write_bytes(path.read_bytes()[:300])
+class MeanPixel(keras.layers.Layer):
+    """The mean of an image, times a weight."""
+
+    def build(self, shape):
+        self.weight = self.add_weight(shape=(1,), initializer="zeros", name="weight")
+
+    def call(self, images):
+        return keras.ops.mean(images, axis=(1, 2, 3))[:, None] * self.weight
 
 
-@pytest.mark.parametrize("archive", [False, True])
-def test_unreadable_images_are_named_and_others_stand_in_for_training(tmp_path, archive):
-    damaged = class_folders(tmp_path / "set" / "train", per_class=8)[4]
-    damage(damaged)
-    class_folders(tmp_path / "set" / "test", per_class=2)
-    source = tmp_path / "set"
-    if archive:
-        source = tmp_path / "set.zip"
-        with zipfile.ZipFile(source, "w") as file:
-            for path in (tmp_path / "set").rglob("*.jpg"):
-                file.write(path, path.relative_to(tmp_path))
-    train = pipeline(source, recipe(8, train=RANDOM), "train")
-    assert train.skipped == ()
-    with pytest.warns(UserWarning, match=f"{damaged.name} is left out"):
-        batches = list(train)
-    assert [len(images) for images, _ in batches] == [8, 8]
-    assert train.skipped == (f"{source}/train/{damaged.parent.name}/{damaged.name}",)
-    # A run that begins later finds the same stand-in.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert_same(pipeline(source, recipe(8, train=RANDOM)).from_step(1, steps=1), batches[1:])
+def trained(data, **options):
+    """The mean pixel of each batch of `fit`: the gradient of the only weight."""
+    model = keras.Sequential([keras.Input((4, 4, 3)), MeanPixel()])
+    model.compile(
+        keras.optimizers.SGD(1.0), loss=lambda y, out: -keras.ops.mean(out), jit_compile=False
+    )
+    history = [0.0]
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            history.append(float(to_numpy(self.model.trainable_variables[0].value)[0]))
+
+    model.fit(data, verbose=0, callbacks=[Recorder()], **options)
+    return np.diff(history)
 
 
-def test_unreadable_images_are_left_out_of_evaluation(tmp_path):
-    paths = class_folders(tmp_path / "train", per_class=8)
-    damage(paths[3])
-    (tmp_path / "train" / "cat" / "zz.webp").write_bytes(b"")
-    test = pipeline(tmp_path, recipe(5), "train", training=False)
-    with pytest.warns(UserWarning, match="is left out"):
-        batches = list(test)
-    assert sum(len(images) for images, _ in batches) == 15 and len(batches) == 4
-    assert len(test.skipped) == 2
+def means(batches):
+    return np.array([images.mean() for images, _ in batches])
 
 
-def test_too_many_unreadable_images_are_an_error(tmp_path):
-    for path in class_folders(tmp_path / "train", per_class=8)[::2]:
-        damage(path)
-    train = pipeline(tmp_path, recipe(8, train=RANDOM))
-    with pytest.warns(UserWarning), pytest.raises(ValueError, match=r"5 of 16 examples cannot be"):
-        list(train)
+def test_fit_shows_an_epoch_of_batches_in_each_epoch():
+    """Which one it begins with depends on whether Keras builds the model from a first batch."""
+    train = pipeline(numbered(43), recipe(BATCH))
+    found = trained(train, epochs=3, shuffle=False)
+    starts = [np.abs(found - means(train.from_step(5 * e, 15))).max() for e in (0, 1)]
+    assert min(starts) < 1e-5
+    shuffled = np.sort(trained(train, epochs=1))  # Keras's default: the batches in another order
+    epochs = [np.sort(means(train.from_step(5 * e, 5))) for e in range(8)]
+    assert min(np.abs(shuffled - epoch).max() for epoch in epochs) < 1e-5
 
 
-def test_pipes_and_devices_among_images_are_not_read(tmp_path):
-    class_folders(tmp_path / "train", per_class=4)
-    os.mkfifo(tmp_path / "train" / "cat" / "pipe.jpg")
-    (tmp_path / "train" / "dog" / "endless.jpg").symlink_to("/dev/zero")
-    assert pipeline(tmp_path, recipe(4, train=RANDOM)).num_examples == 8
+def test_evaluate_and_predict_see_everything_once():
+    test = pipeline(numbered(19), recipe(BATCH), "test")
+    model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Lambda(lambda x: x[:, 0, 0])])
+    model.compile(loss=lambda y, out: 0.0 * out[:, 0] + keras.ops.cast(y, "float32"))
+    for _ in range(2):
+        pixels = model.predict(test, verbose=0)
+        assert numbers(pixels[:, None, None]) == list(range(19))
+        loss = model.evaluate(test, verbose=0)
+        assert abs(loss - np.mean(np.arange(19) % 5)) < 1e-5
+
+
+def test_a_fresh_process_without_tensorflow():
+    """Which packages an import loads; digits and a folder feed a model; a silent end."""
+    if keras.backend.backend() == "tensorflow":
+        pytest.skip("TensorFlow is the backend")
+    errors = run_in_fresh_process(WITHOUT_TENSORFLOW, check=False, TF_CPP_MIN_LOG_LEVEL="1")
+    assert errors.splitlines()[-1:] == ["done"], errors
+    assert "Exception" not in errors and "Traceback" not in errors, errors
+
+
+WITHOUT_TENSORFLOW = """
+import sys
+from importlib.machinery import PathFinder
+
+class WithoutTensorFlow(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.split(".")[0] in ("tensorflow", "tensorflow_datasets"):
+            return None
+        return PathFinder.find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = WithoutTensorFlow
+import pathlib, tempfile
+import keras, numpy, PIL.Image
+before = set(sys.modules)
+from keras_vit.data import Transform, pipeline
+new = {name.split(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
+assert new <= {"keras_vit", "PIL", "defusedxml", "safetensors"}, new
+from tests.data.pipeline_cases import class_folders, recipe
+
+crop = Transform((8, 8), crop="pad_random", padding=1)
+train = pipeline("digits", recipe(16, train=crop, mixup=0.2))
+assert next(iter(train))[0].shape == (16, 8, 8, 1)
+with tempfile.TemporaryDirectory() as folder:
+    class_folders(pathlib.Path(folder))
+    made = recipe(4, train=Transform((8, 8), crop="inception", flip=True, randaugment=(2, 10)))
+    train = pipeline(folder, made, threads=2)
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    model.fit(train, epochs=1, verbose=0)
+    assert len(train) == 2
+    batches = iter(train)  # neither this nor the next is read to its end
+    next(batches)
+    for batch in train:
+        break
+assert "tensorflow" not in sys.modules
+print("done", file=sys.stderr)
+"""

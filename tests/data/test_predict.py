@@ -1,5 +1,6 @@
 """Predictions: the right classes, in order, with the right names."""
 
+import importlib
 import json
 
 import keras
@@ -8,9 +9,13 @@ import pytest
 from PIL import Image
 
 from keras_vit import VisionTransformer
-from keras_vit.data import Prediction, class_names, predict
+from keras_vit.data import Prediction, predict
 from keras_vit.weights.fetch import DownloadError
+from tests.support import tiny_vit
 
+MODULE = importlib.import_module("keras_vit.data.predict")  # the function has the same name
+
+any_backend = pytest.mark.any_backend
 COLORS = ("red", "green", "blue")
 
 
@@ -21,9 +26,9 @@ def no_network(monkeypatch):
     def refuse(*args, **kwargs):
         raise DownloadError("no network in tests")
 
-    monkeypatch.setattr(class_names, "fetch", refuse)
-    monkeypatch.delenv(class_names.IMAGENET_FILE, raising=False)
-    class_names.imagenet_class_names.cache_clear()
+    monkeypatch.setattr(MODULE, "fetch", refuse)
+    monkeypatch.delenv(MODULE.IMAGENET_FILE, raising=False)
+    MODULE.imagenet_class_names.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +72,7 @@ def test_one_image_a_file_and_top(model, tmp_path):
     assert len(predict(model, plain(0), top=500)[0]) == 3
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 5, 100])
+@pytest.mark.parametrize("batch_size", [2, 100])
 def test_batches_change_nothing(model, batch_size):
     images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), "uint8")
     expected = [predict(model, image)[0] for image in images]
@@ -81,11 +86,13 @@ def test_batches_change_nothing(model, batch_size):
     assert predict(model, images[:0]) == []
 
 
+@any_backend
 def test_equal_logits_come_in_order(model):
     gray = np.full((4, 4, 3), 0.5)
     assert [p.index for p in predict(model, gray)[0]] == [0, 1, 2]
 
 
+@any_backend
 def test_printing():
     prediction = Prediction("tiger cat", 282, 0.93166)
     assert str(prediction) == "tiger cat 93.2%"
@@ -104,7 +111,7 @@ def test_vision_transformer():
     np.testing.assert_allclose(
         [p.probability for p in found], np.sort(probabilities(bias))[::-1], atol=1e-6
     )
-    with pytest.raises(ValueError, match=r"no head.*Received: num_classes=0"):
+    with pytest.raises(ValueError, match=r"build it with num_classes.*Received: .*num_classes=0"):
         predict(VisionTransformer(image_size=8, num_classes=0, **sizes), plain(9))
     with pytest.raises(ValueError, match=r"pool other than None. Received.*\(None, 1, 2\)"):
         tokens = {"pool": None, "class_token": False}
@@ -119,56 +126,61 @@ def fresh(model, **attributes):
     return copy
 
 
+@any_backend
 def test_names_of_the_model(model):
     named = fresh(model, class_names=("r", "g", "b"), label_set="imagenet-1k")
     assert predict(named, plain(255), top=1)[0][0].label == "b"
     assert predict(named, plain(255), top=1, class_names=COLORS)[0][0].label == "blue"
-    with pytest.raises(ValueError, match=r"2 names from model\.class_names"):
+    with pytest.raises(ValueError, match=r"3 names.*Received: \('r', 'g'\), of length 2"):
         predict(fresh(model, class_names=("r", "g")), plain(255))
 
 
+@any_backend
 def test_imagenet_names_from_a_local_file(model, tmp_path, monkeypatch):
     path = tmp_path / "classes.json"
     index = {"0": ["n01", "tench"], "1": ["n02", "goldfish"], "2": ["n03", "great_white_shark"]}
     path.write_text(json.dumps(index))
-    monkeypatch.setenv(class_names.IMAGENET_FILE, str(path))
+    monkeypatch.setenv(MODULE.IMAGENET_FILE, str(path))
     imagenet = fresh(model, label_set="imagenet-1k")
     labels = [p.label for p in predict(imagenet, plain(255))[0]]
     assert labels == ["great white shark", "goldfish", "tench"]
     assert predict(model, plain(255))[0][0].label == "2", "another model has no such names"
     two = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
-    with pytest.raises(ValueError, match=r"2 classes.*3 names from the names of imagenet-1k"):
+    with pytest.raises(ValueError, match=r"2 names.*'tench'.* of length 3"):
         predict(fresh(two, label_set="imagenet-1k"), plain(255))
 
 
+@any_backend
 @pytest.mark.parametrize("content", ["no json", "[1, 2]", '{"0": 1}', '{"1": ["n01", "tench"]}'])
 def test_damaged_file_of_names(tmp_path, content):
     path = tmp_path / "classes.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=r"must be JSON such as .*Received: .*classes.json"):
-        class_names.imagenet_class_names(str(path))
+        MODULE.imagenet_class_names(str(path))
     with pytest.raises(FileNotFoundError, match=r"KERAS_VIT_IMAGENET_CLASSES=.*absent"):
-        class_names.imagenet_class_names(str(tmp_path / "absent"))
+        MODULE.imagenet_class_names(str(tmp_path / "absent"))
 
 
+@any_backend
 def test_without_a_network_there_is_one_warning(model, recwarn):
     imagenet = fresh(model, label_set="imagenet-1k")
     for _ in range(3):
         assert predict(imagenet, plain(255))[0][0].label == "2"
     messages = [str(w.message) for w in recwarn if "ImageNet" in str(w.message)]
     assert len(messages) == 1
-    assert "class_names=" in messages[0] and class_names.IMAGENET_FILE in messages[0]
+    assert "class_names=" in messages[0] and MODULE.IMAGENET_FILE in messages[0]
     assert "no network in tests" in messages[0]
 
 
+@any_backend
 @pytest.mark.parametrize(
     "arguments, expected",
     [
         ({"top": 0}, "top must be a positive integer. Received: top=0"),
         ({"top": 1.5}, "Received: top=1.5"),
         ({"batch_size": 0}, "Received: batch_size=0"),
-        ({"class_names": ["a", "b"]}, "each of the 3 classes.*Received: 2 names"),
-        ({"class_names": "abc"}, "must be a sequence of names. Received: 'abc'"),
+        ({"class_names": ["a", "b"]}, "sequence of 3 names.*of length 2"),
+        ({"class_names": "abc"}, "must be a sequence of 3 names.*Received: 'abc'"),
     ],
 )
 def test_wrong_arguments(model, arguments, expected):
@@ -176,6 +188,7 @@ def test_wrong_arguments(model, arguments, expected):
         predict(model, plain(0), **arguments)
 
 
+@any_backend
 def test_missing_files_before_any_work(model, tmp_path):
     Image.new("RGB", (5, 5)).save(tmp_path / "here.png")
     paths = [tmp_path / "here.png"] * 3 + [tmp_path / "absent.png"]
@@ -187,3 +200,9 @@ def test_logits_that_are_no_numbers(model):
     broken = keras.Model(model.input, keras.layers.Lambda(lambda x: x * np.nan)(model.output))
     with pytest.raises(ValueError, match=r"must be finite\. Received: NaN or infinity"):
         predict(broken, plain(0))
+
+
+def test_a_clone_has_lost_its_preprocessing_and_says_so():
+    model = tiny_vit(image_size=8, patch_size=4)
+    with pytest.warns(UserWarning, match="does not say how its images are prepared"):
+        predict(keras.models.clone_model(model), np.zeros((8, 8, 3), np.uint8))

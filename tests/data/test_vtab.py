@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.data.splits import parse_split
+from keras_vit.data.sources import parse_split
 from keras_vit.data.vtab import VTAB_TASKS
 
 pytestmark = pytest.mark.any_backend

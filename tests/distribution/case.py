@@ -45,13 +45,15 @@ def recipe(**changes):
     return chosen.replace(**{**usual, **changes})
 
 
-def build(chosen, dropout=0.0, compile=None, **options):
+def build(chosen, dropout=0.0, compile=None, clipped_by_keras=False, **options):
     set_random_seed(1)
     usual = dict(image_size=16, patch_size=8, width=8, depth=1, num_heads=4, num_classes=CLASSES)
     model = keras_vit.VisionTransformer(**{**usual, "dropout": dropout, **options})
     rng = np.random.default_rng(2)  # the same on every backend
     for v in model.trainable_variables:
         v.assign(rng.normal(size=v.shape) * 0.3 + ("gamma" in v.path))
+    if clipped_by_keras:
+        compile = {**(compile or {}), "optimizer": keras.optimizers.SGD(clipnorm=1.0)}
     return chosen.compile(model, **(compile or {}))
 
 
@@ -89,6 +91,7 @@ def run(
     outside=False,
     stochastic=0.0,
     compile=None,
+    clipped_by_keras=False,
     model=None,
     report_shards=False,
     evaluate=False,
@@ -100,7 +103,7 @@ def run(
     train, test = load(chosen)
     options = {"stochastic_depth": stochastic, **(model or {})}
     with contextlib.nullcontext() if outside else devices.scope():
-        model = build(chosen, dropout, compile, **options)
+        model = build(chosen, dropout, compile, clipped_by_keras, **options)
     stop_after *= devices.process == stop_process
     history = training.fit(
         model,
@@ -114,31 +117,21 @@ def run(
         curves=False,
     )
     images = np.concatenate([images for images, _ in test])
-    predicted = model.predict(images, batch_size=8, verbose=0)
+    predicted = devices.predict(model, images, batch_size=8, verbose=0)
     timed = ("images_per_second",)
     found = {f"history/{k}": v for k, v in history.items() if k not in timed}
-    found |= {f"weight/{v.path}": w for v, w in zip(model.weights, model.get_weights())}
+    copy = devices.local_copy(model)
+    found |= {f"weight/{v.path}": w for v, w in zip(copy.weights, copy.get_weights())}
     if evaluate:
-        shared = devices.share_evaluation(test)
-        metrics = model.evaluate(shared, verbose=0, return_dict=True)
+        metrics = devices.evaluate(model, test, verbose=0)
         found |= {f"evaluate/{k}": v for k, v in metrics.items()}
     if save:
-        found["refused"] = try_to_save(model, devices, output / f"process_{devices.process}.keras")
+        devices.save(model, output / "model.keras")
     if report_shards:  # of each variable, the share that lies on the first device
         for v in model.variables + model.optimizer.variables:
             share = v.value.addressable_shards[0].data.size / v.value.size
             found[f"share/{v.path}"] = share
     return {k: np.asarray(v) for k, v in found.items()} | {"predicted": np.asarray(predicted)}
-
-
-def try_to_save(model, devices, path):
-    """Saves a model; the message where that is refused, whose advice is then followed."""
-    try:
-        model.save(path)
-    except ValueError as error:
-        devices.local_copy(model).save(path)
-        return str(error)
-    return ""
 
 
 def main(output, options="{}"):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -76,19 +77,24 @@ def launch(output, options=None, ranks=(0, 1), world=2, port=None, devices=1, **
 
 def trained_together(output, options=None, world=2, **more):
     """What each process comes to; all must end well, and one have written."""
-    ended = [finish(each) for each in launch(output, options, range(world), world, **more)]
-    for printed, code in ended:
-        assert code == 0, printed
-    assert ["update" in printed for printed, _ in ended] == [True] + [False] * (world - 1)
+    printed = all_printed(launch(output, options, range(world), world, **more), 0)
+    assert ["update" in text for text in printed] == [True] + [False] * (world - 1)
     return [result(output, i) for i in range(world)]
 
 
-def kill_at(process, line):
-    """Kills a process without warning, once it has printed a line."""
+def kill_at(process, line, number=signal.SIGKILL):
+    """Sends a process a signal, once it has printed a line."""
     for printed in process.stdout:
         if printed.startswith(line):
-            return process.kill()
+            return process.send_signal(number)
     raise AssertionError(f"It ended before {line!r}.")
+
+
+def all_printed(processes, code):
+    """What each of them printed; all must end with that code."""
+    ended = [finish(process) for process in processes]
+    assert [c for _, c in ended] == [code] * len(ended), "\n".join(text for text, _ in ended)
+    return [text for text, _ in ended]
 
 
 def finish(process):

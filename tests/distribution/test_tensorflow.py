@@ -5,9 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from keras_vit.training.callbacks import Progress
-from keras_vit.training.settings import describe
-from tests.distribution import case
 from tests.distribution.processes import all_refused, all_trained, assert_agree
 from tests.support import BACKEND, run_in_fresh_process
 
@@ -21,19 +18,6 @@ def test_more_devices_train_the_same(tmp_path):
     one, two = all_trained(tmp_path, [{"setup": ONE}, {}], devices=2)
     assert_agree(one, two)
     assert min(one["history/gradient_norm"]) > 0.5  # so that clipping took part
-
-
-def test_another_number_of_devices_is_no_other_setting():
-    """So that what several have begun goes on with one."""
-    from keras_vit.distribution.tensorflow import reduce_before_update
-
-    chosen = case.recipe()
-    model, pipeline = case.build(chosen), case.load(chosen)[0]
-    progress = Progress(8, pipeline.steps_per_epoch)
-    before = describe(model, pipeline, progress, None)
-    reduce_before_update(model.optimizer)
-    assert "apply" in vars(model.optimizer)
-    assert describe(model, pipeline, progress, None) == before
 
 
 @pytest.mark.slow
@@ -56,32 +40,70 @@ def test_what_does_not_fit_is_told_before_the_first_step(tmp_path):
         "jit_compile=True": {"compile": {"jit_compile": True}},
         "steps_per_execution=2": {"compile": {"steps_per_execution": 2}},
         "which was made outside": {"outside": True},
+        "SGD with clipping": {"clipped_by_keras": True},
     }
     errors = all_refused(tmp_path, list(cases.values()), devices=4)
     for message, error in zip(cases, errors, strict=True):
         assert message in error
 
 
-def test_replicas_drop_other_units():
-    """Two replicas with the same image and all else equal: their outputs differ by dropout."""
+def test_replicas_drop_other_units_and_clip_together():
+    """And Keras itself still does neither, so that the workarounds are still needed."""
     code = """
 import json
-import numpy as np, tensorflow as tf
+import keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from keras_vit import distribution
+from keras_vit import distribution, training
 from tests.support import tiny_vit
 with distribution.setup() as devices:
+    run = devices.strategy.run
     with devices.scope():
         model = tiny_vit(dropout=0.5, pool="mean")
         model.compile("sgd", "mse")
-        devices.prepare(model)
         for v in model.trainable_variables:
             v.assign(np.random.default_rng(0).normal(size=v.shape))
     image = np.ones((1, 16, 16, 3), "float32")
-    call = tf.function(lambda: devices.strategy.run(lambda: model(image, training=True)))
-    rows = [[each.numpy().tolist() for each in call().values] for _ in range(2)]
-print(json.dumps(rows))
+    def outputs():
+        call = tf.function(lambda: run(lambda: model(image, training=True)))
+        return [each.numpy().tolist() for each in call().values]
+    rows = [outputs()]
+    devices.prepare(model)
+    rows += [outputs(), outputs()]
+    moved = []
+    for kind in (keras.optimizers.SGD, training.SGDM):
+        with devices.scope():
+            variable, optimizer = keras.Variable(0.0), kind(1.0, global_clipnorm=1.0)
+            optimizer.build([variable])
+        def update():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            optimizer.apply([tf.cast(3 + replica, "float32")])
+        run(update)
+        moved.append(float(variable.numpy()))
+print(json.dumps([rows, moved]))
 """
-    first, second = np.array(json.loads(run_in_fresh_process(code).splitlines()[-1]))
+    rows, (by_keras, ours) = json.loads(run_in_fresh_process(code).splitlines()[-1])
+    of_keras, first, second = np.array(rows)
+    np.testing.assert_array_equal(of_keras[0], of_keras[1])
     assert not np.allclose(first[0], first[1]) and not np.allclose(first[0], second[0])
+    assert by_keras == pytest.approx(-2) and ours == pytest.approx(-1)
+
+
+def test_replicas_of_a_process_share_its_part():
+    """In the order of the whole batch: each replica gets one part in each step."""
+    import tensorflow as tf
+
+    from keras_vit.distribution.tensorflow import TensorFlowDevices
+
+    class FourReplicas:
+        """Stands for the strategy of two processes with two GPUs each: a CPU is one replica."""
+
+        num_replicas_in_sync = 4
+
+        def distribute_datasets_from_function(self, function):
+            return function(None)
+
+    part = tf.data.Dataset.from_tensors((np.arange(8).reshape(4, 2), np.arange(4, 8)))
+    dataset = TensorFlowDevices(FourReplicas(), 1, 2).feed(part)
+    labels = [labels.tolist() for _, labels in dataset.as_numpy_iterator()]
+    assert labels == [[4, 5], [6, 7]]

@@ -16,6 +16,7 @@ def model():
     return keras.Model(inputs, keras.layers.Dense(3)(keras.layers.Flatten()(inputs)))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "labels, message",
     [
@@ -27,16 +28,20 @@ def model():
         ([0, 1, 0.5, 2], "the first 0.5 at index 2"),
         (["a", "b", "c", "a"], "class numbers, not names"),
         (np.eye(4), r"one column for each of the 3 classes.*shape \(4, 4\)"),
-        (np.full((4, 3), 1 / 3), r"Mixup.*4 other rows, the first at index 0"),
-        ([[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]], r"see real_accuracy.*2 other rows"),
-        ([0, 1, 2], r"one label for each image. Received: 4 images and 3 labels"),
+        (np.full((4, 3), 1 / 3), r"Mixup.*4 others, the first .* at index 0"),
+        (
+            [[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]],
+            r"see real_accuracy.*2 others, the first",
+        ),
+        ([0, 1, 2], r"one label for each image.*Received: 4 images and labels of shape \(3,\)"),
     ],
 )
-def test_labels(model, labels, message):
+def test_bad_labels(model, labels, message):
     with pytest.raises(ValueError, match=message):
         evaluate(model, (images(), labels))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "data, error, message",
     [
@@ -53,11 +58,12 @@ def test_labels(model, labels, message):
         ([(images(), LABELS, [1, 1, 0.5, 0])], ValueError, "must be 0 or 1.*from 0 to 1"),
     ],
 )
-def test_data(model, data, error, message):
+def test_bad_data(model, data, error, message):
     with pytest.raises(error, match=message):
         evaluate(model, data)
 
 
+@pytest.mark.any_backend
 def test_steps(model):
     batches = [(images(), LABELS)] * 2
     assert evaluate(model, batches, steps=1).examples == 4
@@ -68,34 +74,35 @@ def test_steps(model):
 def test_outputs_that_are_not_finite(model):
     damaged = images()
     damaged[1, 3, 3, 0] = np.nan
-    with pytest.raises(ValueError, match=r"3 NaN and 0 infinite values in batch 1.* its image 1"):
+    with pytest.raises(ValueError, match=r"3 NaN or infinite values in batch 1.* its image 1"):
         evaluate(model, [(images(), LABELS), (damaged, LABELS)])
     with pytest.raises(ValueError, match=r"must be finite.*first in row 1"):
         extract_features(model, (damaged, LABELS))
 
 
-def test_models(model):
+def test_bad_models(model):
     data = images(), LABELS
     with pytest.raises(TypeError, match=r"must be a Keras model. Received: function"):
         evaluate(lambda x: x, data)
     with pytest.raises(ValueError, match=r"two or more classes.*\(4, 16, 16, 3\)"):
         evaluate(keras.Model(model.input, model.layers[0].output), data)
     twice = keras.Model(model.input, [model.output, model.output])
-    with pytest.raises(ValueError, match=r"must have one output.*with 2; pick one"):
+    with pytest.raises(ValueError, match=r"must have one output.*with 2 outputs"):
         evaluate(twice, data)
     with pytest.raises(ValueError, match=r"takes images of shape .*\(4, 8, 8, 3\)"):
         evaluate(model, (images((4, 8, 8, 3)), LABELS))
 
 
-def test_arguments(model):
+@pytest.mark.any_backend
+def test_bad_arguments(model):
     data = images(), LABELS
     with pytest.raises(ValueError, match="top must be a positive integer"):
         evaluate(model, data, top=(0,))
-    with pytest.raises(ValueError, match="must be a sequence of names"):
+    with pytest.raises(ValueError, match=r"each of the 3 classes. Received: str"):
         evaluate(model, data, class_names="abc")
-    with pytest.raises(ValueError, match="2 names"):
+    with pytest.raises(ValueError, match="tuple of length 2"):
         evaluate(model, data, class_names=("a", "b"))
-    with pytest.raises(ValueError, match="from_logits must be 'auto'"):
+    with pytest.raises(ValueError, match="Unknown from_logits"):
         evaluate(model, data, from_logits="no")
     with pytest.raises(ValueError, match="batch_size must be a positive integer"):
         evaluate(model, data, batch_size=0)
@@ -103,6 +110,7 @@ def test_arguments(model):
         evaluate(model, data, real=[65])
 
 
+@pytest.mark.any_backend
 def test_data_without_an_end(model):
     class Endless(keras.utils.PyDataset):
         num_batches = None

@@ -15,7 +15,10 @@ def run(model, x):
     return keras.ops.convert_to_numpy(model.predict_on_batch(x))
 
 
-@pytest.mark.parametrize("options", [{"representation_size": 5}, {"pool": "mean"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"representation_size": 5}, pytest.param({"pool": "mean"}, marks=pytest.mark.any_backend)],
+)
 def test_the_head_of_a_vision_transformer_reads_them(options):
     model = tiny_vit(depth=1, **options)
     kernel, bias = np.random.default_rng(0).normal(size=(model.get_layer("head").kernel.shape)), 1
@@ -25,6 +28,7 @@ def test_the_head_of_a_vision_transformer_reads_them(options):
     assert_close(found @ kernel + bias, run(model, images()), 1e-5)
 
 
+@pytest.mark.any_backend
 def test_models_without_a_head_and_of_another_family():
     headless = tiny_vit(depth=1, num_classes=0, representation_size=5)
     assert_close(run(features(headless), images()), run(headless, images()), 1e-6)
@@ -32,6 +36,7 @@ def test_models_without_a_head_and_of_another_family():
     assert features(bit).output_shape == (None, bit.get_layer("pool").output.shape[1])
 
 
+@pytest.mark.any_backend
 def test_other_keras_models():
     inputs = keras.Input((16, 16, 3))
     pooled = keras.layers.GlobalAveragePooling2D(keepdims=True, name="pooled")(inputs)
@@ -63,9 +68,9 @@ def test_extraction_is_that_of_one_batch():
 
 
 def test_what_has_no_features():
-    with pytest.raises(ValueError, match=r"no layer 'neck'.*last layers are"):
+    with pytest.raises(ValueError, match=r"No such layer: neck. Existing layers are"):
         features(tiny_vit(depth=1), "neck")
-    with pytest.raises(ValueError, match=r"one vector per image.*\(None, 5, 8\).*layer="):
+    with pytest.raises(ValueError, match=r"one vector per image.*layer=.*\(None, 5, 8\)"):
         features(tiny_vit(depth=1), "block_0")
     inputs = keras.Input((1, 1, 3))
     convolution = keras.layers.Conv2D(2, 1)(inputs)
@@ -74,7 +79,7 @@ def test_what_has_no_features():
         features(keras.Model(inputs, scores))
     with pytest.raises(ValueError, match="at least one image"):
         extract_features(tiny_vit(depth=1), [])
-    with pytest.raises(TypeError, match=r"must be a Keras model. Received: str"):
+    with pytest.raises(TypeError, match=r"Keras model.* Received: str"):
         features("B/16")
 
     class Subclassed(keras.Model):

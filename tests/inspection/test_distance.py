@@ -24,16 +24,19 @@ def test_distances_of_the_oracle(name, kind):
     assert_close(found, expected[kind], 1e-4)
 
 
+@pytest.mark.any_backend
 def test_the_mean_over_images_as_in_the_paper():
     expected = analysis("token_p8")
     found = attention_distance(expected["attn"], (4, 4), 8).mean(axis=1)
     assert_close(found, expected["distance_paper_mean_over_images"], 1e-5)
 
 
+@pytest.mark.any_backend
 def test_attention_to_oneself_has_no_distance():
     assert_close(attention_distance(np.eye(7), (2, 3), 16), np.zeros(()), 0)
 
 
+@pytest.mark.any_backend
 def test_uniform_attention_by_hand():
     """Two rows of 10 pixels, one column: each patch sees itself and the other."""
     assert_close(attention_distance(np.full((2, 2), 0.5), (2, 1), (10, 3)), np.array(5.0), 1e-12)
@@ -41,6 +44,7 @@ def test_uniform_attention_by_hand():
     assert_close(attention_distance(np.full((4, 4), 0.25), (2, 2), (3, 4)), np.array(3.0), 1e-12)
 
 
+@pytest.mark.any_backend
 def test_a_class_token_counts_as_no_distance_or_not_at_all():
     weights = np.full((5, 5), 0.2)
     assert_close(attention_distance(weights, (2, 2), (3, 4), True), np.array(3.0), 1e-12)
@@ -49,6 +53,7 @@ def test_a_class_token_counts_as_no_distance_or_not_at_all():
     assert_close(attention_distance(only_class, (2, 2), 8), np.array(0.0), 0)
 
 
+@pytest.mark.any_backend
 def test_batches_give_what_one_call_gives():
     model, x = random_vit(registers=1), images((5, 16, 16, 3))
     at_once = attention_distances(model, x)
@@ -57,6 +62,7 @@ def test_batches_give_what_one_call_gives():
     assert_close(attention_distances(model, x, [-1]), at_once[1:], 1e-5)
 
 
+@pytest.mark.any_backend
 def test_a_hybrid_measures_in_pixels_of_the_image():
     """Its patches stand 8 pixels apart, whatever their size in the feature map."""
     model = random_vit(image_size=32, patch_size=2, stem=(), stem_width=0.5)
@@ -66,6 +72,7 @@ def test_a_hybrid_measures_in_pixels_of_the_image():
     assert_close(attention_distances(model, images((2, 32, 32, 3))), np.stack(expected), 1e-6)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("shape", [(4,), (3, 4), (3, 3)])
 def test_what_is_no_attention(shape):
     with pytest.raises(ValueError, match=re.escape(f"Received: shape {shape}")):

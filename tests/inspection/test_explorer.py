@@ -5,6 +5,7 @@ import io
 import json
 import re
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from keras_vit.inspection import (
     attention_distances,
     attention_maps,
     explore,
+    explorer,
     relevance_maps,
     rollout_maps,
 )
@@ -47,12 +49,14 @@ def data_of(path):
     return json.loads(re.search(r'<script type="application/json".*?>(.*?)</script>', text)[1])
 
 
+@pytest.mark.any_backend
 def test_the_page_is_one_file_that_asks_for_nothing(page):
     text = page.read_text("utf-8")
     assert not re.findall(r"""(?:src|href)=["']|https?:|@import|url\(""", text)
     assert "{{" not in text and text.count("<script") == 2
 
 
+@pytest.mark.any_backend
 def test_files_are_told_by_their_names(model, x, tmp_path):
     files = [tmp_path / name for name in ("cat.png", "dog.png")]
     for file in files:
@@ -76,6 +80,7 @@ def test_the_facts_in_the_page(page, model, x):
         assert image["predictions"][0]["label"] == NAMES[p.argmax()]
 
 
+@pytest.mark.any_backend
 def test_the_picture_is_the_image_as_the_model_sees_it(page, model, x):
     url = data_of(page)["images"][1]["picture"]
     assert url.startswith("data:image/png;base64,")
@@ -84,6 +89,7 @@ def test_the_picture_is_the_image_as_the_model_sees_it(page, model, x):
     np.testing.assert_array_equal(read, expected)
 
 
+@pytest.mark.any_backend
 def test_models_without_classes_or_positions(tmp_path, x):
     model = random_vit(**WIDE, num_classes=0, position="none")
     data = data_of(explore(model, x[:1], tmp_path / "page.html", blocks=[-1]))
@@ -91,8 +97,11 @@ def test_models_without_classes_or_positions(tmp_path, x):
     assert data["images"][0]["predictions"] == []
 
 
+@pytest.mark.any_backend
 def test_more_attention_than_fits(tmp_path, model, x):
-    with pytest.raises(ValueError, match=r"2 blocks and 2 heads over 8 tokens .* megabytes=0.01"):
+    with pytest.raises(
+        ValueError, match=r"2 blocks and 2 heads over 8 tokens must fit.* megabytes=0.01"
+    ):
         explore(model, x, tmp_path / "page.html", megabytes=0.01)
     assert not (tmp_path / "page.html").exists()
 
@@ -112,6 +121,50 @@ def test_the_command_line(tmp_path, capsys):
     assert "indices go from -2 to 1. Received: blocks=[7]" in capsys.readouterr().err
     assert main(["explore", str(tmp_path / "none.keras"), "a.png"]) == 1
     assert "There is no such model" in capsys.readouterr().err
+
+
+def noise(*shape, seed=0):
+    return np.random.default_rng(seed).dirichlet(np.full(shape[-1], 0.2), shape[:-1])
+
+
+def dequantize(codes, scales, levels=256):
+    """The weights as the page computes them of what it holds."""
+    root = codes.astype("float32") / (levels - 1) * (scales[..., None].astype("float32") / 255)
+    return root**2
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("levels", explorer.LEVELS)
+def test_square_roots_are_off_by_half_a_level_at_most(levels):
+    weights = noise(2, 3, 9, 9)
+    codes, scales = explorer.quantize(weights)
+    assert codes.dtype == scales.dtype == np.uint8 and scales.shape == (2, 3, 9)
+    found = dequantize(explorer.coarser(codes, levels), scales, levels)
+    # Coarser levels are rounded a second time.
+    step = scales[..., None] / 255 * (0.5 / (levels - 1) + (levels < 256) * 0.5 / 255)
+    assert (np.abs(np.sqrt(found) - np.sqrt(weights)) <= step + 1e-6).all()
+
+
+@pytest.mark.any_backend
+def test_ends_of_the_range():
+    codes, scales = explorer.quantize(np.array([[0.0, 1.0], [0.0, 0.0], [1e-9, 0.0]]))
+    assert codes[0].tolist() == [0, 255] and scales[0] == 255
+    assert (dequantize(codes, scales)[1] == 0).all()
+    assert dequantize(codes, scales)[2].max() < 2e-5
+
+
+@pytest.mark.any_backend
+def test_the_finest_levels_that_fit():
+    codes, _ = explorer.quantize(noise(4, 16, 16))
+    levels, text = explorer.fit(codes, 10**6)
+    assert levels == 256
+    assert zlib.decompress(base64.b64decode(text)) == codes.tobytes()
+    fewer, shorter = explorer.fit(codes, len(text) * 0.6)
+    assert 8 <= fewer < 256 and len(shorter) <= len(text) * 0.6
+    read = np.frombuffer(zlib.decompress(base64.b64decode(shorter)), "uint8")
+    np.testing.assert_array_equal(read, explorer.coarser(codes, fewer).ravel())
+    levels, coarsest = explorer.fit(codes, 10)
+    assert levels == 8 and len(coarsest) > 10
 
 
 needs_chromium = pytest.mark.skipif(

@@ -29,11 +29,12 @@ def test_bytes_are_prepared_as_the_weights_want_them():
     assert_close(attention_maps(model, tensor), expected, 0)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "x, message",
     [
-        (images((2, 8, 8, 3)), "shape (batch, 16, 16, 3). Received: shape (2, 8, 8, 3)"),
-        (images((16, 16, 3)), "Received: shape (16, 16, 3); one image is images[None]"),
+        (images((2, 8, 8, 3)), r"shape \('batch', 16, 16, 3\);.* Received: shape \(2, 8, 8, 3\)"),
+        (images((16, 16, 3)), r"one image is images\[None\].* Received: shape \(16, 16, 3\)"),
         (images((0, 16, 16, 3)), "at least one image. Received: none"),
         (100 * images(), "Received: floats with a largest absolute value of 99"),
         (images() * np.nan, "Received: floats with a largest absolute value of nan"),
@@ -41,10 +42,11 @@ def test_bytes_are_prepared_as_the_weights_want_them():
     ids=["size", "one image", "none", "bytes as floats", "nan"],
 )
 def test_images_that_do_not_fit(x, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=message):
         attention_weights(random_vit(), x)
 
 
+@pytest.mark.any_backend
 def test_fused_heads_and_batches():
     model, x = random_vit(), images((5, 16, 16, 3))
     each = attention_weights(model, x)
@@ -56,6 +58,7 @@ def test_fused_heads_and_batches():
         attention_weights(model, x, heads="sum")
 
 
+@pytest.mark.any_backend
 def test_maps_of_any_token_and_head():
     model, x = random_vit(**REGISTERS), images((2, 8, 24, 3))
     (weights,) = attention_weights(model, x, [0])
@@ -66,12 +69,13 @@ def test_maps_of_any_token_and_head():
     assert_close(maps.reshape(2, 2, 6), weights[:, :, 3:, 3:].mean(axis=2), 1e-6)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "query, message",
     [
-        ((2, 0), "2 rows and 3 columns, counted from 0. Received: query=(2, 0)"),
-        (9, "Tokens go from 0 to 8. Received: query=9"),
-        ("cls", "Unknown query. Received: query='cls'"),
+        ((2, 0), "one of 2 x 3 patches, or a token from 0 to 8. Received: query=(2, 0)"),
+        (9, "a token from 0 to 8. Received: query=9"),
+        ("cls", "query must be class, mean, (row, column)"),
     ],
 )
 def test_tokens_that_do_not_exist(query, message):
@@ -79,34 +83,34 @@ def test_tokens_that_do_not_exist(query, message):
         attention_maps(random_vit(**REGISTERS), images((1, 8, 24, 3)), query=query)
 
 
+@pytest.mark.any_backend
 def test_a_model_without_class_token_has_no_class_query():
-    with pytest.raises(ValueError, match=r"no class token\. .*choose 'mean'"):
+    with pytest.raises(ValueError, match=r"query must be mean, .* Received: query='class'"):
         attention_maps(random_vit(pool="mean"), images(), query="class")
 
 
+@pytest.mark.any_backend
 def test_a_model_of_any_size_has_the_grid_of_its_images():
     model = random_vit(variable_size=True)
     assert attention_maps(model, images((1, 24, 16, 3))).shape == (1, 3, 2)
     assert layout_of(model, (24, 16)).grid == (3, 2)
 
 
+@pytest.mark.any_backend
 def test_a_network_without_patches():
     with pytest.raises(ValueError, match=r"A VisionTransformer is needed.*Received: Sequential"):
         layout_of(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
 
 
+@pytest.mark.any_backend
 def test_upsampling():
     maps = np.arange(6.0).reshape(1, 2, 3)
-    near = upsample(maps, (4, 6), "nearest")
-    assert_close(near, np.kron(maps[0], np.ones((2, 2)))[None], 0)
     smooth = upsample(maps, (4, 6))
     assert smooth.shape == (1, 4, 6)
     # Centres lie between pixels; the corners are the patches' own values, as beyond the centres.
     assert_close(smooth[0, [0, 0, -1, -1], [0, -1, 0, -1]], np.array([0.0, 2, 3, 5]), 1e-12)
     assert_close(smooth[0, 0], np.array([0, 0.25, 0.75, 1.25, 1.75, 2]), 1e-12)
     assert_close(upsample(np.full((2, 3), 0.3), (5, 7)), np.full((5, 7), 0.3), 1e-12)
-    with pytest.raises(ValueError, match=r"Unknown method. Received: method='cubic'"):
-        upsample(maps, 4, "cubic")
     with pytest.raises(ValueError, match=re.escape("Received: shape (3,)")):
         upsample(maps[0, 0], 4)
 

@@ -1,17 +1,27 @@
-"""Figures of inspection show what they were given, and refuse what they cannot draw."""
+"""Figures show what they were given, and refuse what they cannot draw."""
 
 import pickle
 import re
+import sys
 
 import numpy as np
 import pytest
 
 from keras_vit import inspection
 from keras_vit.inspection import FilterComponents, TokenNorms
-from tests.inspection.test_figures import pixels
+from keras_vit.job import draw_predictions
+from tests.inspection.cases import random_vit
 
+image = pytest.importorskip("matplotlib.image")
 pytestmark = pytest.mark.any_backend
 LAYOUT = inspection.Layout((2, 3), (8, 8), 1, True)
+HISTORY = {
+    "epoch": [0, 1, 2],
+    "loss": [2.0, 1.0, 0.5],
+    "val_loss": [2.1, 1.3, 0.9],
+    "accuracy": [0.2, 0.6, 0.8],
+    "val_accuracy": [0.2, 0.5, 0.7],
+}
 
 
 def noise(*shape):
@@ -27,33 +37,39 @@ def name_of(value):
     return value if isinstance(value, str) else "-"
 
 
+def pixels(path):
+    """The picture as an array; it must be a PNG with something on it."""
+    assert path.read_bytes().startswith(b"\x89PNG")
+    picture = image.imread(path)[..., :3]
+    assert min(picture.shape[:2]) > 200
+    assert picture.std() > 0.01
+    return picture
+
+
 IMAGES = {"images": noise(2, 16, 24, 3)}
 # The function, its arguments, and what is changed so that the picture must change.
 FIGURES = [
     ("plot_maps", {**IMAGES, "maps": noise(2, 2, 3)}, {"maps": np.ones((2, 2, 3))}),
-    ("plot_maps", {**IMAGES, "maps": noise(2, 4, 2, 3)}, {"titles": list("abcd")}),
-    ("plot_maps", {**IMAGES, "maps": noise(2, 2, 3)}, {"style": "spotlight"}),
-    ("plot_maps", {"images": noise(1, 16, 24, 1) - 0.5, "maps": noise(1, 2, 3)}, {"unit": "x"}),
+    ("plot_maps", {"images": noise(1, 16, 24, 1) - 0.5, "maps": noise(1, 4, 2, 3)},
+     {"titles": list("abcd"), "style": "spotlight"}),
     ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(7, 7), "layout": LAYOUT,
                       "queries": ["class", (1, 2)]}, {"queries": ["class", (0, 1)]}),
-    ("plot_distances", {"distances": noise(4, 3)}, {"distances": noise(4, 3) ** 2}),
-    ("plot_distances", {"distances": noise(30, 5, 1)}, {"title": "other"}),
+    ("plot_distances", {"distances": noise(4, 3)}, {"distances": noise(30, 5, 1)}),
     ("plot_position_similarity", {"similarity": noise(2, 3, 2, 3)},
      {"similarity": -noise(2, 3, 2, 3)}),
     ("plot_filters", {"found": filters(3)}, {"found": filters(1)}),
     ("plot_layer_similarity", {"similarity": noise(3, 3)}, {"names": ["a", "b", "c"]}),
     ("plot_layer_similarity", {"similarity": noise(3, 2)}, {"other_names": ["a", "b"]}),
-    ("plot_token_norms", {"norms": TokenNorms(noise(3, 2, 2), noise(3, 2, 2, 3))}, {"image": 1}),
-    ("plot_token_norms", {"norms": TokenNorms(noise(3, 2, 0), noise(3, 2, 2, 3))}, {"block": 0}),
+    ("plot_token_norms", {"norms": TokenNorms(noise(3, 2, 2), noise(3, 2, 2, 3))},
+     {"norms": TokenNorms(noise(3, 2, 0), noise(3, 2, 2, 3)), "image": 1, "block": 0}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name, arguments, change", FIGURES, ids=name_of)
 def test_a_figure_is_written_and_returned(tmp_path, name, arguments, change):
     plot, path = getattr(inspection, name), tmp_path / "figure.png"
-    figure = plot(**arguments, path=path)
+    assert plot(**arguments, path=path).axes
     first = pixels(path)
-    assert figure.axes and plot(**arguments).axes  # without a path, too
     plot(**{**arguments, **change}, path=path)
     second = pixels(path)
     assert first.shape != second.shape or (first != second).any()
@@ -68,11 +84,11 @@ def labels_of(figure):
     "name, arguments, expected",
     [
         ("plot_maps", {**FIGURES[0][1], "unit": "relevance"}, {"relevance"}),
-        (*FIGURES[4][:2], {"attention"}),
-        (*FIGURES[5][:2], {"block (network depth)", "mean attention distance (pixels)"}),
-        (*FIGURES[7][:2], {"input patch column", "input patch row", "cosine similarity"}),
-        (*FIGURES[9][:2], {"layer", "linear CKA"}),
-        (*FIGURES[11][:2], {"length of a token (L2 norm)", "patch row", "patch column"}),
+        (*FIGURES[2][:2], {"attention"}),
+        (*FIGURES[3][:2], {"block (network depth)", "mean attention distance (pixels)"}),
+        (*FIGURES[4][:2], {"input patch column", "input patch row", "cosine similarity"}),
+        (*FIGURES[6][:2], {"layer", "linear CKA"}),
+        (*FIGURES[8][:2], {"length of a token (L2 norm)", "patch row", "patch column"}),
     ],
     ids=name_of,
 )
@@ -117,3 +133,65 @@ def test_notebooks_show_figures_of_themselves():
     figure = inspection.plot_distances(noise(4, 3))
     assert figure._repr_png_().startswith(b"\x89PNG")
     assert pickle.loads(pickle.dumps(figure))._repr_png_() == figure._repr_png_()
+
+
+def test_every_curve_of_a_history_is_drawn(tmp_path):
+    def drawn(**changed):
+        inspection.plot_history({**HISTORY, **changed}, tmp_path / "history.png")
+        return pixels(tmp_path / "history.png")
+
+    before = drawn()
+    for column in ("loss", "val_loss", "accuracy", "val_accuracy"):
+        halved = [value / 2 for value in HISTORY[column]]
+        assert (drawn(**{column: halved}) != before).any(), column
+    drawn(**{name: column[:1] for name, column in HISTORY.items()})
+
+
+def predictions(tmp_path, count=2, channels=3, **changed):
+    rng = np.random.default_rng(0)
+    probabilities = rng.dirichlet(np.ones(3), count)
+    arguments = {
+        "images": rng.uniform(size=(count, 16, 24, channels)).astype("float32"),
+        "maps": rng.uniform(size=(count, 2, 3)),
+        "labels": probabilities.argmax(axis=1),
+        "probabilities": probabilities,
+        "class_names": ["cat", "dog", "bird"],
+    }
+    inspection.plot_predictions(**{**arguments, **changed}, path=tmp_path / "predictions.png")
+    return pixels(tmp_path / "predictions.png")
+
+
+@pytest.mark.parametrize("count, channels", [(1, 5), (5, 1)])
+def test_predictions_of_any_number_and_kind_of_image(tmp_path, count, channels):
+    assert predictions(tmp_path, count, channels).shape[1] > 400 * min(count, 4)
+
+
+def test_everything_given_is_drawn(tmp_path):
+    before = predictions(tmp_path)
+    for changed in (
+        {"images": np.zeros((2, 16, 24, 3), "uint8")},
+        {"maps": np.tile(np.eye(2, 3), (2, 1, 1))},
+        {"probabilities": np.eye(3)[[2, 2]]},
+        {"class_names": ["x", "y", "z"]},
+    ):
+        assert (predictions(tmp_path, **changed) != before).any(), list(changed)
+
+
+def test_a_job_without_matplotlib_draws_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    draw_predictions(random_vit(), [], tmp_path / "predictions.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_right_and_wrong_have_their_colours(tmp_path):
+    """Green titles for right predictions, red ones for wrong."""
+
+    def share(picture, strong, weak):
+        return ((picture[..., strong] - picture[..., weak]) > 0.3).mean()
+
+    dark = {"images": np.zeros((2, 16, 24, 3), "uint8")}
+    right = predictions(tmp_path, **dark)
+    wrong_labels = (np.random.default_rng(0).dirichlet(np.ones(3), 2).argmax(axis=1) + 1) % 3
+    wrong = predictions(tmp_path, labels=wrong_labels, **dark)
+    assert share(wrong, 0, 1) > share(right, 0, 1)
+    assert share(right, 1, 0) > share(wrong, 1, 0)

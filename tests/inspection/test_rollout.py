@@ -26,6 +26,7 @@ def test_rollout_of_the_oracle(name):
     assert_close(maps, expected["rollout_cls_mask"], 3e-6)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("heads", ["mean", "min", "max"])
 def test_rows_sum_to_one_however_heads_are_fused(heads):
     joint = rollout(random_attention(), heads)
@@ -33,6 +34,7 @@ def test_rows_sum_to_one_however_heads_are_fused(heads):
     assert_close(joint.sum(axis=-1), np.ones((2, 7)), 1e-12)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("heads", ["mean", "min", "max"])
 def test_fusions_by_hand(heads):
     first, second = random_attention(blocks=2)
@@ -44,16 +46,19 @@ def test_fusions_by_hand(heads):
     assert np.abs(rollout([first, second], heads) - np.matmul(steps[0], steps[1])).max() > 0.01
 
 
+@pytest.mark.any_backend
 def test_attention_to_oneself_stays_where_it_is():
     assert_close(rollout([np.eye(5)[None, None]] * 4), np.eye(5)[None], 1e-15)
 
 
+@pytest.mark.any_backend
 def test_uniform_attention_halves_the_identity_in_every_block():
     uniform = np.full((1, 2, 4, 4), 0.25)
     expected = np.eye(4) / 8 + (1 - 1 / 8) / 4
     assert_close(rollout([uniform] * 3), expected[None], 1e-15)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("pool, registers", [("token", 0), ("token", 3), ("mean", 0), ("mean", 2)])
 def test_maps_with_registers_on_a_grid_that_is_not_square(pool, registers):
     model = random_vit(image_size=(8, 24), patch_size=(4, 8), pool=pool, registers=registers)
@@ -69,12 +74,14 @@ def test_maps_with_registers_on_a_grid_that_is_not_square(pool, registers):
     assert_close(of_one_patch.reshape(3, 6), joint[:, learned + 5, learned:], 1e-6)
 
 
+@pytest.mark.any_backend
 def test_rollout_of_the_last_blocks():
     model = random_vit(depth=3)
     last = rollout(attention_weights(model, images(), [1, 2]))
     assert_close(rollout_maps(model, images(), blocks=[1, 2]).ravel(), last[:, 0, 1:].ravel(), 1e-6)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "weights, heads, message",
     [

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_vit import layers
-from keras_vit.layers.standardize import NUMERICS
+from keras_vit.layers.resnet import NUMERICS
 from tests.definitions import below
 from tests.harness import Case
 

@@ -67,43 +67,46 @@ CASES = {
 }
 
 
+WITH_TWINS = [
+    name
+    for name in CASES
+    if any(name.startswith(own) for own in vars(kernels.OWN) if hasattr(kernels, own))
+]
+
+
 def outputs_and_gradients(function, arrays, dtype):
     """The value, and the gradients of a weighted sum of it with respect to every argument."""
     variables = [keras.Variable(array, dtype=dtype) for array in arrays]
 
-    def compute():
-        return function(*map(keras.ops.convert_to_tensor, variables))
-
     def loss():
-        outputs = compute()
+        outputs = function(*map(keras.ops.convert_to_tensor, variables))
         weights = np.cos(np.arange(np.prod(outputs.shape))).reshape(outputs.shape)
-        return keras.ops.sum(outputs * keras.ops.convert_to_tensor(weights.astype(dtype)))
+        return outputs, keras.ops.sum(outputs * keras.ops.convert_to_tensor(weights.astype(dtype)))
 
-    return [to_numpy(compute()), *gradients_of(loss, variables)]
-
-
-def gradients_of(loss, variables):
     if BACKEND == "torch":
-        loss().backward()
-        return [to_numpy(v.value.grad) for v in variables]
-    if BACKEND == "tensorflow":
+        outputs, value = loss()
+        value.backward()
+        gradients = [v.value.grad for v in variables]
+    elif BACKEND == "tensorflow":
         import tensorflow as tf
 
         with tf.GradientTape() as tape:
-            value = loss()
-        return [to_numpy(g) for g in tape.gradient(value, [v.value for v in variables])]
-    import jax
+            outputs, value = loss()
+        gradients = tape.gradient(value, [v.value for v in variables])
+    else:
+        import jax
 
-    def of(values):
-        with keras.StatelessScope(state_mapping=list(zip(variables, values))):
-            return loss()
+        def of(values):
+            with keras.StatelessScope(state_mapping=list(zip(variables, values))):
+                return loss()[::-1]
 
-    # Compiled at once, which is much faster than each operation by itself.
-    return [to_numpy(g) for g in jax.jit(jax.grad(of))([v.value for v in variables])]
+        # Compiled at once, which is much faster than each operation by itself.
+        gradients, outputs = jax.jit(jax.grad(of, has_aux=True))([v.value for v in variables])
+    return [to_numpy(x) for x in (outputs, *gradients)]
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-12)])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", WITH_TWINS)
 def test_equals_its_twin(name, dtype, tolerance, either_library, monkeypatch):
     function, *arrays = CASES[name]
     with precision(dtype):
@@ -116,7 +119,7 @@ def test_equals_its_twin(name, dtype, tolerance, either_library, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["linear", "linear_gelu_tanh", "gelu_tanh", "attention"])
+@pytest.mark.parametrize("name", ["linear", "linear_gelu_tanh", "attention"])
 def test_keeps_a_short_type(name, dtype):
     function, *arrays = CASES[name]
     short = [keras.ops.cast(array, dtype) for array in arrays]
@@ -150,13 +153,12 @@ def test_layer_norm_of_bfloat16_has_gradients():
         assert_close(a, b, 0.03 * largest(b))
 
 
-@pytest.mark.parametrize("extreme", [-1e4, -30.0, 30.0, 1e4])
 @pytest.mark.parametrize("approximate", [True, False])
-def test_the_gradient_of_gelu_ends_in_a_step(extreme, approximate):
-    _, gradient = outputs_and_gradients(
-        lambda x: kernels.gelu(x, approximate), [np.array([extreme])], "float32"
-    )
-    assert_close(gradient, np.array([float(extreme > 0)]), 1e-6)
+def test_the_gradient_of_gelu_ends_in_a_step(approximate):
+    function = lambda x: kernels.gelu(x, approximate)  # noqa: E731
+    x = np.array([-1e4, -30.0, 30.0, 1e4])
+    _, gradient = outputs_and_gradients(function, [x], "float32")
+    assert_close(gradient, np.cos(np.arange(4)) * (x > 0), 1e-6)
 
 
 def test_attention_takes_scores_that_overflow_an_exponential():
@@ -223,7 +225,7 @@ def either_library(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("name", [name for name in SMOOTH if name in WITH_TWINS])
 def test_an_empty_batch(name, either_library):
     function, x, *others = CASES[name]
     if name == "attention":

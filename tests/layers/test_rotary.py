@@ -6,9 +6,9 @@ import pytest
 
 from keras_vit import Variant
 from keras_vit.layers import RotaryPosition
-from keras_vit.layers.rotary import rotate
+from keras_vit.layers.position import rotate
 from tests.definitions import dinov3_angles
-from tests.support import assert_close, images, randomize, tiny_vit, to_numpy
+from tests.support import BACKEND, assert_close, forward, images, randomize, tiny_vit, to_numpy
 
 ROTARY = {"rotary": "dinov3", "position": "none", "num_heads": 2, "width": 16}
 
@@ -51,13 +51,13 @@ def test_attention_sees_distances_alone():
     "options", [{}, {"remat": True}, {"pool": "mean", "registers": 2}], ids=str
 )
 def test_a_model_without_embedding_tells_places_by_rotation(options):
-    model = randomize(tiny_vit(**{**ROTARY, **options}))
+    model = randomize(tiny_vit(**{**ROTARY, "depth": 1, **options}))
     x = images((1, *model.input_shape[1:]))
-    assert np.abs(to_numpy(model(x)) - to_numpy(model(x[:, ::-1]))).max() > 1e-3
-    assert np.isfinite(to_numpy(model(x, training=True))).all()
+    outputs = to_numpy(forward(model, np.concatenate([x, x[:, ::-1]])))
+    assert np.abs(outputs[0] - outputs[1]).max() > 1e-3
     twin = type(model).from_config(model.get_config())
     twin.set_weights(model.get_weights())
-    assert_close(twin(x), model(x), 1e-6)
+    assert_close(forward(twin, x, training=True)[0], outputs[0], 1e-5)
 
 
 def test_a_variable_size_computes_the_angles_of_each_image():
@@ -65,8 +65,10 @@ def test_a_variable_size_computes_the_angles_of_each_image():
     free = tiny_vit(**ROTARY, image_size=16, variable_size=True)
     free.set_weights(fixed.get_weights())
     x = images((2, 16, 24, fixed.channels))
-    assert_close(free(x), fixed(x), 1e-5)
-    assert_close(free.predict(x, verbose=0), fixed(x), 1e-5)
+    expected = forward(fixed, x)
+    assert_close(forward(free, x), expected, 1e-5)
+    if BACKEND == "tensorflow":  # where the sizes are tensors in a graph
+        assert_close(free.predict(x, verbose=0), expected, 1e-5)
 
 
 def test_what_cannot_be():

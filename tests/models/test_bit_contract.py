@@ -1,4 +1,4 @@
-"""What a whole BiT keeps when it is saved, how it is trained, and what it refuses."""
+"""What a whole BiT keeps in its config, how it is trained, and what it refuses."""
 
 import json
 import re
@@ -9,18 +9,7 @@ import pytest
 
 from keras_vit.models.bit import BiT
 from keras_vit.preprocessing import Preprocessing
-from tests.models.bit_definition import tiny_bit
-from tests.support import (
-    BACKEND,
-    BACKENDS,
-    assert_close,
-    forward,
-    images,
-    largest,
-    randomize,
-    run_in_fresh_process,
-    to_numpy,
-)
+from tests.support import BACKEND, assert_close, images, randomize, tiny_bit
 
 OPTIONS = [
     {},
@@ -30,8 +19,7 @@ OPTIONS = [
         "num_classes": 7,
         "version": "v1",
         "numerics": "google",
-        "width": 1.0,
-        "blocks": (2, 1, 1),
+        "blocks": (2, 1),
         "name": "everything",
         "dtype": "mixed_bfloat16",
     },
@@ -58,44 +46,8 @@ def test_config_round_trip(options):
         assert model.get_config()[name] == options[name], name
 
 
-OPEN = """
-import keras, numpy as np
-from keras_vit.models.bit import BiT
-model = keras.saving.load_model("{folder}/model.keras")
-assert type(model) is BiT
-compute = model.predict_on_batch if keras.backend.backend() == "jax" else model
-x = np.load("{folder}/images.npy")
-np.save("{folder}/{backend}.npy", keras.ops.convert_to_numpy(compute(x)))
-"""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bit")
-    model = randomize(tiny_bit())
-    model.save(folder / "model.keras")
-    np.save(folder / "images.npy", images())
-    np.save(folder / "expected.npy", to_numpy(forward(model, images())))
-    return folder
-
-
-def test_a_saved_model_opens_here(folder):
-    model = keras.saving.load_model(folder / "model.keras")
-    assert type(model) is BiT
-    expected = np.load(folder / "expected.npy")
-    np.testing.assert_array_equal(to_numpy(forward(model, images())), expected)
-
-
-@pytest.mark.parametrize("backend", [backend for backend in BACKENDS if backend != BACKEND])
-def test_a_saved_model_opens_on_another_backend(folder, backend):
-    run_in_fresh_process(OPEN.format(folder=folder, backend=backend), backend)
-    expected, outputs = np.load(folder / "expected.npy"), np.load(folder / f"{backend}.npy")
-    assert largest(outputs - expected) <= 1e-5 * largest(expected)
-
-
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_one_step_of_training(version):
-    model = tiny_bit(version=version)
+def test_one_step_of_training():
+    model = tiny_bit(blocks=(1,))
     model.compile(
         keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )

@@ -16,6 +16,7 @@ from tests.support import (
     randomize,
     read_arrays,
     run_in_fresh_process,
+    tiny_bit,
     tiny_vit,
     to_numpy,
 )
@@ -42,15 +43,20 @@ MODELS = {
         },
         0.02,
     ),
+    "BiT": ({}, 1e-5),
 }
+
+
+def make(name):
+    return randomize(tiny_bit() if name == "BiT" else tiny_vit(**MODELS[name][0]))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The models, their weights alone, and what they compute."""
     folder, outputs = tmp_path_factory.mktemp("models"), {"images": images()}
-    for name, (options, _) in MODELS.items():
-        model = randomize(tiny_vit(**options))
+    for name in MODELS:
+        model = make(name)
         model.save(folder / f"{name}.keras")
         model.save_weights(folder / f"{name}.weights.h5")
         outputs[name] = to_numpy(forward(model, images()))
@@ -64,10 +70,10 @@ import keras_vit
 images, outputs = np.load("{folder}/expected.npz")["images"], {{}}
 for name in {names}:
     model = keras.saving.load_model(f"{folder}/{{name}}.keras")
-    assert type(model) is keras_vit.VisionTransformer
     compute = model.predict_on_batch if keras.backend.backend() == "jax" else model
     outputs[name] = keras.ops.convert_to_numpy(compute(images))
-    twin = keras_vit.VisionTransformer.from_config(model.get_config())
+    kind = keras_vit.BiT if name == "BiT" else keras_vit.VisionTransformer
+    twin = kind.from_config(model.get_config())
     twin.load_weights(f"{folder}/{{name}}.weights.h5")
     for a, b in zip(model.weights, twin.weights):
         assert (keras.ops.convert_to_numpy(a) == keras.ops.convert_to_numpy(b)).all(), a.path
@@ -75,8 +81,10 @@ np.savez("{folder}/{backend}.npz", **outputs)
 """
 
 
-@pytest.mark.parametrize("backend", [backend for backend in BACKENDS if backend != BACKEND])
-def test_a_saved_model_opens_on_another_backend(folder, backend):
+@pytest.mark.skipif(len(BACKENDS) == 1, reason="no other backend is installed")
+def test_a_saved_model_opens_on_another_backend(folder):
+    """On the next one, so that all together write and read on each."""
+    backend = BACKENDS[BACKENDS.index(BACKEND) - 1]
     names = list(MODELS)
     run_in_fresh_process(OPEN.format(folder=folder, names=names, backend=backend), backend)
     expected, outputs = read_arrays(folder / "expected.npz"), read_arrays(folder / f"{backend}.npz")
@@ -139,8 +147,6 @@ CHANGES = {
     "BiT": with_an_int8_head,
 }
 FAST_CHANGES = ("LoRA", "a layer of bfloat16")
-if BACKEND == "torch":
-    FAST_CHANGES += ("float8", "frozen, int8")
 
 
 def assert_same(loaded, model):
@@ -174,10 +180,10 @@ def test_a_changed_model_opens_as_it_was(tmp_path, change):
     assert_same(copy, model)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_a_model_as_it_was_made_has_no_changed_layers(dtype):
     options = {"position": "relative", "position_at": "shared", "pool": "map"}
-    hybrid = {"stem": (1, 1), "patch_size": 1}
+    hybrid = {"stem": (1,), "stem_width": 0.5, "patch_size": 2}
     for model in (tiny_vit(dtype=dtype, **options), tiny_vit(dtype=dtype, **hybrid)):
         assert model.get_config()["changed_layers"] == {}
 

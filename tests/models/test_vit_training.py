@@ -71,9 +71,8 @@ def test_features_of_every_block():
     assert_close(model.get_layer("head")(pooled), model(x), 1e-6)
 
 
-@pytest.mark.parametrize("pool", ["token", "map"])
-def test_mixed_bfloat16(pool):
-    options = {"pool": pool, "representation_size": 6, "depth": 1}
+def test_mixed_bfloat16():
+    options = {"pool": "map", "representation_size": 6, "depth": 1}
     exact, model = randomize(tiny_vit(**options)), tiny_vit(**options, dtype="mixed_bfloat16")
     randomize(model)
     inner = keras.Model(model.input, [layer.output for layer in model.layers[1:]])

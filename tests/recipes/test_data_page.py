@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.data import transform
+from keras_vit.data import augment, transform
 from tests.data.pipeline_cases import class_folders, write_prepared
 from tests.recipes.snippets import snippets
 from tests.support import ROOT
@@ -40,7 +40,7 @@ def test_the_snippets_of_the_page_run(tmp_path, monkeypatch):
     assert names["later"].start == 1234
     assert next(iter(names["gray"]))[0].shape == (32, 64, 64, 3)
     assert next(iter(names["spotted"]))[0].shape == (32, 224, 224, 1)
-    transform.AUGMENTATIONS.pop("spot")
+    augment.AUGMENTATIONS.pop("spot")
 
 
 @pytest.mark.any_backend

@@ -34,6 +34,7 @@ def test_mistakes_in_a_page_are_found(code, mistake):
     assert mistake in " ".join(mistakes(code))
 
 
+@pytest.mark.any_backend
 def test_the_recipe_of_the_readme_trains_and_is_evaluated(tmp_path, monkeypatch, capsys):
     """With noise for CIFAR-100, few updates, and a small model without published weights."""
     finetune, build = keras_vit.recipes.finetune, keras_vit.ViT_B16

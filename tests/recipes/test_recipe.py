@@ -59,14 +59,18 @@ def test_another_length_keeps_the_share_of_the_warm_up():
         recipe.scale(batch_size=-4)
 
 
-@pytest.mark.parametrize("recipe", recipes.all_recipes(), ids=lambda recipe: recipe.name)
-def test_every_recipe_survives_json_and_names_its_source(recipe):
-    again = recipes.Recipe.from_dict(json.loads(json.dumps(recipe.to_dict())))
-    assert again == recipe and again.train == recipe.train
-    assert recipe.source and recipe.source in str(recipe)
+def test_every_recipe_survives_json_and_names_its_source():
+    for recipe in recipes.all_recipes():
+        again = recipes.Recipe.from_dict(json.loads(json.dumps(recipe.to_dict())))
+        assert again == recipe and again.train == recipe.train
+        assert recipe.source and recipe.source in str(recipe)
+        options = recipe.model_options()
+        assert options["image_size"] == recipe.image_size and None not in options.values()
+
+
+@pytest.mark.parametrize("recipe", [recipes.digits(), recipes.augreg("S/16", dropout=0.1)], ids=str)
+def test_a_recipe_is_found_by_its_name(recipe):
     assert recipes.get(recipe.name) == recipe
-    options = recipe.model_options()
-    assert options["image_size"] == recipe.image_size and None not in options.values()
 
 
 def test_names_are_unique_and_every_one_is_listed(capsys):
@@ -118,7 +122,6 @@ def test_whole_epochs_are_shown_as_whole(recipe, epochs):
         (lambda: recipes.finetune("flower"), r"the nearest are \['oxford_flowers102'"),
         (lambda: recipes.finetune("pets", source="vit_jx"), r"nearest are \['vit_jax'"),
         (lambda: recipes.finetune("pets", source="vit_jax"), "all are .*'cifar10', 'cifar100'"),
-        (lambda: recipes.finetune("pets", task="dtd"), "Only VTAB has tasks"),
         (lambda: recipes.pretrain("B16"), r"nearest are \['B/16'"),
         (lambda: recipes.pretrain("B/16", "imagenet22k"), r"nearest are \['imagenet21k'"),
         (lambda: recipes.pretrain("L/16", "jft300m", epochs=8), "for 7 or 14 epochs"),
@@ -127,21 +130,24 @@ def test_whole_epochs_are_shown_as_whole(recipe, epochs):
         (lambda: recipes.better_plain(100), "epochs=100; use .scale"),
         (lambda: recipes.vtab("clevr"), r"nearest are \['clevr_"),
         (lambda: recipes.get("finetune-cifar"), r"nearest are \['finetune-cifar10"),
-        (lambda: recipes.digits().replace(learning_rat=1), r"nearest fields are \['learning_rat"),
+        (lambda: recipes.digits().replace(learning_rat=1), r"nearest are \['learning_rat"),
         (lambda: recipes.digits().replace(steps=10), "warmup_steps=100, steps=10"),
         (lambda: recipes.digits().replace(loss="hinge"), "Unknown loss"),
-        (lambda: recipes.digits().replace(accumulate=5), "accumulate must divide the batch"),
+        (
+            lambda: recipes.digits().replace(accumulate=5),
+            "accumulate must divide batch_size. Received: accumulate=5, batch_size=64",
+        ),
         (lambda: recipes.digits().replace(ema=1.0), "ema must be below 1"),
         (lambda: recipes.digits().replace(dropout=1.0), "dropout must be a number in"),
         (lambda: recipes.digits().replace(mixup=-0.1), "mixup must be a number of at least 0"),
         (
             lambda: recipes.digits().replace(eval=recipes.fashion_mnist().eval),
-            "so both have one size",
+            "train and eval must have one size",
         ),
         (lambda: recipes.finetune("cifar10", "B16"), r"nearest are \['B/16'"),
         (lambda: recipes.finetune("pets", source=["paper"]), "Unknown source"),
-        (lambda: recipes.finetune("vtab", source="vit_jax", task="dtd"), "settings of the paper"),
-        (lambda: recipes.finetune("vtab"), "Unknown VTAB task. Received: task=None"),
+        (lambda: recipes.finetune("vtab/dtd", source="vit_jax"), "settings of the paper"),
+        (lambda: recipes.finetune("vtab"), "Unknown VTAB task. Received: task=''"),
         (lambda: recipes.pretrain("B/16", epochs=90.0), r"Received: epochs=90.0; use .scale"),
         (lambda: recipes.pretrain(["B/16"]), r"Received: variant=\['B/16'\]"),
         (lambda: recipes.bit_pretrain("R51x1"), r"nearest are \['R50x1'"),
@@ -150,16 +156,6 @@ def test_whole_epochs_are_shown_as_whole(recipe, epochs):
         (lambda: recipes.bit_hyperrule(1000, 1, "X"), "Unknown variant"),
         (lambda: recipes.get(["digits"]), r"list_recipes\(\) prints all"),
         (lambda: recipes.digits().scale(batch_size=0), "Received: batch_size=0"),
-        (lambda: recipes.Recipe.from_dict(None), "come as a dict"),
-        (lambda: recipes.Recipe.from_dict({"name": "x"}), r"are missing: \['source'"),
-        (
-            lambda: recipes.Recipe.from_dict({**recipes.digits().to_dict(), "eval": {"crop_": 1}}),
-            r"no 'crop_' in the transform 'eval'; the nearest fields are \['crop'",
-        ),
-        (
-            lambda: recipes.Recipe.from_dict({**recipes.digits().to_dict(), "momentun": 1}),
-            r"no 'momentun' in a recipe; the nearest fields are \['momentum'",
-        ),
     ],
 )
 def test_mistakes_are_named_with_what_is_near(call, message):
@@ -173,14 +169,14 @@ def test_mistakes_are_named_with_what_is_near(call, message):
         ({"warmup_steps": "10"}, "warmup_steps must be a whole number of at least 0"),
         ({"warmup_steps": 2.5}, "warmup_steps must be a whole number"),
         ({"seed": -1}, "seed must be a whole number"),
-        ({"cooldown_steps": 5000}, "cooldown must not be longer than the run"),
+        ({"cooldown_steps": 5000}, "cooldown_steps must be at most steps"),
         ({"beta1": 2}, r"beta1 must be a number in \[0, 1\)"),
         ({"epsilon": 0}, "epsilon must be a positive number"),
         ({"num_classes": 0}, "num_classes must be a positive integer"),
         ({"examples": "many"}, "examples must be a positive integer"),
         ({"boundaries": 5}, "boundaries must be a tuple"),
         ({"boundaries": (5, 3)}, "boundaries must rise"),
-        ({"boundaries": (5000,)}, "and lie within the run"),
+        ({"boundaries": (5000,)}, "and end at steps or before"),
         ({"learning_rates": (0.1, -1)}, r"learning_rates\[1\] must be a positive number"),
         ({"decayed": "kernel"}, "decayed must be a tuple"),
         ({"notes": "hello"}, "notes must be a tuple"),
@@ -191,22 +187,26 @@ def test_mistakes_are_named_with_what_is_near(call, message):
         ({"remat": "yes"}, "Unknown remat"),
         ({"variant": "B16"}, r"Received: variant='B16'; the nearest are \['B/16'"),
         ({"variant": 16}, "Received: variant=16"),
-        ({"name": ""}, "name must not be empty"),
         ({"dataset": None}, "dataset must be text"),
         ({"train": None}, r"train must be a keras_vit.data.Transform"),
         ({"train": "squash", "image_size": 8}, "Received: train='squash'"),
         ({"architecture": 3}, "architecture must be a dict"),
-        ({"architecture": {"image_size": 3}}, r"replace\(image_size=...\)"),
-        ({"architecture": {"dtype": "float64"}}, r"replace\(precision=...\)"),
-        ({"lr": 0.1}, r"nearest fields are \['learning_rate'"),
-        ({"epochs": 3}, r"use scale\(epochs=...\)"),
-        ({"variant": "R50x1", "pool": "map"}, "BiT ResNet takes none of .*pool='map'"),
+        ({"architecture": {"image_size": 3}}, r"replace\(image_size=.*Received: \['image_size'\]"),
+        ({"lr": 0.1}, r"Unknown field of a recipe. Received: field='lr'.*learning_rate"),
+        ({"variant": "R50x1", "pool": "map"}, "variant of BiT has none of .*pool='map'"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else None,
 )
 def test_bad_values_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         recipes.digits().replace(**changes)
+
+
+def test_a_dict_of_another_version_is_refused():
+    with pytest.raises(TypeError, match=r"missing .* 'source'"):
+        recipes.Recipe.from_dict({"name": "x"})
+    with pytest.raises(TypeError, match="'momentun'"):
+        recipes.Recipe.from_dict({**recipes.digits().to_dict(), "momentun": 1})
 
 
 def test_numbers_of_numpy_become_those_that_json_holds():

@@ -25,14 +25,16 @@ LARGEST = 600_000  # bytes of a stored notebook
 TRACES = r"/(home|root|tmp|opt|usr|work|private|Users)/|site-packages|[A-Z]:\\|\bat 0x[0-9a-f]{6}"
 
 
-# Usually each notebook runs on one backend, on which it is quick; with `slow` ones, on all.
-QUICK_ON = {"02": "tensorflow", "04": "tensorflow", "05": "tensorflow", "07": "jax", "08": "jax"}
+# Usually each notebook that takes less than a minute runs on the backend where it is quick; with
+# `slow` ones, all run on all.
+QUICK_ON = {"01": "torch", "03": "torch", "06": "torch", "07": "jax"}
+QUICK_ON |= {"04": "tensorflow", "05": "tensorflow"}
 
 
 def on_every_backend(scripts):
     """Scripts as parameters, marked as slow on all backends but one."""
     for script in scripts:
-        own = QUICK_ON.get(script.stem[:2], "torch")
+        own = QUICK_ON.get(script.stem[:2])
         marks = () if own == BACKEND else pytest.mark.slow
         yield pytest.param(script, id=script.stem, marks=marks)
 

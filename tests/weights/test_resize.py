@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit import weights
 from keras_vit.layers import resize_grid, resize_matrix
-from keras_vit.layers.resample import METHODS
+from keras_vit.layers.resample import MATRICES
 from tests.support import (
     ORACLES,
     assert_close,
@@ -104,7 +104,7 @@ def test_patch_kernels(old, new, method, key):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MATRICES)
 def test_properties_of_every_rule(method):
     """A constant stays, the same size changes nothing, and order and mirror are respected."""
     for old, new in ((5, 5), (3, 8), (9, 4), (1, 6), (7, 1)):

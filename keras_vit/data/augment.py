@@ -1,0 +1,174 @@
+"""Augmentations of one image by name: an affine map, RandAugment, and those that users add."""
+
+import math
+
+import numpy as np
+from PIL import Image, ImageChops, ImageFilter, ImageOps
+
+AUGMENTATIONS = {}
+
+
+def augmentation(function):
+    """Adds a function to those that `Transform.augment` can name; a decorator.
+
+    Args:
+        function: `(image, rng, *arguments) -> image` of PIL images of one mode, RGB or L, and one
+            size. All that is random in it must be drawn from `rng`, a `numpy.random.Generator`.
+    """
+    AUGMENTATIONS[function.__name__] = function
+    return function
+
+
+@augmentation
+def affine(image, rng, rotation, scale, shift):
+    """Turns, scales and moves an image by one bilinear interpolation; edges are repeated.
+
+    Args:
+        image: a PIL image.
+        rng: a `numpy.random.Generator`.
+        rotation: the largest turn either way, in degrees.
+        scale: the largest change of size either way, as a share below 1.
+        shift: the largest move along each axis, as a share of height and width.
+    """
+    turn, grow, down, right = rng.uniform(-1, 1, 4)
+    angle, size = turn * math.radians(rotation), 1 + grow * scale
+    cos, sin = math.cos(angle) / size, math.sin(angle) / size
+    width, height = image.size
+    around = math.ceil(math.hypot(width, height) / 2 / (1 - scale) + shift * max(image.size))
+    rows, columns = (np.arange(-around, n + around).clip(0, n - 1) for n in (height, width))
+    padded = Image.fromarray(np.asarray(image)[rows][:, columns])
+    x = around + width / 2 + right * shift * width - (cos * width + sin * height) / 2
+    y = around + height / 2 + down * shift * height - (cos * height - sin * width) / 2
+    matrix = (cos, sin, x, -sin, cos, y)
+    return padded.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
+
+
+@augmentation
+def randaugment(image, rng, operations=2, magnitude=10.0):
+    """Applies operations drawn from the sixteen of the authors, each equally likely.
+
+    Rotations, shears and shifts go either way. Shifts (100 pixels at magnitude 10) and cut-outs (80
+    pixels wide) are the authors' constants, made for images of about 224 pixels. Where the authors'
+    arithmetic depends on the order in which floats are added, one pixel in 200 may differ from
+    theirs: by one grey level, and by up to three where Sharpness magnifies that at magnitude 20.
+    One place in 100 may get the pixel beside the authors' where it lies in the middle of two.
+
+    Args:
+        operations: how many are applied, one after the other.
+        magnitude: 0 and more; the authors use 10, 15 and 20.
+
+    Source: pp/archive/autoaugment.py of big_vision, a fork of models/official/efficientnet/
+    autoaugment.py of tensorflow/tpu; Cubuk et al., RandAugment, https://arxiv.org/abs/1909.13719.
+    """
+    for index in rng.integers(len(OPERATIONS), size=operations):
+        image = tuple(OPERATIONS.values())[index](image, magnitude / 10, rng)
+    return image
+
+
+# An operation is a function `(image, level, rng) -> image` of a PIL image, RGB or grayscale. The
+# level is a tenth of the magnitude, so that the authors' constants stand as they wrote them.
+
+GRAY = 128  # what comes in where nothing is left, and what a cut-out shows
+
+# tf.image.rgb_to_grayscale: floats in [0, 1] times the weights, times 255.5, truncated. Pillow adds
+# a half to round. The small surplus keeps whole numbers from falling to the one below.
+_LUMA = [255.5 / 255 * weight for weight in (0.2989, 0.587, 0.114)] + [-0.5 + 1e-4]
+# 3 x 3 pixels averaged, the middle one counting five times, truncated.
+_SMOOTH = ImageFilter.Kernel((3, 3), (1, 1, 1, 1, 5, 1, 1, 1, 1), scale=13, offset=-0.5 + 1e-3)
+
+
+def blend(degenerate, image, level):
+    """degenerate + factor (image - degenerate), clipped and truncated.
+
+    The share of the image is 0.1 at level 0, 1 at 0.5, 1.9 at 1, and goes on from there.
+    """
+    return Image.blend(degenerate, image, level * 1.8 + 0.1)
+
+
+def gray(image):
+    """The brightness as TensorFlow computes it, in the mode of the image."""
+    return image if image.mode == "L" else image.convert("L", _LUMA).convert("RGB")
+
+
+def contrast(image, level, rng):
+    """Mixes with one grey: the authors' mean.
+
+    It is the sum of a histogram of 256 entries divided by 256: the number of pixels / 256,
+    whatever the image shows.
+    """
+    mean = min(image.width * image.height // 256, 255)
+    return blend(Image.new("L", image.size, mean).convert(image.mode), image, level)
+
+
+def posterize(image, level, rng):
+    """Keeps the upper bits; TensorFlow shifts a byte by 7 at most."""
+    shift = min(max(8 - int(level * 4), 0), 7)
+    return image.point([value >> shift << shift for value in range(256)] * len(image.getbands()))
+
+
+def solarize_add(image, level, rng):
+    """Brightens the dark half."""
+    table = [min(value + int(level * 110), 255) if value < 128 else value for value in range(256)]
+    return image.point(table * len(image.getbands()))
+
+
+def cutout(image, level, rng):
+    """A grey square around any pixel, cut off at the border."""
+    half = int(level * 40)
+    x, y = (int(rng.integers(side)) for side in image.size)
+    box = (max(x - half, 0), max(y - half, 0), *np.minimum((x + half, y + half), image.size))
+    image = image.copy()
+    image.paste(_gray_of(image), tuple(map(int, box)))
+    return image
+
+
+def rotate(image, level, rng):
+    """Turns by up to 30 degrees about the middle, in TensorFlow Addons' float32."""
+    angle = np.float32(math.radians(_sign(rng) * level * 30))
+    cos, sin = np.cos(angle), np.sin(angle)
+    right, bottom = (np.float32(side - 1) for side in image.size)
+    across = (right - (cos * right - sin * bottom)) / np.float32(2)
+    down = (bottom - (sin * right + cos * bottom)) / np.float32(2)
+    return move(image, cos, -sin, across, sin, cos, down)
+
+
+def move(image, a, b, c, d, e, f):
+    """The pixel nearest to (a x + b y + c, d x + e y + f) comes to (x, y).
+
+    Pillow counts places from the corner of a pixel, the authors from its centre. It computes them
+    in steps of 2^-16: the small surplus lets a place in the middle between two pixels go to the
+    second one all the same.
+    """
+    surplus = 0.5 + 1e-3
+    matrix = (a, b, c + surplus - (a + b) / 2, d, e, f + surplus - (d + e) / 2)
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, fillcolor=_gray_of(image))
+
+
+def _gray_of(image):
+    return GRAY if image.mode == "L" else (GRAY,) * 3
+
+
+def _sign(rng):
+    return 1 if rng.random() < 0.5 else -1
+
+
+# Their order decides which operation a random number chooses.
+OPERATIONS = {
+    "AutoContrast": lambda image, level, rng: ImageOps.autocontrast(image),
+    "Equalize": lambda image, level, rng: ImageOps.equalize(image),
+    "Invert": lambda image, level, rng: ImageChops.invert(image),
+    "Rotate": rotate,
+    "Posterize": posterize,
+    # The threshold wraps around, as the authors' byte does.
+    "Solarize": lambda image, level, rng: ImageOps.solarize(image, int(level * 256) % 256),
+    "Color": lambda image, level, rng: blend(gray(image), image, level),
+    "Contrast": contrast,
+    "Brightness": lambda image, level, rng: blend(Image.new(image.mode, image.size), image, level),
+    "Sharpness": lambda image, level, rng: blend(image.filter(_SMOOTH), image, level),
+    "ShearX": lambda image, level, rng: move(image, 1, _sign(rng) * level * 0.3, 0, 0, 1, 0),
+    "ShearY": lambda image, level, rng: move(image, 1, 0, 0, _sign(rng) * level * 0.3, 1, 0),
+    "TranslateX": lambda image, level, rng: move(image, 1, 0, _sign(rng) * level * 100, 0, 1, 0),
+    "TranslateY": lambda image, level, rng: move(image, 1, 0, 0, 0, 1, _sign(rng) * level * 100),
+    "Cutout": cutout,
+    "SolarizeAdd": solarize_add,
+}

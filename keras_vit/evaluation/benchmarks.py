@@ -1,0 +1,176 @@
+"""Two published scores: ReaL accuracy (Beyer et al., 2020) and VTAB-1k (Zhai et al., 2019)."""
+
+import dataclasses
+import json
+import numbers
+import os
+import pathlib
+
+import numpy as np
+
+from keras_vit.evaluation.metrics import Result, class_numbers, to_numpy
+from keras_vit.recipes.datasets import VTAB_GROUPS
+from keras_vit.text import percent, table, unknown
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class RealAccuracy(Result):
+    """How many predictions are among the labels that fit their image.
+
+    Attributes:
+        correct: images whose prediction fits.
+        examples: images with at least one label; only they count.
+        left_out: images without any label.
+    """
+
+    correct: int
+    examples: int
+    left_out: int
+
+    @property
+    def accuracy(self):
+        """Share of the images with labels whose prediction fits."""
+        return self.correct / self.examples
+
+    def __str__(self):
+        return (
+            f"ReaL accuracy {percent(self.accuracy)}: {self.correct} of {self.examples} images, "
+            f"{self.left_out} without labels left out"
+        )
+
+
+def real_accuracy(predictions, real_labels):
+    """The `RealAccuracy`: the share of predictions that are among all labels that fit their image.
+
+    Args:
+        predictions: (images,) class numbers, or (images, classes) scores, in the order of the
+            labels: for ImageNet, by file name.
+        real_labels: list with a list of class numbers for each image, or the path of the authors'
+            `real.json`, whose entry i belongs to `ILSVRC2012_val_{i + 1:08d}.JPEG`. Images with
+            an empty list are left out.
+
+    Raises:
+        FileNotFoundError: there is no such file; the message says where the authors keep it.
+        ValueError: another number of predictions than lists, all lists empty, labels that are
+            no class numbers, or labels beyond the classes of the scores.
+
+    Source: README.md of google-research/reassessed-imagenet.
+    """
+    real, predictions = check_real(real_labels), to_numpy(predictions)
+    if predictions.ndim == 2:
+        largest = max(label for labels in real for label in labels)
+        if largest >= predictions.shape[1]:
+            raise ValueError(
+                f"The ReaL labels must be below the {predictions.shape[1]} classes of the scores. "
+                f"Received: label {largest}."
+            )
+        predictions = predictions.argmax(axis=1)
+    predictions = class_numbers(predictions, what="predictions").tolist()
+    if len(predictions) != len(real):
+        raise ValueError(
+            "ReaL needs a prediction for each image of its labels, in their order. Received: "
+            f"{len(predictions)} predictions and labels of {len(real)} images."
+        )
+    examples = sum(map(bool, real))
+    correct = sum(p in labels for p, labels in zip(predictions, real))
+    return RealAccuracy(correct, examples, len(real) - examples)
+
+
+def check_real(labels):
+    """The labels of ReaL, or of the file at a path, as a list of lists of class numbers."""
+    if isinstance(labels, (str, os.PathLike)):
+        if not pathlib.Path(labels).is_file():
+            raise FileNotFoundError(
+                "The ReaL labels do not exist; real.json is in the repository "
+                f"google-research/reassessed-imagenet on GitHub. Received: {labels}."
+            )
+        try:
+            labels = json.loads(pathlib.Path(labels).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"The ReaL labels must be JSON. Received: {labels}: {error}") from None
+    wrong = [type(labels).__name__] if not isinstance(labels, (list, tuple)) else []
+    for i, each in enumerate(labels if not wrong else ()):
+        if not isinstance(each, (list, tuple)) or not all(map(_is_class, each)):
+            wrong.append(f"{each!r} for image {i}")
+    if wrong or not any(labels):
+        raise ValueError(
+            "The ReaL labels must be a list with one list of class numbers for each image, and "
+            "labels for at least one image, such as [[65], [970, 795], []]. Received: "
+            f"{wrong[0] if wrong else 'no labels'}."
+        )
+    return labels
+
+
+def _is_class(label):
+    return isinstance(label, (int, np.integer)) and not isinstance(label, bool) and label >= 0
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class VTABScore(Result):
+    """Accuracies of the tasks and their means.
+
+    Attributes:
+        tasks: task -> accuracy, in the order of `VTAB_GROUPS`.
+        groups: group -> mean accuracy of its tasks, without the groups that have none.
+        mean: mean over all tasks, each counting alike: the VTAB score.
+        missing: tasks without an accuracy.
+    """
+
+    tasks: dict
+    groups: dict
+    mean: float
+    missing: tuple
+
+    def __str__(self):
+        rows = []
+        for group, mean in self.groups.items():
+            names = VTAB_GROUPS[group]
+            done = [task for task in names if task in self.tasks]
+            rows += [(f"  {names[task]}", percent(self.tasks[task])) for task in done]
+            rows.append((f"{group}, mean of {len(done)}", percent(mean)))
+        rows.append((f"all, mean of {len(self.tasks)}", percent(self.mean)))
+        missing = f"\nmissing: {', '.join(self.missing)}" if self.missing else ""
+        return table(rows) + missing
+
+
+def vtab_mean(results, allow_missing=False):
+    """The mean accuracy on VTAB as a `VTABScore`, for each group of tasks and for all 19.
+
+    Args:
+        results: dict task -> accuracy from 0 to 1. A task goes by its name in `VTAB_GROUPS` or in
+            the tables of the papers ("Clevr-Count"), in any case, with or without "vtab/".
+        allow_missing: whether to give means of the tasks that are there.
+
+    Raises:
+        ValueError: an unknown task or one given twice, an accuracy outside 0..1, or missing tasks.
+
+    Source: "A Large-scale Study of Representation Learning with the Visual Task Adaptation
+    Benchmark", section 2 and table 1; the score is the plain mean over the tasks.
+    """
+    known = {}
+    for tasks in VTAB_GROUPS.values():
+        for task, in_papers in tasks.items():
+            known[task] = known[in_papers.lower()] = task
+    order, given = list(dict.fromkeys(known.values())), {}
+    for name, accuracy in results.items():
+        task = known.get(str(name).lower().removeprefix("vtab/"))
+        if task is None:
+            raise unknown("VTAB task", name, order)
+        if task in given:
+            raise ValueError(f"Each VTAB task must be given once. Received: {task} twice.")
+        if not isinstance(accuracy, numbers.Real) or not 0 <= accuracy <= 1:
+            raise ValueError(f"Accuracies lie in 0..1. Received: {accuracy!r} for {name!r}.")
+        given[task] = float(accuracy)
+    missing = tuple(task for task in order if task not in given)
+    if not given or (missing and not allow_missing):
+        raise ValueError(
+            f"The VTAB score is the mean over {len(order)} tasks; allow_missing=True gives that "
+            f"over some. Received: {len(given)}; missing: {', '.join(missing)}."
+        )
+    groups = {
+        group: float(np.mean([given[task] for task in tasks if task in given]))
+        for group, tasks in VTAB_GROUPS.items()
+        if any(task in given for task in tasks)
+    }
+    tasks = {task: given[task] for task in order if task in given}
+    return VTABScore(tasks, groups, float(np.mean(list(tasks.values()))), missing)

@@ -1,0 +1,275 @@
+"""What every evaluation shares: results, class numbers, scores and their calibration."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+
+from keras_vit.checks import check_choice, positive_int
+from keras_vit.text import percent, table
+
+
+class Result:
+    """Base of the results: frozen dataclasses that print as a table and save as JSON."""
+
+    omitted = ()  # fields that `to_dict` leaves out
+
+    def __repr__(self):
+        return str(self)
+
+    def to_dict(self):
+        """Fields and properties as dicts, lists and Python scalars; NaN and infinity are None."""
+        names = [field.name for field in dataclasses.fields(self)]
+        names += [name for name, value in vars(type(self)).items() if isinstance(value, property)]
+        return {name: _plain(getattr(self, name)) for name in names if name not in self.omitted}
+
+    def save(self, path):
+        """Writes `to_dict()` as JSON."""
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        pathlib.Path(path).write_text(text, encoding="utf-8")
+
+
+def _plain(value):
+    if isinstance(value, Result):
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Calibration(Result):
+    """Confidence compared with accuracy.
+
+    The confidence of a prediction is its probability. Bin m of M holds the images with a
+    confidence in ((m - 1)/M, m/M].
+
+    Attributes:
+        expected_error: ECE, the mean over the images of |accuracy - confidence| of their bins.
+        maximum_error: MCE, the largest such difference of a bin with images.
+        negative_log_likelihood: mean of -log p of the right class, in nats.
+        brier: mean over the images of the sum over the classes of (p - y)², 0 to 2.
+        counts: images in each bin, (bins,).
+        confidence: mean confidence of each bin; NaN without images.
+        accuracy: share of right predictions in each bin; NaN without images.
+    """
+
+    expected_error: float
+    maximum_error: float
+    negative_log_likelihood: float
+    brier: float
+    counts: np.ndarray
+    confidence: np.ndarray
+    accuracy: np.ndarray
+
+    def __str__(self):
+        bins = len(self.counts)
+        rows = [
+            (
+                f"{m / bins:.3f}-{(m + 1) / bins:.3f}",
+                self.counts[m],
+                percent(self.confidence[m]),
+                percent(self.accuracy[m]),
+            )
+            for m in np.flatnonzero(self.counts)
+        ]
+        return (
+            f"expected calibration error {percent(self.expected_error)} ({bins} bins), largest "
+            f"{percent(self.maximum_error)}, negative log-likelihood "
+            f"{self.negative_log_likelihood:.4f} nats, Brier score {self.brier:.4f}\n"
+            + table(rows, ("confidence", "images", "mean confidence", "accuracy"))
+        )
+
+
+def calibration(scores, labels, bins=15, from_logits="auto"):
+    """Compares the confidence of predictions with their accuracy, as a `Calibration`.
+
+    Args:
+        scores: (images, classes) logits or probabilities.
+        labels: (images,) class numbers, or one-hot rows.
+        bins: number of equally wide bins of the confidence.
+        from_logits: whether `scores` are logits; `"auto"` takes them for probabilities if every
+            row sums to 1.
+
+    Raises:
+        ValueError: no images, scores that are not finite, labels that do not fit the scores.
+
+    Source: Guo et al. (2017), "On Calibration of Modern Neural Networks", eq. 3 and 5; the Brier
+    score as Brier (1950) defines it for several classes.
+    """
+    check_choice("from_logits", from_logits, ("auto", True, False))
+    scores, labels = _scores_and_labels(scores, labels)
+    from_logits = are_logits(scores) if from_logits == "auto" else from_logits
+    confidence, loss, brier = confidences(scores, labels, from_logits)
+    right = scores.argmax(axis=1) == labels
+    return calibration_of(confidence, right, loss, brier, positive_int(bins, "bins"))
+
+
+def confidences(scores, labels, from_logits):
+    """(confidence, -log p of the right class, sum of (p - y)²) of each image, (images,) each.
+
+    Probabilities are made to sum to 1 and count as at least 1e-7 under the logarithm.
+    """
+    rows = np.arange(len(labels))
+    if from_logits:
+        log_p = log_softmax(scores)
+        p, loss = np.exp(log_p), -log_p[rows, labels]
+    elif are_logits(scores):
+        raise ValueError(
+            "Probabilities must lie in [0, 1] and sum to 1 for each image; logits need "
+            f"from_logits=True. Received: values from {scores.min():g} to {scores.max():g}."
+        )
+    else:
+        p = scores / scores.sum(axis=1, keepdims=True)
+        loss = -np.log(np.maximum(p[rows, labels], 1e-7))
+    return p.max(axis=1), loss, (p**2).sum(axis=1) - 2 * p[rows, labels] + 1
+
+
+def calibration_of(confidence, right, loss, brier, bins):
+    """The `Calibration` of images whose numbers are known, (images,) each."""
+    # An edge belongs to the bin below it, and rounding must not lead out of the last bin.
+    number = np.searchsorted(np.arange(1, bins) / bins, confidence, side="left")
+    counts = np.bincount(number, minlength=bins)
+    with np.errstate(invalid="ignore"):  # bins without images: 0 / 0 = NaN
+        mean_confidence = np.bincount(number, confidence, bins) / counts
+        accuracy = np.bincount(number, right, bins) / counts
+    gaps = np.nan_to_num(np.abs(accuracy - mean_confidence))
+    return Calibration(
+        expected_error=float((gaps * counts).sum() / counts.sum()),
+        maximum_error=float(gaps.max()),
+        negative_log_likelihood=float(np.mean(loss)),
+        brier=float(np.mean(brier)),
+        counts=counts,
+        confidence=mean_confidence,
+        accuracy=accuracy,
+    )
+
+
+def fit_temperature(logits, labels):
+    """The temperature T for which softmax(logits / T) has the least negative log-likelihood.
+
+    Fitted on validation images, it repairs over-confidence without changing a prediction:
+    `calibration(logits / fit_temperature(...), labels)`.
+
+    Args:
+        logits: (images, classes).
+        labels: (images,) class numbers, or one-hot rows.
+
+    Returns:
+        T as a float. The search ends at 1e-3 and 1e3, because the likelihood of logits that
+        separate all classes grows without end as T falls.
+
+    Source: section 4.2 of Guo et al., 2017.
+    """
+    logits, labels = _scores_and_labels(logits, labels)
+    right = logits[np.arange(len(labels)), labels].mean()
+
+    def slope(beta):  # of the negative log-likelihood, which is convex in beta = 1/T
+        p = np.exp(log_softmax(beta * logits))
+        return (p * logits).sum(axis=1).mean() - right
+
+    low, high = -np.log(1e3), np.log(1e3)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if slope(np.exp(middle)) > 0 else (middle, high)
+    return float(np.exp(-(low + high) / 2))
+
+
+def log_softmax(logits):
+    """The logarithm of the softmax over the last axis, in NumPy."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def are_logits(scores):
+    """Whether scores are logits: False if every row is a distribution over the classes."""
+    in_range = (scores >= 0).all() and (scores <= 1).all()
+    # bfloat16 keeps eight bits of each probability; logits miss a sum of 1 by far more.
+    return not (in_range and (np.abs(scores.sum(axis=1) - 1) <= 1e-2).all())
+
+
+def check_scores(scores, where=""):
+    """Logits or probabilities as a finite float64 array (images, classes), or a ValueError."""
+    scores = np.asarray(scores)
+    if scores.ndim != 2 or scores.shape[1] < 2:
+        raise ValueError(
+            "A classifier must give one score for each of two or more classes, (images, classes); "
+            f"a model of tokens needs a pool and a head. Received: shape {scores.shape}{where}."
+        )
+    scores = scores.astype(np.float64)
+    finite = np.isfinite(scores)
+    if not finite.all():
+        raise ValueError(
+            "The model's outputs must be finite; check its weights, the images and the dtype. "
+            f"Received: {int((~finite).sum())} NaN or infinite values{where}, the first for its "
+            f"image {int(finite.all(axis=1).argmin())}."
+        )
+    return scores
+
+
+def class_numbers(labels, num_classes=None, what="labels"):
+    """Whole numbers (images,) or (images, 1), or one-hot rows, as int64 class numbers (images,)."""
+    labels = to_numpy(labels)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.dtype.kind not in "biuf" or labels.ndim not in (1, 2):
+        raise ValueError(
+            f"{what} must be class numbers, not names, of shape (images,), or one-hot rows. "
+            f"Received: {labels.dtype} of shape {labels.shape}."
+        )
+    if labels.ndim == 2:
+        if num_classes not in (None, labels.shape[1]):
+            raise ValueError(
+                f"One-hot {what} must have one column for each of the {num_classes} classes. "
+                f"Received: shape {labels.shape}."
+            )
+        wrong = ~(np.isin(labels, (0, 1)).all(axis=1) & (labels.sum(axis=1) == 1))
+        expected = "rows with a single 1, without Mixup or smoothing (for several right classes "
+        expected, found = expected + "see real_accuracy)", labels.argmax(axis=1)
+    else:
+        highest = 2**53 if num_classes is None else num_classes - 1
+        wrong = ~((labels == np.floor(labels)) & (labels >= 0) & (labels <= highest))
+        span = "of at least 0" if num_classes is None else f"in 0..{num_classes - 1}"
+        expected, found = f"whole numbers {span}", labels
+    if wrong.any():
+        index = int(wrong.argmax())
+        raise ValueError(
+            f"{what} must be {expected}. Received: {int(wrong.sum())} others, the first "
+            f"{labels[index]} at index {index}."
+        )
+    return found.astype(np.int64)
+
+
+def count_classes(labels, most=10**6):
+    """One more than the highest class number, or a ValueError if that is more than `most`."""
+    count = int(labels.max()) + 1
+    if count > most:
+        raise ValueError(
+            f"There may be at most {most:,} classes; np.unique(labels, return_inverse=True) "
+            f"numbers ids. Received: labels up to {count - 1:,}."
+        )
+    return count
+
+
+def to_numpy(x):
+    """A tensor of any backend as an array, whichever backend Keras runs on."""
+    if hasattr(x, "detach"):  # torch, perhaps on another device, perhaps in bfloat16
+        x = x.detach().cpu()
+        x = x.float() if str(x.dtype) == "torch.bfloat16" else x
+    return np.asarray(x)
+
+
+def _scores_and_labels(scores, labels):
+    scores = check_scores(scores)
+    labels = class_numbers(labels, scores.shape[1])
+    if len(scores) != len(labels) or not len(labels):
+        raise ValueError(
+            "There must be one row of scores for each label and at least one of them. Received: "
+            f"scores of shape {scores.shape} and {len(labels)} labels."
+        )
+    return scores, labels

@@ -1,0 +1,186 @@
+"""Tokens between the layers: how alike layers are (linear CKA), and how long tokens are."""
+
+import typing
+
+import keras
+import numpy as np
+
+from keras_vit.checks import check_choice
+from keras_vit.inspection.forward import (
+    as_inputs,
+    iterate_outputs,
+    layout_of,
+    to_array,
+    transformer_blocks,
+)
+from keras_vit.layers.patch_encoder import PatchEncoder
+from keras_vit.layers.transformer_block import TransformerBlock
+
+
+def linear_cka(x, y, unbiased=False):
+    """Centred kernel alignment of two representations of the same examples, with linear kernels.
+
+    It does not change when features are rotated or scaled as a whole, and is 1 for
+    representations that differ in nothing else.
+
+    Args:
+        x, y: arrays of shape (examples, ...); everything after the first axis is features, of any
+            two numbers.
+        unbiased: whether to use the unbiased estimate of HSIC (Song et al., 2012), which needs
+            four examples; it does not grow with the number of features, and may be below 0.
+
+    Returns:
+        float, 1 at most; in [0, 1] if not `unbiased`.
+
+    Raises:
+        ValueError: other numbers of examples, or too few.
+
+    Source: Kornblith et al. (2019), "Similarity of neural network representations revisited".
+    """
+    x, y = (np.asarray(a) for a in (x, y))
+    if x.ndim < 2 or y.ndim < 2 or len(x) != len(y) or len(x) < (4 if unbiased else 2):
+        raise ValueError(
+            "linear_cka compares features (examples, ...) of the same examples, at least "
+            f"{4 if unbiased else 2}. Received: shapes {x.shape} and {y.shape}."
+        )
+    return float(_cka(_hsics([_gram(x), _gram(y)], unbiased))[0, 1])
+
+
+def layer_similarity(
+    model, images, layers=None, other=None, other_layers=None, estimate="minibatch", batch_size=16
+):
+    """Linear CKA between layers of a model, or of two models, for the same images.
+
+    All tokens count: an image is one example whose features are all values of a layer's output.
+
+    Args:
+        model: a Functional Keras model.
+        images: as in `attention_weights`, but the same array for both models.
+        layers: names of layers; by default what enters the first block and leaves each.
+        other: the model to compare with; by default the same one.
+        other_layers: names of its layers.
+        estimate: `"minibatch"`: unbiased HSIC, averaged over batches of images, one in memory at a
+            time (Nguyen et al., 2021); `"exact"`: the original, with the features of all images in
+            memory.
+        batch_size: images per call; for `"minibatch"` at least 4, and more are more precise.
+
+    Returns:
+        float64 array of shape (layers, other layers).
+
+    Raises:
+        ValueError: no such layer, or too few images.
+    """
+    check_choice("estimate", estimate, ("minibatch", "exact"))
+    exact = estimate == "exact"
+    layers, least = _outputs(model, layers), 2 if exact else 4
+    parts = _features(model, layers, images, batch_size)
+    if other or other_layers:
+        others = _outputs(other or model, other_layers)
+        others = _features(other or model, others, images, batch_size)
+        parts = ([*a, *b] for a, b in zip(parts, others))
+    if exact:
+        parts = [[np.concatenate(arrays) for arrays in zip(*parts)]]
+    # The rest of the last batch may be too small to estimate anything from.
+    sums = [
+        _hsics([_gram(x) for x in features], unbiased=not exact)
+        for features in parts
+        if len(features[0]) >= least
+    ]
+    if not sums:
+        raise ValueError(
+            f"estimate={estimate!r} needs at least {least} images in a batch. Received: "
+            f"{len(images)} images, batch_size={batch_size}."
+        )
+    similarity = _cka(sum(sums))
+    return similarity[: len(layers), len(layers) :] if other or other_layers else similarity
+
+
+def _features(model, outputs, images, batch_size):
+    for found, count in iterate_outputs(model, outputs, as_inputs(model, images), batch_size):
+        yield [to_array(x)[:count] for x in found]
+
+
+def _outputs(model, names):
+    """The symbolic outputs of layers."""
+    layers = {layer.name: layer for layer in getattr(model, "layers", ())}
+    if names is None:
+        kinds = (PatchEncoder, TransformerBlock)
+        names = [name for name, layer in layers.items() if isinstance(layer, kinds)]
+    missing = [name for name in names if name not in layers]
+    if missing or not names:
+        raise ValueError(
+            f"layers must name layers of {getattr(model, 'name', model)!r}. Received: "
+            f"layers={list(names)}; it has {list(layers)}."
+        )
+    return [keras.tree.flatten(layers[name].output)[0] for name in names]
+
+
+def _gram(features):
+    features = features.reshape(len(features), -1).astype("float64")
+    features = features - features.mean(axis=0)  # changes nothing, but keeps the digits
+    return features @ features.T
+
+
+def _hsics(grams, unbiased):
+    """HSIC of every pair of Gram matrices."""
+    grams = np.stack(grams)
+    n = grams.shape[-1]
+    if not unbiased:
+        flat = grams.reshape(len(grams), -1)  # the features are centred, and so are these
+        return flat @ flat.T / (n - 1) ** 2
+    # Song et al., Eq. 5: the diagonal, where an example meets itself, is left out.
+    grams = grams * (1.0 - np.eye(n))
+    flat, rows = grams.reshape(len(grams), -1), grams.sum(axis=-1)
+    total = rows.sum(axis=-1)
+    value = flat @ flat.T + np.outer(total, total) / ((n - 1) * (n - 2))
+    return (value - 2 / (n - 2) * rows @ rows.T) / (n * (n - 3))
+
+
+def _cka(hsics):
+    own = np.sqrt(np.clip(np.diag(hsics), 0.0, None))
+    product = np.outer(own, own)
+    return hsics / np.where(product > 0, product, np.inf)
+
+
+class TokenNorms(typing.NamedTuple):
+    """What `token_norms` found.
+
+    Attributes:
+        learned: (blocks, images, learned tokens): class token first, then registers.
+        patches: (blocks, images, rows, columns).
+    """
+
+    learned: np.ndarray
+    patches: np.ndarray
+
+    def outliers(self, factor=4.0):
+        """Which patches are longer than `factor` times the median patch of their block.
+
+        Darcet et al. set a fixed length for each model (150 for DINOv2-g); the median makes one
+        rule for all.
+
+        Returns:
+            bool array of shape (blocks, images, rows, columns).
+        """
+        typical = np.median(self.patches, axis=(1, 2, 3), keepdims=True)
+        return self.patches > factor * typical
+
+
+def token_norms(model, images, blocks=None, batch_size=8):
+    """The Euclidean length of each token after each block, as `TokenNorms`; no last LayerNorm.
+
+    Args:
+        model, images, blocks, batch_size: as in `attention_weights`.
+
+    Source: Darcet et al. (2024), "Vision transformers need registers", Fig. 3 and 4.
+    """
+    images, chosen = as_inputs(model, images), transformer_blocks(model, blocks)
+    layout = layout_of(model, images.shape[1:3])
+    outputs = iterate_outputs(model, [block.output for block in chosen], images, batch_size)
+    parts = [
+        [np.linalg.norm(to_array(x)[:count].astype("float64"), axis=-1) for x in tokens]
+        for tokens, count in outputs
+    ]
+    norms = np.concatenate([np.stack(part) for part in parts], axis=1)
+    learned, patches = np.split(norms, [layout.learned], axis=2)
+    return TokenNorms(learned, patches.reshape(*patches.shape[:2], *layout.grid))

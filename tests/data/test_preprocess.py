@@ -1,0 +1,160 @@
+"""What `preprocess` takes: files of every kind, arrays and models; and what it refuses."""
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import VisionTransformer
+from keras_vit.data import preprocess
+from keras_vit.preprocessing import GOOGLE, HUGGING_FACE, TIMM, Preprocessing
+from tests.data.test_resize import IMAGENET, model_of, photographs
+
+pytestmark = pytest.mark.any_backend
+
+
+def save(image, path, **options):
+    image.save(path, **options)
+    return path
+
+
+def test_files_of_every_kind(tmp_path):
+    """Each file shows the same left half red, right half blue, in its own way."""
+    pixels = np.zeros((20, 40, 3), "uint8")
+    pixels[:, :20, 0] = pixels[:, 20:, 2] = 255
+    image = Image.fromarray(pixels)
+    clear = image.convert("RGBA")
+    clear.putalpha(7)
+    exif = Image.Exif()
+    exif[0x0112] = 8  # display after a quarter turn against the clock
+    turned = image.transpose(Image.Transpose.ROTATE_270)
+    items = [
+        save(image, tmp_path / "rgb.png"),
+        str(save(image.convert("P", palette=Image.Palette.ADAPTIVE), tmp_path / "palette.png")),
+        save(clear, tmp_path / "alpha.png"),
+        save(image.convert("CMYK"), tmp_path / "cmyk.tif"),
+        save(turned, tmp_path / "exif.jpg", exif=exif, quality=100, subsampling=0),
+        image,
+        Image.open(tmp_path / "exif.jpg"),
+        clear,
+        pixels,
+        pixels / 255,
+    ]
+    expected = preprocess(pixels, model_of(image_size=(10, 10)))
+    actual = preprocess(items, model_of(image_size=(10, 10)))
+    np.testing.assert_allclose(actual, np.repeat(expected, len(items), 0), atol=4 / 127.5)
+    for item in items[:6]:
+        np.testing.assert_array_equal(preprocess(item, model_of()), preprocess([item], model_of()))
+
+
+def test_grayscale_files_and_sixteen_bits(tmp_path):
+    gray = np.random.default_rng(0).integers(0, 256, (9, 7), "uint8")
+    items = [
+        save(Image.fromarray(gray), tmp_path / "8.png"),
+        save(Image.fromarray(gray.astype("uint16") * 257), tmp_path / "16.png"),
+        Image.open(tmp_path / "16.png"),
+        gray,
+        np.repeat(gray[..., None], 3, -1),
+    ]
+    for channels in (1, 3):
+        actual = preprocess(items, model_of(HUGGING_FACE, (9, 7), channels))
+        expected = np.repeat(gray[..., None] / 127.5 - 1, channels, -1)
+        np.testing.assert_allclose(actual, np.stack([expected] * 5), atol=1e-6)
+
+
+def test_missing_and_corrupt_files_are_all_named(tmp_path):
+    good = save(Image.new("RGB", (30, 30)), tmp_path / "good.png")
+    broken, text = tmp_path / "broken.png", tmp_path / "text.jpg"
+    broken.write_bytes(good.read_bytes()[:40])
+    text.write_text("no image")
+    absent = [tmp_path / "absent.png", str(tmp_path / "gone.jpg")]
+    with pytest.raises(FileNotFoundError, match="2 of 4 images do not exist") as caught:
+        preprocess([good, absent[0], broken, absent[1]], model_of())
+    assert all(str(path) in str(caught.value) for path in absent)
+    with pytest.raises(ValueError, match=r"2 of 4 images cannot be read\. Received") as caught:
+        preprocess([good, broken, good, text], model_of())
+    assert str(broken) in str(caught.value) and str(text) in str(caught.value)
+    assert str(good) not in str(caught.value)
+    with pytest.raises(ValueError, match=r"1 of 1 images.*\n.*images\[0\].*no fixed range"):
+        preprocess(Image.new("F", (4, 4)), model_of())
+
+
+def test_a_pattern_of_files(tmp_path):
+    for index in range(3):
+        Image.new("RGB", (5 + index, 4)).save(tmp_path / f"{index}.png")
+    assert preprocess(tmp_path.glob("*.png"), model_of()).shape == (3, 224, 224, 3)
+    with pytest.raises(ValueError, match=r"No images\. Received: an empty list"):
+        preprocess(tmp_path.glob("*.jpeg"), model_of())
+
+
+@pytest.mark.parametrize(
+    "images, expected",
+    [
+        (np.full((4, 4, 3), 200.0), "from 200 to 200, .*divide by 255"),
+        ([np.zeros((4, 4, 3)), np.full((4, 4, 3), -0.5)], r"images\[1\].*from -0.5 to -0.5"),
+        (np.full((4, 4, 3), np.nan), "from nan to nan"),
+        (np.zeros((4, 4, 3), "int64"), "Received: dtype int64"),
+        (np.zeros((4, 28, 28), "uint8"), r"images\[..., None\]. Received: shape \(4, 28, 28\)"),
+        ([np.zeros((1, 4, 4, 3), "uint8")], r"images\[0\] must have shape .*\(1, 4, 4, 3\)"),
+        (np.zeros((0, 4, 3), "uint8"), r"Received: shape \(0, 4, 3\)"),
+        ([np.zeros((4, 4, 3), "uint8"), 3], "item 1 of type int"),
+        (None, "item 0 of type NoneType"),
+    ],
+)
+def test_what_is_no_image(images, expected):
+    with pytest.raises(ValueError, match=expected):
+        preprocess(images, model_of())
+
+
+def test_other_numbers_of_channels():
+    images = np.random.default_rng(0).integers(0, 256, (2, 20, 24, 4), "uint8")
+    for how in (GOOGLE, HUGGING_FACE):
+        actual = preprocess(images, model_of(how, (10, 12), channels=4))
+        first = preprocess(images[..., :3], model_of(how, (10, 12)))
+        np.testing.assert_array_equal(actual[..., :3], first)
+    with pytest.raises(ValueError, match="mean must have one number for each of the 4 channels"):
+        preprocess(images, model_of(Preprocessing(**IMAGENET), channels=4))
+    with pytest.raises(ValueError, match="the model needs 4; pass arrays"):
+        preprocess(Image.new("RGBA", (3, 3)), model_of(channels=4))
+
+
+def test_models_and_arguments():
+    image = photographs()[3]
+    vit = VisionTransformer(
+        image_size=(16, 32), patch_size=16, width=8, depth=1, num_heads=1, mlp_dim=8, num_classes=2
+    )
+    how = getattr(vit, "preprocessing", None) or GOOGLE
+    expected = preprocess(image, model_of(how, (16, 32)))
+    assert expected.shape == (1, 16, 32, 3)
+    np.testing.assert_array_equal(preprocess(image, vit), expected)
+    other = keras.Sequential([keras.Input((16, 32, 3)), keras.layers.Flatten()])
+    np.testing.assert_array_equal(
+        preprocess(image, other), preprocess(image, model_of(GOOGLE, (16, 32)))
+    )
+    timm = preprocess(image, model_of(TIMM, (20, 20)))
+    np.testing.assert_array_equal(preprocess(image, vit, TIMM, 20), timm)
+    np.testing.assert_array_equal(preprocess(image, preprocessing=TIMM, image_size=20), timm)
+    fully = keras.Sequential([keras.Input((None, None, 1)), keras.layers.Conv2D(1, 1)])
+    assert preprocess(image, fully, image_size=9).shape == (1, 9, 9, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ({"preprocessing": TIMM}, r"pass image_size.*Received: NoneType with input_shape None"),
+        ({"model": "B/16"}, "Received: str with input_shape None"),
+        ({"image_size": 0}, "image_size must be a positive integer"),
+        ({"image_size": 8, "preprocessing": "timm"}, "Received: 'timm'"),
+    ],
+)
+def test_what_is_not_told(arguments, expected):
+    with pytest.raises(ValueError, match=expected):
+        preprocess(np.zeros((4, 4, 3), "uint8"), **arguments)
+
+
+def test_files_need_a_model():
+    for images in ("cat.jpg", ["cat.jpg", "dog.jpg"]):
+        with pytest.raises(
+            ValueError, match=r"preprocess\(images, model\) for files. Received: no model"
+        ):
+            preprocess(images)

@@ -1,0 +1,200 @@
+"""Two processes over loopback: what one device computes, and what happens without one of them."""
+
+import json
+import os
+import re
+import signal
+import time
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import distribution
+from tests.distribution.processes import (
+    all_printed,
+    assert_agree,
+    finish,
+    free_port,
+    kill_at,
+    launch,
+    start,
+    trained,
+    trained_together,
+)
+from tests.support import BACKEND
+
+# JAX draws one mask of dropout for the whole batch, however many processes have a part of it.
+OPTIONS = {"evaluate": True, "save": True, "dropout": 0.1 if BACKEND == "jax" else 0.0}
+only = {
+    name: pytest.mark.skipif(BACKEND != name, reason=f"is about {name}")
+    for name in ("jax", "tensorflow", "torch")
+}
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("one"), OPTIONS)
+
+
+def test_two_processes_train_the_same(one_device, tmp_path):
+    """Clipping, average, metrics of all images, and a last batch of 3 that is 1 and 2."""
+    devices = 2 if BACKEND == "jax" else 1
+    for found in trained_together(tmp_path, OPTIONS, devices=devices):
+        assert_agree(one_device, found)
+        assert_is_saved(tmp_path, found)
+    assert min(one_device["history/gradient_norm"]) > 0.5  # so that clipping took part
+    last = one_device["history/val_loss"][-1]  # of the averages, which the model then has
+    np.testing.assert_allclose(one_device["evaluate/loss"], last, rtol=1e-6)
+
+
+def assert_is_saved(folder, found):
+    saved = keras.saving.load_model(folder / "run" / "model.keras")
+    for v, value in zip(saved.weights, saved.get_weights()):
+        np.testing.assert_array_equal(value, found[f"weight/{v.path}"], err_msg=v.path)
+
+
+@pytest.mark.slow
+def test_four_processes_train_the_same(one_device, tmp_path):
+    """One of them has nothing of a last batch of 3."""
+    for found in trained_together(tmp_path, OPTIONS, world=4):
+        assert_agree(one_device, found)
+
+
+@only["jax"]
+@pytest.mark.parametrize(
+    "setup, devices",
+    [
+        ({"mode": "fully_sharded"}, 2),
+        pytest.param({"mode": "model_parallel", "model_devices": 2}, 2, marks=pytest.mark.slow),
+        pytest.param({"mode": "model_parallel", "model_devices": 2}, 1, marks=pytest.mark.slow),
+    ],
+    ids=["fully sharded", "a model in each process", "one model in both"],
+)
+def test_variables_that_are_cut_over_processes(setup, devices, one_device, tmp_path):
+    """Their values, averages, checkpoints, files and predictions are whole in every process."""
+    options = {**OPTIONS, "setup": setup, "save_every": 4}
+    for found in trained_together(tmp_path, options, devices=devices):
+        assert_agree(one_device, found)
+        assert_is_saved(tmp_path, found)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="tf.distribute cannot accumulate")
+@pytest.mark.parametrize("changes", [{"accumulate": 2, "steps": 6}, {"mixup": 0.5}], ids=str)
+def test_options_mean_the_same(changes, tmp_path):
+    one = trained(tmp_path / "one", changes)
+    assert_agree(one, trained_together(tmp_path / "two", changes)[1])
+
+
+@only["torch"]
+def test_noise_is_the_same_after_a_pause(tmp_path):
+    """Stopped by a signal to one of two, with dropout; then by two as if it had not been."""
+    options = {"dropout": 0.3, "save_every": 1, "stochastic": 0.2}
+    undisturbed = trained_together(tmp_path / "undisturbed", options)
+    stopped = {**options, "stop_after": 3, "stop_process": 1}
+    assert all_printed(launch(tmp_path / "two", stopped), 143)
+    for a, b in zip(undisturbed, trained_together(tmp_path / "two", options)):
+        assert_agree(a, b, tolerance=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mode", ["data_parallel", pytest.param("fully_sharded", marks=only["jax"])]
+)
+def test_a_signal_to_one_stops_both_and_other_numbers_go_on(mode, one_device, tmp_path):
+    """Stopped in the middle of an epoch in two processes, continued on one device."""
+    options = {**OPTIONS, "save_every": 1}
+    stopped = {**options, "setup": {"mode": mode}, "stop_after": 3, "stop_process": 1}
+    assert all_printed(launch(tmp_path, stopped), 143)
+    assert_agree(one_device, trained(tmp_path, options))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
+def test_one_is_killed_the_other_ends_and_the_same_command_goes_on(killed, one_device, tmp_path):
+    options = {**OPTIONS, "save_every": 1, "setup": {"timeout": 10}}
+    both = launch(tmp_path, {**options, "seconds": 0.5})
+    kill_at(both[killed], "batch 2")
+    begin = time.monotonic()
+    printed, code = finish(both[1 - killed])
+    assert time.monotonic() - begin < 10 + 20  # the timeout, and the end of the process
+    assert code != 0, printed
+    # JAX itself may end the process before Python can say anything.
+    assert re.search("lost another one|JAX distributed service detected fatal", printed), printed
+    for found in trained_together(tmp_path, {**options, "setup": {}}):
+        assert_agree(one_device, found)
+
+
+@pytest.mark.slow
+def test_one_that_is_frozen_is_given_up_after_the_timeout(tmp_path):
+    first, second = launch(tmp_path, {"seconds": 0.3, "setup": {"timeout": 10}})
+    kill_at(second, "batch 2", signal.SIGSTOP)
+    begin = time.monotonic()
+    printed, code = finish(first)
+    os.kill(second.pid, signal.SIGKILL)
+    finish(second)
+    assert code != 0 and time.monotonic() - begin < 10 + 30, printed
+
+
+def test_what_does_not_fit_all_is_told_before_the_first_step(tmp_path):
+    """A batch that does not divide; and other settings in one process."""
+    for printed in all_printed(launch(tmp_path, {"batch_size": 7}), 1):
+        assert "batch of 7 images, 2 devices" in printed and "batch 0" not in printed, printed
+    port, different = free_port(), [{}, {"clip_norm": 9}]
+    if BACKEND != "tensorflow":  # whose processes need the addresses of all
+        both = [launch(tmp_path, o, [i], port=port)[0] for i, o in enumerate(different)]
+        for printed in all_printed(both, 1):
+            assert "same run. Received:\n  optimizer.global_clipnorm is 0.5 in process 0" in printed
+
+
+@only["jax"]
+@pytest.mark.slow
+def test_groups_that_begin_in_one_process_and_end_in_another_are_told(tmp_path):
+    options = {"setup": {"mode": "model_parallel", "model_devices": 2}}
+    for printed in all_printed(launch(tmp_path, options, devices=3), 1):
+        assert "model_devices=2, 2 processes of 3" in printed, printed
+
+
+@only["jax"]
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"PROCESS_ID": "2"}, "numbered from 0 to"),
+        ({"NUM_PROCESSES": "two"}, "'KERAS_DISTRIBUTION_NUM_PROCESSES': 'two'"),
+        ({"JOB_ADDRESSES": ""}, "Received: no ['KERAS_DISTRIBUTION_JOB_ADDRESSES']"),
+    ],
+)
+def test_variables_that_contradict_each_other_are_told(changes, message, monkeypatch):
+    usual = {"JOB_ADDRESSES": "127.0.0.1:1", "NUM_PROCESSES": "2", "PROCESS_ID": "0"}
+    for name, value in {**usual, **changes}.items():
+        monkeypatch.setenv(f"KERAS_DISTRIBUTION_{name}", value)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        distribution.setup("data_parallel")
+
+
+@only["tensorflow"]
+@pytest.mark.parametrize(
+    "task", [{}, {"type": "worker"}, {"type": "worker", "index": 2}, {"type": "ps", "index": 0}]
+)
+def test_a_config_that_names_no_worker_is_told(task, monkeypatch):
+    cluster = {"worker": ["a:1", "b:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    with pytest.raises(ValueError, match="with the index of this process among the workers"):
+        distribution.setup("data_parallel")
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="waits without a limit")
+def test_one_that_never_comes_ends_the_other(tmp_path):
+    """JAX ends the process itself; the line before tells where it looked."""
+    options = {"setup": {"mode": "data_parallel", "timeout": 4}}
+    port = free_port()
+    (alone,) = launch(tmp_path, options, ranks=[0], port=port)
+    printed, code = finish(alone)
+    assert code != 0 and f"127.0.0.1:{port}" in printed and "within 4 s" in printed, printed
+
+
+@only["torch"]
+def test_no_launcher_is_told(tmp_path):
+    printed, code = finish(start(tmp_path, {"setup": {"mode": "data_parallel"}}))
+    assert code == 1 and "start the command with torchrun" in printed, printed

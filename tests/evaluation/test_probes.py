@@ -1,0 +1,109 @@
+"""Neighbours and linear probes on frozen features."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from sklearn import linear_model, neighbors
+
+from keras_vit.evaluation import knn, linear_probe
+
+pytestmark = pytest.mark.any_backend
+
+
+def clusters(count, seed, spread=1.0):
+    """Features around four centres that overlap."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 4, count)
+    centres = np.random.default_rng(0).normal(size=(4, 10))
+    return centres[labels] + spread * rng.normal(size=(count, 10)), labels
+
+
+TRAIN, TEST = clusters(300, 1), clusters(101, 2)
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_plain_votes_are_those_of_scikit_learn(metric):
+    found = knn(*TRAIN, *TEST, k=(1, 5, 20), temperature=None, metric=metric)
+    for k, accuracy in found.accuracy.items():
+        reference = neighbors.KNeighborsClassifier(k, metric=metric, algorithm="brute")
+        assert accuracy == pytest.approx(reference.fit(*TRAIN).score(*TEST))
+
+
+def test_weighted_votes_by_their_definition():
+    similarity = unit(TEST[0]) @ unit(TRAIN[0]).T
+    for k, accuracy in knn(*TRAIN, *TEST, k=(1, 10, 20), temperature=0.07).accuracy.items():
+        right = 0
+        for row, label in zip(similarity, TEST[1]):
+            nearest = np.argsort(-row)[:k]
+            votes = np.bincount(TRAIN[1][nearest], np.exp(row[nearest] / 0.07), minlength=4)
+            right += votes.argmax() == label
+        assert accuracy == right / len(TEST[1])
+
+
+def test_the_result_of_neighbours_is_told():
+    expected = knn(*TRAIN, *TEST)
+    assert json.loads(json.dumps(expected.to_dict()))["accuracy"]["20"] == expected.accuracy[20]
+    assert "k = 20" in str(expected) and "temperature 0.07" in str(expected)
+
+
+def test_neighbours_of_bad_input():
+    with pytest.raises(ValueError, match=r"n_neighbors = 301, n_samples_fit = 300"):
+        knn(*TRAIN, *TEST, k=301)
+    with pytest.raises(ValueError, match="zeros in row 0 of test_features"):
+        knn(*TRAIN, 0 * TEST[0], TEST[1])
+    with pytest.raises(ValueError, match=r"temperature=None for plain votes"):
+        knn(*TRAIN, *TEST, metric="euclidean")
+    with pytest.raises(ValueError, match="Unknown metric"):
+        knn(*TRAIN, *TEST, metric="hamming")
+    with pytest.raises(ValueError, match="temperature must be a positive number"):
+        knn(*TRAIN, *TEST, temperature=0)
+
+
+def test_probe_with_one_c_is_that_of_scikit_learn():
+    mean, std = TRAIN[0].mean(axis=0), TRAIN[0].std(axis=0)
+    reference = linear_model.LogisticRegression(C=0.1, max_iter=1000)
+    reference.fit((TRAIN[0] - mean) / std, TRAIN[1])
+    found = linear_probe(*TRAIN, *TEST, c=0.1)
+    assert found.accuracy == reference.score((TEST[0] - mean) / std, TEST[1])
+    assert found.converged and found.validation == {} and found.c == 0.1
+    np.testing.assert_allclose(
+        found.classifier.decision_function(TEST[0]),
+        reference.decision_function((TEST[0] - mean) / std),
+        atol=1e-8,
+    )
+
+
+def test_probe_chooses_c_on_validation_images():
+    found = linear_probe(*TRAIN, *TEST, c=(1e-6, 0.1, 1), validation=0.2)
+    assert found.c in (0.1, 1) and set(found.validation) == {1e-6, 0.1, 1}
+    assert found.validation[found.c] == max(found.validation.values())
+    assert found.accuracy == linear_probe(*TRAIN, *TEST, c=found.c).accuracy
+    given = linear_probe(*TRAIN, *TEST, c=(0.1, 1), validation=clusters(50, 3))
+    assert set(given.to_dict()["validation"]) == {"0.1", "1.0"}
+    assert "C = 0.1" in str(given) and json.dumps(given.to_dict())
+
+
+def test_probe_of_two_classes_or_with_a_gap():
+    train, test = (TRAIN[0], 2 * (TRAIN[1] > 1)), (TEST[0], 2 * (TEST[1] > 1))
+    found = linear_probe(*train, *test, c=1.0)
+    assert (found.classifier.predict(test[0]) == test[1]).mean() == found.accuracy > 0.8
+
+
+def test_probe_of_bad_input(monkeypatch):
+    with pytest.raises(ValueError, match=r"at least 2 classes in the data.*only one class: .*1"):
+        linear_probe(TRAIN[0], np.ones(300), *TEST)
+    with pytest.raises(ValueError, match=r"least populated class.*only 1 member"):
+        linear_probe(TRAIN[0][:4], [0, 1, 1, 1], *TEST)
+    with pytest.raises(ValueError, match="c must be a positive number"):
+        linear_probe(*TRAIN, *TEST, c=(0, 1.0))
+    stopped = linear_probe(*TRAIN, *TEST, c=100.0, max_iter=1)
+    assert not stopped.converged and "NOT converged" in str(stopped)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(ImportError, match=r'scikit-learn\'s: pip install "keras3-vit\[data\]"'):
+        linear_probe(*TRAIN, *TEST)
