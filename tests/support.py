@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.weights import google
 
 ROOT = pathlib.Path(__file__).parent.parent
 ORACLES = ROOT / "tests" / "oracles"
@@ -240,3 +241,10 @@ def oracle_cases(family):
 def read_arrays(path):
     with np.load(path) as file:
         return {name: file[name] for name in file.files}
+
+
+def canonical_arrays(file):
+    """The arrays under the authors' names, by the path of the variable that they are for."""
+    arrays, _, _ = google.FAMILY.arrays_of(file)
+    kernel = arrays["patch_encoder/projection/kernel"]
+    return {**arrays, "patch_encoder/projection/kernel": kernel.reshape(-1, kernel.shape[-1])}

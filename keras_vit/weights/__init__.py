@@ -1,9 +1,7 @@
 """Checkpoints into models and back: read -> canonical names -> resize -> assignment -> a report."""
 
 from keras_vit.weights.assign import LoadReport
-from keras_vit.weights.augreg import AugregName
-from keras_vit.weights.augreg import choose as choose_augreg
-from keras_vit.weights.augreg import read_index as read_augreg_index
+from keras_vit.weights.augreg import choose_augreg, read_augreg_index
 from keras_vit.weights.catalog import Checkpoint, checkpoints
 from keras_vit.weights.fetch import DownloadError, cache_dir, fetch
 from keras_vit.weights.files import CheckpointError
@@ -13,7 +11,6 @@ from keras_vit.weights.resize import resize_patches, resize_positions
 from keras_vit.weights.save import save_weights
 
 __all__ = [
-    "AugregName",
     "Checkpoint",
     "CheckpointError",
     "DownloadError",

@@ -8,8 +8,7 @@ from keras_vit.checks import marked
 from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
 from keras_vit.variants import VARIANTS
-from keras_vit.weights.assumptions import grid_for, shape_of
-from keras_vit.weights.canonical import PROJECTION
+from keras_vit.weights.canonical import PROJECTION, grid_for, shape_of
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.resize import resize_patches, resize_positions
 from keras_vit.weights.tables import shortened
@@ -71,34 +70,18 @@ def check_model(model):
     if not isinstance(model, tuple(MODELS.values())):
         raise TypeError(
             f"The model must be a keras_vit.{' or a keras_vit.'.join(MODELS)}, or of a subclass. "
-            f"Received: {model!r}. Where it contains such a model, give that one "
-            "(model.get_layer(...)); the weights of any other Keras model are read and written by "
-            "its own load_weights and save_weights."
+            f"Received: {model!r}. Give the one that it contains (model.get_layer(...)), or take "
+            "Keras's own load_weights and save_weights for any other model."
         )
 
 
 def assign(
-    model,
-    canonical,
-    record,
-    interpolation=None,
-    patches_too=False,
-    fresh_head=False,
-    adapt_channels=False,
+    model, canonical, interpolation=None, patches_too=False, fresh_head=False, adapt_channels=False
 ):
-    """Resizes what may be resized, assigns all or nothing, and reports.
+    """Resizes what may be resized, assigns all or nothing, and gives a `LoadReport`.
 
-    Args:
-        interpolation: how position embeddings are resampled; `None` for the family's rule.
-        patches_too: whether patch kernels may be resized.
-        fresh_head: whether the model keeps its own head even where that of the file fits.
-        adapt_channels: whether kernels for colour may be summed up for grayscale.
-
-    Returns:
-        A `LoadReport`.
-
-    Raises:
-        CheckpointError: they do not fit; the model is unchanged.
+    `interpolation=None` is the family's rule for positions. `patches_too` and `adapt_channels` say
+    whether patch kernels may be resized, and those for colour summed up for grayscale.
     """
     if not isinstance(model, MODELS[canonical.model]):
         raise CheckpointError(
@@ -108,12 +91,10 @@ def assign(
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
     arrays, resized = dict(canonical.arrays), []
     if canonical.model == "VisionTransformer":
-        resized += _resize(arrays, model, canonical, interpolation, patches_too)
-        if adapt_channels and model.variant.stem is None:
-            resized += _adapt_channels(arrays, model, canonical)
+        resized = _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels)
     left_out = _left_out(arrays, variables, fresh_head)
     assigned = [name for name in variables if name not in left_out]
-    _check_fit(model, canonical, arrays, variables, assigned, left_out)
+    _check_fit(model, canonical, arrays, variables, left_out)
     arrays.update({name: _as_variable(arrays[name], variables[name]) for name in assigned})
     strange = [canonical.origin[name] for name in assigned if not _is_finite(arrays[name])]
     if strange:
@@ -125,10 +106,9 @@ def assign(
     for name in assigned:
         variables[name].assign(arrays[name])
     # Preprocessing belongs to the weights; names of classes to the head that they came with.
-    model.preprocessing = record.preprocessing if record else canonical.preprocessing
+    model.preprocessing = canonical.preprocessing
     if "head/kernel" in assigned:
-        model.class_names = canonical.class_names
-        model.label_set = record.label_set if record else None
+        model.class_names, model.label_set = canonical.class_names, canonical.label_set
     found, ours = canonical.architecture, model.variant
     ignored = tuple(canonical.origin[name] for name in left_out if name in arrays)
     return LoadReport(
@@ -148,33 +128,26 @@ def assign(
     )
 
 
-def _resize(arrays, model, canonical, interpolation, patches_too):
+def _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels):
     """Resizes in place what may be, and returns what the report says about it."""
-    found, notes = canonical.architecture, []
-    patch_size, new_patch = tuple(found["patch_size"]), model.variant.patch_size
-    if patches_too and patch_size != new_patch:
-        old = arrays[PROJECTION]
-        arrays[PROJECTION] = resize_patches(old, patch_size, new_patch)
+    found, v, notes = canonical.architecture, model.variant, []
+    old = arrays[PROJECTION]
+    if patches_too and found["patch_size"] != v.patch_size:
+        arrays[PROJECTION] = resize_patches(old, found["patch_size"], v.patch_size)
         notes.append((PROJECTION, old.shape, arrays[PROJECTION].shape, "pseudo-inverse"))
     grid = grid_for(found["image_size"], shape_of(found))
     method = interpolation or found["interpolation"]
     learned = int(found["class_token"]) + found["registers"]
-    is_learned = found["position"] == model.variant.position == "learned_1d"
-    if is_learned and learned == model.variant.learned_tokens:
+    if found["position"] == v.position == "learned_1d" and learned == v.learned_tokens:
         changed = resize_positions(arrays, grid, model.grid, learned, method)
         arrays.update(changed)
         notes += [(name, grid, model.grid, method) for name in changed]
+    if adapt_channels and v.stem is None and (found["channels"], model.channels) == (3, 1):
+        # Gray is all three colours at once: their kernels add up.
+        kernel = arrays[PROJECTION]
+        arrays[PROJECTION] = kernel.reshape(-1, 3, kernel.shape[-1]).sum(axis=1)
+        notes.append((PROJECTION, kernel.shape, arrays[PROJECTION].shape, "sum over the colours"))
     return notes
-
-
-def _adapt_channels(arrays, model, canonical):
-    """Gray is all three colours at once: their kernels add up."""
-    if (canonical.architecture["channels"], model.channels) != (3, 1):
-        return []
-    kernel = arrays[PROJECTION]
-    summed = kernel.reshape(-1, 3, kernel.shape[-1]).sum(axis=1)
-    arrays[PROJECTION] = summed
-    return [(PROJECTION, kernel.shape, summed.shape, "sum over the colours")]
 
 
 def _left_out(arrays, variables, fresh_head):
@@ -202,15 +175,15 @@ def _same_shape(arrays, variables, name):
     return there and arrays[name].shape == tuple(variables[name].shape)
 
 
-def _check_fit(model, canonical, arrays, variables, assigned, left_out):
-    missing = [name for name in assigned if name not in arrays]
+def _check_fit(model, canonical, arrays, variables, left_out):
+    missing = [name for name in variables if name not in arrays and name not in left_out]
     unused = [
         canonical.origin[name] for name in arrays if name not in variables and name not in left_out
     ]
     wrong = [
-        f"{name}: {arrays[name].shape} in the file, {tuple(variables[name].shape)} in the model"
-        for name in assigned
-        if name in arrays and not _same_shape(arrays, variables, name)
+        f"{name}: {arrays[name].shape} in the file, {tuple(variable.shape)} in the model"
+        for name, variable in variables.items()
+        if name in arrays and name not in left_out and not _same_shape(arrays, variables, name)
     ]
     if missing or unused or wrong:
         raise CheckpointError(
@@ -227,7 +200,7 @@ def _likely_cause(model, canonical):
     """Which two architectures do not fit, in the terms of the paper."""
     found, v = canonical.architecture, model.variant
     if canonical.model == "VisionTransformer":
-        file_name = _name(found["width"], found["depth"], tuple(found["patch_size"]))
+        file_name = _name(found["width"], found["depth"], found["patch_size"])
         model_name = _name(v.width, v.depth, v.patch_size)
         if file_name != model_name:
             return f"This is {file_name} file; the model is {model_name}. "

@@ -13,26 +13,30 @@ import numpy as np
 
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import google
-from keras_vit.weights.assumptions import add_image_size, add_position, grid_for, shape_of
-from keras_vit.weights.canonical import (
-    POSITION,
-    PROJECTION,
-    Canonical,
-    architecture_of,
-    channels_of,
-    heads_of,
-)
+from keras_vit.weights.canonical import POSITION, PROJECTION, grid_for, shape_of
+from keras_vit.weights.family import Family
 from keras_vit.weights.files import MAX_ARRAYS, CheckpointError
-from keras_vit.weights.tables import PARTS, PATCHES, SAME, Layout, Table, flax_dense, flax_norm
+from keras_vit.weights.tables import (
+    SAME,
+    Layout,
+    Table,
+    flax_attention,
+    flax_dense,
+    flax_norm,
+)
 
-FAMILY = "google-research/big_vision"
-PREFIXES = ("params/img/", "opt/target/img/", "params/", "opt/target/", "img/")
+PREFIXES = ("params/img/", "opt/target/img/", "params/", "opt/target/", "img/", "")
+OWN_NAMES = r"(Transformer/)?pos_embedding|Transformer/encoderblock/|MAP"
+OLDER_NAMES = r"Transformer/posembed_input/pos_embedding$|cls$"
 MAP = "MAPHead_0/"
 
 
 def _read_kernel(kernel):
-    """(P, P, C, D), or (P²·C, D) in NaFlex models, -> (P²·C, D)."""
-    return kernel if kernel.ndim == 2 else PATCHES.read(kernel)
+    """(P, P, C, D), or (P²·C, D) for square patches of colour in NaFlex models."""
+    if kernel.ndim == 4:
+        return kernel
+    side = math.isqrt(kernel.shape[0] // 3)
+    return kernel.reshape(side, side, 3, -1)
 
 
 def _read_positions(position):
@@ -42,78 +46,67 @@ def _read_positions(position):
     return position
 
 
-TABLE = Table(
-    ("[Transformer/|]pos_embedding", POSITION, Layout(None, _read_positions, SAME.write)),
-    ("embedding/kernel", PROJECTION, Layout(None, _read_kernel, PATCHES.write)),
-    (MAP + "probe", "pool/probe", SAME),
-    *(
-        row
-        for part in PARTS
-        for row in flax_dense(
-            MAP + "MultiHeadDotProductAttention_0/" + part, "pool/attention/" + part
-        )
+class BigVision(Family):
+    """npz files of google-research/big_vision."""
+
+    def recognises(self, arrays):
+        """Whether these are the names of this family, rather than of the older one."""
+        prefix = _prefix(arrays)
+        if prefix is None:
+            return False
+        names = [name.removeprefix(prefix) for name in arrays if name.startswith(prefix)]
+        older = any(re.match(OLDER_NAMES, name) for name in names)
+        return bool(prefix) or _has_own_names(names) or not older
+
+    def arrays_of(self, file):
+        prefix = _prefix(file)
+        inside = {n.removeprefix(prefix): a for n, a in file.items() if n.startswith(prefix)}
+        arrays, origin, _ = super().arrays_of(_unstacked(inside))
+        origin = {target: prefix + where for target, where in origin.items()}
+        return arrays, origin, tuple(name for name in file if not name.startswith(prefix))
+
+    def complete(self, canonical, contents, config, said, hints):
+        found, prefix = canonical.architecture, _prefix(contents.arrays)
+        names = [name.removeprefix(prefix) for name in contents.arrays]
+        # The family's models without a table have sin-cos positions; those of the older one none.
+        if prefix or _has_own_names(names) or config.get("posemb") == "sincos2d":
+            found["position"] = "sincos_2d"
+        canonical.preprocessing = SIGLIP if found["pool"] == "map" else BIG_VISION
+        # Positions were added before the class token came, which gets zeros; in files from before
+        # that change it has a position already.
+        arrays = canonical.arrays
+        if POSITION in arrays and found["class_token"]:
+            sizes = (hints.get("file_image_size"), said.get("image_size"), hints.get("image_size"))
+            count = arrays[POSITION].shape[1]
+            if not _has_class_position(count, shape_of(found), sizes):
+                arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (1, 0), (0, 0)))
+
+
+FAMILY = BigVision(
+    name="google-research/big_vision",
+    table=Table(
+        ("[Transformer/|]pos_embedding", POSITION, Layout(None, _read_positions, SAME.write)),
+        ("embedding/kernel", PROJECTION, Layout(None, _read_kernel, SAME.write)),
+        (MAP + "probe", "pool/probe", SAME),
+        *flax_attention(MAP + "MultiHeadDotProductAttention_0", "pool/attention"),
+        *flax_norm(MAP + "LayerNorm_0", "pool/norm"),
+        *flax_dense(MAP + "MlpBlock_0/Dense_0", "pool/mlp/dense_1"),
+        *flax_dense(MAP + "MlpBlock_0/Dense_1", "pool/mlp/dense_2"),
+        *google.ROWS,
     ),
-    *flax_norm(MAP + "LayerNorm_0", "pool/norm"),
-    *flax_dense(MAP + "MlpBlock_0/Dense_0", "pool/mlp/dense_1"),
-    *flax_dense(MAP + "MlpBlock_0/Dense_1", "pool/mlp/dense_2"),
-    *google.ROWS,
+    defaults=google.FAMILY.defaults,
+    confirmed={"width": "width"},
+    config={"image": ("image_size", None)},
 )
 
 
-def recognises(arrays):
-    """Whether these are the names of this family, rather than of the older one."""
-    prefix = _prefix(arrays)
-    names = [name.removeprefix(prefix) for name in arrays if name.startswith(prefix)]
-    if "embedding/kernel" not in names:
-        return False
-    older = "Transformer/posembed_input/pos_embedding" in names or "cls" in names
-    return bool(prefix) or _has_own_names(names) or not older
-
-
 def _has_own_names(names):
-    own = r"(Transformer/)?pos_embedding|Transformer/encoderblock/|MAP"
-    return any(re.match(own, name) for name in names)
+    return any(re.match(OWN_NAMES, name) for name in names)
 
 
 def _prefix(arrays):
-    """Where in the file the image tower is."""
-    return next((p for p in PREFIXES if p + "embedding/kernel" in arrays), "")
-
-
-def read(contents, hints):
-    """The `Canonical` of a file; arguments and errors as in `google.read`."""
-    prefix = _prefix(contents.arrays)
-    inside = [name for name in contents.arrays if name.startswith(prefix)]
-    tower = _unstacked({name.removeprefix(prefix): contents.arrays[name] for name in inside})
-    arrays, origin, _ = TABLE.read(tower, FAMILY)
-    found, assumed = architecture_of(arrays, FAMILY), {}
-    patch_size, patch_channels = _patch_of(tower["embedding/kernel"].shape)
-    found.update(
-        patch_size=patch_size,
-        channels=channels_of(arrays, patch_channels),
-        num_heads=heads_of(arrays),
-        interpolation="align_corners",
-        gelu="tanh",
-        epsilon=1e-6,
-    )
-    is_own = contents.config.get("width") == found["width"]
-    config = contents.config if is_own else {}
-    # The family's models without a table have sin-cos positions; those of the older one have none.
-    is_certain = prefix or _has_own_names(tower) or config.get("posemb") == "sincos2d"
-    by = "the family's where a file has none"
-    add_position(found, assumed, arrays, hints, "sincos_2d" if is_certain else None, by)
-    sizes = (hints.get("file_image_size"), config.get("image"), hints.get("image_size"))
-    _give_class_token_a_position(arrays, shape_of(found), sizes)
-    add_image_size(found, assumed, arrays, hints, config.get("image"))
-    return Canonical(
-        FAMILY,
-        arrays,
-        {name: prefix + where for name, where in origin.items()},
-        found,
-        assumed,
-        ignored=tuple(name for name in contents.arrays if not name.startswith(prefix)),
-        preprocessing=SIGLIP if found["pool"] == "map" else BIG_VISION,
-    )
+    """Where in the file the image tower is, or `None`."""
+    return next((p for p in PREFIXES if p + "embedding/kernel" in arrays), None)
 
 
 def _unstacked(tower):
@@ -128,32 +121,6 @@ def _unstacked(tower):
         for i, part in enumerate(array):
             blocks[name.replace("encoderblock/", f"encoderblock_{i}/")] = part
     return blocks
-
-
-def _patch_of(shape):
-    """((height, width), channels) of the patches."""
-    if len(shape) != 2:
-        return shape[:2], shape[2]
-    side = math.isqrt(shape[0] // 3)
-    if side * side * 3 != shape[0]:
-        raise CheckpointError(
-            "A flat patch kernel belongs to square patches of three channels. Received: "
-            f"'embedding/kernel' of shape {shape}."
-        )
-    return (side, side), 3
-
-
-def _give_class_token_a_position(arrays, shape, sizes):
-    """Positions were added before the class token came: it gets zeros.
-
-    Files from before that change have a position for the class token already; their number of
-    positions is one more than that of a grid.
-    """
-    if POSITION not in arrays or "patch_encoder/class_token" not in arrays:
-        return
-    position = arrays[POSITION]
-    if not _has_class_position(position.shape[1], shape, sizes):
-        arrays[POSITION] = np.pad(position, ((0, 0), (1, 0), (0, 0)))
 
 
 def _has_class_position(positions, shape, sizes):

@@ -1,116 +1,83 @@
-"""BiT checkpoints of Google: of big_transfer, and of big_vision's two ResNets.
+"""BiT checkpoints: of big_transfer, of big_vision's two ResNets, of timm, and of Hugging Face.
 
 In google-research/big_transfer, the published BiT-*.npz, a counter may follow `standardized_conv2d`
 and `group_norm`, and the head is a 1 x 1 convolution. In google-research/big_vision `bit_paper.py`
 is the published, pre-activation BiT, and `bit.py` a post-activation one, whose units are called as
-in the stems of hybrids; they are read, not written.
+in the stems of hybrids; they are read, not written. timm's are `resnetv2_*_bit`, those of Hugging
+Face `BitForImageClassification`.
 """
 
+import dataclasses
 import re
 
 from keras_vit.checks import pair
-from keras_vit.preprocessing import BIG_VISION, BIT
-from keras_vit.weights.canonical import CONFIG, ROOT, Canonical, check_bias, root_width, units_of
+from keras_vit.layers.resnet import GROUPS
+from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
+from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
+from keras_vit.weights import huggingface, timm
+from keras_vit.weights.canonical import CONFIG, ROOT, Canonical, check_bias, resnet_of
+from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.tables import (
     SAME,
+    TRANSPOSED,
     VECTOR,
     Layout,
     Table,
     flax_dense,
     flax_norm,
-    simplified,
+    matrix_of,
+    shortened,
+    torch_norm,
+    torch_resnet,
 )
 
 OURS = "stage_{s}_unit_{u}/"
 HEAD = "head/kernel"
+UNIT = "block{s}/unit{u}/"
 
 
-def only(kernel, matrix):
-    """The matrix of a 1 x 1 convolution (height, width, in, out)."""
-    if kernel.ndim != 4 or kernel.shape[:2] != (1, 1):
-        raise ValueError("it must be a 1 x 1 convolution")
-    return matrix
+# timm's 1e-8 in place of the authors' 1e-10 beside the variance of a kernel is no obstacle to it:
+# timm reads the published files so.
+AS_BIT = {"numerics": ("bit", "timm")}
 
 
-class BiTFormat:
-    """What the formats share: how a file of names from `TABLE` becomes a `Canonical` and back.
+@dataclasses.dataclass(frozen=True)
+class BiTFamily(Family):
+    """A format of BiT; `numerics` names the constants of each version of the ResNet."""
 
-    A subclass has `FAMILY`; `SIGN`, the pattern of a name that only it has; `TABLE`; and
-    `STRIPPED`, the pattern of what is left out of names.
-    """
+    preprocessing: Preprocessing = BIT
+    numerics: dict = dataclasses.field(default_factory=dict)
 
-    STRIPPED = r"(?!)"
-
-    @classmethod
-    def recognises(cls, arrays):
-        """Whether these are the names of this family."""
-        return any(re.match(cls.SIGN, name) for name in arrays)
-
-    @classmethod
-    def canonical(cls, arrays, numerics, hints, configured_size=None, **facts):
-        """The `Canonical` of a file.
-
-        Args:
-            arrays: dict from name to array.
-            numerics: function from `"v1"` or `"v2"` to the constants of the family, a name of
-                `keras_vit.layers.resnet.NUMERICS`.
-            hints: arguments of the caller.
-            configured_size: image size that a config beside the file states, or `None`.
-            facts: other fields of `Canonical`.
-        """
-        tower, names = simplified(arrays, cls.STRIPPED)
-        arrays, origin, _ = cls.TABLE.read(tower, cls.FAMILY)
-        blocks = units_of(arrays, f"BiT of {cls.FAMILY}")
-        if ROOT not in arrays or not blocks:
+    def read(self, contents, hints):
+        arrays, origin, ignored = self.arrays_of(contents.arrays)
+        if ROOT not in arrays or not any(name.startswith("stage_") for name in arrays):
             raise CheckpointError(
-                f"This is no whole BiT of {cls.FAMILY}. Received: {len(arrays)} arrays with the "
-                f"units {blocks}; expected {ROOT!r} and units as well (canonical names)."
+                f"This is no whole BiT of {self.name}. Received: {len(arrays)} arrays; expected "
+                f"{ROOT!r} and units as well (canonical names)."
             )
+        blocks, width, channels = resnet_of(arrays, f"BiT of {self.name}")
         if HEAD in arrays:
-            check_bias("head", arrays[HEAD], arrays.get("head/bias"))
-        if hints.get("image_size") is not None:
-            size, source = hints["image_size"], None
-        elif configured_size is not None:
-            size, source = configured_size, CONFIG
-        else:
-            size, source = 224, "the custom; a ResNet takes any size"
+            check_bias(arrays, "head")
         version = "v1" if "root/norm/gamma" in arrays else "v2"
-        architecture = {
+        found = {
             "blocks": blocks,
-            "width": root_width(arrays),
+            "width": width,
             "version": version,
-            "numerics": numerics(version),
+            "numerics": self.numerics[version],
             "num_classes": arrays[HEAD].shape[-1] if HEAD in arrays else 0,
-            "channels": arrays[ROOT].shape[2],
-            "image_size": pair(size, "image_size"),
+            "channels": channels,
         }
-        return Canonical(
-            cls.FAMILY,
-            arrays,
-            {name: names[where] for name, where in origin.items()},
-            architecture,
-            {"image_size": source} if source else {},
-            model="BiT",
-            **{"preprocessing": BIT, **facts},
-        )
-
-    @classmethod
-    def write(cls, model, arrays):
-        """The arrays of a file from canonical ones."""
-        return cls.TABLE.write(arrays, model.variant)
-
-    @staticmethod
-    def impossible(model):
-        """What of a model the format has no place for, as texts."""
-        return []
-
-    @staticmethod
-    def obstacles(v):
-        """What of a variant the other library computes otherwise, as texts."""
-        # timm's 1e-8 in place of the authors' 1e-10 beside the variance of a kernel is none: timm
-        # reads the published files so.
-        return [] if v.numerics in ("bit", "timm") else [f"numerics={v.numerics!r}"]
+        canonical = Canonical(self.name, arrays, origin, found, {}, ignored, self.preprocessing)
+        canonical.model, said = "BiT", {}
+        self.complete(canonical, contents, contents.config, said, hints)
+        size, source = hints.get("image_size"), None
+        if size is None:
+            custom = (224, "the custom; a ResNet takes any size")
+            size, source = (said["image_size"], CONFIG) if said.get("image_size") else custom
+            canonical.assumed["image_size"] = source
+        found["image_size"] = pair(size, "image_size")
+        return canonical
 
 
 def _big_transfer_unit(unit):
@@ -126,46 +93,48 @@ def _big_transfer_unit(unit):
     return rows
 
 
-class BigTransfer(BiTFormat):
-    """npz files of google-research/big_transfer."""
-
-    FAMILY = "google-research/big_transfer"
-    SIGN = r"resnet/(root_block|block\d+)/"
-    STRIPPED = r"(?<=standardized_conv2d)_\d+|(?<=group_norm)_\d+"
-    TABLE = Table(
+BIG_TRANSFER = BiTFamily(
+    name="google-research/big_transfer",
+    sign=r"resnet/(root_block|block\d+)/",
+    stripped=r"(?<=standardized_conv2d)_\d+|(?<=group_norm)_\d+",
+    table=Table(
         ("resnet/root_block/standardized_conv2d/kernel", ROOT, SAME),
         *_big_transfer_unit("resnet/block{s}/unit{u:02}/"),
         ("resnet/group_norm/gamma", "norm/gamma", VECTOR),
         ("resnet/group_norm/beta", "norm/beta", VECTOR),
-        (
-            "resnet/head/conv2d/kernel",
-            HEAD,
-            Layout(4, lambda k: only(k, k[0, 0]), lambda k, v: k[None, None]),
-        ),
+        ("resnet/head/conv2d/kernel", HEAD, Layout(4, matrix_of, lambda k: k[None, None])),
         ("resnet/head/conv2d/bias", "head/bias", SAME),
-    )
-
-    @classmethod
-    def read(cls, contents, hints):
-        """The `Canonical` of a file; arguments and errors as in `google.read`, here and below."""
-        return cls.canonical(contents.arrays, lambda version: "bit", hints)
-
-    @staticmethod
-    def impossible(model):
-        return ["version='v1'"] if model.variant.version != "v2" else []
-
-    @staticmethod
-    def obstacles(v):
-        return [f"numerics={v.numerics!r}"] if v.numerics != "bit" else []
+    ),
+    numerics={"v1": "bit", "v2": "bit"},
+    holds={"version": ("v2",)},
+    computes={"numerics": ("bit",)},
+)
 
 
-class BigVision(BiTFormat):
+class BigVision(BiTFamily):
     """npz files of google-research/big_vision."""
 
-    FAMILY = "google-research/big_vision (BiT)"
-    STRIPPED = r"^(params|opt/target)/"
-    UNIT = "block{s}/unit{u}/"
-    TABLE = Table(
+    def recognises(self, arrays):
+        """Whether these are the names of this family, rather than those of a hybrid."""
+        names = [re.sub(self.stripped, "", name) for name in arrays]
+        stem = any(re.match(r"(root_block/)?conv_root/|block\d+/unit\d+/", name) for name in names)
+        return stem and not any(re.match(r"embedding/|Transformer/|cls$", name) for name in names)
+
+    def arrays_of(self, file):
+        prefix = next((m[0] for name in file if (m := re.match(self.stripped, name))), "")
+        inside = {name: array for name, array in file.items() if name.startswith(prefix)}
+        arrays, origin, _ = super().arrays_of(inside)
+        return arrays, origin, tuple(name for name in file if name not in inside)
+
+    def complete(self, canonical, contents, config, said, hints):
+        if canonical.architecture["version"] == "v1":
+            canonical.preprocessing = BIG_VISION
+
+
+BIG_VISION_BIT = BigVision(
+    name="google-research/big_vision (BiT)",
+    stripped=r"^(params|opt/target)/",
+    table=Table(
         ("[root_block/|]conv_root/kernel", ROOT, SAME),
         (UNIT + "conv{n}/kernel", OURS + "conv{n}/kernel", SAME),
         (UNIT + "conv_proj/kernel", OURS + "conv_proj/kernel", SAME),
@@ -174,26 +143,153 @@ class BigVision(BiTFormat):
         *flax_norm(UNIT + "gn_proj", OURS + "norm_proj", VECTOR),
         *flax_norm("norm-pre-head", "norm", VECTOR),
         *flax_dense("head", "head"),
-    )
+    ),
+    numerics={"v1": "google", "v2": "bit_paper"},
+)
 
-    @classmethod
-    def recognises(cls, arrays):
-        """Whether these are the names of this family, rather than those of a hybrid."""
-        names = [re.sub(cls.STRIPPED, "", name) for name in arrays]
-        stem = any(re.match(r"(root_block/)?conv_root/|block\d+/unit\d+/", name) for name in names)
-        return stem and not any(re.match(r"embedding/|Transformer/|cls$", name) for name in names)
 
-    @classmethod
-    def read(cls, contents, hints):
-        arrays = contents.arrays
-        prefix = next((f"{m[0]}" for n in arrays if (m := re.match(cls.STRIPPED, n))), "")
-        ignored = tuple(name for name in arrays if not name.startswith(prefix))
-        canonical = cls.canonical(
-            {name: arrays[name] for name in arrays if name.startswith(prefix)},
-            {"v1": "google", "v2": "bit_paper"}.get,
-            hints,
-            ignored=ignored,
-        )
-        if canonical.architecture["version"] == "v1":
-            canonical.preprocessing = BIG_VISION
-        return canonical
+def _torch_head(kernel):
+    """From a 1 x 1 convolution, or a matrix in files that were made from such."""
+    return kernel.T if kernel.ndim == 2 else matrix_of(kernel.transpose(2, 3, 1, 0))
+
+
+class Timm(BiTFamily):
+    """State dicts of timm."""
+
+    PUBLISHED = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
+
+    def arrays_of(self, file):
+        other = sorted(n for n in file if re.fullmatch(r"stem\.norm\..*|.*running_mean", n))
+        if other:
+            raise CheckpointError(
+                f"The file is of another ResNet: it has {shortened(other)}. Of timm's, those "
+                "with group norm before the convolutions are read, resnetv2_*_bit."
+            )
+        return super().arrays_of(file)
+
+    def complete(self, canonical, contents, config, said, hints):
+        settings = {"crop_pct": 0.875, "interpolation": "bilinear"}  # defaults of resnetv2.py
+        settings |= config.get("pretrained_cfg", {})
+        canonical.preprocessing, unsaid = timm.preprocessing_of(settings)
+        canonical.ignored = (*unsaid, *canonical.ignored)
+        said["image_size"] = tuple(settings.get("input_size", ())[1:])
+
+    def json_files(self, model):
+        """`config.json` as timm's hub has it: the architecture and its arguments."""
+        config = {
+            "architecture": self.architecture(model.variant) or "resnetv2_50x1_bit",
+            "num_classes": model.num_classes,
+            "num_features": model.variant.features,
+            "global_pool": "avg",
+            "model_args": {"in_chans": model.channels, "num_classes": model.num_classes},
+            "pretrained_cfg": {"fixed_input_size": False, **timm.pretrained_cfg(model)},
+        }
+        return {"config.json": config}
+
+    def architecture(self, v):
+        """timm's name for a model of this size, if it has one."""
+        rows = {name: BIT_VARIANTS[name] for name in self.PUBLISHED}
+        names = [n for n, row in rows.items() if (row.blocks, row.width) == (v.blocks, v.width)]
+        return f"resnetv2_{names[0][1:]}_bit" if names else None
+
+    def impossible(self, model):
+        v = model.variant
+        size = f"blocks={v.blocks} with width={v.width:g}"
+        return super().impossible(model) + [size] * (self.architecture(v) is None)
+
+
+TIMM = Timm(
+    name="timm (BiT)",
+    sign=r"stages\.\d+\.blocks\.\d+\.(conv[123]|downsample\.conv)\.weight$",
+    table=Table(
+        *torch_resnet("stem.conv", "stem.norm", "stages.{s}.blocks.{u}"),
+        *torch_norm("norm", "norm"),
+        ("head.fc.weight", HEAD, Layout(None, _torch_head, lambda k: k.T[:, :, None, None])),
+        ("head.fc.bias", "head/bias", SAME),
+    ),
+    numerics={"v1": "timm", "v2": "timm"},
+    computes=AS_BIT,
+    holds={"version": ("v2",)},
+)
+
+
+class HuggingFace(BiTFamily):
+    """Folders of Hugging Face transformers."""
+
+    def complete(self, canonical, contents, config, said, hints):
+        found, processor = canonical.architecture, contents.processor
+        canonical.preprocessing, unsaid = huggingface.preprocessing_of(processor)
+        canonical.ignored = (*unsaid, *canonical.ignored)
+        canonical.class_names = huggingface.class_names_of(config, found["num_classes"])
+        size = processor.get("crop_size", processor.get("size"))
+        said["image_size"] = size and huggingface.sides_of(size)
+        v = BiTVariant(*(found[name] for name in ("blocks", "width", "version", "numerics")))
+        expected = self.architecture(v, found["channels"])
+        plain = lambda value: value.upper() if value in ("same", "Same") else value  # noqa: E731
+        wrong = {k: config[k] for k, e in expected.items() if k in config and plain(config[k]) != e}
+        wrong.pop("output_stride", None)
+        if config.get("output_stride", 32) < 2 ** (len(v.blocks) + 1):  # it would dilate instead
+            wrong["output_stride"] = config["output_stride"]
+        if wrong:
+            raise CheckpointError(
+                "The config.json does not fit its arrays, or is of a ResNet that is no BiT. "
+                f"Received: {wrong}; expected { {key: expected[key] for key in wrong} }."
+            )
+
+    def architecture(self, v, channels):
+        """Entries of `config.json` that make Hugging Face compute as a `BiT` does."""
+        is_v1 = v.version == "v1"
+        return {
+            "layer_type": "bottleneck" if is_v1 else "preactivation",
+            # What surrounds the convolutions and the max pooling: as in the hybrids, as in BiT.
+            "global_padding": "SAME" if is_v1 else None,
+            "embedding_dynamic_padding": is_v1,
+            "depths": list(v.blocks),
+            "hidden_sizes": [v.channels_of(stage) for stage in range(1, len(v.blocks) + 1)],
+            "embedding_size": v.filters_of(1),
+            "num_groups": GROUPS,
+            "width_factor": 1,
+            "hidden_act": "relu",
+            "num_channels": channels,
+            "output_stride": max(2 ** (len(v.blocks) + 1), 32),
+        }
+
+    def write(self, model, arrays):
+        return huggingface.with_prefix(super().write(model, arrays), model, "bit.")
+
+    def json_files(self, model):
+        """`config.json` and `preprocessor_config.json`."""
+        stages = [f"stage{i}" for i in range(1, len(model.variant.blocks) + 1)]
+        config = {
+            "architectures": ["BitForImageClassification" if model.num_classes else "BitModel"],
+            "model_type": "bit",
+            **self.architecture(model.variant, model.channels),
+            "drop_path_rate": 0.0,
+            "out_features": stages[-1:],
+            "out_indices": [len(stages)],
+            "stage_names": ["stem", *stages],
+            "torch_dtype": "float32",
+            **huggingface.labels(model),
+        }
+        said = huggingface.processor_of(model)
+        # What a `BitImageProcessor` is not told it crops.
+        processor = {"do_center_crop": False, **said, "image_processor_type": "BitImageProcessor"}
+        return {"config.json": config, "preprocessor_config.json": processor}
+
+
+HUGGING_FACE = HuggingFace(
+    name="Hugging Face transformers (BiT)",
+    sign=r"(bit\.)?(encoder\.stages\.\d+\.layers\.\d+\.conv[123]|embedder\.convolution)\.weight$",
+    stripped=r"^bit\.",
+    table=Table(
+        *torch_resnet("embedder.convolution", "embedder.norm", "encoder.stages.{s}.layers.{u}"),
+        *torch_norm("norm", "norm"),
+        ("classifier.1.weight", HEAD, TRANSPOSED),
+        ("classifier.1.bias", "head/bias", SAME),
+    ),
+    numerics={"v1": "timm", "v2": "timm"},
+    computes=AS_BIT,
+)
+
+
+FAMILIES = (HUGGING_FACE, TIMM, BIG_TRANSFER, BIG_VISION_BIT)  # no two recognise the same file

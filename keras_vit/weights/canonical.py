@@ -1,22 +1,28 @@
 """The one form that every format is brought into: the variable paths of the models.
 
-What the families share stands here: what the shapes of arrays tell about the architecture.
+What the arrays tell about the architecture stands here, and who says what they do not tell: the
+caller, a config beside the file, or the custom of the family. `assumed` records which.
 """
 
 import dataclasses
+import math
 import re
 
 from keras_vit.checks import grid_of, pair, positive_int
 from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.bit import BiTVariant
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.variants import Variant
+from keras_vit.variants import VARIANTS, Variant
 from keras_vit.weights.files import CheckpointError
 
 PROJECTION = "patch_encoder/projection/kernel"
 POSITION = "patch_encoder/position/embedding"
 ROOT = "root/conv/kernel"
-CONFIG = "its config.json"  # where a fact in `Canonical.assumed` is from
+# Where a fact in `Canonical.assumed` is from.
+CONFIG = "its config.json"
+CUSTOM = "the family's, as no config.json says it"
+SQUARE = "positions that make a square"
+HEAD_WIDTH = 64  # of the attention heads in nearly every published model
 MAX_SIDE = 1 << 14  # pixels; no image that a config names is larger
 MAX_EPSILON = 0.1
 REQUIRED = (
@@ -41,9 +47,8 @@ class Canonical:
         assumed: dict from an argument that the arrays do not say to where its value is from.
         ignored: names in the file that are no part of the model, such as a text tower.
         preprocessing: how the family prepares images.
-        class_names: names of the classes in their order, if the file has them.
-        path: where it was read from.
-        model: name of the class that the architecture is of.
+        class_names, label_set: of the classes, where the file or the catalogue has them.
+        path, model: where it was read from, and the name of the class of the architecture.
     """
 
     family: str
@@ -54,18 +59,16 @@ class Canonical:
     ignored: tuple = ()
     preprocessing: Preprocessing = GOOGLE
     class_names: tuple | None = None
+    label_set: str | None = None
     path: str = ""
     model: str = "VisionTransformer"
 
 
+# ---- what the shapes of arrays tell
+
+
 def architecture_of(arrays, family):
-    """What the shapes of canonical arrays say: arguments of `VisionTransformer`.
-
-    Head count, image size and patch size are not among them: the formats differ there.
-
-    Raises:
-        CheckpointError: parts are missing, or contradict each other.
-    """
+    """Arguments of `VisionTransformer` that the shapes of canonical arrays tell."""
     blocks = {int(name.split("/")[0][6:]) for name in arrays if name.startswith("block_")}
     missing = sorted(set(REQUIRED) - set(arrays))
     if missing or blocks != set(range(len(blocks))):
@@ -74,7 +77,7 @@ def architecture_of(arrays, family):
             f"with the blocks {sorted(blocks)}; expected blocks numbered from 0 without a gap, "
             f"and also {missing} (canonical names)."
         )
-    width = arrays[PROJECTION].shape[-1]
+    *patch_size, channels, width = arrays[PROJECTION].shape
     position = arrays.get(POSITION)
     if position is not None and position.ndim != 3:
         raise CheckpointError(
@@ -89,6 +92,8 @@ def architecture_of(arrays, family):
         "width": width,
         "depth": len(blocks),
         "mlp_dim": arrays["block_0/mlp/dense_1/kernel"].shape[-1],
+        "patch_size": tuple(patch_size),
+        "channels": channels,
         "pool": pool,
         "class_token": class_token,
         "registers": 0 if registers is None else registers.shape[1],
@@ -98,14 +103,13 @@ def architecture_of(arrays, family):
         "norm_after_pool": False,
     }
     if ROOT in arrays:
-        stem, found["stem_width"] = units_of(arrays, "ResNet stem"), root_width(arrays)
-        found.update(stem=stem, stem_numerics="google")
+        found["stem"], found["stem_width"], found["channels"] = resnet_of(arrays, "ResNet stem")
     return found
 
 
 def _units(arrays, layer, inputs):
     """The outputs of a last layer, `None` without one; half a layer is damage."""
-    kernel, bias = (arrays.get(f"{layer}/{kind}") for kind in ("kernel", "bias"))
+    kernel = arrays.get(f"{layer}/kernel")
     if kernel is None:
         return None
     if kernel.ndim != 2 or kernel.shape[0] != inputs:
@@ -113,12 +117,13 @@ def _units(arrays, layer, inputs):
             f"'{layer}/kernel' must have the shape ({inputs}, units). Received: shape "
             f"{kernel.shape}; the file is damaged or of another format."
         )
-    check_bias(layer, kernel, bias)
+    check_bias(arrays, layer)
     return kernel.shape[1]
 
 
-def check_bias(layer, kernel, bias):
+def check_bias(arrays, layer):
     """Raises a CheckpointError for a bias of another length than its kernel has outputs."""
+    kernel, bias = arrays[f"{layer}/kernel"], arrays.get(f"{layer}/bias")
     if bias is not None and bias.shape != kernel.shape[-1:]:
         raise CheckpointError(
             f"'{layer}/bias' must have the shape {kernel.shape[-1:]}, as its kernel has "
@@ -126,12 +131,8 @@ def check_bias(layer, kernel, bias):
         )
 
 
-def units_of(arrays, what):
-    """The number of units of each stage of a ResNet.
-
-    Raises:
-        CheckpointError: units are missing.
-    """
+def resnet_of(arrays, what):
+    """(units of each stage, width factor, channels of the images) of a ResNet."""
     matches = (re.match(r"stage_(\d+)_unit_(\d+)/", name) for name in arrays)
     found = sorted({(int(match[1]), int(match[2])) for match in matches if match})
     stages = range(1, 1 + max((stage for stage, _ in found), default=0))
@@ -142,59 +143,10 @@ def units_of(arrays, what):
             f"The {what} has gaps. Received: units (stage, unit) {found[:20]}; expected stages and "
             "units that are numbered from 1 without one. Check that the file is whole."
         )
-    return counts
-
-
-def root_width(arrays):
-    """The width factor of a ResNet, which its first kernel tells."""
     shape = arrays[ROOT].shape
     if len(shape) != 4 or not shape[3]:
         raise CheckpointError(f"{ROOT!r} must have 4 axes. Received: shape {shape}.")
-    return shape[3] / ROOT_FILTERS
-
-
-def channels_of(arrays, patch_channels):
-    """The channels of the images: those of the patches, or of the root in front of them."""
-    return arrays[ROOT].shape[2] if ROOT in arrays else patch_channels
-
-
-def check_architecture(canonical):
-    """Raises an error for an architecture that cannot be, or is larger than its file.
-
-    A config may say anything, and an array may have a shape that no other array confirms: a model
-    of that size is not built before the file has shown that it has its weights.
-
-    Raises:
-        ValueError: a field outside its range.
-        CheckpointError: the file is much smaller than the model.
-    """
-    found = canonical.architecture
-    positive_int(found["channels"], "channels")
-    if max(pair(found["image_size"], "image_size")) > MAX_SIDE:
-        raise ValueError(f"image_size={found['image_size']} is above {MAX_SIDE} pixels.")
-    if canonical.model == "VisionTransformer":
-        v = _variant(Variant, found)
-        if v.epsilon > MAX_EPSILON:
-            raise ValueError(f"epsilon={v.epsilon} is above {MAX_EPSILON}.")
-        grid_of(v.feature_map(found["image_size"]), v.patch_size)
-        needed = v.depth * v.width * (4 * v.width + 2 * v.mlp_dim)
-        blocks, width = v.stem or (), v.stem_width
-    else:
-        v = _variant(BiTVariant, found)
-        needed, blocks, width = 0, v.blocks, v.width
-    for stage, units in enumerate(blocks):
-        needed += 13 * units * (ROOT_FILTERS * width * 2**stage) ** 2
-    there = sum(array.size for array in canonical.arrays.values())
-    if needed > 2 * there:
-        raise CheckpointError(
-            f"Its arrays tell of a model with {needed:.3g} weights, and it has {there}: the file "
-            "is damaged or of another format."
-        )
-
-
-def _variant(variant_class, found):
-    names = [field.name for field in dataclasses.fields(variant_class)]
-    return variant_class(**{name: found[name] for name in names if name in found})
+    return counts, shape[3] / ROOT_FILTERS, shape[2]
 
 
 def heads_of(arrays):
@@ -208,27 +160,141 @@ def heads_of(arrays):
     return shape[1]
 
 
-def split_heads(arrays, num_heads):
-    """Gives the matrices of the attention their axis of heads, in place."""
-    for name in [n for n in arrays if "/attention/" in n and not n.endswith("/out/bias")]:
-        array = arrays[name]
-        axis = 0 if name.endswith("/out/kernel") else array.ndim - 1
-        if array.shape[axis] % num_heads:
-            raise CheckpointError(
-                f"{num_heads} heads do not divide the {array.shape[axis]} units of {name!r}. "
-                "Say num_heads=... as the model was built."
-            )
-        halves = (num_heads, array.shape[axis] // num_heads)
-        arrays[name] = array.reshape(*array.shape[:axis], *halves, *array.shape[axis + 1 :])
+def check_architecture(canonical):
+    """Raises an error for an architecture that cannot be, or is larger than its file.
+
+    A config may say anything, and an array may have a shape that no other array confirms: a model
+    of that size is not built before the file has shown that it has its weights.
+    """
+    found = canonical.architecture
+    positive_int(found["channels"], "channels")
+    if max(pair(found["image_size"], "image_size")) > MAX_SIDE:
+        raise ValueError(f"image_size={found['image_size']} is above {MAX_SIDE} pixels.")
+    variant_class = Variant if canonical.model == "VisionTransformer" else BiTVariant
+    names = {field.name for field in dataclasses.fields(variant_class)} & set(found)
+    v = variant_class(**{name: found[name] for name in names})
+    if variant_class is Variant:
+        if v.epsilon > MAX_EPSILON:
+            raise ValueError(f"epsilon={v.epsilon} is above {MAX_EPSILON}.")
+        grid_of(v.feature_map(found["image_size"]), v.patch_size)
+        needed = v.depth * v.width * (4 * v.width + 2 * v.mlp_dim)
+        blocks, width = v.stem or (), v.stem_width
+    else:
+        needed, blocks, width = 0, v.blocks, v.width
+    for stage, units in enumerate(blocks):
+        needed += 13 * units * (ROOT_FILTERS * width * 2**stage) ** 2
+    there = sum(array.size for array in canonical.arrays.values())
+    if needed > 2 * there:
+        raise CheckpointError(
+            f"Its arrays tell of a model with {needed:.3g} weights, and it has {there}: the file "
+            "is damaged or of another format."
+        )
 
 
-def join_heads(arrays):
-    """The arrays with the matrices of the attention without their axis of heads."""
-    flat = {}
-    for name, array in arrays.items():
-        if re.search(r"/attention/(query|key|value)/", name):
-            array = array.reshape(*array.shape[:-2], -1)
-        elif name.endswith("/attention/out/kernel"):
-            array = array.reshape(-1, array.shape[-1])
-        flat[name] = array
-    return flat
+# ---- what they do not tell: from the caller, a config, or the custom of the family
+
+
+def choose_heads(configured, hints, found):
+    """The number of heads where the arrays do not show it, and where it is from."""
+    width, depth = found["width"], found["depth"]
+    if configured is not None:
+        return positive_int(configured, "num_heads"), CONFIG
+    # A model that waits for the file says nothing about a file of another width.
+    if hints.get("num_heads") is not None and hints.get("width", width) == width:
+        return positive_int(hints["num_heads"], "num_heads"), "num_heads as given"
+    for name, variant in VARIANTS.items():
+        if (variant.width, variant.depth) == (width, depth):
+            return variant.num_heads, f"ViT-{name.split('/')[0]} has as many"
+    if width % HEAD_WIDTH == 0:
+        return width // HEAD_WIDTH, f"heads of width {HEAD_WIDTH} are the custom"
+    raise CheckpointError(
+        f"The file does not say how many attention heads it has, and no custom fits its width "
+        f"{width}. Say num_heads=..., or put its config.json beside it."
+    )
+
+
+def choose_position(canonical, configured, hints):
+    """Sets `position`: without a table, positions may be none or computed, and numbers differ."""
+    found, assumed = canonical.architecture, canonical.assumed
+    if POSITION in canonical.arrays:
+        found["position"] = "learned_1d"
+    elif hints.get("position") is not None:
+        found["position"], assumed["position"] = hints["position"], "position as given"
+    elif configured is not None:
+        found["position"], assumed["position"] = configured, CONFIG
+    elif "position" in found:
+        assumed["position"] = "the family's where a file has none"
+    else:
+        raise CheckpointError(
+            "The file has no table of positions: its model has none, or computes them. Say "
+            "position='none', or position='sincos_2d' for the fixed ones of big_vision."
+        )
+
+
+def shape_of(found):
+    """A `Variant` with the patch size and the stem of `found`, which tell the grid of an image."""
+    return Variant(patch_size=found["patch_size"], stem=found.get("stem"))
+
+
+def grid_for(image_size, shape):
+    """The (rows, columns) of patches, or `None` where they do not tile the image."""
+    size = shape.feature_map(image_size)
+    if any(side % patch for side, patch in zip(size, shape.patch_size)):
+        return None
+    return tuple(side // patch for side, patch in zip(size, shape.patch_size))
+
+
+def choose_image_size(canonical, configured, hints):
+    """Sets `image_size`, from the number of positions where there are any."""
+    found, position = canonical.architecture, canonical.arrays.get(POSITION)
+    shape = shape_of(found)
+    if position is not None:
+        patches = position.shape[1] - found["class_token"] - found["registers"]
+        size, source = find_image_size(patches, shape, hints, configured)
+    elif hints.get("image_size") is not None:
+        size, source = pair(hints["image_size"], "image_size"), None
+    elif configured is not None:
+        size, source = pair(configured, "image_size"), CONFIG
+    else:
+        size = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
+        source = "the file has no positions: about 224 pixels, the custom"
+    found["image_size"] = size
+    if source:
+        canonical.assumed["image_size"] = source
+
+
+def find_image_size(patches, shape, hints, configured=None):
+    """The (height, width) of the image that has `patches` patches, and where it is from.
+
+    The caller's `file_image_size` and the config's size must fit; `image_size` helps where only it
+    fits. `shape` is a `Variant` with the patch size and the stem of the file.
+    """
+    for size, source in ((hints.get("file_image_size"), None), (configured, CONFIG)):
+        if size is not None:
+            size, grid = pair(size, "image_size"), grid_for(size, shape)
+            if grid is None or grid[0] * grid[1] != patches:
+                raise CheckpointError(
+                    f"The file has positions for {patches} patches of {shape.stride} pixels. "
+                    f"Received: {source or 'file_image_size'} says an image of {size}, which has "
+                    f"a grid of {grid}."
+                )
+            return size, source
+    side = math.isqrt(max(patches, 0))
+    square = (side, side) if side and side * side == patches else None
+    asked = hints.get("image_size") and grid_for(hints["image_size"], shape)
+    asked = asked if asked and asked[0] * asked[1] == patches else None
+    in_pixels = tuple(side * stride for stride in shape.stride)
+    if square is None and asked is None:
+        raise CheckpointError(
+            f"The file has positions for {patches} patches, which make no square. Its image was "
+            "not square: say so with file_image_size=(height, width)."
+        )
+    if square and asked and square != asked:
+        raise CheckpointError(
+            f"The file has positions for {patches} patches: a grid of {square}, to be resized to "
+            f"the {asked} of your image_size, or a grid of {asked} already? Say file_image_size="
+            f"{in_pixels} or {pair(hints['image_size'], 'image_size')}."
+        )
+    if asked:
+        return pair(hints["image_size"], "image_size"), "image_size as given"
+    return in_pixels, SQUARE

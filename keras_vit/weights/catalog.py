@@ -14,7 +14,6 @@ big_vision and big_transfer, of timm, transformers, keras-hub and facebookresear
 
 import csv
 import dataclasses
-import difflib
 import functools
 import importlib.resources
 import re
@@ -22,6 +21,7 @@ from fractions import Fraction
 
 from keras_vit.checks import check_choice
 from keras_vit.preprocessing import BIT, Preprocessing
+from keras_vit.text import unknown
 
 FAMILIES = ("google", "big_vision", "timm", "huggingface", "bit", "keras_hub")
 
@@ -42,7 +42,6 @@ VTAB_TASKS = {
 }
 VTAB_MODELS = ("R50x1", "R101x1", "R50x3", "R101x3", "R152x4")
 VTAB_RUNS = (0, 1, 2)
-_RAISE = object()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,18 +73,18 @@ class Checkpoint:
     family: str
     url: str
     variant: str
-    image_size: int | None
-    num_classes: int
-    preprocessing: Preprocessing
-    pretrained_on: str
-    finetuned_on: str | None
-    licence: str
-    size: int | None
-    approximate_mib: float | None
-    parameters: int | None
-    accuracy: tuple[tuple[str, float], ...]
-    label_set: str | None
-    overrides: tuple[tuple[str, object], ...]
+    image_size: int | None = None
+    num_classes: int = 0
+    preprocessing: Preprocessing | None = None
+    pretrained_on: str = ""
+    finetuned_on: str | None = None
+    licence: str = "unstated"
+    size: int | None = None
+    approximate_mib: float | None = None
+    parameters: int | None = None
+    accuracy: tuple[tuple[str, float], ...] = ()
+    label_set: str | None = None
+    overrides: tuple[tuple[str, object], ...] = ()
 
 
 @functools.cache
@@ -95,13 +94,12 @@ def read_tables():
     rows = list(csv.DictReader(text.splitlines()))
     found = [_checkpoint(row) for row in rows]
     parameters = {c.variant: c.parameters for c in found if c.num_classes == 1000}
-    aliases = {alias: row["name"] for row in rows for alias in row["aliases"].split("; ")}
-    aliases.pop("", None)
+    aliases = {alias: row["name"] for row in rows for alias in row["aliases"].split("; ") if alias}
     return (*found, *_vtab(parameters)), aliases
 
 
 def _checkpoint(row):
-    """The record of a row: a cell is read as the type of the field, `None` where it is empty."""
+    """The record of a row; an empty cell is the default of its field."""
     readers = {
         "preprocessing": _preprocessing,
         "accuracy": lambda cell: tuple((what, float(value)) for what, value in _pairs(cell)),
@@ -109,11 +107,12 @@ def _checkpoint(row):
         **dict.fromkeys(("image_size", "num_classes", "size", "parameters"), int),
         "approximate_mib": float,
     }
-    values = {}
-    for field in dataclasses.fields(Checkpoint):
-        cell, is_list = row[field.name], field.name in ("accuracy", "overrides")
-        values[field.name] = readers.get(field.name, str)(cell) if cell or is_list else None
-    return Checkpoint(**values)
+    names = [field.name for field in dataclasses.fields(Checkpoint) if row[field.name]]
+    return Checkpoint(**{name: readers.get(name, str)(row[name]) for name in names})
+
+
+def _pairs(cell):
+    return [tuple(item.rsplit("=", 1)) for item in cell.split("; ")]
 
 
 def _number_or_text(cell):
@@ -139,26 +138,20 @@ def _vtab(parameters):
                     family="bit",
                     url=f"https://storage.googleapis.com/bit_models/vtab/{stem}.npz",
                     variant=f"BiT-{model}",
-                    image_size=None,
                     num_classes=num_classes,
                     preprocessing=BIT,
                     pretrained_on="imagenet-21k",
                     finetuned_on=f"vtab-1k/{task}",
                     licence="Apache-2.0",
-                    size=None,
-                    approximate_mib=None,
                     parameters=parameters[f"BiT-{model}"] + (num_classes - 1000) * per_class,
-                    accuracy=(),
                     label_set=f"vtab-1k/{task}",
-                    overrides=(),
                 )
 
 
-def _pairs(cell):
-    return [tuple(item.rsplit("=", 1)) for item in cell.split("; ") if item]
+# ---- one by its name
 
 
-def find(name, missing=_RAISE):
+def find(name):
     """The checkpoint of a name.
 
     Besides the exact name these lead to it: its URL (for a file of Google's buckets with `gs://`
@@ -170,7 +163,6 @@ def find(name, missing=_RAISE):
 
     Args:
         name: the name, such as `"imagenet21k/ViT-B_16"` or `"vit_base_patch16_224.augreg_in21k"`.
-        missing: what to return where there is no such checkpoint, instead of raising.
 
     Returns:
         A `Checkpoint`.
@@ -178,24 +170,62 @@ def find(name, missing=_RAISE):
     Raises:
         ValueError: no such checkpoint, with the closest names, or several.
     """
-    text = str(name)
-    names, places, files = _index()
-    for key in (text, text.removesuffix(".npz")):
-        if key in names:
-            return names[key]
-    if _place(text) in places:
-        return places[_place(text)]
-    found = files.get(_place(text), ())
+    found = lookup(name)
     if len(found) == 1:
         return found[0]
-    if missing is not _RAISE:
-        return missing
     if found:
         raise ValueError(
             f"Several checkpoints have a file of this name. Received: name={name!r}; choose one "
             f"of {[checkpoint.name for checkpoint in found]}."
         )
-    raise ValueError(_unknown(text, [*names, *places, *files]))
+    if len(variants := _variants_like(str(name))) == 1:
+        raise ValueError(
+            f"Unknown checkpoint. Received: name={name!r}; that is an architecture: "
+            f"list_weights(variant={variants[0]!r}) prints its checkpoints."
+        )
+    raise unknown("checkpoint", name, _index(), "name", "list_weights()")
+
+
+def lookup(name):
+    """The checkpoints that a name may mean: none, one, or several with the same file name."""
+    return _index().get(_place(str(name)), ())
+
+
+@functools.cache
+def _index():
+    """Dict to lists of checkpoints from names, from places, and from names of files.
+
+    Google's records come first, so that theirs are the URLs that timm's share.
+    """
+    everything, others = read_tables()
+    index = {c.name: [c] for c in everything}
+    index.update({alias: index[name] for alias, name in others.items()})
+    for c in everything:
+        for place in _places(c):
+            index.setdefault(place, [c])
+    files = {}
+    for c in everything:
+        if c.family in ("google", "big_vision", "bit"):
+            files.setdefault(_place(c.url).split("/")[-1], []).append(c)
+    return {**files, **index}
+
+
+def _places(checkpoint):
+    yield _place(checkpoint.url)
+    if checkpoint.family == "timm":
+        yield from (f"timm/{checkpoint.name}", f"hf://timm/{checkpoint.name}")
+    if checkpoint.family == "keras_hub":
+        yield checkpoint.url.rpartition("/")[0]
+
+
+def _place(text):
+    """One spelling for all URLs of a file in Google's buckets."""
+    text = re.sub(r"(?<=\.npz):\w+$", "", text)
+    text = re.sub(r"^https://storage\.googleapis\.com/", "gs://", text)
+    return text.removesuffix(".npz")
+
+
+# ---- many
 
 
 def checkpoints(variant=None, family=None, data=None, image_size=None):
@@ -216,15 +246,17 @@ def checkpoints(variant=None, family=None, data=None, image_size=None):
         ValueError: a variant or data set that no checkpoint has, or an unknown family.
     """
     everything, _ = read_tables()
-    if family is not None:
-        check_choice("family", family, FAMILIES)
-    if data is not None:
-        check_choice("data", data, list(dict.fromkeys(map(_last_data, everything))))
-    wanted = None if variant is None else _variant(variant)
+    check_choice("family", family, (None, *FAMILIES))
+    check_choice("data", data, (None, *dict.fromkeys(map(_last_data, everything))))
+    if variant is not None:
+        like = _variants_like(str(variant))
+        if len(like) != 1:
+            raise unknown("variant", variant, sorted({c.variant for c in everything}))
+        variant = like[0]
     return tuple(
         c
         for c in everything
-        if wanted in (None, c.variant)
+        if variant in (None, c.variant)
         and family in (None, c.family)
         and data in (None, _last_data(c))
         and image_size in (None, c.image_size)
@@ -233,62 +265,6 @@ def checkpoints(variant=None, family=None, data=None, image_size=None):
 
 def _last_data(checkpoint):
     return checkpoint.finetuned_on or checkpoint.pretrained_on
-
-
-@functools.cache
-def _index():
-    """Three dicts to checkpoints: from names, from places, and from file names to all of them.
-
-    Google's records come first, so that theirs are the URLs that timm's share.
-    """
-    everything, others = read_tables()
-    names = {checkpoint.name: checkpoint for checkpoint in everything}
-    names.update({alias: names[name] for alias, name in others.items()})
-    places, files = {}, {}
-    for checkpoint in everything:
-        for place in _places(checkpoint):
-            places.setdefault(place, checkpoint)
-        if checkpoint.family in ("google", "big_vision", "bit"):
-            files.setdefault(_place(checkpoint.url).split("/")[-1], []).append(checkpoint)
-    return names, places, files
-
-
-def _places(checkpoint):
-    yield _place(checkpoint.url)
-    if checkpoint.family == "timm":
-        yield from (f"timm/{checkpoint.name}", f"hf://timm/{checkpoint.name}")
-    if checkpoint.family == "keras_hub":
-        yield checkpoint.url.rpartition("/")[0]
-
-
-def _place(text):
-    """One spelling for all URLs of a file in Google's buckets."""
-    text = re.sub(r"(?<=\.npz):\w+$", "", text)
-    text = re.sub(r"^https://storage\.googleapis\.com/", "gs://", text)
-    return text.removesuffix(".npz")
-
-
-def _unknown(text, known):
-    spelled = {key.lower(): key for key in reversed(known)}
-    close = difflib.get_close_matches(text.lower(), spelled, n=5, cutoff=0.6)
-    message = f"Unknown checkpoint. Received: name={text!r}; "
-    variants = _variants_like(text)
-    if len(variants) == 1:
-        message += f"that is an architecture: list_weights(variant={variants[0]!r}) prints its "
-        return message + "checkpoints."
-    if close:
-        message += f"did you mean one of {[spelled[key] for key in close]}? "
-    return message + "list_weights() prints all names."
-
-
-def _variant(text):
-    found = _variants_like(str(text))
-    if len(found) == 1:
-        return found[0]
-    raise ValueError(
-        f"No checkpoint of such a variant is published. Received: variant={text!r}; expected one "
-        f"of {sorted({c.variant for c in read_tables()[0]})}, however punctuated."
-    )
 
 
 def _variants_like(text):

@@ -27,14 +27,7 @@ FOLDER_FILES = (
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """A checkpoint as it lies on the disk.
-
-    Attributes:
-        path: the file or folder.
-        arrays: dict from name to NumPy array.
-        config: what `config.json` beside it says; empty if there is none.
-        processor: what `preprocessor_config.json` beside it says; empty if there is none.
-    """
+    """A checkpoint on the disk: its path, its arrays by name, and two JSON files beside it."""
 
     path: pathlib.Path
     arrays: dict
@@ -46,10 +39,6 @@ def open_checkpoint(path):
     """The `Contents` of a file, or of a folder with one checkpoint in it.
 
     What kind of file it is follows from its first bytes, never from its name.
-
-    Raises:
-        FileNotFoundError: there is nothing there.
-        CheckpointError: no checkpoint, several, or a damaged one.
     """
     path = pathlib.Path(path).expanduser()
     file = _file_in(path) if path.is_dir() else require_file(path)
@@ -65,15 +54,11 @@ def _file_in(folder):
     found = [f for f in sorted(folder.iterdir()) if f.suffix in (".safetensors", ".npz", ".bin")]
     if len(found) == 1:
         return found[0]
-    if not found:
-        raise FileNotFoundError(
-            f"The folder {str(folder)!r} holds no checkpoint; expected one of "
-            f"{list(FOLDER_FILES)}, or one .safetensors or .npz file."
-        )
-    raise CheckpointError(
-        f"The folder {str(folder)!r} holds {len(found)} checkpoints: "
-        f"{[f.name for f in found]}; expected one of {list(FOLDER_FILES)}. Give the path of the "
-        "file itself."
+    kind = CheckpointError if found else FileNotFoundError
+    raise kind(
+        f"The folder {str(folder)!r} holds {len(found) or 'no'} checkpoints"
+        f"{': ' * bool(found)}{', '.join(f.name for f in found)}. Expected one of "
+        f"{list(FOLDER_FILES)}, or one other file; or give the path of the file itself."
     )
 
 

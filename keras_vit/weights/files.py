@@ -1,7 +1,8 @@
-"""Arrays in files: npz, safetensors and PyTorch's; JSON; and files that appear whole.
+"""Arrays in files: npz, safetensors, PyTorch's and HDF5; JSON; and files that appear whole.
 
 Nothing is ever unpickled. A file may say anything about the sizes of its arrays, so what it says
-is compared with how large the file is before memory is taken.
+is compared with how large the file is before memory is taken. A file that is written appears
+whole or not at all.
 """
 
 import contextlib
@@ -25,20 +26,6 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or that does not fit; no model was changed."""
 
 
-@contextlib.contextmanager
-def _reading(path, kind):
-    """Turns whatever a library raises over a damaged file into a `CheckpointError`."""
-    try:
-        yield
-    except (CheckpointError, ImportError):
-        raise
-    except Exception as error:
-        raise CheckpointError(
-            f"{str(path)!r} cannot be read as {kind}: {str(error) or type(error).__name__}. Check "
-            "that the download is complete and that the file is a checkpoint; nothing was loaded."
-        ) from error
-
-
 def require_file(path):
     """`path` as a `pathlib.Path` to a regular file that exists."""
     path = pathlib.Path(path)
@@ -47,7 +34,21 @@ def require_file(path):
     return path
 
 
-def as_plain(array):
+@contextlib.contextmanager
+def _reading(path, kind):
+    """Turns whatever a library raises over a damaged file into a `CheckpointError`."""
+    try:
+        yield require_file(path)
+    except (CheckpointError, ImportError, FileNotFoundError):
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"{str(path)!r} cannot be read as {kind}: {str(error) or type(error).__name__}. Check "
+            "that the download is complete and that the file is a checkpoint; nothing was loaded."
+        ) from error
+
+
+def _as_plain(array):
     """`array` in a type that NumPy computes with: half precision becomes float32."""
     if array.dtype.kind == "V" and array.dtype.itemsize == 2 and array.dtype.names is None:
         import ml_dtypes  # comes with Keras; NumPy stores bfloat16 as two raw bytes
@@ -60,21 +61,9 @@ def as_plain(array):
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-# ---- npz
-
-
 def read_npz(path):
-    """The arrays of an npz file as a dict from name to array.
-
-    bfloat16 arrays, which NumPy stores as two bytes without a type, become float32.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file is no npz, is damaged, holds Python objects, or unpacks to far
-            more than it is large.
-    """
-    path = require_file(path)
-    with _reading(path, "an npz file of plain arrays"), zipfile.ZipFile(path) as archive:
+    """Name -> array of an npz file; half precision as float32."""
+    with _reading(path, "an npz file of plain arrays") as path, zipfile.ZipFile(path) as archive:
         members = _checked_members(archive, path)
         for member in members:
             if not member.filename.endswith(".npy"):
@@ -99,10 +88,9 @@ def _checked_members(archive, path):
 
 
 def _read_npy(archive, member):
+    form = np.lib.format
     with archive.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        is_first = version == (1, 0)
-        form = np.lib.format
+        is_first = form.read_magic(stream) == (1, 0)
         read_header = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
         shape, _, dtype = read_header(stream)
         promised, there = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
@@ -111,64 +99,33 @@ def _read_npy(archive, member):
         if promised != there:
             raise ValueError(f"{member.filename!r} has {there} bytes of values, not {promised}")
     with archive.open(member) as stream:
-        return as_plain(np.lib.format.read_array(stream, allow_pickle=False))
-
-
-def write_npz(path, arrays):
-    """Writes a dict from name to array as npz. The file appears whole or not at all."""
-    with replacing(path) as stream:
-        np.savez(stream, **arrays)
-
-
-# ---- safetensors
+        return _as_plain(form.read_array(stream, allow_pickle=False))
 
 
 def read_safetensors(path):
-    """The arrays of a safetensors file as a dict from name to array; half precision as float32.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file is damaged or no such file.
-    """
-    path = require_file(path)
+    """Name -> array of a safetensors file; half precision as float32."""
     import ml_dtypes  # noqa: F401  safetensors reads bfloat16 once it is imported
 
-    with _reading(path, "a safetensors file"):
+    with _reading(path, "a safetensors file") as path:
         with open(path, "rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if length > MAX_HEADER:
                 raise ValueError(f"its header would have {length} bytes, more than {MAX_HEADER}")
-            header = stream.read(length)
-        if header.count(b'"data_offsets"') > MAX_ARRAYS:
-            raise ValueError(f"it has more than {MAX_ARRAYS} arrays")
+            if stream.read(length).count(b'"data_offsets"') > MAX_ARRAYS:
+                raise ValueError(f"it has more than {MAX_ARRAYS} arrays")
         # The library compares types, shapes and places of all arrays with the size of the file.
-        return {n: as_plain(a) for n, a in safetensors.numpy.load_file(path).items()}
-
-
-def write_safetensors(path, arrays):
-    """Writes a dict from name to array as PyTorch does. The file appears whole or not at all."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    with replacing(path) as stream:
-        stream.write(safetensors.numpy.save(arrays, {"format": "pt"}))
-
-
-# ---- HDF5
+        return {n: _as_plain(a) for n, a in safetensors.numpy.load_file(path).items()}
 
 
 def read_hdf5(path):
-    """The arrays of an HDF5 file as Keras writes it, as a dict from path in the file to array.
+    """Path in the file -> array of an HDF5 file as Keras writes it: each variable in one piece.
 
-    Keras writes each variable as one contiguous piece. Links are not followed, and a file that
-    keeps its values in another way (in other files, in chunks, packed) is refused.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file is damaged, or does not keep plain arrays in itself.
+    Links are not followed, and values that lie in other files, in chunks or packed are refused.
     """
-    path = require_file(path)
     import h5py  # comes with Keras, and takes a while
 
-    with _reading(path, "an HDF5 file of Keras weights"), h5py.File(path, "r") as file:
+    kind = "an HDF5 file of Keras weights"
+    with _reading(path, kind) as path, h5py.File(path, "r") as file:
         datasets = {}
 
         def add(name, item):
@@ -186,23 +143,14 @@ def read_hdf5(path):
         claimed = sum(dataset.nbytes for dataset in datasets.values())
         if claimed > path.stat().st_size or len(datasets) > MAX_ARRAYS:
             raise ValueError(f"its {len(datasets)} arrays have {claimed} bytes, more than it has")
-        return {name: as_plain(np.asarray(dataset[()])) for name, dataset in datasets.items()}
-
-
-# ---- PyTorch
+        return {name: _as_plain(np.asarray(dataset[()])) for name, dataset in datasets.items()}
 
 
 def read_torch(path):
-    """The tensors of a file that `torch.save` wrote, as a dict from name to array.
+    """Name -> array of a file that `torch.save` wrote.
 
-    Read with `torch.load(weights_only=True)`, which builds tensors and nothing else.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ImportError: PyTorch is not installed.
-        CheckpointError: the file is damaged, or holds more than tensors.
+    `torch.load(weights_only=True)` builds tensors and nothing else.
     """
-    path = require_file(path)
     try:
         import torch
     except ImportError as error:
@@ -210,7 +158,7 @@ def read_torch(path):
             f"{str(path)!r} is a PyTorch file, which only PyTorch reads. Install it with: "
             'pip install "keras3-vit[torch]", or use the safetensors file of the checkpoint.'
         ) from error
-    with _reading(path, "a PyTorch file of plain tensors"):
+    with _reading(path, "a PyTorch file of plain tensors") as path:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 _checked_members(archive, path)
@@ -242,9 +190,6 @@ def _state_dict(content):
     return content
 
 
-# ---- JSON, and writing
-
-
 def read_json(path):
     """The dict in a JSON file; an empty one where there is no file."""
     if not path.is_file():
@@ -258,14 +203,30 @@ def read_json(path):
         return content
 
 
+# ---- writing
+
+
+def write_npz(path, arrays):
+    """Writes a dict from name to array as npz."""
+    with _replacing(path) as stream:
+        np.savez(stream, **arrays)
+
+
+def write_safetensors(path, arrays):
+    """Writes a dict from name to array as PyTorch does."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with _replacing(path) as stream:
+        stream.write(safetensors.numpy.save(arrays, {"format": "pt"}))
+
+
 def write_json(path, content):
-    """Writes a dict as JSON. The file appears whole or not at all."""
-    with replacing(path) as stream:
+    """Writes a dict as JSON."""
+    with _replacing(path) as stream:
         stream.write(json.dumps(content, indent=2).encode() + b"\n")
 
 
 @contextlib.contextmanager
-def replacing(path):
+def _replacing(path):
     """A file opened for writing beside `path`, which takes its place when all went well."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -275,14 +236,9 @@ def replacing(path):
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp lets nobody else read
+        os.umask(mask := os.umask(0))
+        os.chmod(temporary, 0o666 & ~mask)  # mkstemp lets nobody else read
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -12,23 +12,16 @@ import re
 
 import numpy as np
 
-from keras_vit.checks import pair
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.assumptions import add_image_size, add_position
-from keras_vit.weights.canonical import (
-    POSITION,
-    Canonical,
-    architecture_of,
-    heads_of,
-)
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError, read_hdf5, read_json
-from keras_vit.weights.tables import PARTS, PATCHES, SAME, Layout, Table, simplified
+from keras_vit.weights.tables import FLAX_PATCHES, PARTS, SAME, Layout, Table
 
-FAMILY = "KerasHub"
 EMBEDDING = "layers/vi_t_patching_and_embedding/"
 ENCODER = "layers/vi_t_encoder/"
 BLOCK = ENCODER + "encoder_layers/vi_t_encoder_block_{i}/"
-TRAINING = r"optimizer/.*|.*/seed_generators?/.*"  # what it leaves in a file beside the weights
+POOLS = {"token": "token", "gap": "mean", None: None}
 
 
 def _variables(theirs, ours, names=("kernel", "bias"), layout=SAME):
@@ -43,172 +36,166 @@ def _norm(theirs, ours):
     return _variables(theirs, ours, ("gamma", "beta"))
 
 
-TABLE = Table(
-    (EMBEDDING + "vars/0", "patch_encoder/class_token", SAME),
-    *_variables(EMBEDDING + "patch_embedding", "patch_encoder/projection", layout=PATCHES),
-    (
-        EMBEDDING + "position_embedding/vars/0",
-        POSITION,
-        Layout(2, lambda table: table[None], lambda table, v: table[0]),
+class KerasHub(Family):
+    """Presets of KerasHub, or one of their files."""
+
+    def arrays_of(self, file):
+        plain = {_place(name, file): name for name in file}
+        arrays, origin, ignored = super().arrays_of({p: file[name] for p, name in plain.items()})
+        return arrays, {n: plain[p] for n, p in origin.items()}, tuple(plain[p] for p in ignored)
+
+    def read(self, contents, hints):
+        """A folder with a task is read whole, and so is its `task.weights.h5`.
+
+        The path of its `model.weights.h5` means the backbone alone, whose output is the tokens
+        after the last norm.
+        """
+        folder = _folder(contents)
+        if not any("vi_t_" in name for name in contents.arrays):
+            contents.arrays.update(read_hdf5(folder / "model.weights.h5"))
+        canonical = super().read(contents, hints)
+        found = canonical.architecture
+        converter = _preprocessing(folder, found["channels"], found["image_size"])
+        canonical.preprocessing, unsaid = converter
+        canonical.ignored = (*unsaid, *canonical.ignored)
+        return canonical
+
+    def flat_config(self, contents):
+        """The arguments of backbone and task in one dict."""
+        has_head = any(re.match("layers/dense(_1)?/vars/0", name) for name in contents.arrays)
+        task = _config_in(_folder(contents) / "task.json") if has_head else {}
+        backbone = (contents.config or task.get("backbone", {})).get("config", {})
+        return {**{k: task[k] for k in ("pooling", "activation") if k in task}, **backbone}
+
+    def complete(self, canonical, contents, config, said, hints):
+        channels = canonical.architecture["channels"]
+        if shape := said.get("image_size"):
+            if len(shape) != 3 or channels not in shape[::2]:
+                raise CheckpointError(
+                    f"The config.json says image_shape={shape}, and the arrays have {channels} "
+                    "channels: it is of another model."
+                )
+            # The channels come first in a model for `data_format="channels_first"`.
+            said["image_size"] = shape[:2] if shape[2] == channels else shape[1:]
+        _add_zero_biases(canonical, config)
+        _choose_pool(canonical, said, hints)
+        activation = config.get("activation")
+        if activation not in (None, "linear"):
+            text = f"activation={activation!r} of the head: the model gives logits"
+            canonical.ignored = (text, *canonical.ignored)
+
+
+FAMILY = KerasHub(
+    name="KerasHub",
+    sign=r"layers/(vi_t_|dense/vars/0)",
+    stripped=r"(?<=^layers/)vi_t_backbone/layers/",
+    table=Table(
+        (EMBEDDING + "vars/0", "patch_encoder/class_token", SAME),
+        *_variables(EMBEDDING + "patch_embedding", "patch_encoder/projection", layout=FLAX_PATCHES),
+        (
+            EMBEDDING + "position_embedding/vars/0",
+            POSITION,
+            Layout(2, lambda table: table[None], lambda table: table[0]),
+        ),
+        *_norm(BLOCK + "layer_norm_{n}", "block_{i}/norm_{n}"),
+        *(
+            row
+            for theirs, ours in zip(("query", "key", "value", "output"), PARTS)
+            for row in _variables(BLOCK + f"mha/{theirs}_dense", "block_{i}/attention/" + ours)
+        ),
+        *_variables(BLOCK + "mlp/dense_{n}", "block_{i}/mlp/dense_{n}"),
+        *_norm(ENCODER + "layer_norm", "norm"),
+        *_variables("layers/pre_logits", "pre_logits"),
+        *_variables("layers/head", "head"),
     ),
-    *_norm(BLOCK + "layer_norm_{n}", "block_{i}/norm_{n}"),
-    *(
-        row
-        for theirs, ours in zip(("query", "key", "value", "output"), PARTS)
-        for row in _variables(BLOCK + f"mha/{theirs}_dense", "block_{i}/attention/" + ours)
-    ),
-    *_variables(BLOCK + "mlp/dense_{n}", "block_{i}/mlp/dense_{n}"),
-    *_norm(ENCODER + "layer_norm", "norm"),
-    *_variables("pre_logits", "pre_logits"),
-    *_variables("head", "head"),
+    # What training leaves in a file beside the weights.
+    ignored=(r"optimizer/.*", r".*/seed_generators?/.*"),
+    defaults={"interpolation": "bicubic_no_antialias", "gelu": "erf", "epsilon": 1e-6},
+    confirmed={
+        "num_layers": "depth",
+        "num_heads": "num_heads",
+        "hidden_dim": "width",
+        "mlp_dim": "mlp_dim",
+        "use_class_token": "class_token",
+    },
+    needs_config=True,
+    config={
+        "layer_norm_epsilon": ("epsilon", None),
+        "image_shape": ("image_size", None),
+        "pooling": ("pool", POOLS),
+    },
 )
-# Argument of `ViTBackbone` -> the biases that it decides about.
-BIASES = {
-    "use_patch_bias": r"patch_encoder/projection/bias",
-    "use_mha_bias": r"block_\d+/attention/out/bias",
-    "use_mlp_bias": r"block_\d+/mlp/dense_[12]/bias",
-}
-POOLS = {"token": "token", "gap": "mean", None: None}
 
 
-def recognises(arrays):
-    """Whether these are the names of this family."""
-    return any(re.match(r"layers/(vi_t_|dense/vars/0)", name) for name in arrays)
+def _folder(contents):
+    return contents.path if contents.path.is_dir() else contents.path.parent
 
 
-def read(contents, hints):
-    """The `Canonical` of a preset, or of one of its files; arguments as in `google.read`.
-
-    A folder with a task is read whole, and so is its `task.weights.h5`; the path of its
-    `model.weights.h5` means the backbone alone, whose output is the tokens after the last norm.
-
-    Raises:
-        CheckpointError: the files are damaged, contradict each other, or make a model that this
-            library cannot compute.
-    """
-    folder = contents.path if contents.path.is_dir() else contents.path.parent
-    stored = dict(contents.arrays)
-    if not any("vi_t_" in name for name in stored):
-        stored |= read_hdf5(folder / "model.weights.h5")  # the backbone of a head
-    skipped = tuple(name for name in stored if re.fullmatch(TRAINING, name))
-    stored = {name: array for name, array in stored.items() if name not in skipped}
-    has_pre_logits = "layers/dense_1/vars/0" in stored
-    short, names = simplified(stored, r"(?<=^layers/)vi_t_backbone/layers/")
-    by_place = {}
-    for name, array in short.items():
-        place = name.replace("/vi_t_encoder_block/", "/vi_t_encoder_block_0/")
-        first = "pre_logits/" if has_pre_logits else "head/"
-        place = re.sub("^layers/dense_1/", "head/", re.sub("^layers/dense/", first, place))
-        by_place[place], names[place] = array, names[name]
-    arrays, origin, _ = TABLE.read(by_place, FAMILY)
-    origin = {target: names[where] for target, where in origin.items()}
-
-    task = read_json(folder / "task.json").get("config", {}) if "head/kernel" in arrays else {}
-    backbone = (contents.config or task.get("backbone", {})).get("config", {})
-    found, assumed = {**architecture_of(arrays, FAMILY), "num_heads": heads_of(arrays)}, {}
-    *patch_size, channels, _ = by_place[EMBEDDING + "patch_embedding/vars/0"].shape
-    found.update(
-        patch_size=tuple(patch_size),
-        channels=channels,
-        interpolation="bicubic_no_antialias",  # KerasHub has no rule: that of their source
-        gelu="erf",
-        epsilon=backbone.get("layer_norm_epsilon", 1e-6),
-    )
-    if not backbone:
-        assumed["epsilon"] = "KerasHub's default, as there is no config.json"
-    image_size = _image_size(backbone, found, folder)
-    _add_zero_biases(arrays, origin, backbone, found)
-    unsaid = _choose_pool(found, assumed, task, hints)
-    add_position(found, assumed, arrays, hints)
-    add_image_size(found, assumed, arrays, hints, image_size)
-    preprocessing, more = _preprocessing(folder, task, found)
-    ignored = (*unsaid, *more, *skipped)  # what changes numbers first
-    return Canonical(FAMILY, arrays, origin, found, assumed, ignored, preprocessing)
+def _config_in(path):
+    return read_json(path).get("config", {})
 
 
-def _image_size(backbone, found, folder):
-    """The (height, width) of the config, after a look at whether it is of this model."""
-    if not backbone:
-        return None
-    said = {"num_layers": "depth", "num_heads": "num_heads", "hidden_dim": "width"}
-    said |= {"mlp_dim": "mlp_dim", "use_class_token": "class_token"}
-    pairs = {key: (backbone[key], found[field]) for key, field in said.items() if key in backbone}
-    wrong = {key: values for key, values in pairs.items() if values[0] != values[1]}
-    shape = backbone.get("image_shape", ())
-    if len(shape) != 3 or found["channels"] not in shape[::2]:
-        wrong["image_shape"] = (shape, f"3 sides, {found['channels']} of them channels")
-    if wrong:
-        raise CheckpointError(
-            f"The config.json of {str(folder)!r} is of another model; (config, file) differ in "
-            f"{wrong}."
-        )
-    # The channels come first where the model was built for `data_format="channels_first"`.
-    return pair(shape[:2] if shape[2] == found["channels"] else shape[1:], "image_shape")
+def _place(name, file):
+    """The name in the table: Keras numbers layers of a kind from the second one."""
+    name = name.replace("/vi_t_encoder_block/", "/vi_t_encoder_block_0/")
+    if "layers/dense_1/vars/0" in file:
+        name = name.replace("layers/dense/", "layers/pre_logits/")
+    return re.sub(r"^layers/dense(_1)?/", "layers/head/", name)
 
 
-def _add_zero_biases(arrays, origin, backbone, found):
+def _add_zero_biases(canonical, config):
     """A bias that the model was built without is one of zeros."""
-    wanted = {"patch_encoder/projection/bias": found["width"]}
+    found, arrays = canonical.architecture, canonical.arrays
+    wanted = {"patch_encoder/projection/bias": ("use_patch_bias", found["width"])}
     for i in range(found["depth"]):
-        wanted[f"block_{i}/attention/out/bias"] = found["width"]
-        wanted[f"block_{i}/mlp/dense_1/bias"] = found["mlp_dim"]
-        wanted[f"block_{i}/mlp/dense_2/bias"] = found["width"]
-    for argument, pattern in BIASES.items():
-        for name in (n for n in wanted if re.fullmatch(pattern, n) and n not in arrays):
-            if not backbone.get(argument, True):
-                arrays[name], origin[name] = np.zeros(wanted[name], "float32"), f"{argument}=False"
+        wanted[f"block_{i}/attention/out/bias"] = "use_mha_bias", found["width"]
+        wanted[f"block_{i}/mlp/dense_1/bias"] = "use_mlp_bias", found["mlp_dim"]
+        wanted[f"block_{i}/mlp/dense_2/bias"] = "use_mlp_bias", found["width"]
+    for name, (argument, units) in wanted.items():
+        if name not in arrays and not config.get(argument, True):
+            arrays[name] = np.zeros(units, "float32")
+            canonical.origin[name] = f"{argument}=False"
 
 
-def _choose_pool(found, assumed, task, hints):
-    """Sets what the head sees; returns what of the task has no place in the model, as texts."""
+def _choose_pool(canonical, said, hints):
+    """Sets what the head sees, and refuses what no head here sees."""
+    found, assumed = canonical.architecture, canonical.assumed
     if not found["num_classes"]:
         # Whoever asks for a number of classes wants the tokens pooled, by custom.
         custom = ("token" if found["class_token"] else "mean") if "num_classes" in hints else None
-        found["pool"], assumed["pool"] = (
-            hints.get("pool", custom),
-            "a backbone alone leaves it open",
-        )
-        return ()
-    if not task and "pool" not in hints:
-        raise CheckpointError(
-            "The file has a head, and nothing says what the head sees. Put the task.json of the "
-            "preset beside it, or say pool='token' or pool='mean'."
-        )
-    if task and task.get("pooling") not in list(POOLS):
-        raise CheckpointError(
-            f"The task pools with {task.get('pooling')!r}; expected one of {list(POOLS)}."
-        )
-    found["pool"] = POOLS[task.get("pooling")] if task else hints["pool"]
-    assumed["pool"] = "its task.json" if task else "pool as given"
+        found["pool"] = hints.get("pool", custom)
+        assumed["pool"] = "a backbone alone leaves it open"
+        return
+    if "pool" not in said:
+        if "pool" not in hints:
+            raise CheckpointError(
+                "The file has a head, and nothing says what the head sees. Put the task.json of "
+                "the preset beside it, or say pool='token' or pool='mean'."
+            )
+        found["pool"] = hints["pool"]
+    assumed["pool"] = "its task.json" if "pool" in said else "pool as given"
     if (found["pool"], found["class_token"]) in (("mean", True), ("token", False)):
         what = "all tokens, the class token too" if found["class_token"] else "the first patch"
         raise CheckpointError(
             f"The head of the classifier sees {what}, which no head here does. The path of its "
             "model.weights.h5 loads the backbone, for a head of your own."
         )
-    activation = task.get("activation")
-    is_linear = activation in (None, "linear")
-    return () if is_linear else (f"activation={activation!r} of the head: the model gives logits",)
 
 
-def _preprocessing(folder, task, found):
-    """What the image converter of a preset does, and what no recipe here can say.
+def _preprocessing(folder, channels, image_size):
+    """What the image converter of a preset does, and texts for what no recipe here can say.
 
     The converter resizes, multiplies by `scale` and adds `offset`. It cuts the largest window of
     the target's proportions out of an image first, unless it is told to squash.
     """
-    places = (
-        read_json(folder / "preprocessor.json").get("config", {}).get("image_converter", {}),
-        (task.get("preprocessor") or {}).get("config", {}).get("image_converter", {}),
-        read_json(folder / "image_converter.json"),
-    )
-    said = next((place["config"] for place in places if place.get("config")), {})
+    said = _config_in(folder / "preprocessor.json").get("image_converter", {}).get("config", {})
+    said = said or _config_in(folder / "image_converter.json")
     if not said:
         return Preprocessing(resize="center_square"), ()
 
     def of(key, default):
         values = np.asarray(default if said.get(key) is None else said[key], "float64")
-        return np.broadcast_to(values, found["channels"])
+        return np.broadcast_to(values, channels)
 
     with np.errstate(all="ignore"):  # `Preprocessing` refuses what comes of a scale of 0
         scale, offset = of("scale", 1.0), of("offset", 0.0)
@@ -222,16 +209,12 @@ def _preprocessing(folder, task, found):
         )
     crops, kind = said.get("crop_to_aspect_ratio", True), said.get("interpolation", "bilinear")
     is_known = kind in ("bilinear", "bicubic")
-    recipe = Preprocessing(
-        mean,
-        std,
-        resize="center_square" if crops else "squash",
-        interpolation=kind if is_known else "bilinear",
-    )
-    size = tuple(said.get("image_size") or found["image_size"])
-    is_wide = crops and found["image_size"][0] != found["image_size"][1]
+    resize = "center_square" if crops else "squash"
+    recipe = Preprocessing(mean, std, resize, interpolation=kind if is_known else "bilinear")
+    size = tuple(said.get("image_size") or image_size)
+    is_wide = crops and image_size[0] != image_size[1]
     unsaid = [f"{key}=True" for key in ("antialias", "pad_to_aspect_ratio") if said.get(key)]
     unsaid += [f"interpolation={kind!r}"] * (not is_known)
-    unsaid += [f"image_size={list(size)}"] * (size != found["image_size"])
+    unsaid += [f"image_size={list(size)}"] * (size != image_size)
     unsaid += ["crop_to_aspect_ratio=True, for an image that is not square"] * is_wide
     return recipe, tuple(f"{text} of the image converter" for text in unsaid)

@@ -4,8 +4,7 @@ import textwrap
 
 from keras_vit.weights.catalog import FAMILIES, VTAB_RUNS, VTAB_TASKS, checkpoints, read_tables
 
-_WIDTH = 50  # of the column of names: longer ones get a line of their own
-_SHORT = {"imagenet-21k": "i21k", "imagenet-1k": "i1k"}
+NAME_WIDTH = 50  # of the column of the printed list: longer names get a line of their own
 
 
 def list_weights(variant=None, family=None, data=None, image_size=None):
@@ -23,17 +22,22 @@ def list_weights(variant=None, family=None, data=None, image_size=None):
         ValueError: as for `checkpoints`.
     """
     found = checkpoints(variant, family, data, image_size)
-    titles = ("name", "variant", "px", "classes", "trained on", "MiB", "top-1", "licence")
-    print(_line(titles))
+    print(_line(("name", "variant", "px", "classes", "trained on", "MiB", "top-1", "licence")))
     for family in FAMILIES:
-        rows = dict((row[0], row) for row in map(_row, found) if row[-1] == family)
+        rows = {row[0]: row for row in (_cells(c) for c in found if c.family == family)}
         if rows:
-            print(f"\n{family}:", *(_line(row[:-1]) for row in rows.values()), sep="\n")
-    _print_footnotes(found)
+            print(f"\n{family}:", *map(_line, rows.values()), sep="\n")
+    names = {c.name for c in found}
+    if any(name.startswith("vtab/") for name in names):
+        runs, tasks = ", ".join(map(str, VTAB_RUNS)), ", ".join(VTAB_TASKS)
+        text = f"The * of vtab/BiT-M-…-run*-* are the runs {runs} and the tasks {tasks}."
+        print("\n" + textwrap.fill(text, 116, break_on_hyphens=False))
+    others = {a: name for a, name in read_tables()[1].items() if name in names and "://" not in a}
+    if others:
+        print("\nother names:", *(f"{a:<18}{name}" for a, name in others.items()), sep="\n")
 
 
-def _row(c):
-    """The cells of the table, and the family."""
+def _cells(c):
     vtab = c.name.startswith("vtab/")
     data_sets = (c.pretrained_on, "vtab-1k" if vtab else c.finetuned_on)
     mib = f"~{c.parameters * 4 / 2**20:.0f}" if c.parameters else "-"
@@ -43,28 +47,16 @@ def _row(c):
         c.variant,
         c.image_size or "-",
         "*" if vtab else c.num_classes or "-",
-        " → ".join(_SHORT.get(data, data) for data in data_sets if data),
+        " → ".join(d.replace("imagenet-", "i") for d in data_sets if d),
         f"{c.approximate_mib:.0f}" if c.approximate_mib else mib,
         "-" if top_1 is None else f"{top_1:.2f}",
         c.licence,
-        c.family,
     )
 
 
-def _line(row):
-    name, *facts = row
+def _line(cells):
+    name, *facts = cells
     formats = ("{:<10}", "{:>4}", "{:>7}", "{:<14}", "{:>5}", "{:>5}", "{:<10}")
-    cells = "  ".join(form.format(cell) for form, cell in zip(formats, facts)).rstrip()
-    separator = "  " if len(name) <= _WIDTH else "\n" + " " * (_WIDTH + 2)
-    return f"{name:<{_WIDTH}}{separator}{cells}"
-
-
-def _print_footnotes(found):
-    names = {checkpoint.name for checkpoint in found}
-    if any(name.startswith("vtab/") for name in names):
-        runs, tasks = ", ".join(map(str, VTAB_RUNS)), ", ".join(VTAB_TASKS)
-        text = f"The * of vtab/BiT-M-…-run*-* are the runs {runs} and the tasks {tasks}."
-        print("\n" + textwrap.fill(text, 116, break_on_hyphens=False))
-    others = {a: name for a, name in read_tables()[1].items() if name in names and "://" not in a}
-    if others:
-        print("\nother names:", *(f"{a:<18}{name}" for a, name in others.items()), sep="\n")
+    text = "  ".join(form.format(cell) for form, cell in zip(formats, facts)).rstrip()
+    separator = "  " if len(name) <= NAME_WIDTH else "\n" + " " * (NAME_WIDTH + 2)
+    return f"{name:<{NAME_WIDTH}}{separator}{text}"

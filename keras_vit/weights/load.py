@@ -8,17 +8,8 @@ import warnings
 from keras_vit.checks import marked
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.variants import VARIANTS, Variant
-from keras_vit.weights import (
-    augreg,
-    big_vision,
-    catalog,
-    google,
-    huggingface,
-    keras_hub,
-    timm,
-)
+from keras_vit.weights import augreg, big_vision, bit, catalog, google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import MODELS, assign, check_model
-from keras_vit.weights.bit_torch import FORMATS as BIT_FORMATS
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.contents import open_checkpoint
 from keras_vit.weights.fetch import fetch
@@ -27,11 +18,15 @@ from keras_vit.weights.resize import for_a_model
 from keras_vit.weights.tables import shortened
 
 # No two recognise the same file, but for the last, whose names big_vision shares.
-FAMILIES = (huggingface, timm, *BIT_FORMATS, keras_hub, big_vision, google)
+FAMILIES = (
+    huggingface.FAMILY,
+    timm.FAMILY,
+    *bit.FAMILIES,
+    keras_hub.FAMILY,
+    big_vision.FAMILY,
+    google.FAMILY,
+)
 SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://")
-
-
-# ---- the three ways in: locate, read, build, assign
 
 
 def load_weights(
@@ -77,9 +72,8 @@ def load_weights(
     check_model(model)
     hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
     hints.update(image_size=model.image_size, file_image_size=file_image_size)
-    source, record = _locate(weights)
-    canonical = _read(source, record, hints)
-    report = assign(model, canonical, record, interpolation, resize_patches, fresh_head)
+    canonical = _read(*_locate(weights), hints)
+    report = assign(model, canonical, interpolation, resize_patches, fresh_head)
     if report.differs:
         warnings.warn(
             f"The model computes something else than its weights:\n{report}", stacklevel=2
@@ -108,13 +102,12 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    source, record = _locate(weights)
-    canonical = _read(source, record, {**overrides, "file_image_size": file_image_size})
+    hints = {**overrides, "file_image_size": file_image_size}
+    canonical = _read(*_locate(weights), hints)
     model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
     model.load_report = assign(
         model,
         canonical,
-        record,
         overrides.get("interpolation"),
         patches_too="patch_size" in overrides,
         adapt_channels=True,
@@ -125,15 +118,8 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
 def build_and_load(variant, weights, options):
     """A model of a published size with the weights of a checkpoint, for the builders.
 
-    Args:
-        variant: name of a row of `VARIANTS` or `BIT_VARIANTS`.
-        weights: as in `load_weights`.
-        options: arguments of the class; a field of the variant that a checkpoint decides
-            (`inherited`) and that is not among them comes from there. `interpolation` as in
-            `from_checkpoint`.
-
-    Raises:
-        ValueError: the checkpoint is of another variant, or as in `load_weights`.
+    A field of the variant that a checkpoint decides (`inherited`) and that is not in `options`
+    comes from the checkpoint.
     """
     is_bit = variant in BIT_VARIANTS
     row = BIT_VARIANTS[variant] if is_bit else VARIANTS[variant]
@@ -151,72 +137,8 @@ def build_and_load(variant, weights, options):
     inherited = marked(BiTVariant if is_bit else Variant, "inherited")
     found = {n: canonical.architecture[n] for n in inherited if n in canonical.architecture}
     model = MODELS[name](variant, **{**found, **for_a_model(options)})
-    model.load_report = assign(model, canonical, record, options.get("interpolation"))
+    model.load_report = assign(model, canonical, options.get("interpolation"))
     return model
-
-
-# ---- reading
-
-
-def _read(source, record, hints):
-    """The `Canonical` of a checkpoint.
-
-    Args:
-        source: a path or a URL, which is downloaded.
-        record: its record in the catalogue, or `None`.
-        hints: dict of what the caller knows, with the constructor's argument names.
-    """
-    if record is not None:
-        hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
-    path = fetch(source, size=record and record.size) if isinstance(source, str) else source
-    canonical = _canonical_of(open_checkpoint(path), hints)
-    for name, value in record.overrides if record else ():
-        # The catalogue speaks for files that come alone; a config beside one knows better.
-        if canonical.assumed.get(name) != CONFIG:
-            canonical.architecture[name] = value
-            canonical.assumed[name] = "the catalogue"
-    return canonical
-
-
-def _computed_positions(row):
-    """The `position` of a variant that no file has, as a hint; empty for any other variant."""
-    position = getattr(row, "position", "learned_1d")
-    return {} if position == "learned_1d" else {"position": position}
-
-
-def _locate(weights):
-    """A `pathlib.Path` that exists or the URL of a checkpoint, and its record or `None`."""
-    if not isinstance(weights, (str, os.PathLike)) or not str(weights):
-        raise ValueError(
-            "weights must be the path of a checkpoint, a URL or a name of "
-            f"keras_vit.list_weights(). Received: {weights!r}."
-        )
-    path, text = pathlib.Path(weights).expanduser(), str(weights)
-    if _exists(path):
-        return path, None
-    record = catalog.find(text, missing=None)
-    if text.startswith(SCHEMES):
-        return text, record
-    if record is not None and not path.is_absolute():
-        return record.url, record
-    try:
-        # The catalogue lists the best of the files of "How to train your ViT?"; all have names.
-        return augreg.parse_name(text.removeprefix("augreg/")).url, None
-    except ValueError:
-        pass
-    is_file_name = path.suffix in (".npz", ".safetensors", ".pth", ".bin", ".h5", ".keras")
-    if isinstance(weights, os.PathLike) or is_file_name or path.is_absolute():
-        raise FileNotFoundError(
-            f"There is no checkpoint file {text!r}, and no published one has that name."
-        )
-    return catalog.find(text).url, None  # whose error proposes names
-
-
-def _exists(path):
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
 
 
 def _check_variant(record, variant, row, options):
@@ -238,20 +160,67 @@ def _check_variant(record, variant, row, options):
         )
 
 
-def _canonical_of(contents, hints):
-    """The `Canonical` of a checkpoint of any family, told by the names of its arrays.
+def _locate(weights):
+    """A `pathlib.Path` that exists or the URL of a checkpoint, and its record or `None`."""
+    if not isinstance(weights, (str, os.PathLike)) or not str(weights):
+        raise ValueError(
+            "weights must be the path of a checkpoint, a URL or a name of "
+            f"keras_vit.list_weights(). Received: {weights!r}."
+        )
+    path, text = pathlib.Path(weights).expanduser(), str(weights)
+    try:
+        if path.exists():
+            return path, None
+    except (OSError, ValueError):  # a name that no file can have
+        pass
+    found = catalog.lookup(text)
+    record = found[0] if len(found) == 1 else None
+    if text.startswith(SCHEMES):
+        return text, record
+    if record is not None and not path.is_absolute():
+        return record.url, record
+    # The catalogue lists the best of the files of "How to train your ViT?"; all have names.
+    if url := augreg.augreg_url(text):
+        return url, None
+    is_file_name = path.suffix in (".npz", ".safetensors", ".pth", ".bin", ".h5", ".keras")
+    if isinstance(weights, os.PathLike) or is_file_name or path.is_absolute():
+        raise FileNotFoundError(
+            f"There is no checkpoint file {text!r}, and no published one has that name."
+        )
+    return catalog.find(text).url, None  # whose error proposes names
 
-    Raises:
-        CheckpointError: no family knows these names, its reader refuses the file, or what the
-            file says about its architecture cannot be.
-    """
-    path = str(contents.path)
+
+def _read(source, record, hints):
+    """The `Canonical` of a path or URL, with what its record in the catalogue says."""
+    if record is None:
+        path = fetch(source) if isinstance(source, str) else source
+        return read_checkpoint(path, hints)
+    hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
+    canonical = read_checkpoint(fetch(source, size=record.size), hints)
+    canonical.preprocessing, canonical.label_set = record.preprocessing, record.label_set
+    for name, value in record.overrides:
+        # The catalogue speaks for files that come alone; a config beside one knows better.
+        if canonical.assumed.get(name) != CONFIG:
+            canonical.architecture[name] = value
+            canonical.assumed[name] = "the catalogue"
+    return canonical
+
+
+def _computed_positions(row):
+    """The `position` of a variant that no file has, as a hint; empty for any other variant."""
+    position = getattr(row, "position", "learned_1d")
+    return {} if position == "learned_1d" else {"position": position}
+
+
+def read_checkpoint(path, hints):
+    """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
+    contents, path = open_checkpoint(path), str(path)
     family = next((f for f in FAMILIES if f.recognises(contents.arrays)), None)
     if family is None:
         raise CheckpointError(
             f"{path!r} is of no family known here. Its arrays are "
             f"{shortened(sorted(contents.arrays))}; expected a model of "
-            f"{', '.join(family.FAMILY for family in FAMILIES)}. What Keras itself wrote "
+            f"{', '.join(family.name for family in FAMILIES)}. What Keras itself wrote "
             "(.weights.h5) is read by model.load_weights(path)."
         )
     try:
@@ -262,7 +231,7 @@ def _canonical_of(contents, hints):
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise CheckpointError(
             f"{path!r}, or the config beside it, says what cannot be of a model of "
-            f"{family.FAMILY}: {type(error).__name__}: {error}. Nothing was loaded."
+            f"{family.name}: {type(error).__name__}: {error}. Nothing was loaded."
         ) from error
     canonical.path = path
     return canonical

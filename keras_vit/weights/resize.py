@@ -91,7 +91,7 @@ def resize_patches(kernel, old, new, method="bicubic"):
 
 
 def for_a_model(options):
-    """What of a caller's arguments a model is built with: not every `interpolation` is for it.
+    """What of a caller's arguments a model is built with.
 
     `"scipy_zoom"` is a way to load: the model keeps the rule that it stands for. `None` leaves the
     rule to whoever knows it.

@@ -6,16 +6,16 @@ import warnings
 import keras
 
 from keras_vit.models.bit import BiT
-from keras_vit.weights import bit, bit_torch, google, huggingface, timm
+from keras_vit.weights import bit, google, huggingface, timm
 from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.files import write_json, write_npz, write_safetensors
 
-WRITERS = {"google": google, "timm": timm, "huggingface": huggingface}
-BIT_WRITERS = {
-    "google": bit.BigTransfer,
-    "timm": bit_torch.Timm,
-    "huggingface": bit_torch.HuggingFace,
+# Format -> the families that write a `VisionTransformer` and a `BiT`.
+WRITERS = {
+    "google": (google.FAMILY, bit.BIG_TRANSFER),
+    "timm": (timm.FAMILY, bit.TIMM),
+    "huggingface": (huggingface.FAMILY, bit.HUGGING_FACE),
 }
 FORMATS = tuple(WRITERS)
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
@@ -58,34 +58,28 @@ def save_weights(model, path, format=None, force=False):
             f"be one of {FORMATS}, or a path that ends in .npz, .safetensors or nothing."
         )
     _check_obstacles(model, format, force)
-    writer = _writer(model, format)
-    file = writer.write(model, _canonical_arrays(model))
-    if format == "google":
-        write_npz(path, file)
-    elif format == "timm":
-        write_safetensors(path, file)
-        write_json(path.parent / "config.json", writer.config(model))
-    else:
-        write_safetensors(path / "model.safetensors", file)
-        write_json(path / "config.json", writer.config(model))
-        write_json(path / "preprocessor_config.json", writer.processor(model))
+    family, is_folder = _family(model, format), format == "huggingface"
+    file = family.write(model, _canonical_arrays(model))
+    write = write_npz if format == "google" else write_safetensors
+    write(path / "model.safetensors" if is_folder else path, file)
+    for name, content in family.json_files(model).items():
+        write_json((path if is_folder else path.parent) / name, content)
     return path
 
 
-def _writer(model, format):
-    return (BIT_WRITERS if isinstance(model, BiT) else WRITERS)[format]
+def _family(model, format):
+    return WRITERS[format][isinstance(model, BiT)]
 
 
 def _check_obstacles(model, format, force):
     hard, soft = _obstacles(model, format)
-    small = [text for text in soft if text.startswith("epsilon=")]
-    if small and soft == small and not hard:
+    if not hard and soft and all(text.startswith("epsilon=") for text in soft):
         warnings.warn(
-            f"The code that reads {format!r} files uses another {small[0].split('=')[0]} in its "
-            f"norms than this model, which has {small[0]}; outputs may differ in late digits.",
+            f"The code that reads {format!r} files uses another epsilon in its norms than this "
+            f"model, which has {soft[0]}; outputs may differ in late digits.",
             stacklevel=3,
         )
-        soft = []
+        return
     holding = [f for f in FORMATS if f != format and _obstacles(model, f) == ([], [])]
     advice = (
         f"Choose another of the formats, {' or '.join(map(repr, holding))}"
@@ -106,13 +100,13 @@ def _check_obstacles(model, format, force):
 
 def _obstacles(model, format):
     """What a format has no place for, and what its readers compute otherwise, as texts."""
-    v, writer, is_bit = model.variant, _writer(model, format), isinstance(model, BiT)
+    v, family, is_bit = model.variant, _family(model, format), isinstance(model, BiT)
     folded = v.folded if is_bit else v.stem_folded
     hard = ["folded kernels, which would be standardised twice"] * folded
     if not is_bit:
         hard += ["position in the blocks"] * (v.position_at != "input" and v.position != "none")
         hard += v.later.changes()  # no writer knows them
-    return hard + writer.impossible(model), writer.obstacles(v)
+    return hard + family.impossible(model), family.obstacles(model)
 
 
 def _canonical_arrays(model):

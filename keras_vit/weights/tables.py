@@ -19,13 +19,7 @@ PARTS = ("query", "key", "value", "out")
 
 
 class Layout(NamedTuple):
-    """How an array lies in a file.
-
-    Attributes:
-        axes: the number of axes it has there, or `None` for any.
-        read: function from the array in the file to the canonical one.
-        write: function of the canonical array and the model's variant; the other direction.
-    """
+    """How an array lies in a file: its number of axes there (or `None`), and both conversions."""
 
     axes: int | None
     read: Callable
@@ -38,28 +32,29 @@ def _vector(array):
     return array.reshape(-1)
 
 
-SAME = Layout(None, lambda a: a, lambda a, v: a)
-VECTOR = Layout(None, _vector, lambda a, v: a)  # (1, 1, 1, C), as Flax stored group norms once
-# (out, in) of PyTorch; the heads are split off and joined elsewhere.
-TRANSPOSED = Layout(2, lambda m: m.T, lambda m, v: m.T)
-# Convolutions of PyTorch, (out, in, height, width).
-CONV = Layout(4, lambda k: k.transpose(2, 3, 1, 0), lambda k, v: k.transpose(3, 2, 0, 1))
-# A patch is flattened as (height, width, channels).
-PATCHES = Layout(
-    4,
-    lambda k: k.reshape(-1, k.shape[-1]),
-    lambda k, v: k.reshape(*v.patch_size, -1, k.shape[-1]),
-)
-TORCH_PATCHES = Layout(
-    4,
-    lambda k: PATCHES.read(CONV.read(k)),
-    lambda k, v: CONV.write(PATCHES.write(k, v), v),
-)
+def matrix_of(kernel):
+    """The matrix of a 1 x 1 convolution of shape (1, 1, in, out)."""
+    if kernel.ndim != 4 or kernel.shape[:2] != (1, 1):
+        raise ValueError("it must be a 1 x 1 convolution")
+    return kernel[0, 0]
+
+
+SAME = Layout(None, lambda a: a, lambda a: a)
+VECTOR = Layout(None, _vector, lambda a: a)  # (1, 1, 1, C), as Flax stored group norms once
+TRANSPOSED = Layout(2, lambda m: m.T, lambda m: m.T)  # (out, in), as PyTorch has it
+# (out, in, height, width), as PyTorch has it.
+CONV = Layout(4, lambda k: k.transpose(2, 3, 1, 0), lambda k: k.transpose(3, 2, 0, 1))
+FLAX_PATCHES = Layout(4, lambda k: k, lambda k: k)
 
 
 def flax_dense(theirs, ours):
     """Rows of a linear map of Flax: the same kernel and bias."""
     return [(f"{theirs}/{kind}", f"{ours}/{kind}", SAME) for kind in ("kernel", "bias")]
+
+
+def flax_attention(theirs, ours):
+    """Rows of an attention of Flax, whose parts are called as here."""
+    return [row for p in PARTS for row in flax_dense(f"{theirs}/{p}", f"{ours}/{p}")]
 
 
 def flax_norm(theirs, ours, layout=SAME):
@@ -84,12 +79,7 @@ def torch_norm(theirs, ours):
 
 
 def torch_resnet(root_conv, root_norm, unit):
-    """Rows of a ResNet under the names that timm and Hugging Face share, without its head.
-
-    Args:
-        root_conv, root_norm: names of the two modules of the root.
-        unit: name of a unit, with `{s}` for its stage and `{u}` for its number.
-    """
+    """Rows of a ResNet under the names that timm and Hugging Face share, without its head."""
     ours = "stage_{s+1}_unit_{u+1}/"
     return [
         (f"{root_conv}.weight", "root/conv/kernel", CONV),
@@ -102,30 +92,13 @@ def torch_resnet(root_conv, root_norm, unit):
 
 
 class Table:
-    """A format.
-
-    Args:
-        rows: (name in the file, canonical name, `Layout`). Where several fit, the first counts.
-    """
+    """Rows of (name in the file, canonical name, `Layout`). The first that fits counts."""
 
     def __init__(self, *rows):
         self._rows = [(_Name(theirs), _Name(ours), layout) for theirs, ours, layout in rows]
 
     def read(self, arrays, family, ignored=()):
-        """The arrays of a file under canonical names.
-
-        Args:
-            arrays: dict from name in the file to array.
-            family: whose format it is, for errors.
-            ignored: patterns of names that are no part of the model.
-
-        Returns:
-            Two dicts from canonical name: to the array, and to the name in the file; and the names
-            that were ignored.
-
-        Raises:
-            CheckpointError: names that the format does not have, or two for one variable.
-        """
+        """Canonical name -> array, canonical name -> name in the file, and the names ignored."""
         canonical, origin, left_out, unknown = {}, {}, [], []
         for name, array in arrays.items():
             row = next((row for row in self._rows if row[0].numbers_in(name) is not None), None)
@@ -146,7 +119,7 @@ class Table:
             )
         return canonical, origin, tuple(left_out)
 
-    def write(self, arrays, variant):
+    def write(self, arrays):
         """The arrays of a file from canonical ones."""
         file = {}
         for name in arrays:
@@ -161,7 +134,7 @@ class Table:
                 if len(parts) > 1:
                     whole = np.concatenate([arrays[part] for part in parts], axis=-1)
                 where, *_ = theirs.with_numbers(numbers)
-                file[where] = np.ascontiguousarray(layout.write(whole, variant))
+                file[where] = np.ascontiguousarray(layout.write(whole))
         return file
 
 
@@ -217,11 +190,7 @@ def _parts(layout, name, array, count):
 
 
 def simplified(arrays, pattern):
-    """The arrays without a part of their names, such as a prefix, and their full names.
-
-    Raises:
-        CheckpointError: two names are then the same.
-    """
+    """The arrays without a part of their names, such as a prefix, and their full names."""
     names = {re.sub(pattern, "", name): name for name in arrays}
     if len(names) != len(arrays):
         raise CheckpointError(f"The file has the same arrays with and without {pattern!r}.")
@@ -233,3 +202,28 @@ def shortened(names, limit=12):
     names = list(names)
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return f"{names[:limit]}{more}"
+
+
+def split_heads(arrays, num_heads):
+    """Gives the matrices of the attention their axis of heads, in place."""
+    for name in [n for n in arrays if "/attention/" in n and not n.endswith("/out/bias")]:
+        array = arrays[name]
+        axis = 0 if name.endswith("/out/kernel") else array.ndim - 1
+        if array.shape[axis] % num_heads:
+            raise CheckpointError(
+                f"{num_heads} heads do not divide the {array.shape[axis]} units of {name!r}. "
+                "Say num_heads=... as the model was built."
+            )
+        halves = (num_heads, array.shape[axis] // num_heads)
+        arrays[name] = array.reshape(*array.shape[:axis], *halves, *array.shape[axis + 1 :])
+
+
+def join_heads(arrays):
+    """The arrays with the matrices of the attention without their axis of heads."""
+    flat = dict(arrays)
+    for name, array in arrays.items():
+        if re.search(r"/attention/(query|key|value)/", name):
+            flat[name] = array.reshape(*array.shape[:-2], -1)
+        elif name.endswith("/attention/out/kernel"):
+            flat[name] = array.reshape(-1, array.shape[-1])
+    return flat

@@ -1,129 +1,195 @@
-"""State dicts of timm's Vision Transformers.
+"""State dicts of timm's Vision Transformers, and the `config.json` beside them.
 
 timm keeps q, k and v in one matrix and no axis for the heads, stores (out, in), and computes GELU
 exactly. LayerScale, which some of its models have, is folded into the projection that precedes it.
+
+The arrays do not tell the heads, the activation, the kind of block, nor what is pooled. A hub's
+config names the architecture and leaves to timm what that name means; where it means something
+else than the custom, `ARCHITECTURES` knows.
 """
 
 import re
 
 import numpy as np
 
-from keras_vit.weights.assumptions import (
-    SQUARE,
-    add_image_size,
-    add_position,
-    choose_heads,
-    find_image_size,
-    shape_of,
-)
-from keras_vit.weights.canonical import (
-    POSITION,
-    Canonical,
-    architecture_of,
-    channels_of,
-    join_heads,
-    split_heads,
-)
+from keras_vit.preprocessing import TIMM, Preprocessing
+from keras_vit.weights.canonical import CUSTOM, POSITION, SQUARE, find_image_size, shape_of
+from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.tables import (
+    CONV,
     SAME,
-    TORCH_PATCHES,
     Table,
     torch_linear,
     torch_norm,
     torch_resnet,
 )
-from keras_vit.weights.timm_config import (
-    arguments_of,
-    choose_gelu,
-    choose_pool,
-    config,
-    preprocessing_of,
-    stem_of,
-)
 
-FAMILY = "timm"
 BLOCK = "blocks.{i}."
 BACKBONE = "patch_embed.backbone."
-TABLE = Table(
-    ("cls_token", "patch_encoder/class_token", SAME),
-    ("reg_token", "patch_encoder/registers", SAME),
-    ("pos_embed", POSITION, SAME),
-    *torch_linear("patch_embed.proj", "patch_encoder/projection", TORCH_PATCHES),
-    *torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
-    *torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
-    *torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
-    *torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
-    (BLOCK + "ls{n}.gamma", "block_{i}/scale_{n}", SAME),
-    *torch_norm("[|fc_]norm", "norm"),
-    ("attn_pool.latent", "pool/probe", SAME),
-    *torch_linear("attn_pool.q", "pool/attention/query"),
-    *torch_linear("attn_pool.kv", "pool/attention/[key|value]"),
-    *torch_linear("attn_pool.proj", "pool/attention/out"),
-    *torch_norm("attn_pool.norm", "pool/norm"),
-    *torch_linear("attn_pool.mlp.fc{n}", "pool/mlp/dense_{n}"),
-    *torch_linear("head", "head"),
-    # A stem without stages is the backbone itself.
-    *torch_resnet(
-        BACKBONE + "[stem.|]conv", BACKBONE + "[stem.|]norm", BACKBONE + "stages.{s}.blocks.{u}"
-    ),
+# Architectures of timm's vision_transformer.py whose arrays would be taken for those of another.
+ARCHITECTURES = (
+    (r"vit_base_patch32_siglip_(gap_)?256", {"act_layer": "gelu_tanh"}),
+    (r"vit_large_patch16_siglip_(gap_)?512", {"act_layer": "gelu_tanh"}),
+    (r"vit_so400m_patch16_siglip_(gap_)?\d+", {"act_layer": "gelu_tanh"}),
+    (r"vit_giantopt_patch16_siglip_(gap_)?\d+", {"act_layer": "gelu_tanh", "num_heads": 16}),
+    (r"vit_base_patch16_gap_224", {"num_heads": 16}),
+    (r"vit_base_patch16_rpn_224", {"block_fn": "ResPostBlock"}),
+    (r"test_vit2?", {"num_heads": 2}),
+    (r"test_vit3", {"num_heads": 3, "pool_include_prefix": True}),
 )
-UNSUPPORTED = {
-    r"dist_token|head_dist\..*": "a distillation token",
-    r".*\.attn\.[qk]_norm\..*": "normalised queries and keys",
-    r".*\.mlp\.(w12|w3|fc1_g|fc1_x|norm)\..*": "a gated MLP",
-    r"norm_pre\..*": "a norm before the blocks",
+# timm makes a stem for these only; what surrounds it may have any size.
+HYBRIDS = {
+    ((3, 4, 9), (1, 1)): "vit_base_r50_s16_224",
+    ((3, 4, 6, 3), (1, 1)): "vit_large_r50_s32_224",
+    ((2, 2, 2, 2), (1, 1)): "vit_small_r26_s32_224",
+    ((), (8, 8)): "vit_tiny_r_s16_p8_224",
 }
+POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
+INTERPOLATIONS = ("bilinear", "bicubic")
+CROPS = {"center": "shortest", "squash": "squash"}
 
 
-__all__ = ["config", "impossible", "obstacles", "read", "recognises", "write"]
+class Timm(Family):
+    """safetensors files, and files of `torch.save`, with the names of timm."""
+
+    def flat_config(self, contents):
+        """Hubs store arguments as `model_args`, and some only as the name of the architecture."""
+        config = contents.config
+        name = str(config.get("architecture", "")).split(".")[0]
+        implied = next((facts for row, facts in ARCHITECTURES if re.fullmatch(row, name)), {})
+        flat = {**implied, **config, **config.get("model_args", {})}
+        if "num_features" in config:
+            flat.setdefault("embed_dim", config["num_features"])
+        if "input_size" in config.get("pretrained_cfg", {}):
+            flat.setdefault("img_size", list(config["pretrained_cfg"]["input_size"][1:]))
+        return flat
+
+    def meaning_of(self, config):
+        said = super().meaning_of(config)
+        return {**said, "position": "none"} if config.get("pos_embed") == "none" else said
+
+    def complete(self, canonical, contents, config, said, hints):
+        found, arrays = canonical.architecture, canonical.arrays
+        _refuse_by_shape(arrays)
+        found["norm_after_pool"] = "fc_norm.weight" in contents.arrays
+        if found["class_token"] and found["pool"] != "map" and "pool" not in said:
+            found["pool"] = "mean" if found["norm_after_pool"] else "token"
+            canonical.assumed["pool"] = CUSTOM
+        _refuse_pooled_tokens(found, bool(config.get("pool_include_prefix")))
+        fold_layer_scale(arrays, canonical.origin)
+        _give_learned_tokens_positions(found, arrays, hints, said.get("image_size"))
+        canonical.preprocessing, unsaid = preprocessing_of(config.get("pretrained_cfg", {}))
+        canonical.ignored = (*unsaid, *canonical.ignored)
+
+    def write(self, model, arrays):
+        v, file = model.variant, super().write(model, arrays)
+        if v.norm_after_pool:
+            file = {re.sub("^norm", "fc_norm", name): array for name, array in file.items()}
+        if v.stem == ():
+            file = {name.replace(BACKBONE + "stem.", BACKBONE): a for name, a in file.items()}
+        return file
+
+    def impossible(self, model):
+        v = model.variant
+        unknown = v.stem is not None and _hybrid_of(v) is None
+        return super().impossible(model) + [f"stem={v.stem}, stem_width={v.stem_width}"] * unknown
+
+    def json_files(self, model):
+        """`config.json` as timm's hub has it: the architecture and its arguments."""
+        v = model.variant
+        (pool,) = (name for name, ours in POOLS.items() if ours == v.pool)
+        arguments = {
+            "img_size": list(model.image_size),
+            "patch_size": v.patch_size[0] if len(set(v.patch_size)) == 1 else list(v.patch_size),
+            "in_chans": model.channels,
+            "embed_dim": v.width,
+            "depth": v.depth,
+            "num_heads": v.num_heads,
+            "mlp_ratio": v.mlp_dim / v.width,
+            "qkv_bias": v.qkv_bias,
+            "class_token": v.class_token,
+            "reg_tokens": v.registers,
+            "pos_embed": "none" if v.position == "none" else "learn",
+            "fc_norm": v.norm_after_pool,
+            "final_norm": True,
+            "global_pool": pool,
+            "num_classes": model.num_classes,
+            "act_layer": "gelu_tanh" if v.gelu == "tanh" else "gelu",
+        }
+        if v.pool == "map" and v.learned_tokens:  # timm leaves them out unless it is told otherwise
+            arguments["pool_include_prefix"] = True
+        config = {
+            "architecture": _hybrid_of(v) or "vit_base_patch16_224",
+            "num_classes": model.num_classes,
+            "num_features": v.width,
+            "global_pool": pool,
+            "model_args": arguments,
+            "pretrained_cfg": pretrained_cfg(model),
+        }
+        return {"config.json": config}
 
 
-def recognises(arrays):
-    """Whether these are the names of this family."""
-    return "patch_embed.proj.weight" in arrays or any(n.startswith("blocks.") for n in arrays)
+FAMILY = Timm(
+    name="timm",
+    sign=r"patch_embed\.proj\.weight$|blocks\.",
+    table=Table(
+        ("cls_token", "patch_encoder/class_token", SAME),
+        ("reg_token", "patch_encoder/registers", SAME),
+        ("pos_embed", POSITION, SAME),
+        *torch_linear("patch_embed.proj", "patch_encoder/projection", CONV),
+        *torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
+        *torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
+        *torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
+        *torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
+        (BLOCK + "ls{n}.gamma", "block_{i}/scale_{n}", SAME),
+        *torch_norm("[|fc_]norm", "norm"),
+        ("attn_pool.latent", "pool/probe", SAME),
+        *torch_linear("attn_pool.q", "pool/attention/query"),
+        *torch_linear("attn_pool.kv", "pool/attention/[key|value]"),
+        *torch_linear("attn_pool.proj", "pool/attention/out"),
+        *torch_norm("attn_pool.norm", "pool/norm"),
+        *torch_linear("attn_pool.mlp.fc{n}", "pool/mlp/dense_{n}"),
+        *torch_linear("head", "head"),
+        # A stem without stages is the backbone itself.
+        *torch_resnet(
+            BACKBONE + "[stem.|]conv", BACKBONE + "[stem.|]norm", BACKBONE + "stages.{s}.blocks.{u}"
+        ),
+    ),
+    ignored=("mask_token",),
+    unsupported={
+        r"dist_token|head_dist\..*": "a distillation token",
+        r".*\.attn\.[qk]_norm\..*": "normalised queries and keys",
+        r".*\.mlp\.(w12|w3|fc1_g|fc1_x|norm)\..*": "a gated MLP",
+        r"norm_pre\..*": "a norm before the blocks",
+    },
+    joined_heads=True,
+    defaults={
+        "interpolation": "bicubic",
+        "gelu": "erf",
+        "epsilon": 1e-6,
+        "stem_numerics": "timm",
+    },
+    confirmed={"embed_dim": "width"},
+    config={
+        "num_heads": ("num_heads", None),
+        "img_size": ("image_size", None),
+        "act_layer": ("gelu", {"gelu": "erf", "gelu_erf": "erf", "gelu_tanh": "tanh"}),
+        "global_pool": ("pool", POOLS),
+        "block_fn": (None, {"": None, "Block": None}),
+        # All of them with an epsilon of 1e-6.
+        "norm_layer": (None, dict.fromkeys(("", "layernorm", "LayerNorm", "layernormfp32"))),
+    },
+    preprocessing=TIMM,
+    holds={"representation_size": (None,)},
+    computes={"epsilon": (1e-6,), "stem_numerics": ("timm",)},
+)
 
 
-def read(contents, hints):
-    """The `Canonical` of a state dict; arguments and errors as in `google.read`."""
-    refuse(contents.arrays, UNSUPPORTED)
-    arrays, origin, ignored = TABLE.read(contents.arrays, FAMILY, ignored=("mask_token",))
-    found, assumed = architecture_of(arrays, FAMILY), {}
-    _refuse_by_shape(arrays)
-    config, settings = arguments_of(contents.config, found)
-    _, patch_channels, *patch_size = contents.arrays["patch_embed.proj.weight"].shape
-    found.update(
-        patch_size=tuple(patch_size),
-        channels=channels_of(arrays, patch_channels),
-        interpolation="bicubic",
-        epsilon=1e-6,
-        norm_after_pool="fc_norm.weight" in contents.arrays,
-        **({"stem_numerics": "timm"} if "stem" in found else {}),
-    )
-    choose_pool(found, assumed, config)
-    choose_gelu(found, assumed, config)
-    heads, source = choose_heads(config.get("num_heads"), hints, found)
-    found["num_heads"], assumed["num_heads"] = heads, source
-    _fold_layer_scale(arrays, origin)
-    split_heads(arrays, heads)
-    add_position(found, assumed, arrays, hints, {"none": "none"}.get(config.get("pos_embed")))
-    _give_learned_tokens_positions(found, arrays, hints, config.get("img_size"))
-    add_image_size(found, assumed, arrays, hints, config.get("img_size"))
-    preprocessing, unsaid = preprocessing_of(settings)
-    return Canonical(
-        FAMILY, arrays, origin, found, assumed, (*unsaid, *ignored), preprocessing=preprocessing
-    )
-
-
-def refuse(arrays, unsupported):
-    """Raises a CheckpointError that names the part which no model here has."""
-    for pattern, what in unsupported.items():
-        names = [name for name in arrays if re.fullmatch(pattern, name)]
-        if names:
-            raise CheckpointError(
-                f"The file has {what} ({names[0]!r} and {len(names) - 1} more), which the Vision "
-                "Transformer of this library has not."
-            )
+def _hybrid_of(variant):
+    """timm's name of a model with this stem, or `None`."""
+    is_known = variant.stem_width == 1.0
+    return HYBRIDS.get((variant.stem, variant.patch_size)) if is_known else None
 
 
 def _refuse_by_shape(arrays):
@@ -143,7 +209,20 @@ def _refuse_by_shape(arrays):
             )
 
 
-def _fold_layer_scale(arrays, origin):
+def _refuse_pooled_tokens(found, with_learned_tokens):
+    """Here the mean is over patches alone, and attention pooling looks at all tokens."""
+    wrong = (found["pool"], with_learned_tokens) in (("map", False), ("mean", True))
+    if wrong and (found["class_token"] or found["registers"]):
+        which = "also over" if with_learned_tokens else "without looking at"
+        raise CheckpointError(
+            f"The model of the file pools (pool={found['pool']!r}) {which} its class token and "
+            f"registers, as pool_include_prefix={with_learned_tokens} says or implies; the Vision "
+            "Transformer of this library does not. Where the file was built otherwise, put its "
+            "config.json beside it."
+        )
+
+
+def fold_layer_scale(arrays, origin):
     """LayerScale multiplies what a branch adds: so can the last matrix of the branch."""
     for name in [n for n in arrays if re.fullmatch(r"block_\d+/scale_[12]", n)]:
         scale, where = arrays.pop(name), origin.pop(name)
@@ -176,32 +255,34 @@ def _give_learned_tokens_positions(found, arrays, hints, configured):
         arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (learned, 0), (0, 0)))
 
 
-def write(model, arrays):
-    """The arrays of a state dict from canonical ones."""
-    v = model.variant
-    file = TABLE.write(join_heads(arrays), v)
-    if v.norm_after_pool:
-        file = {re.sub("^norm", "fc_norm", name): array for name, array in file.items()}
-    if v.stem == ():
-        file = {name.replace(BACKBONE + "stem.", BACKBONE): array for name, array in file.items()}
-    return file
+def preprocessing_of(settings):
+    """The `Preprocessing` of a `pretrained_cfg`, and texts for what no recipe here can say."""
+    names = ("mean", "std", "crop_pct", "interpolation", "crop_mode")
+    given = {name: settings[name] for name in names if settings.get(name) is not None}
+    allowed = {"interpolation": INTERPOLATIONS, "crop_mode": CROPS}
+    unsaid = [name for name in allowed if name in given and given[name] not in allowed[name]]
+    recipe = Preprocessing(
+        mean=tuple(given.get("mean", TIMM.mean)),
+        std=tuple(given.get("std", TIMM.std)),
+        resize=CROPS.get(given.get("crop_mode"), "shortest"),
+        crop_fraction=given.get("crop_pct", TIMM.crop_fraction),
+        interpolation=(
+            "bicubic" if "interpolation" in unsaid else given.get("interpolation", "bicubic")
+        ),
+        library="pillow",
+    )
+    return recipe, tuple(f"{name}={given[name]!r} of the preprocessing" for name in unsaid)
 
 
-def impossible(model):
-    """What of a model timm's Vision Transformer has no place for, as texts."""
-    v = model.variant
-    found = [
-        (f"representation_size={v.representation_size}", v.representation_size),
-        (f"stem={v.stem}, stem_width={v.stem_width}", v.stem is not None and stem_of(v) is None),
-    ]
-    return [text for text, is_so in found if is_so]
-
-
-def obstacles(v):
-    """What of a variant timm computes otherwise, as texts."""
-    numerics = v.stem is not None and v.stem_numerics != "timm"
-    found = [
-        (f"epsilon={v.epsilon}", v.epsilon != 1e-6),
-        (f"stem_numerics={v.stem_numerics!r}", numerics),
-    ]
-    return [text for text, is_so in found if is_so]
+def pretrained_cfg(model):
+    """What timm's `config.json` says about images and classes."""
+    facts = model.preprocessing
+    return {
+        "input_size": [model.channels, *model.image_size],
+        "mean": list(facts.mean),
+        "std": list(facts.std),
+        "crop_pct": facts.crop_fraction,
+        "crop_mode": "squash" if facts.resize == "squash" else "center",
+        "interpolation": "bicubic" if facts.interpolation == "bicubic" else "bilinear",
+        "num_classes": model.num_classes,
+    }

@@ -1,12 +1,13 @@
-"""BiT checkpoints of four families, and ways to read and to damage them."""
+"""BiT checkpoints of four codebases, and ways to read and to change them."""
 
 import dataclasses
 import functools
 
 import numpy as np
+import pytest
 
-from keras_vit.models import BiT
-from keras_vit.weights import bit_torch
+import keras_vit
+from keras_vit.weights import bit
 from keras_vit.weights.assign import assign
 from keras_vit.weights.canonical import check_architecture
 from keras_vit.weights.contents import Contents, open_checkpoint
@@ -21,8 +22,7 @@ class Case:
     version: str
     numerics: str
     blocks: tuple
-    features: tuple
-    channels_first: bool = False
+    features: dict = dataclasses.field(hash=False)
 
     def __str__(self):
         return self.path
@@ -31,13 +31,14 @@ class Case:
     def folder(self):
         return ORACLES / self.path
 
+    @property
+    def checkpoint(self):
+        file = self.folder / "checkpoint.npz"
+        return file if file.is_file() else self.folder
+
     @functools.cached_property
     def contents(self):
-        return open_checkpoint(self.folder / "checkpoint.npz" if self.is_npz else self.folder)
-
-    @property
-    def is_npz(self):
-        return (self.folder / "checkpoint.npz").is_file()
+        return open_checkpoint(self.checkpoint)
 
     @functools.cached_property
     def io(self):
@@ -45,94 +46,83 @@ class Case:
 
     def feature(self, name):
         x = self.io[name]
-        return np.moveaxis(x, 1, -1) if self.channels_first else x
+        return np.moveaxis(x, 1, -1) if "hidden" in name else x
 
 
-STAGE_2 = "stage_2_unit_1"
-CASES = [
-    Case(
-        "bit_official/r1111_w05",
-        "v2",
-        "bit",
-        (1, 1, 1, 1),
-        (
-            ("root", "feat_f64/root"),
-            ("stage_3_unit_1", "feat_f64/block3"),
-            ("stage_4_unit_1", "feat_f64/block4"),
-            ("pool", "feat_f64/pre_logits"),
-        ),
-    ),
-    Case(
-        "big_vision_bit/bit_paper_d21_w05",
-        "v2",
-        "bit_paper",
-        (2, 1),
-        (
-            ("root", "feat_f64/stem"),
-            (STAGE_2, "feat_f64/stage2/unit01"),
-            ("norm", "feat_f64/norm_pre_head"),
-            ("pool", "feat_f64/pre_logits"),
-        ),
-    ),
-    Case(
-        "big_vision_bit/bit_paper_d11_w05_odd",
-        "v2",
-        "bit_paper",
-        (1, 1),
-        (
-            ("root", "feat_f64/stem"),
-            ("stage_1_unit_1", "feat_f64/stage1/unit01"),
-            ("pool", "feat_f64/pre_logits"),
-        ),
-    ),
-    Case(
-        "big_vision_bit/bit_v1_d11_w05",
-        "v1",
-        "google",
-        (1, 1),
-        (
-            ("root", "feat_f64/stem"),
-            (STAGE_2, "feat_f64/stage2"),
-            ("pool", "feat_f64/pre_logits"),
-        ),
-    ),
-    Case(
-        "bit_timm/resnetv2_bit_11_w05",
-        "v2",
-        "timm",
-        (1, 1),
-        (("pool", "pre_logits_f64"),),
-    ),
-    Case(
-        "bit_hf/bit_preact",
-        "v2",
-        "timm",
-        (1, 1),
-        (("root", "hidden_f64/0"), (STAGE_2, "hidden_f64/2")),
-        channels_first=True,
-    ),
-]
-OFFICIAL, PAPER, ODD, V1, TIMM, HUGGING = CASES
+OFFICIAL = Case(
+    "bit_official/r1111_w05",
+    "v2",
+    "bit",
+    (1, 1, 1, 1),
+    {
+        "root": "feat_f64/root",
+        "stage_3_unit_1": "feat_f64/block3",
+        "stage_4_unit_1": "feat_f64/block4",
+        "pool": "feat_f64/pre_logits",
+    },
+)
+PAPER = Case(
+    "big_vision_bit/bit_paper_d21_w05",
+    "v2",
+    "bit_paper",
+    (2, 1),
+    {
+        "root": "feat_f64/stem",
+        "stage_2_unit_1": "feat_f64/stage2/unit01",
+        "norm": "feat_f64/norm_pre_head",
+        "pool": "feat_f64/pre_logits",
+    },
+)
+ODD = Case(
+    "big_vision_bit/bit_paper_d11_w05_odd",
+    "v2",
+    "bit_paper",
+    (1, 1),
+    {"root": "feat_f64/stem", "stage_1_unit_1": "feat_f64/stage1/unit01"},
+)
+V1 = Case(
+    "big_vision_bit/bit_v1_d11_w05",
+    "v1",
+    "google",
+    (1, 1),
+    {
+        "root": "feat_f64/stem",
+        "stage_2_unit_1": "feat_f64/stage2",
+        "pool": "feat_f64/pre_logits",
+    },
+)
+TIMM = Case("bit_timm/resnetv2_bit_11_w05", "v2", "timm", (1, 1), {"pool": "pre_logits_f64"})
+HUGGING = Case(
+    "bit_hf/bit_preact",
+    "v2",
+    "timm",
+    (1, 1),
+    {"root": "hidden_f64/0", "stage_2_unit_1": "hidden_f64/2"},
+)
+CASES = [OFFICIAL, PAPER, ODD, V1, TIMM, HUGGING]
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def read(contents, hints=None):
     """What the one family that recognises the names reads."""
-    (family,) = [family for family in bit_torch.FORMATS if family.recognises(contents.arrays)]
+    (family,) = [family for family in bit.FAMILIES if family.recognises(contents.arrays)]
     return family.read(contents, hints or {})
 
 
-def load(contents):
+def load(contents, dtype="float32"):
     """A model with the weights, in which every array must have its place."""
     canonical = read(contents)
     check_architecture(canonical)
-    model = BiT(**canonical.architecture)
-    assign(model, canonical, None)
+    model = keras_vit.BiT(**canonical.architecture, dtype=dtype)
+    assign(model, canonical)
     return model
 
 
-def renamed(case, function, **changes):
-    arrays = {function(name): array for name, array in case.contents.arrays.items()}
-    return Contents(case.folder, arrays, {**case.contents.config, **changes})
+def changed(case, rename=str, config=None, **arrays):
+    """The checkpoint with other names, other arrays (`None` for none), another config."""
+    found = {rename(name): array for name, array in case.contents.arrays.items()} | arrays
+    found = {name: array for name, array in found.items() if array is not None}
+    return Contents(case.folder, found, {**case.contents.config, **(config or {})})
 
 
 def same_arrays(a, b):

@@ -1,88 +1,64 @@
-"""BiT checkpoints of four families: the model computes what the authors' code computes.
+"""BiT of four codebases is read; damaged and foreign files are refused.
 
-The expected values were computed by the code of big_transfer, big_vision, timm and Hugging Face
-transformers in float64. Features are stored as float32, which bounds what can be said about them.
+The expected values are outputs of big_transfer, big_vision, timm and Hugging Face transformers in
+float64. Features are stored as float32, which bounds what can be said about them.
 """
 
-import functools
-import json
+import shutil
 
 import keras
 import numpy as np
 import pytest
 
-from keras_vit.models.bit import BiT
+import keras_vit
 from keras_vit.preprocessing import BIG_VISION, BIT, HUGGING_FACE
-from keras_vit.weights import bit, bit_torch
+from keras_vit.weights import bit
 from keras_vit.weights.contents import Contents, open_checkpoint
-from keras_vit.weights.files import CheckpointError, write_npz, write_safetensors
-from tests.support import (
-    assert_close,
-    forward,
-    largest,
-    precision,
-    to_numpy,
-    values,
-    without_values,
-)
+from keras_vit.weights.files import CheckpointError
+from tests.support import assert_close, forward, largest, precision
 from tests.weights.bit_cases import (
-    CASES,
     HUGGING,
     OFFICIAL,
     PAPER,
     TIMM,
     V1,
+    changed,
+    every_case,
+    load,
     read,
-    renamed,
     same_arrays,
 )
 
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
-
-
-def model_of(canonical, dtype="float32"):
-    model = BiT(**canonical.architecture, dtype=dtype)
-    assert {v.path for v in model.weights} == set(canonical.arrays)
-    for variable in model.weights:
-        variable.assign(canonical.arrays[variable.path])
-    return model
-
-
-@functools.cache
-def computed(case, dtype):
-    """Name in the io file -> what the model computes for it."""
-    with precision(dtype):
-        model = model_of(read(case.contents), dtype)
-        tensors = {"output": model.output}
-        tensors.update({name: model.get_layer(layer).output for layer, name in case.features})
-        inner = keras.Model(model.input, list(tensors.values()))
-        outputs = forward(inner, case.io["input"].astype(dtype))
-    return {name: to_numpy(x) for name, x in zip(tensors, outputs)}
-
 
 @every_case
-def test_outputs_in_float64(case):
-    output, expected = computed(case, "float64")["output"], case.io["output_f64"]
-    assert output.dtype == "float64"
+def test_outputs_and_features_in_float64(case):
+    with precision("float64"):
+        model = load(case.contents, "float64")
+        tensors = {name: model.get_layer(layer).output for layer, name in case.features.items()}
+        inner = keras.Model(model.input, {"output_f64": model.output, **tensors})
+        outputs = forward(inner, case.io["input"].astype("float64"))
+    output, expected = outputs.pop("output_f64"), case.io["output_f64"]
     assert_close(output, expected, 1e-12 * largest(expected))
+    for name, output in outputs.items():
+        expected = case.feature(name)
+        assert_close(output, expected, 1e-6 * largest(expected))
 
 
-@every_case
+@pytest.mark.parametrize("case", [PAPER, V1, TIMM, HUGGING], ids=str)
 def test_outputs_in_float32(case):
     """Eight times what float32 costs the authors' own code."""
     exact = case.io["output_f64"]
     noise = max(largest(case.io["output_f32"] - exact), np.finfo("float32").eps * largest(exact))
     assert noise < 1e-5 * largest(exact)
-    assert_close(computed(case, "float32")["output"], exact, 8 * noise)
+    model = keras_vit.from_checkpoint(case.checkpoint)
+    assert_close(forward(model, case.io["input"]), exact, 8 * noise)
+    assert len(model.load_report.loaded) == len(model.weights)
 
 
-@every_case
-def test_features(case):
-    for _, name in case.features:
-        expected = case.feature(name)
-        assert_close(computed(case, "float64")[name], expected, 1e-6 * largest(expected))
+# ---- read
 
 
+@pytest.mark.any_backend
 @every_case
 def test_the_architecture_comes_from_the_file(case):
     canonical = read(case.contents)
@@ -95,8 +71,11 @@ def test_the_architecture_comes_from_the_file(case):
     assert "image_size" in canonical.assumed
     assert sorted(canonical.origin) == sorted(canonical.arrays)
     assert set(canonical.origin.values()) == set(case.contents.arrays)
+    known = read(case.contents, {"image_size": 64})
+    assert known.architecture["image_size"] == (64, 64) and "image_size" not in known.assumed
 
 
+@pytest.mark.any_backend
 def test_preprocessing_of_the_families():
     expected = {OFFICIAL: BIT, PAPER: BIT, V1: BIG_VISION, HUGGING: HUGGING_FACE}
     for case, preprocessing in expected.items():
@@ -105,12 +84,7 @@ def test_preprocessing_of_the_families():
     assert (timm.resize, timm.crop_fraction, timm.interpolation) == ("shortest", 0.875, "bilinear")
 
 
-def test_an_image_size_that_the_caller_knows():
-    canonical = read(OFFICIAL.contents, {"image_size": 64})
-    assert canonical.architecture["image_size"] == (64, 64)
-    assert "image_size" not in canonical.assumed
-
-
+@pytest.mark.any_backend
 def test_numbered_names():
     """Some published files carry the counters of TensorFlow."""
 
@@ -119,106 +93,51 @@ def test_numbered_names():
             return name
         return name.replace("2d/", "2d_17/").replace("group_norm/", "group_norm_3/")
 
-    numbered = renamed(OFFICIAL, number)
+    numbered = changed(OFFICIAL, number)
     assert "resnet/block1/unit01/a/standardized_conv2d_17/kernel" in numbered.arrays
     same_arrays(read(numbered), read(OFFICIAL.contents))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("case", [PAPER, V1], ids=str)
 @pytest.mark.parametrize("prefix", ["params/", "opt/target/"])
 def test_prefixes_of_big_vision(case, prefix):
-    contents = renamed(case, lambda name: prefix + name)
-    contents.arrays["opt/state/step"] = np.zeros(())
+    contents = changed(case, lambda name: prefix + name, **{"opt/state/step": np.zeros(())})
     canonical = read(contents)
     same_arrays(canonical, read(case.contents))
     assert canonical.ignored == ("opt/state/step",)
     assert canonical.origin["head/kernel"] == f"{prefix}head/kernel"
 
 
+@pytest.mark.any_backend
 def test_norms_with_four_axes_in_both_generations():
-    contents = renamed(V1, str)
-    for name, array in contents.arrays.items():
-        if "gn" in name:
-            contents.arrays[name] = array[None, None, None]
-    same_arrays(read(contents), read(V1.contents))
+    norms = {n: a[None, None, None] for n, a in V1.contents.arrays.items() if "gn" in n}
+    same_arrays(read(changed(V1, **norms)), read(V1.contents))
 
 
-def test_a_hugging_face_model_without_its_head():
-    contents = renamed(HUGGING, lambda name: name.removeprefix("bit."))
-    for name in ("classifier.1.weight", "classifier.1.bias"):
-        del contents.arrays[name]
-    canonical = read(contents)
+@pytest.mark.any_backend
+def test_what_the_folders_of_hugging_face_and_timm_say(tmp_path):
+    head = dict.fromkeys(("classifier.1.weight", "classifier.1.bias"))
+    canonical = read(changed(HUGGING, lambda name: name.removeprefix("bit."), **head))
     assert canonical.architecture["num_classes"] == 0
-    assert model_of(canonical).output_shape == (None, 256)
-
-
-def test_hugging_face_class_names():
+    assert keras_vit.BiT(**canonical.architecture).output_shape == (None, 256)
     names = {str(i): f"class {i}" for i in range(7)}
-    canonical = read(renamed(HUGGING, str, id2label=names))
-    assert canonical.class_names == tuple(names.values())
-
-
-def test_a_timm_config():
+    assert read(changed(HUGGING, config={"id2label": names})).class_names == tuple(names.values())
     settings = {"input_size": [3, 448, 480], "crop_pct": 1.0, "mean": [0.4, 0.5, 0.6]}
-    canonical = read(renamed(TIMM, str, pretrained_cfg=settings))
+    canonical = read(changed(TIMM, config={"pretrained_cfg": settings}))
     assert canonical.architecture["image_size"] == (448, 480)
     assert canonical.assumed["image_size"] == "its config.json"
     assert canonical.preprocessing.crop_fraction == 1.0
     assert canonical.preprocessing.mean == (0.4, 0.5, 0.6)
+    shutil.copy(HUGGING.folder / "model.safetensors", tmp_path)
+    same_arrays(read(open_checkpoint(tmp_path)), read(HUGGING.contents))
 
 
-def write_official(model, arrays, folder):
-    write_npz(folder / "model.npz", bit.BigTransfer.write(model, arrays))
-    return folder / "model.npz"
-
-
-def write_timm(model, arrays, folder):
-    write_safetensors(folder / "model.safetensors", bit_torch.Timm.write(model, arrays))
-    (folder / "config.json").write_text(json.dumps(bit_torch.Timm.config(model)))
-    return folder
-
-
-@pytest.mark.parametrize("case", [OFFICIAL, TIMM], ids=str)
-@pytest.mark.parametrize("write", [write_official, write_timm])
-def test_written_files(case, write, tmp_path):
-    """Read back without a difference; of its own family, under the very names of the file."""
-    canonical = read(case.contents)
-    model = model_of(canonical)
-    path = write(model, values(model), tmp_path)
-    again = read(open_checkpoint(path))
-    same_arrays(again, canonical)
-    if (case is OFFICIAL) == (write is write_official):
-        written = open_checkpoint(path).arrays
-        assert set(written) == set(case.contents.arrays)
-        for name, array in case.contents.arrays.items():
-            np.testing.assert_array_equal(written[name], array)
-
-
-def test_what_other_libraries_cannot_hold():
-    def against(module, **options):
-        model = BiT(**{"blocks": (1,), "width": 0.5, "num_classes": 2, **options})
-        return module.impossible(model) + module.obstacles(model.variant)
-
-    assert against(bit.BigTransfer) == []
-    assert against(bit.BigTransfer, version="v1", numerics="google") == [
-        "version='v1'",
-        "numerics='google'",
-    ]
-    assert against(bit_torch.Timm) == ["blocks=(1,) with width=0.5"]
-    assert "numerics='bit_paper'" in against(bit_torch.Timm, numerics="bit_paper")
-
-
-def test_the_name_of_a_published_size_in_timm():
-    with without_values():
-        config = bit_torch.Timm.config(BiT("R152x2", image_size=448))
-    assert config["architecture"] == "resnetv2_152x2_bit"
-    assert config["pretrained_cfg"]["input_size"] == [3, 448, 448]
-
-
+@pytest.mark.any_backend
 def test_hugging_face_post_activation():
     """`layer_type="bottleneck"`, which computes as the hybrids' stems do."""
     canonical = read(V1.contents)
-    file = bit_torch.HuggingFace.TABLE.write(canonical.arrays, None)
+    file = bit.HUGGING_FACE.table.write(canonical.arrays)
     padding = {"global_padding": "same", "embedding_dynamic_padding": True}
     config = {**HUGGING.contents.config, "layer_type": "bottleneck", **padding}
     again = read(Contents(HUGGING.folder, file, config))
@@ -226,3 +145,76 @@ def test_hugging_face_post_activation():
     assert (again.architecture["version"], again.architecture["numerics"]) == ("v1", "timm")
     with pytest.raises(CheckpointError, match="global_padding"):
         read(Contents(HUGGING.folder, file, {**config, "global_padding": None}))
+
+
+# ---- damaged and foreign
+
+# A norm, the root, and the first stage.
+UNITS = {
+    OFFICIAL: ("resnet/block2/unit01/b/group_norm/gamma", "resnet/root_block/", "resnet/block1/"),
+    PAPER: ("block2/unit01/gn2/scale", "root_block/", "block1/unit01/"),
+    V1: ("block2/unit1/gn2/scale", "conv_root/", "block1/"),
+    TIMM: ("stages.1.blocks.0.norm2.weight", "stem.conv.", "stages.0."),
+    HUGGING: (
+        "bit.encoder.stages.1.layers.0.norm2.weight",
+        "bit.embedder.convolution.",
+        "bit.encoder.stages.0.",
+    ),
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("case", UNITS, ids=str)
+def test_damage(case):
+    norm, root, stage = UNITS[case]
+    with pytest.raises(CheckpointError, match="stage_2_unit_1/norm2/gamma"):
+        load(changed(case, **{norm: None}))
+    for wrong in (np.zeros(5), np.zeros((1, 5)), np.zeros(())):
+        with pytest.raises(CheckpointError, match=rf"{norm}|stage_2_unit_1/norm2"):
+            load(changed(case, **{norm: wrong}))
+    with pytest.raises(CheckpointError, match="something/else"):
+        load(changed(case, **{"something/else": np.zeros(3)}))
+    # Without the first stage, the others are no stages 1, 2 and so on.
+    for start in (root, stage):
+        without = dict.fromkeys(n for n in case.contents.arrays if n.startswith(start))
+        with pytest.raises(CheckpointError, match=r"no whole BiT|without one"):
+            load(changed(case, **without))
+    for name in ("head/kernel", "head/bias"):
+        with pytest.raises(CheckpointError, match=r"head|classifier"):
+            load(changed(case, **{read(case.contents).origin[name]: None}))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("shape", [(), (7, 7, 3), (7, 7, 3, 0), (7, 7, 3, 40), (5, 5, 3, 32)])
+def test_a_root_of_another_shape(shape):
+    name = "resnet/root_block/standardized_conv2d/kernel"
+    with pytest.raises(ValueError, match=r"root_block|root/conv|multiple of 0.5"):
+        load(changed(OFFICIAL, **{name: np.zeros(shape)}))
+
+
+@pytest.mark.any_backend
+def test_files_of_something_else():
+    kernel = V1.contents.arrays["block1/unit1/conv1/kernel"]
+    with pytest.raises(CheckpointError, match="Two arrays"):
+        read(changed(V1, **{"block1/unit01/conv1/kernel": kernel}))
+    hybrid = {"embedding/kernel": np.zeros((1, 1, 8, 8)), **V1.contents.arrays}
+    assert not any(family.recognises(hybrid) for family in bit.FAMILIES)
+    with pytest.raises(CheckpointError, match=r"another ResNet.*running_mean"):
+        read(changed(TIMM, **{"norm.running_mean": np.zeros(256)}))
+
+
+@pytest.mark.any_backend
+def test_a_hugging_face_config_of_another_model():
+    for key, value in {
+        "layer_type": "bottleneck",
+        "global_padding": "SAME",
+        "embedding_dynamic_padding": True,
+        "depths": [2, 1],
+        "hidden_sizes": [128, 512],
+        "num_groups": 16,
+        "width_factor": 2,
+        "hidden_act": "gelu",
+        "output_stride": 4,
+    }.items():
+        with pytest.raises(CheckpointError, match=f"{key}.*expected"):
+            read(changed(HUGGING, config={key: value}))

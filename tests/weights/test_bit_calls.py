@@ -1,12 +1,15 @@
-"""BiT through the same calls as the Vision Transformer: load, save, new head, fold, resize."""
+"""BiT through the calls of the Vision Transformer: load, save, new head, fold, resize."""
+
+import json
 
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.weights import bit
+from keras_vit.weights.files import read_safetensors
 from tests.support import (
-    ORACLES,
     assert_close,
     forward,
     images,
@@ -14,91 +17,191 @@ from tests.support import (
     randomize,
     read_arrays,
     tiny_vit,
+    to_numpy,
     values,
+    without_values,
 )
+from tests.weights.bit_cases import HUGGING, OFFICIAL, TIMM, load, read
 
-OFFICIAL = ORACLES / "bit_official" / "r1111_w05" / "checkpoint.npz"
-SMALL = {"blocks": (1, 1), "width": 0.5, "image_size": 48, "num_classes": 3}
-
-
-def checkpoints():
-    for folder in ("bit_official", "bit_timm", "bit_hf"):  # all of them are in test_bit.py
-        for case in sorted(path.parent for path in (ORACLES / folder).glob("*/io.npz")):
-            file = {"bit_timm": "model.safetensors", "bit_hf": ""}.get(folder, "checkpoint.npz")
-            yield pytest.param(case, case / file, id=f"{folder}-{case.name}")
+SIZE = (48, 40)
 
 
-@pytest.mark.parametrize("case, checkpoint", checkpoints())
-def test_from_checkpoint(case, checkpoint):
-    io = read_arrays(case / "io.npz")
-    output = "output" if "output_f64" in io else "logits"
-    model = keras_vit.from_checkpoint(checkpoint)
-    assert isinstance(model, keras_vit.BiT)
-    noise = largest(io[f"{output}_f32"] - io[f"{output}_f64"])
-    assert_close(forward(model, io["input"]), io[f"{output}_f64"], 8 * noise)
-    assert len(model.load_report.loaded) == len(model.weights)
+def model_of(**options):
+    default = {"blocks": (1, 1), "width": 0.5, "image_size": SIZE, "num_classes": 3}
+    return randomize(keras_vit.BiT(**{**default, **options}))
 
 
-def test_another_number_of_classes():
-    model = keras_vit.from_checkpoint(OFFICIAL, num_classes=3, image_size=128)
-    assert not values(model)["head/kernel"].any()
-    assert "10 classes in the file, 3 classes in the model" in str(model.load_report)
-    features = keras_vit.from_checkpoint(OFFICIAL, include_top=False)
-    assert features.output_shape == (None, 1024)
-
-
-def test_loading_into_a_model():
-    target = keras_vit.BiT(blocks=(1, 1, 1, 1), width=0.5, num_classes=10)
-    keras_vit.load_weights(target, OFFICIAL)
-    source = keras_vit.from_checkpoint(OFFICIAL)
+@pytest.mark.any_backend
+def test_loading_and_another_head():
+    target = keras_vit.BiT(blocks=(1, 1), width=0.5, num_classes=7, numerics="timm")
+    keras_vit.load_weights(target, HUGGING.checkpoint)
+    source = keras_vit.from_checkpoint(HUGGING.checkpoint)
     for a, b in zip(target.weights, source.weights, strict=True):
         assert_close(a, b, 0)
-    with pytest.warns(UserWarning, match=r"numerics: 'bit' in the checkpoint, 'timm'"):
-        other = keras_vit.BiT(blocks=(1, 1, 1, 1), width=0.5, num_classes=10, numerics="timm")
-        keras_vit.load_weights(other, OFFICIAL)
+    with pytest.warns(UserWarning, match=r"numerics: 'timm' in the checkpoint, 'bit'"):
+        other = keras_vit.BiT(blocks=(1, 1), width=0.5, num_classes=7)
+        keras_vit.load_weights(other, HUGGING.checkpoint)
+    model = keras_vit.from_checkpoint(HUGGING.checkpoint, num_classes=3, image_size=128)
+    assert not values(model)["head/kernel"].any()
+    assert "7 classes in the file, 3 classes in the model" in str(model.load_report)
+    features = keras_vit.from_checkpoint(HUGGING.checkpoint, include_top=False)
+    assert features.output_shape == (None, 256)
 
 
+@pytest.mark.any_backend
 def test_what_does_not_fit():
     with pytest.raises(ValueError, match=r"holds a BiT; the model .* is a VisionTransformer"):
-        keras_vit.load_weights(tiny_vit(), OFFICIAL)
+        keras_vit.load_weights(tiny_vit(), HUGGING.checkpoint)
     with pytest.raises(ValueError, match=r"holds a BiT; this builder makes a VisionTransformer"):
-        keras_vit.ViT_Ti16(weights=OFFICIAL, depth=1)
-    with pytest.raises(ValueError, match=r"blocks=\(1, 1, 1, 1\) in the file, \(1, 1\) in"):
-        keras_vit.load_weights(keras_vit.BiT(blocks=(1, 1), width=0.5), OFFICIAL)
+        keras_vit.ViT_Ti16(weights=HUGGING.checkpoint, depth=1)
+    with pytest.raises(ValueError, match=r"blocks=\(1, 1\) in the file, \(1, 1, 1\) in"):
+        keras_vit.load_weights(keras_vit.BiT(blocks=(1, 1, 1), width=0.5), HUGGING.checkpoint)
 
 
+@pytest.mark.any_backend
 def test_a_builder_takes_the_family_s_constants(tmp_path):
     options = {"blocks": (1, 1), "width": 0.5, "num_classes": 3}
-    source = randomize(keras_vit.BiT(numerics="bit_paper", **options))
+    source = model_of(numerics="bit_paper")
     path = keras_vit.save_weights(source, tmp_path / "model.npz", force=True)
-    built = keras_vit.BiT_R50x1(weights=path, **options)
-    assert built.variant.numerics == "bit"
+    assert keras_vit.BiT_R50x1(weights=path, **options).variant.numerics == "bit"
     chosen = keras_vit.BiT_R50x1(weights=path, numerics="bit_paper", **options)
-    x = images((2, 48, 48, 3))
-    assert_close(forward(chosen, x), forward(source, x), 1e-6)
+    assert chosen.variant.numerics == "bit_paper"
+    for a, b in zip(chosen.weights, source.weights, strict=True):
+        assert_close(a, b, 0)
 
 
-def test_published_names_come_back_to_the_byte(tmp_path):
-    keras_vit.save_weights(keras_vit.from_checkpoint(OFFICIAL), tmp_path / "again.npz")
-    again, file = read_arrays(tmp_path / "again.npz"), read_arrays(OFFICIAL)
-    assert set(again) == set(file)
-    for name, array in file.items():
+def test_folded_kernels_compute_the_same(tmp_path):
+    model, x = model_of(), images((2, *SIZE, 3))
+    folded = keras_vit.fold(model)
+    assert_close(forward(folded, x), forward(model, x), 1e-5 * max(largest(forward(model, x)), 1))
+    folded.save(tmp_path / "folded.keras")
+    loaded = keras.saving.load_model(tmp_path / "folded.keras")
+    assert loaded.variant == folded.variant and loaded.variant.folded
+    for a, b in zip(loaded.weights, folded.weights, strict=True):
+        assert_close(a, b, 0)
+
+
+@pytest.mark.any_backend
+def test_another_resolution_changes_no_weight():
+    model = model_of()
+    resized = keras_vit.resize(model, image_size=64)
+    assert resized.image_size == (64, 64)
+    for a, b in zip(resized.weights, model.weights, strict=True):
+        assert_close(a, b, 0)
+    with pytest.raises(ValueError, match="neither patches nor position embeddings"):
+        keras_vit.resize(model, patch_size=8)
+
+
+@pytest.mark.any_backend
+def test_predictions_and_preprocessing_are_for_bit_too():
+    model = model_of()
+    photograph = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype="uint8")
+    assert keras_vit.preprocess(photograph, model).shape == (1, *SIZE, 3)
+    (best,) = keras_vit.predict(model, photograph, top=2, class_names=("a", "b", "c"))
+    assert len(best) == 2 and best[0].probability >= best[1].probability
+
+
+# ---- written
+
+# Options of a model; the constants of "bit" and of "timm" differ by less than float32 shows.
+MODELS = {
+    "head": {},
+    "timm": {"numerics": "timm"},
+    "no_head": {"num_classes": 0},
+    "gray": {"channels": 1},
+    "units": {"blocks": (2, 1, 1)},
+    "one_stage": {"blocks": (1,)},
+    "five_stages": {"blocks": (1, 1, 1, 1, 1)},
+    "after": {"version": "v1", "numerics": "timm"},
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+@pytest.mark.any_backend
+@every_model
+def test_round_trip_of_hugging_face(tmp_path, name):
+    """The same weights in a model that computes the same."""
+    model, folder = model_of(**MODELS[name]), tmp_path / "folder"
+    assert keras_vit.save_weights(model, folder) == folder
+    again = keras_vit.from_checkpoint(folder)
+    assert again.load_report.initial == again.load_report.resized == ()
+    assert again.get_config()["blocks"] == model.get_config()["blocks"]
+    assert (again.image_size, again.channels) == (SIZE, model.channels)
+    assert again.variant.replace(numerics="timm") == model.variant.replace(numerics="timm")
+    for a, b in zip(again.weights, model.weights, strict=True):
+        assert_close(a, b, 0)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("case", [OFFICIAL, HUGGING], ids=str)
+def test_published_files_come_back_to_the_byte(tmp_path, case):
+    is_folder = case is HUGGING
+    target = keras_vit.save_weights(
+        keras_vit.from_checkpoint(case.checkpoint), tmp_path / ("a" if is_folder else "a.npz")
+    )
+    again = read_safetensors(target / "model.safetensors") if is_folder else read_arrays(target)
+    assert set(again) == set(case.contents.arrays)
+    for name, array in case.contents.arrays.items():
+        assert again[name].dtype == array.dtype
         np.testing.assert_array_equal(again[name], array, err_msg=name)
+    if is_folder:
+        said, wrote = (json.loads((p / "config.json").read_text()) for p in (case.folder, target))
+        wrote.pop("torch_dtype")
+        assert set(wrote) == set(said) - {"dtype", "transformers_version"}
+        assert {key: said[key] for key in wrote} == wrote
 
 
+@pytest.mark.any_backend
+def test_timm_writes_what_it_reads(tmp_path):
+    canonical = read(TIMM.contents)
+    model = load(TIMM.contents)
+    file = bit.TIMM.write(model, canonical.arrays)
+    assert set(file) == set(TIMM.contents.arrays)
+    for name, array in TIMM.contents.arrays.items():
+        np.testing.assert_array_equal(file[name], array)
+    with without_values():
+        large = keras_vit.BiT("R152x2", image_size=448)
+    config = bit.TIMM.json_files(large)["config.json"]
+    assert config["architecture"] == "resnetv2_152x2_bit"
+    assert config["pretrained_cfg"]["input_size"] == [3, 448, 448]
+
+
+@pytest.mark.any_backend
+def test_what_belongs_to_the_weights_is_written_too(tmp_path):
+    model = model_of(image_size=(64, 48))
+    model.class_names = ("cat", "dog", "bird")
+    crop = {"resize": "shortest", "crop_fraction": 0.75, "interpolation": "bicubic"}
+    for facts in ({}, {**crop, "mean": (0.4, 0.5, 0.6)}):
+        model.preprocessing = keras_vit.Preprocessing(library="transformers", **facts)
+        keras_vit.save_weights(model, tmp_path)
+        again = keras_vit.from_checkpoint(tmp_path)
+        assert again.preprocessing == model.preprocessing
+        assert again.class_names == model.class_names
+        processor = json.loads((tmp_path / "preprocessor_config.json").read_text())
+        assert processor["image_processor_type"] == "BitImageProcessor"
+        assert processor["do_center_crop"] == (facts != {})
+
+
+@pytest.mark.any_backend
 def test_what_is_not_written(tmp_path):
-    model = keras_vit.BiT(**SMALL)
-    for path in (tmp_path / "folder", tmp_path / "model.npz"):
-        with pytest.raises(ValueError, match=r"numerics='bit_paper'\. Choose another of the ways"):
-            keras_vit.save_weights(keras_vit.BiT(**SMALL, numerics="bit_paper"), path)
-    with pytest.raises(ValueError, match=r"blocks=\(1, 1\).*formats, 'google' or 'huggingface',"):
-        keras_vit.save_weights(model, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=r"Choose another of"):
-        keras_vit.save_weights(keras_vit.BiT(**SMALL, version="v1"), tmp_path / "model.npz")
-    with pytest.raises(ValueError, match="standardised twice"):
-        keras_vit.save_weights(keras_vit.fold(model), tmp_path / "model.npz")
+    npz, timm, folder = (tmp_path / name for name in ("a.npz", "a.safetensors", "folder"))
+    paper, google = model_of(numerics="bit_paper"), model_of(version="v1", numerics="google")
+    for model, path, words in (
+        (paper, folder, r"numerics='bit_paper'\. Choose another of the ways"),
+        (paper, npz, r"numerics='bit_paper'\. Choose another of the ways"),
+        (model_of(), timm, r"blocks=\(1, 1\).*formats, 'google' or 'huggingface',"),
+        (google, npz, r"version='v1'.*Choose another of"),
+        (google, folder, r"numerics='google'.*force=True"),
+        (keras_vit.fold(model_of()), folder, r"standardised twice.*model\.save"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            keras_vit.save_weights(model, path)
+        assert not path.exists()
+    keras_vit.save_weights(google, folder, force=True)
+    assert keras_vit.from_checkpoint(folder).variant.numerics == "timm"
 
 
+@pytest.mark.any_backend
 def test_timm_opens_what_was_written(tmp_path):
     timm, torch = pytest.importorskip("timm"), pytest.importorskip("torch")
     model = randomize(keras_vit.BiT("R50x1", num_classes=3, numerics="timm"))
@@ -112,29 +215,34 @@ def test_timm_opens_what_was_written(tmp_path):
     assert_close(outputs.numpy(), expected, 3e-5 * max(largest(expected), 1))
 
 
-def test_folded_kernels_compute_the_same(tmp_path):
-    model, x = randomize(keras_vit.BiT(**SMALL)), images((2, 48, 48, 3))
-    folded = keras_vit.fold(model)
-    assert_close(forward(folded, x), forward(model, x), 1e-5 * max(largest(forward(model, x)), 1))
-    folded.save(tmp_path / "folded.keras")
-    loaded = keras.saving.load_model(tmp_path / "folded.keras")
-    assert loaded.variant.folded
-    assert_close(forward(loaded, x), forward(folded, x), 1e-6)
+@pytest.mark.any_backend
+@every_model
+def test_transformers_opens_what_was_written(tmp_path, name):
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    model = model_of(**MODELS[name])
+    keras_vit.save_weights(model, tmp_path)
+    architecture = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
+    kind = getattr(transformers, architecture)
+    theirs, info = kind.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    x = images((2, *SIZE, model.channels))
+    with torch.no_grad():  # in float64: through five stages float32 alone costs them 1.4e-5
+        outputs = theirs.eval().double()(torch.tensor(x.transpose(0, 3, 1, 2)).double())
+    outputs = outputs.logits if model.num_classes else outputs.pooler_output[:, :, 0, 0]
+    expected = to_numpy(forward(model, x))
+    assert_close(outputs.numpy(), expected, 1e-5 * max(largest(expected), 1))
 
 
-def test_another_resolution_changes_no_weight():
-    model = randomize(keras_vit.BiT(**SMALL))
-    resized = keras_vit.resize(model, image_size=64)
-    assert resized.image_size == (64, 64)
-    for a, b in zip(resized.weights, model.weights, strict=True):
-        assert_close(a, b, 0)
-    with pytest.raises(ValueError, match="neither patches nor position embeddings"):
-        keras_vit.resize(model, patch_size=8)
-
-
-def test_predictions_and_preprocessing_are_for_bit_too():
-    model = randomize(keras_vit.BiT(**SMALL))
-    photograph = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype="uint8")
-    assert keras_vit.preprocess(photograph, model).shape == (1, 48, 48, 3)
-    (best,) = keras_vit.predict(model, photograph, top=2, class_names=("a", "b", "c"))
-    assert len(best) == 2 and best[0].probability >= best[1].probability
+@pytest.mark.any_backend
+@pytest.mark.parametrize("resize", ["squash", "shortest"])
+def test_the_image_processor_of_transformers_opens_what_was_written(tmp_path, resize):
+    transformers = pytest.importorskip("transformers")
+    model = model_of(image_size=48)
+    crop = {"crop_fraction": 0.75} if resize == "shortest" else {}
+    model.preprocessing = keras_vit.Preprocessing(resize=resize, library="transformers", **crop)
+    keras_vit.save_weights(model, tmp_path)
+    theirs = transformers.BitImageProcessorPil.from_pretrained(tmp_path)
+    photograph = np.random.default_rng(0).integers(0, 256, (90, 60, 3), dtype="uint8")
+    pixels = theirs(photograph, return_tensors="np")["pixel_values"].transpose(0, 2, 3, 1)
+    assert_close(pixels, keras_vit.preprocess(photograph, model), 1e-6)

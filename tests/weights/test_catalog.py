@@ -170,13 +170,14 @@ def test_augreg_records_say_what_their_names_say():
     found = [c for c in ALL if c.name.startswith("augreg/")]
     assert len(found) == 47
     for c in found:
-        name = augreg.parse_name(c.url)
-        assert c.url == name.url and c.name == f"augreg/{name}"
-        assert c.variant == name.name
-        assert c.image_size == (name.adapt_resolution or 224)
-        assert c.num_classes == (1000 if name.adapt_ds or name.ds == "i1k" else 21843)
-        assert c.finetuned_on == ("imagenet-1k" if name.adapt_ds else None)
-        assert c.pretrained_on == {"i1k": "imagenet-1k", "i21k": "imagenet-21k"}[name.ds]
+        assert augreg.augreg_url(c.name) == augreg.augreg_url(c.url) == c.url
+        name, data, *_ = c.name.removeprefix("augreg/").split("-")
+        is_tuned = "--imagenet2012" in c.name
+        assert re.sub(r"[/+]", "_", c.variant) == name
+        assert c.image_size == int(c.name.partition("-res_")[2] or 224)
+        assert c.num_classes == (1000 if is_tuned or data == "i1k" else 21843)
+        assert c.finetuned_on == ("imagenet-1k" if is_tuned else None)
+        assert c.pretrained_on == {"i1k": "imagenet-1k", "i21k": "imagenet-21k"}[data]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_every_name_and_url_leads_back():
         ("google/vit-base-patch16-242", "'google/vit-base-patch16-224'"),
         ("imagenet21k/vit-b_16", "'imagenet21k/ViT-B_16'"),
         (TI_16.replace("300ep", "30ep"), repr(TI_16)),
-        ("nothing like it", "list_weights() prints all names"),
+        ("nothing like it", "list_weights() prints all"),
         ("ViT-B/16", "list_weights(variant='B/16')"),
     ],
 )

@@ -10,6 +10,7 @@ from tests.support import ORACLES, assert_close, images, tiny_vit
 
 CHECKPOINT = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
 BLOCK_0 = "Transformer/encoderblock_0/"
+pytestmark = pytest.mark.any_backend
 
 
 def test_one_array_is_no_npz(tmp_path):
@@ -23,7 +24,7 @@ def test_damage_inside_a_compressed_file(tmp_path, arrays):
     path = tmp_path / "damaged.npz"
     np.savez_compressed(path, **arrays)
     content, found = bytearray(path.read_bytes()), 0
-    for place in range(200, 1200, 7):
+    for place in range(200, 1200, 17):
         damaged = content.copy()
         damaged[place] ^= 255
         path.write_bytes(damaged)
@@ -35,7 +36,7 @@ def test_damage_inside_a_compressed_file(tmp_path, arrays):
         else:
             for name, array in arrays.items():
                 np.testing.assert_array_equal(read[name], array)
-    assert found > 100
+    assert found > 40
 
 
 def test_a_missing_patch_kernel_is_named(save, arrays):
@@ -80,7 +81,6 @@ def test_blocks_from_an_iterator_and_as_a_number():
         attention_weights(model, images(), 0)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("dtype", [">f4", ">f8", "longdouble"])
 def test_numbers_as_another_machine_writes_them(tmp_path, arrays, dtype):
     path = tmp_path / "numbers.npz"
@@ -90,7 +90,6 @@ def test_numbers_as_another_machine_writes_them(tmp_path, arrays, dtype):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("shape", [(), (10,), (47, 10), (0, 10), (48, 0)])
 def test_a_head_that_no_model_of_this_width_has(tmp_path, arrays, shape):
     """It is damage, and not the head for another number of classes, which is left out."""
@@ -100,7 +99,6 @@ def test_a_head_that_no_model_of_this_width_has(tmp_path, arrays, shape):
         keras_vit.from_checkpoint(path)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("layer", ["head", "pre_logits"])
 def test_a_bias_of_another_length_than_its_kernel(save, arrays, layer):
     """It would look like a layer for another number of classes, which is left out."""
@@ -109,7 +107,6 @@ def test_a_bias_of_another_length_than_its_kernel(save, arrays, layer):
         keras_vit.from_checkpoint(save({**arrays, **strange}))
 
 
-@pytest.mark.any_backend
 def test_tensors_without_names(tmp_path):
     torch = pytest.importorskip("torch")
     torch.save({1: torch.ones(1)}, tmp_path / "numbered.pth")

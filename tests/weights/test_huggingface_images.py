@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import huggingface_config
-from keras_vit.weights.huggingface_config import preprocessing_of
+from keras_vit.weights.huggingface import preprocessing_of, processor_of
 from tests.support import assert_close, tiny_vit
 
 pytestmark = pytest.mark.any_backend
@@ -132,7 +131,7 @@ def test_what_no_recipe_can_say(processor, words):
 def test_a_recipe_is_written_for_a_processor_that_has_it(facts, kind):
     model = tiny_vit()
     model.preprocessing = keras_vit.Preprocessing(library="transformers", **facts)
-    written = huggingface_config.processor(model)
+    written = processor_of(model)
     assert written["image_processor_type"] == kind
     assert preprocessing_of(written) == (model.preprocessing, ())
 

@@ -12,6 +12,7 @@ from tests.support import ORACLES, tiny_vit, values
 CHECKPOINT = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
 HEAD = ("head/kernel", "head/bias")
 BLOCK_0 = "Transformer/encoderblock_0/"
+pytestmark = pytest.mark.any_backend
 
 
 def model(**options):

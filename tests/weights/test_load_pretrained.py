@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import google
-from tests.support import ORACLES, OracleCase, assert_close, forward, read_arrays, values
+from tests.support import (
+    ORACLES,
+    OracleCase,
+    assert_close,
+    canonical_arrays,
+    forward,
+    read_arrays,
+    values,
+)
 
 pytestmark = pytest.mark.any_backend
 
@@ -30,7 +37,7 @@ def target(folder):
 
 
 def canonical(path):
-    return google.TABLE.read(read_arrays(path), google.FAMILY)[0]
+    return canonical_arrays(read_arrays(path))
 
 
 @every_case

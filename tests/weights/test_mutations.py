@@ -10,13 +10,12 @@ import pytest
 
 import keras_vit
 from keras_vit.weights import load
-from keras_vit.weights.contents import open_checkpoint
 from keras_vit.weights.files import read_safetensors
 from tests.support import randomize, read_arrays, tiny_vit, values
 
 pytestmark = pytest.mark.any_backend
 
-CORRUPTIONS = 300  # per kind of file
+CORRUPTIONS = 150  # per kind of file
 HINTS = {"num_heads": 2}
 
 
@@ -86,7 +85,7 @@ def mutations(content, count, seed=0):
 
 
 def read(path):
-    return load._canonical_of(open_checkpoint(path), HINTS).arrays
+    return load.read_checkpoint(path, HINTS).arrays
 
 
 def same(some, others):
