@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_vit.distribution.reading import to_numpy
 from keras_vit.training.checkpoint import inner_optimizer
-from keras_vit.training.decoupled import DecoupledOptimizer
+from keras_vit.training.optimizers import DecoupledOptimizer
 
 
 @contextlib.contextmanager

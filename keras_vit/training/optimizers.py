@@ -5,8 +5,253 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.training.decoupled import DecoupledOptimizer
-from keras_vit.training.schedules import WarmupCosine
+from keras_vit.training.schedules import WarmupCosine, layer_rates
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class DecoupledOptimizer(keras.optimizers.Optimizer):
+    """An optimizer whose decay of the weights is no part of the gradient.
+
+    One update, in the order of big_vision's chain:
+
+        g ← mean of the accumulated gradients
+        g ← g · min(1, global_clipnorm / ‖all g‖)
+        u ← direction(g)                                         what a subclass defines
+        w ← w - learning rate · layer's factor · (u + weight_decay · w)
+        a ← a + (1 - ema_momentum) · (w - a)                     with `use_ema`
+
+    where only kernels decay. big_vision writes its `wd` without the learning rate: `weight_decay`
+    here is its `wd / lr`, so that its 1e-4 with a learning rate of 1e-3 is 0.1, as in the names of
+    the published files and in `keras.optimizers.AdamW`.
+
+    With `gradient_accumulation_steps=n`, schedules, the bias correction and the average move once
+    per n batches. (Keras moves schedules and averages once per batch.) A group that is incomplete
+    at the end of an epoch goes on in the next one. After each update `gradient_norm`, a float32
+    variable, holds the norm of all gradients before clipping.
+
+    Args:
+        learning_rate: float or a `keras.optimizers.schedules.LearningRateSchedule`.
+        weight_decay: share of a decaying variable that is subtracted, times the learning rate.
+        decayed: last parts of the paths of the variables that decay.
+        layer_decay, num_blocks: of `layer_rates`, whose factors hold for update and decay; the
+            depth is needed where blocks are frozen.
+        use_ema: whether to keep averages of the weights, `averages`. Only `averaged_weights` and
+            `EvaluateAverages` put them in place of the weights.
+        ema_momentum: share of the average that an update keeps; the first update makes the
+            average equal to the weights.
+        gradient_accumulation_steps: batches of an update, or `None` for one.
+        **kwargs: of `keras.optimizers.Optimizer`: `global_clipnorm`, `name`, and so on.
+
+    Raises:
+        ValueError: a value is out of range; for `layer_decay` when the variables are known.
+
+    Source: big_vision/optax.py, `make`.
+    """
+
+    slot_names = ()  # of what is remembered for each variable
+    fused = None  # see `AdamW.fused`
+
+    def __init__(
+        self,
+        learning_rate,
+        weight_decay=0.0,
+        decayed=("kernel",),
+        layer_decay=None,
+        num_blocks=None,
+        use_ema=False,
+        ema_momentum=0.99,
+        gradient_accumulation_steps=None,
+        **kwargs,
+    ):
+        weight_decay = weight_decay or 0.0
+        if weight_decay < 0:
+            raise ValueError(
+                f"weight_decay must not be negative. Received: weight_decay={weight_decay}."
+            )
+        if not 0 <= ema_momentum <= 1:
+            raise ValueError(f"ema_momentum must be in [0, 1]. Received: {ema_momentum}.")
+        rate = learning_rate
+        if gradient_accumulation_steps and callable(rate):
+            rate = _PerUpdate(rate, gradient_accumulation_steps)
+        super().__init__(rate, gradient_accumulation_steps=gradient_accumulation_steps, **kwargs)
+        self.schedule = learning_rate
+        self.weight_decay = weight_decay
+        self.decayed, self.layer_decay, self.num_blocks = tuple(decayed), layer_decay, num_blocks
+        # Not Keras's `use_ema`, which averages after each batch and overwrites the weights.
+        self.keeps_averages, self.ema_momentum = bool(use_ema), ema_momentum
+        self.own_weights = None  # while the model has its averages, see `ema`
+
+    def build(self, variables):
+        if self.built:
+            return
+        paths = [getattr(v, "path", v.name) for v in variables]
+        self.layer_rates = layer_rates(paths, self.layer_decay, self.num_blocks)
+        super().build(variables)
+        decays = [path.split("/")[-1] in self.decayed for path in paths]
+        self.decays = [self.weight_decay * decay for decay in decays]
+        self.slots = [self.add_optimizer_variables(variables, name) for name in self.slot_names]
+        self.averages = None
+        if self.keeps_averages:
+            self.averages = self.add_optimizer_variables(variables, "average")
+        self.gradient_norm = self.add_variable(
+            (), dtype="float32", aggregation="only_first_replica", name="gradient_norm"
+        )
+        self._uses_fused = self._may_use_fused(variables)
+
+    def direction(self, gradient, slots, step):
+        """The update before learning rate and decay, for one variable or a part of it.
+
+        Args:
+            gradient: tensor, at least float32.
+            slots: tensors of the same shape, in the order of `slot_names`.
+            step: number of this update, from 1, in the dtype of the gradient.
+
+        Returns:
+            The update and the new slots.
+        """
+        raise NotImplementedError
+
+    def descend(self, weight, gradient, slots, step, rate, decay):
+        """The new weight and slots; all arguments are tensors or numbers, nothing is assigned."""
+        update, slots = self.direction(gradient, slots, step)
+        return weight - rate * (update + decay * weight), slots
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one variable; called by Keras."""
+        i = self._get_variable_index(variable)
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
+        slots = [slot[i] for slot in self.slots]
+        weight, new_slots = self.descend(
+            ops.cast(variable, dtype),
+            ops.cast(gradient, dtype),
+            [ops.cast(slot, dtype) for slot in slots],
+            ops.cast(self.updates + 1, dtype),
+            ops.cast(learning_rate, dtype) * self.layer_rates[i],
+            self.decays[i],
+        )
+        self.assign(variable, weight)
+        for slot, value in zip(slots, new_slots):
+            self.assign(slot, value)
+        if self.averages:
+            average, rate = self.averages[i], ops.cast(self._average_rate(), dtype)
+            self.assign_add(average, rate * (weight - ops.cast(average, dtype)))
+
+    @property
+    def updates(self):
+        """How many updates have been made; an integer tensor."""
+        return ops.convert_to_tensor(self.iterations)
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        """Refused: Keras forgets such exclusions when an optimizer is loaded."""
+        raise ValueError(
+            f"{type(self).__name__} decays the variables whose paths end in decayed="
+            f"{self.decayed}. Received: a call of exclude_from_weight_decay; give `decayed`."
+        )
+
+    def get_config(self):
+        config = {
+            **super().get_config(),
+            "decayed": self.decayed,
+            "layer_decay": self.layer_decay,
+            "num_blocks": self.num_blocks,
+            "use_ema": self.keeps_averages,
+        }
+        if isinstance(self.schedule, keras.optimizers.schedules.LearningRateSchedule):
+            config["learning_rate"] = keras.optimizers.schedules.serialize(self.schedule)
+        return config
+
+    def _average_rate(self):
+        """How far this update moves the average towards the weights."""
+        return ops.where(ops.equal(self.updates, 0), 1.0, 1.0 - self.ema_momentum)
+
+    def _clip_gradients(self, grads):
+        norm = _norm(ops.stack([_norm(g) for g in grads if g is not None]))
+        self.gradient_norm.assign(ops.cast(norm, "float32"))
+        if not self.global_clipnorm:
+            return super()._clip_gradients(grads)
+        # `ops.minimum` would be shorter, but rounds float64 to float32 on PyTorch.
+        limit = self.global_clipnorm
+        scale = ops.where(norm <= limit, ops.ones_like(norm), limit / norm)
+        return [g if g is None else g * ops.cast(scale, g.dtype) for g in grads]
+
+    def _apply_weight_decay(self, variables):
+        """Nothing: `descend` decays, where a layer has its own learning rate."""
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        if self._uses_fused:
+            self._update_fused(grads, trainable_variables, learning_rate)
+        else:
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+
+    def _update_fused(self, grads, variables, learning_rate):
+        """`update_step` for all variables, by one call of `fused` for those that are alike."""
+        import torch
+
+        dtype = keras.backend.standardize_dtype(variables[0].dtype)
+        step, rate = ops.cast(self.updates + 1, dtype), ops.cast(learning_rate, dtype)
+        groups = {}
+        for variable, grad in zip(variables, grads):
+            i, weight = self._get_variable_index(variable), variable.value
+            slots = [slot[i].value for slot in self.slots]
+            member = (weight, grad.to(weight.dtype), *slots)
+            groups.setdefault((self.layer_rates[i], self.decays[i]), []).append(member)
+        with torch.no_grad():
+            for (factor, decay), members in groups.items():
+                weights, gradients, *slots = map(list, zip(*members))
+                self.fused(weights, gradients, slots, step, rate * factor, decay)
+            for variable in variables if self.averages else ():
+                average = self.averages[self._get_variable_index(variable)].value
+                average.lerp_(variable.value, self._average_rate().to(average.dtype))
+
+    def _may_use_fused(self, variables):
+        """Whether `fused` computes what `update_step` says, tried on a few numbers.
+
+        So a subclass with another rule, or an edit of the rule, is never passed over.
+        """
+        dtypes = {keras.backend.standardize_dtype(v.dtype) for v in variables}
+        if (
+            self.fused is None
+            or keras.backend.backend() != "torch"
+            or dtypes not in ({"float32"}, {"float64"})
+            or type(self).update_step is not DecoupledOptimizer.update_step
+        ):
+            return False
+        import torch
+
+        with torch.no_grad(), torch.device("cpu"):
+            weight = torch.tensor([[-2.0, -0.1, 0.0, 1e-3], [0.3, 1.0, 5.0, -40.0]])
+            slots = [torch.zeros_like(weight) for _ in self.slots]
+            fused = weight.clone(), [slot.clone() for slot in slots]
+            for step in (1.0, 2.0, 3.0):
+                step, rate = torch.tensor(step), torch.tensor(0.1)
+                gradient = (weight.flip(1) + step) * 10.0 ** (step - 2)
+                weight, slots = self.descend(weight, gradient, slots, step, rate, 0.5)
+                self.fused([fused[0]], [gradient], [[s] for s in fused[1]], step, rate, 0.5)
+            pairs = zip([weight, *slots], [fused[0], *fused[1]])
+            return all(torch.allclose(one, other, 1e-4, 1e-7) for one, other in pairs)
+
+
+class _PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule over updates, for Keras, which counts batches."""
+
+    def __init__(self, schedule, batches):
+        self.schedule, self.batches = schedule, batches
+
+    def __call__(self, step):
+        return self.schedule(ops.floor_divide(step, self.batches))
+
+    def get_config(self):
+        return {"schedule": self.schedule, "batches": self.batches}
+
+
+def _norm(x):
+    """The Euclidean norm of all values.
+
+    `ops.norm` rounds float64 to float32 on PyTorch and takes two axes at most on TensorFlow. As one
+    vector, XLA would gather what is cut over devices.
+    """
+    return ops.sqrt(ops.sum(ops.square(x)))
 
 
 @keras.saving.register_keras_serializable("keras_vit")
