@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_vit.training.callbacks import Progress
-from keras_vit.training.settings import describe
+from keras_vit.training.checkpoint import describe
 from tests.distribution import case
 from tests.distribution.processes import all_refused, all_trained, assert_agree
 from tests.support import BACKEND, run_in_fresh_process
