@@ -139,7 +139,7 @@ def test_every_checkpoint_damaged_stops_the_run(tmp_path):
 
 
 def test_another_model_is_refused(tmp_path):
-    model = case.build()
+    model = case.fresh()
     case.run(tmp_path, model, steps=2)
     state, (_, _, saved) = (
         TrainingState(model, case.Pipeline().batch(0)),
@@ -165,7 +165,7 @@ def test_bfloat16_variables_go_through_a_file_exactly(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_batch(tmp_path):
-    model, pipeline = case.build(), case.Pipeline(broken_step=6)
+    model, pipeline = case.fresh(), case.Pipeline(broken_step=6)
     # TensorFlow's relu makes 0 of NaN: there the loss stays finite, and the weights show it.
     message = r"At update 7 \(epoch 2\).*(loss is nan|is not finite)"
     with pytest.raises(training.DivergenceError, match=message):

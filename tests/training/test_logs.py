@@ -71,7 +71,7 @@ def test_without_matplotlib_the_run_says_what_to_install(tmp_path, monkeypatch, 
 
 def test_with_accumulation_updates_are_counted(tmp_path):
     """Steps, log lines and checkpoints count updates, of two batches each."""
-    history, _ = case.run(tmp_path, case.build(accumulate=2), steps=5, log_every=2)
+    history, _ = case.run(tmp_path, case.fresh(accumulate=2), steps=5, log_every=2)
     records = case.read_log(tmp_path, "step")
     assert [record["step"] for record in records] == [2, 2, 4, 5]
     assert history["step"] == [2, 5] and history["epoch"] == [0, 1]
