@@ -74,14 +74,9 @@ class RunCallbacks(keras.callbacks.CallbackList):
         self._run, self._progress, self._offset = run, run.progress, 0
         self.epoch_logs = None
 
-    def begin(self):
-        super().on_train_begin()
-
-    def end_epoch(self, epoch, logs):
-        super().on_epoch_end(epoch, logs)
-
-    def end(self):
-        super().on_train_end()
+    begin = keras.callbacks.CallbackList.on_train_begin
+    end_epoch = keras.callbacks.CallbackList.on_epoch_end
+    end = keras.callbacks.CallbackList.on_train_end
 
     def on_train_begin(self, logs=None):
         pass
@@ -115,15 +110,7 @@ class RunCallbacks(keras.callbacks.CallbackList):
 
 
 class DivergenceError(ValueError):
-    """The loss, the gradients or the weights are no longer finite.
-
-    Attributes:
-        step: updates done, the one that failed included.
-    """
-
-    def __init__(self, message, step):
-        super().__init__(message)
-        self.step = step
+    """The loss or the weights are no longer finite."""
 
 
 class Interrupted(SystemExit):
@@ -131,14 +118,7 @@ class Interrupted(SystemExit):
 
     Left alone it ends the process with the code that shells expect: 130 after Ctrl-C, 143 after
     SIGTERM.
-
-    Attributes:
-        signal: the number of the signal.
     """
-
-    def __init__(self, number):
-        super().__init__(128 + number)
-        self.signal = number
 
 
 class Signals:

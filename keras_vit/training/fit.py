@@ -355,7 +355,7 @@ class Run:
         self.finished = False
         path = self.save()
         self.say(f"Stopped and saved: {path}. The same command continues the run.")
-        raise Interrupted(self.signals.asked or signal.SIGTERM)  # which another process was sent
+        raise Interrupted(128 + (self.signals.asked or signal.SIGTERM))  # of another process
 
     def save(self):
         """Writes a checkpoint of the present moment, and returns its path.
@@ -385,8 +385,7 @@ class Run:
             f"At update {progress.updates} (epoch {progress.epoch + 1}), with learning rate "
             f"{rate:.3g}, {what}, so training stopped. The batch is in {path}. The last good "
             f"weights are in {self.output / 'checkpoints'}. Lower the learning rate, lengthen its "
-            "warm-up, clip the gradients, or compute in float32, in another output folder.",
-            progress.updates,
+            "warm-up, clip the gradients, or compute in float32, in another output folder."
         )
 
     def say(self, text):

@@ -97,7 +97,7 @@ def test_signals_let_the_batch_end_and_save(tmp_path, undisturbed, capfd):
         callbacks = [training.EvaluateAverages(), Send(number, in_validation)]
         with pytest.raises(training.Interrupted) as error:
             case.run(tmp_path, callbacks=callbacks, save_every="600s")
-        assert (error.value.signal, error.value.code) == (number, 128 + number)
+        assert error.value.code == 128 + number
         printed = capfd.readouterr().out
         assert f"{signal.Signals(number).name}: stopping after this batch" in printed
         assert re.search(r"Stopped and saved: .*npz. The same command continues", printed)
