@@ -1,9 +1,8 @@
-"""The state of a training run, and the files that keep it."""
+"""The state of a training run, the files that keep it, and what makes two runs the same run."""
 
-import contextlib
 import json
-import os
 import pathlib
+import re
 import shutil
 import time
 import zipfile
@@ -14,6 +13,8 @@ import numpy as np
 
 from keras_vit.checks import positive_int
 from keras_vit.distribution import to_numpy
+from keras_vit.training.freeze import nested_layers
+from keras_vit.weights.files import replacing
 
 
 class CheckpointError(OSError):
@@ -62,10 +63,17 @@ class TrainingState:
         """Pairs of a name and an array, made one at a time: no second copy of all is in memory.
 
         Reading a variable that lies on several processes needs all of them.
+
+        Raises:
+            FloatingPointError: a weight is not finite.
         """
         sync(self.model)
         for name, variable in self.variables.items():
-            yield name, value_of(variable)
+            value = value_of(variable)
+            weight = name.startswith("model/") and value.dtype.kind == "f"
+            if weight and not np.isfinite(value).all():
+                raise FloatingPointError(f"the weight {variable.path} is not finite")
+            yield name, value
 
     def restore(self, arrays):
         """Assigns the arrays of a checkpoint, a dict from name to array.
@@ -84,22 +92,8 @@ class TrainingState:
                 f"{there.get(name)} there. Received: {here.get(name)}. Build what was trained, or "
                 "choose another output folder."
             )
-        self.assign(arrays)
-
-    def assign(self, arrays):
-        """Assigns some of the arrays of a checkpoint that was restored."""
-        variables = self.variables
         for name, array in arrays.items():
             variables[name].assign(array)
-
-    def first_not_finite(self):
-        """The path of the first weight that holds NaN or infinity, or None."""
-        sync(self.model)
-        for variable in self.model.variables:
-            value = value_of(variable)
-            if value.dtype.kind == "f" and not np.isfinite(value).all():
-                return variable.path
-        return None
 
 
 def sync(model):
@@ -117,6 +111,12 @@ def value_of(variable):
     if dtype == "bfloat16" or dtype.startswith("float8"):
         value = keras.ops.cast(value, "float32")
     return to_numpy(value)
+
+
+def inner_optimizer(model):
+    """The optimizer, or the one inside that which scales the loss under mixed_float16."""
+    optimizer = getattr(model, "optimizer", None)
+    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 class Checkpoints:
@@ -137,7 +137,7 @@ class Checkpoints:
         self._damaged = set()
         if writes:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for partial in self.folder.glob("*.partial"):
+            for partial in self.folder.glob("step-*.npz.*"):
                 partial.unlink()  # of a run that was killed while it wrote
 
     def paths(self):
@@ -163,28 +163,24 @@ class Checkpoints:
             for _ in arrays:  # reading a value may need all processes
                 pass
             return path
-        partial = path.with_suffix(".partial")
         try:
-            with open(partial, "wb") as file:
-                _write(file, arrays, meta)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
+            with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+                for name, array in arrays:
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+                archive.writestr("run.json", json.dumps(meta))
         except OSError as error:
-            partial.unlink(missing_ok=True)
-            left = self.paths()
-            kept = f"{left[-1]} is untouched" if left else "there is none before it"
+            left = [f"{old} is untouched" for old in self.paths()] or ["there is none before it"]
             free = shutil.disk_usage(self.folder).free
             raise CheckpointError(
                 error.errno,
                 f"The checkpoint {path} could not be written: {error}. {free} bytes are free; "
-                f"{kept}. Make room and run the same command again: it continues from there.",
+                f"{left[-1]}. Make room and run the same command again: it continues from there.",
             ) from error
-        self._damaged.discard(path)
-        later = [old for old in self.paths() if old > path]  # damaged, or they would have been read
-        good = [old for old in self.paths() if old not in self._damaged and old not in later]
-        for old in {*self._damaged, *later, *good[: -self.keep]}:
-            old.unlink(missing_ok=True)
+        good = [old for old in self.paths() if old == path or old not in self._damaged]
+        for old in {*self.paths()} - {*good[-self.keep :]}:
+            old.unlink()
+        self._damaged.clear()
         return path
 
     def latest(self):
@@ -195,7 +191,9 @@ class Checkpoints:
         """
         for path in reversed(self.paths()):
             try:
-                return path, *_read(path)
+                with np.load(path, allow_pickle=False) as file:  # zipfile compares the checksums
+                    arrays = {name: file[name] for name in file.files}
+                return path, json.loads(arrays.pop("run.json")), arrays
             except Exception as error:  # a damaged archive may raise nearly anything
                 self._damaged.add(path)
                 print(f"The checkpoint {path} is damaged: {error}. Looking at the one before.")
@@ -209,27 +207,16 @@ class Checkpoints:
 
 
 class SaveInterval:
-    """When the next checkpoint is due.
-
-    Args:
-        every: updates between two checkpoints, or seconds as text such as "600s".
-
-    Raises:
-        ValueError: neither of them.
-    """
+    """When the next checkpoint is due: every so many updates, or every "600s"."""
 
     def __init__(self, every):
-        self.steps = self.seconds = None
-        with contextlib.suppress(ValueError):
-            if isinstance(every, str) and every.endswith("s"):
-                self.seconds = float(every[:-1])
-            else:
+        seconds = re.fullmatch(r"(\d+(\.\d+)?)s", str(every))
+        self.seconds, self.steps = float(seconds[1]) if seconds else None, None
+        if not seconds:
+            try:
                 self.steps = positive_int(every, "save_every")
-        if not (self.steps or (self.seconds and self.seconds > 0)):
-            raise ValueError(
-                "save_every must be a number of updates such as 500, or of seconds such as "
-                f'"600s". Received: {every!r}'
-            )
+            except ValueError as error:
+                raise ValueError(f'{error} Or give seconds as text, such as "600s".') from None
         self.saved(0)
 
     def saved(self, step):
@@ -243,24 +230,8 @@ class SaveInterval:
         return time.monotonic() - self._time >= self.seconds
 
 
-def _write(file, arrays, meta):
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, array in arrays:
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
-        archive.writestr("run.json", json.dumps(meta))
-
-
-def _read(path):
-    """The description and a dict from name to array; zipfile compares the checksums."""
-    with np.load(path, allow_pickle=False) as file:
-        names = [name for name in file.files if name != "run.json"]
-        return json.loads(file["run.json"]), {name: file[name] for name in names}
-
-
-@contextlib.contextmanager
 def only_run_in(folder):
-    """While it is entered, no other process can enter it for the same folder.
+    """A context in which no other process can be for the same folder.
 
     The lock is the operating system's and ends with the process, however that ends.
 
@@ -268,21 +239,56 @@ def only_run_in(folder):
         ValueError: another run has the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder / ".lock")
     try:
-        lock.acquire(timeout=1)
+        return filelock.FileLock(folder / ".lock").acquire(timeout=1)
     except filelock.Timeout:
         raise ValueError(
             f"Another run is writing to this folder. Received: output={str(folder)!r}; wait for "
             "its end, stop it, or choose another folder."
         ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
-def inner_optimizer(model):
-    """The optimizer, or the one inside that which scales the loss under mixed_float16."""
-    optimizer = getattr(model, "optimizer", None)
-    return getattr(optimizer, "inner_optimizer", optimizer)
+def describe(model, data, progress, given):
+    """What makes two runs the same run: a flat dict from a name to a value that JSON can hold."""
+    optimizer = inner_optimizer(model)
+    rate = getattr(optimizer, "schedule", None) or optimizer.get_config()["learning_rate"]
+    settings = {
+        "backend": keras.backend.backend(),
+        "steps": progress.total_updates,
+        "steps_per_epoch": progress.per_epoch,
+        "batch_size": progress.batch_size,
+        "data": getattr(data, "settings", None) or {},
+        "model": [_plain(layer) for layer in nested_layers(model) if layer is not model],
+        "optimizer": _plain(optimizer),
+        "learning_rate": _plain(rate),
+        "loss": _plain(model.loss),
+        "settings": given or {},
+    }
+    return dict(_flatten(json.loads(json.dumps(settings, default=str))))
+
+
+def _plain(thing):
+    """The class of an object and its public attributes that are numbers or text."""
+    if thing is None or isinstance(thing, (str, int, float, dict, list)):
+        return thing
+    simple, attributes = (bool, int, float, str, type(None)), {}
+    for name, value in vars(thing).items():
+        parts = value if isinstance(value, tuple) else [value]
+        if not name.startswith("_") and all(isinstance(part, simple) for part in parts):
+            attributes[name] = value
+    for name in ("name", "built", "training"):
+        attributes.pop(name, None)
+    if isinstance(thing, keras.Layer):
+        attributes |= {"dtype": thing.dtype_policy.name, "trainable": thing.trainable}
+    return {"class": type(thing).__name__, **attributes}
+
+
+def _flatten(value, name=""):
+    """Pairs of a dotted name and a value that is no dict and no list of dicts."""
+    if isinstance(value, list) and any(isinstance(part, dict) for part in value):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, part in value.items():
+        yield from _flatten(part, f"{name}.{key}" if name else str(key))

@@ -1,4 +1,4 @@
-"""What the optimizers share: the order of an update."""
+"""What the optimizers share: the order of an update, and its fused form on PyTorch."""
 
 import keras
 from keras import ops
@@ -23,23 +23,19 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     here is its `wd / lr`, so that its 1e-4 with a learning rate of 1e-3 is 0.1, as in the names of
     the published files and in `keras.optimizers.AdamW`.
 
-    Updates are what is counted: with `gradient_accumulation_steps=n`, schedules, the bias
-    correction and the average move once per n batches. (Keras moves schedules and averages once
-    per batch.) A group that is incomplete at the end of an epoch goes on in the next one.
-
-    After each update `gradient_norm`, a float32 variable, holds the norm of all gradients before
-    clipping.
+    With `gradient_accumulation_steps=n`, schedules, the bias correction and the average move once
+    per n batches. (Keras moves schedules and averages once per batch.) A group that is incomplete
+    at the end of an epoch goes on in the next one. After each update `gradient_norm`, a float32
+    variable, holds the norm of all gradients before clipping.
 
     Args:
         learning_rate: float or a `keras.optimizers.schedules.LearningRateSchedule`.
         weight_decay: share of a decaying variable that is subtracted, times the learning rate.
         decayed: last parts of the paths of the variables that decay.
-        layer_decay: layer-wise factor of the learning rate, see `layer_rates`; it holds for the
-            update and the decay.
-        num_blocks: depth of the model, where `layer_decay` cannot see it because blocks are
-            frozen.
-        use_ema: whether to keep averages of the weights, `averages`. The weights are never
-            replaced by them: `keras_vit.training.averaged_weights` and `EvaluateAverages` do that.
+        layer_decay, num_blocks: of `layer_rates`, whose factors hold for update and decay; the
+            depth is needed where blocks are frozen.
+        use_ema: whether to keep averages of the weights, `averages`. Only `averaged_weights` and
+            `EvaluateAverages` put them in place of the weights.
         ema_momentum: share of the average that an update keeps; the first update makes the
             average equal to the weights.
         gradient_accumulation_steps: batches of an update, or `None` for one.
@@ -91,9 +87,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         paths = [getattr(v, "path", v.name) for v in variables]
         self.layer_rates = layer_rates(paths, self.layer_decay, self.num_blocks)
         super().build(variables)
-        self.decays = [
-            self.weight_decay if path.split("/")[-1] in self.decayed else 0.0 for path in paths
-        ]
+        decays = [path.split("/")[-1] in self.decayed for path in paths]
+        self.decays = [self.weight_decay * decay for decay in decays]
         self.slots = [self.add_optimizer_variables(variables, name) for name in self.slot_names]
         self.averages = None
         if self.keeps_averages:
@@ -139,8 +134,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         for slot, value in zip(slots, new_slots):
             self.assign(slot, value)
         if self.averages:
-            average = self.averages[i]
-            rate = ops.cast(self.average_rate(), dtype)
+            average, rate = self.averages[i], ops.cast(self._average_rate(), dtype)
             self.assign_add(average, rate * (weight - ops.cast(average, dtype)))
 
     @property
@@ -148,16 +142,28 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         """How many updates have been made; an integer tensor."""
         return ops.convert_to_tensor(self.iterations)
 
-    def average_rate(self):
-        """How far this update moves the average towards the weights."""
-        return ops.where(ops.equal(self.updates, 0), 1.0, 1.0 - self.ema_momentum)
-
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
         """Refused: Keras forgets such exclusions when an optimizer is loaded."""
         raise ValueError(
             f"{type(self).__name__} decays the variables whose paths end in decayed="
             f"{self.decayed}. Received: a call of exclude_from_weight_decay; give `decayed`."
         )
+
+    def get_config(self):
+        config = {
+            **super().get_config(),
+            "decayed": self.decayed,
+            "layer_decay": self.layer_decay,
+            "num_blocks": self.num_blocks,
+            "use_ema": self.keeps_averages,
+        }
+        if isinstance(self.schedule, keras.optimizers.schedules.LearningRateSchedule):
+            config["learning_rate"] = keras.optimizers.schedules.serialize(self.schedule)
+        return config
+
+    def _average_rate(self):
+        """How far this update moves the average towards the weights."""
+        return ops.where(ops.equal(self.updates, 0), 1.0, 1.0 - self.ema_momentum)
 
     def _clip_gradients(self, grads):
         grads = sum_over_replicas(grads)
@@ -184,26 +190,24 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             super()._backend_update_step(grads, trainable_variables, learning_rate)
 
     def _update_fused(self, grads, variables, learning_rate):
-        """What `update_step` does for each variable, by `fused` for all that are updated alike."""
+        """`update_step` for all variables, by one call of `fused` for those that are alike."""
         import torch
 
         dtype = keras.backend.standardize_dtype(variables[0].dtype)
         step, rate = ops.cast(self.updates + 1, dtype), ops.cast(learning_rate, dtype)
         groups = {}
-        for row, variable in enumerate(variables):
-            i = self._get_variable_index(variable)
-            groups.setdefault((self.layer_rates[i], self.decays[i]), []).append((row, i))
+        for variable, grad in zip(variables, grads):
+            i, weight = self._get_variable_index(variable), variable.value
+            slots = [slot[i].value for slot in self.slots]
+            member = (weight, grad.to(weight.dtype), *slots)
+            groups.setdefault((self.layer_rates[i], self.decays[i]), []).append(member)
         with torch.no_grad():
             for (factor, decay), members in groups.items():
-                weights = [variables[row].value for row, _ in members]
-                slots = [[slot[i].value for _, i in members] for slot in self.slots]
-                given = [grads[row].to(weight.dtype) for (row, _), weight in zip(members, weights)]
-                self.fused(weights, given, slots, step, rate * factor, decay)
-            if self.averages:
-                rate = self.average_rate()
-                for variable in variables:
-                    average = self.averages[self._get_variable_index(variable)].value
-                    average.lerp_(variable.value, rate.to(average.dtype))
+                weights, gradients, *slots = map(list, zip(*members))
+                self.fused(weights, gradients, slots, step, rate * factor, decay)
+            for variable in variables if self.averages else ():
+                average = self.averages[self._get_variable_index(variable)].value
+                average.lerp_(variable.value, self._average_rate().to(average.dtype))
 
     def _may_use_fused(self, variables):
         """Whether `fused` computes what `update_step` says, tried on a few numbers.
@@ -231,22 +235,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
                 self.fused([fused[0]], [gradient], [[s] for s in fused[1]], step, rate, 0.5)
             pairs = zip([weight, *slots], [fused[0], *fused[1]])
             return all(torch.allclose(one, other, 1e-4, 1e-7) for one, other in pairs)
-
-    def get_config(self):
-        rate = self.schedule
-        if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-            rate = keras.optimizers.schedules.serialize(rate)
-            own = {"learning_rate": rate}
-        else:
-            own = {}
-        return {
-            **super().get_config(),
-            **own,
-            "decayed": self.decayed,
-            "layer_decay": self.layer_decay,
-            "num_blocks": self.num_blocks,
-            "use_ema": self.keeps_averages,
-        }
 
 
 class _PerUpdate(keras.optimizers.schedules.LearningRateSchedule):

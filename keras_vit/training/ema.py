@@ -1,7 +1,4 @@
-"""Averaged weights: a moving average that the optimizer keeps, which is evaluated and published.
-
-The averages themselves are part of the update, see `DecoupledOptimizer`.
-"""
+"""Averaged weights: the optimizer keeps them (see `DecoupledOptimizer`), a model borrows them."""
 
 import contextlib
 
@@ -10,8 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.distribution import to_numpy
-from keras_vit.training.checkpoint import inner_optimizer
-from keras_vit.training.decoupled import DecoupledOptimizer
+from keras_vit.training.checkpoint import inner_optimizer, sync
 
 
 @contextlib.contextmanager
@@ -42,18 +38,16 @@ def averaged_weights(model):
 class EvaluateAverages(keras.callbacks.Callback):
     """Lets the evaluation within `fit` see the averaged weights.
 
-    The metrics `val_...` are then those of the averages. Training goes on with the model's own
-    weights, which it has again after each evaluation. A `fit` that comes to its end leaves the
-    averages in the model. Where an error or Ctrl-C ends an evaluation within `model.fit`, the
-    averages stay in the model until `return_weights(model)` or the next `fit` with such a callback;
-    `keras_vit.training.fit` returns the weights by itself.
-
-    `keras.callbacks.SwapEMAWeights` trains on the averages after an evaluation that was
-    interrupted, or after `predict`.
+    The metrics `val_...` are then those of the averages, and training goes on with the model's own
+    weights. A `fit` that comes to its end leaves the averages in the model. Where an error or
+    Ctrl-C ends an evaluation within `model.fit`, they stay in the model until
+    `return_weights(model)` or the next `fit` with such a callback; `keras_vit.training.fit` returns
+    the weights by itself. (`keras.callbacks.SwapEMAWeights` would train on the averages after an
+    evaluation that was interrupted, or after `predict`.)
     """
 
     def on_train_begin(self, logs=None):
-        averaging_optimizer(self.model)  # one without averages is refused now, not after an epoch
+        _averaging_optimizer(self.model)  # one without averages is refused now, not after an epoch
         return_weights(self.model)
 
     def on_test_begin(self, logs=None):
@@ -64,7 +58,7 @@ class EvaluateAverages(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         _lend_averages(self.model)
-        averaging_optimizer(self.model).own_weights = None  # for good
+        _averaging_optimizer(self.model).own_weights = None  # for good
 
 
 def return_weights(model):
@@ -72,21 +66,16 @@ def return_weights(model):
     optimizer = inner_optimizer(model)
     if getattr(optimizer, "own_weights", None) is None:
         return
-    if keras.backend.backend() == "jax":
-        model.jax_state_sync()  # an interrupted evaluation still holds the variables
+    sync(model)  # an interrupted evaluation still holds the variables
     for variable, value in zip(model.trainable_variables, optimizer.own_weights):
         variable.assign(value)
     optimizer.own_weights = None
 
 
-def averaging_optimizer(model):
-    """The optimizer of a model, which keeps averages.
-
-    Raises:
-        ValueError: it keeps none.
-    """
+def _averaging_optimizer(model):
+    """The optimizer of a model, or a ValueError if it keeps no averages."""
     optimizer = inner_optimizer(model)
-    if not (isinstance(optimizer, DecoupledOptimizer) and optimizer.keeps_averages):
+    if not getattr(optimizer, "keeps_averages", False):
         raise ValueError(
             "Averaged weights need an optimizer of keras_vit.training that keeps them. Received: "
             f"{type(optimizer).__name__} without use_ema; compile the model with, for instance, "
@@ -96,7 +85,7 @@ def averaging_optimizer(model):
 
 
 def _lend_averages(model):
-    optimizer = averaging_optimizer(model)
+    optimizer = _averaging_optimizer(model)
     if not optimizer.built or int(ops.convert_to_numpy(optimizer.updates)) == 0:
         return
     if optimizer.own_weights is None:

@@ -1,12 +1,12 @@
 """Freezing parts of a model by pattern."""
 
 import dataclasses
-import difflib
 import math
-import re
 from fnmatch import fnmatchcase
 
 import keras
+
+from keras_vit.text import nearest, table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +35,9 @@ class TrainableSummary:
 
     def __str__(self):
         rows = [*self.layers, ("total", self.frozen, self.trainable)]
-        name_width = max(len(name) for name, _, _ in rows)
-        lines = [f"{'layer':<{name_width}} {'frozen':>14} {'trained':>14}"]
-        lines += [f"{name:<{name_width}} {f:>14,} {t:>14,}" for name, f, t in rows]
-        if self.compiled:
-            lines.append("The model was compiled before this change: compile it again.")
-        return "\n".join(lines)
+        shown = table([(n, f"{f:,}", f"{t:,}") for n, f, t in rows], ("layer", "frozen", "trained"))
+        advice = "\nThe model was compiled before this change: compile it again."
+        return shown + advice * self.compiled
 
 
 def freeze(model, patterns):
@@ -49,8 +46,7 @@ def freeze(model, patterns):
     A pattern is a shell glob (`fnmatch`) that selects everything below what it names: a layer or
     variable at any depth, such as `"patch_encoder"`, `"block_[0-8]"`, `"attention"`, `"bias"`, or
     a path from the top, such as `"block_*/attention/query"`, `"block_0/*"`. One that begins with
-    `!` takes back what those before it selected: `["*", "!head"]`. A compiled regular expression
-    (`re.compile`) is searched in the paths of the variables instead.
+    `!` takes back what those before it selected: `["*", "!head"]`.
 
     Layers that are frozen as a whole also have `layer.trainable` False. A saved model of this
     library keeps what is frozen. Compile the model afterwards.
@@ -65,8 +61,7 @@ def freeze(model, patterns):
     Raises:
         ValueError: the model is not built, or a pattern selects nothing; names the nearest.
     """
-    chosen = selected(model, patterns)
-    return set_frozen(model, {*frozen_paths(model), *chosen})
+    return set_frozen(model, frozen_paths(model).union(select(paths(model), patterns)))
 
 
 def unfreeze(model, patterns="*"):
@@ -74,36 +69,27 @@ def unfreeze(model, patterns="*"):
 
     Arguments, return value and errors are those of `freeze`.
     """
-    chosen = selected(model, patterns)
-    return set_frozen(model, frozen_paths(model).difference(chosen))
+    return set_frozen(model, frozen_paths(model).difference(select(paths(model), patterns)))
 
 
-def selected(model, patterns):
-    """Paths of the variables that the patterns select, in the order of the model."""
-    return select(paths(model), patterns, model.name)
-
-
-def select(candidates, patterns, name):
-    """Those of the paths `candidates` that at least one pattern selects.
-
-    Args:
-        candidates: paths of variables or layers.
-        patterns: a pattern or several, as in `freeze`.
-        name: of the model, for messages.
-
-    Raises:
-        ValueError: a pattern selects nothing.
-    """
-    if isinstance(patterns, (str, re.Pattern)):
-        patterns = [patterns]
-    candidates, chosen = list(candidates), set()
-    for pattern in patterns:
-        takes_back = isinstance(pattern, str) and pattern.startswith("!")
-        pattern = pattern[1:] if takes_back else pattern
-        found = [path for path in candidates if _selects(pattern, path)]
+def select(candidates, patterns):
+    """Those of the paths `candidates`, of variables or layers, that the patterns select."""
+    names = {}
+    for path in candidates:
+        parts = path.split("/")
+        names[path] = parts + ["/".join(parts[:n]) for n in range(2, len(parts) + 1)]
+    chosen = set()
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        glob = pattern.removeprefix("!").strip("/")
+        found = {path for path, own in names.items() if any(fnmatchcase(n, glob) for n in own)}
         if not found:
-            raise ValueError(_nothing_found(pattern, candidates, name))
-        chosen = chosen.difference(found) if takes_back else chosen.union(found)
+            known = dict.fromkeys(name for own in names.values() for name in own)
+            raise ValueError(
+                f"The pattern selects nothing. Received: {pattern!r}; the nearest names are "
+                f"{nearest(glob, known)}. Without a slash, a pattern is a name at any depth; with "
+                "one, a path from the top, such as 'block_0/attention/*'."
+            )
+        chosen = chosen - found if pattern.startswith("!") else chosen | found
     return [path for path in candidates if path in chosen]
 
 
@@ -111,16 +97,16 @@ def paths(model):
     """Path of each variable below the model -> the variable."""
     if not model.built:
         raise ValueError(
-            f"The variables of {model.name!r} do not exist yet. Received: a model that is not "
-            "built; call it on a batch, or build it, first."
+            "The variables of a model must exist before they are frozen. Received: "
+            f"{model.name!r}, which is not built; call it on a batch first."
         )
-    return {_below(model, v.path): v for v in model.weights}
+    return {v.path.removeprefix(f"{model.name}/"): v for v in model.weights}
 
 
 def layer_paths(model):
     """Path of each layer with weights, at any depth -> the layer."""
-    layers = [layer for layer in nested_layers(model) if layer is not model]
-    return {_below(model, layer.path): layer for layer in layers if layer.path and layer.weights}
+    layers = [layer for layer in nested_layers(model) if layer is not model and layer.weights]
+    return {layer.path.removeprefix(f"{model.name}/"): layer for layer in layers if layer.path}
 
 
 def nested_layers(layer, seen=None):
@@ -150,9 +136,13 @@ def set_frozen(model, frozen):
     for layer in layer_paths(model).values():
         if not any(v.trainable for v in layer.weights):
             layer.trainable = False
-    after = frozen_paths(model)
-    changed = tuple(path for path in paths(model) if (path in before) != (path in after))
-    return TrainableSummary(_counts(model), changed, compiled and bool(changed))
+    changed, counts = before ^ frozen_paths(model), {}
+    for path, variable in paths(model).items():
+        count = counts.setdefault(path.split("/")[0], [0, 0])
+        count[variable.trainable] += math.prod(variable.shape)
+    layers = tuple((name, *count) for name, count in counts.items())
+    ordered = tuple(path for path in paths(model) if path in changed)
+    return TrainableSummary(layers, ordered, compiled and bool(changed))
 
 
 def train_all(model):
@@ -160,37 +150,3 @@ def train_all(model):
     # On TensorFlow, setting the value that a layer has already does not reach its variables.
     model.trainable = False
     model.trainable = True
-
-
-def _counts(model):
-    counts = {}
-    for path, variable in paths(model).items():
-        count = counts.setdefault(path.split("/")[0], [0, 0])
-        count[variable.trainable] += math.prod(variable.shape)
-    return tuple((name, *count) for name, count in counts.items())
-
-
-def _below(model, path):
-    return path.removeprefix(f"{model.name}/")
-
-
-def _selects(pattern, path):
-    if isinstance(pattern, re.Pattern):
-        return bool(pattern.search(path))
-    parts = path.split("/")
-    names = parts + ["/".join(parts[:n]) for n in range(2, len(parts) + 1)]
-    return any(fnmatchcase(name, pattern.strip("/")) for name in names)
-
-
-def _nothing_found(pattern, candidates, name):
-    text = getattr(pattern, "pattern", pattern)
-    parts = [path.split("/") for path in candidates]
-    names = {part for path in parts for part in path}
-    names |= {"/".join(path[:n]) for path in parts for n in range(2, len(path) + 1)}
-    near = difflib.get_close_matches(text, sorted(names), n=5, cutoff=0.5)
-    near = near or list(dict.fromkeys(path[0] for path in parts))
-    return (
-        f"The pattern selects nothing in {name!r}. Received: {text!r}; the nearest names are "
-        f"{near}. Without a slash, a pattern is a name at any depth; with one, a path from the "
-        "top, such as 'block_0/attention/*'."
-    )

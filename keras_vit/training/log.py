@@ -12,28 +12,34 @@ from keras_vit.training.checkpoint import inner_optimizer, sync, value_of
 
 
 class RunLog(keras.callbacks.Callback):
-    """Writes `log.jsonl` and `history.csv`, and a line for each record to the screen.
+    """Writes `log.jsonl`, `history.csv` and `history.png`, and a line for each record.
 
     A record has `step` (updates done), `epoch` (from 0, as in Keras), the metrics of the epoch so
     far, `learning_rate` (of the next update), `gradient_norm` (before clipping, of the optimizers
     of `keras_vit.training`) and `images_per_second`.
 
     Args:
-        progress: the run's `Progress`.
-        output: the folder, or None to write nothing.
+        run: the `Run`.
         every: updates between two records.
-        rows: a list of the epochs so far, to which each epoch is added.
-        say: called with each line for the screen.
+        shown: whether each record is printed.
+        curves: whether to draw.
+        length: bytes of `log.jsonl` that belong to what the run goes on from.
     """
 
-    def __init__(self, progress, output, every, rows, say):
+    def __init__(self, run, every, shown, curves, length):
         super().__init__()
-        self.progress, self.every, self.rows, self.say = progress, every, rows, say
-        self.output = output
-        self._logged, self._measured = progress.updates, {}
+        self.run, self.progress, self.every, self.shown = run, run.progress, every, shown
+        self.writes = run.devices.writes  # the others measure the same, which may need them all
+        self.curves, self.file = curves and self.writes, run.output / "log.jsonl"
+        self._logged, self._measured, self._drawn = run.progress.updates, {}, time.monotonic()
         self._mark = None  # batch and time that speed is measured from
-        if output:
-            _keep_lines(output / "log.jsonl", progress.updates, len(rows))
+        if self.writes:
+            with self.file.open("ab") as file:
+                file.truncate(min(length, file.tell()))
+
+    def length(self):
+        """The bytes of `log.jsonl` so far."""
+        return self.file.stat().st_size if self.writes else 0
 
     def on_epoch_begin(self, epoch, logs=None):
         if self._mark:  # validation and saving take no part in the speed
@@ -49,17 +55,30 @@ class RunLog(keras.callbacks.Callback):
         self._write("step", {"step": progress.updates, "epoch": progress.epoch}, logs)
 
     def on_epoch_end(self, epoch, logs=None):
-        row = self._write("epoch", {"epoch": epoch, "step": self.progress.updates}, logs)
-        self.rows.append(row)
-        if not self.output:
+        rows = self.run.rows
+        rows.append(self._write("epoch", {"epoch": epoch, "step": self.progress.updates}, logs))
+        if not self.writes:
             return
-        columns = list(dict.fromkeys(name for row in self.rows for name in row))
-        partial = self.output / "history.csv.partial"
+        table, partial = self.run.output / "history.csv", self.run.output / "history.csv.partial"
         with partial.open("w", newline="") as file:
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            columns = dict.fromkeys(name for row in rows for name in row)
+            writer = csv.DictWriter(file, list(columns), lineterminator="\n")
             writer.writeheader()
-            writer.writerows(self.rows)
-        os.replace(partial, self.output / "history.csv")
+            writer.writerows(rows)
+        os.replace(partial, table)
+        if time.monotonic() - self._drawn > 60:
+            self.on_train_end()
+
+    def on_train_end(self, logs=None):
+        """Draws the curves."""
+        if not self.curves:
+            return
+        self._drawn = time.monotonic()
+        try:
+            plot_history(self.run.rows, self.run.output / "history.png")
+        except ImportError as error:
+            self.curves = False
+            self.run.say(f"No history.png: {error}; pip install keras3-vit[plot], or curves=False.")
 
     def _measure(self):
         sync(self.model)
@@ -77,67 +96,16 @@ class RunLog(keras.callbacks.Callback):
     def _write(self, kind, place, logs):
         record = {**place, **{k: float(v) for k, v in (logs or {}).items()}, **self._measured}
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        if self.output:
-            with (self.output / "log.jsonl").open("a") as file:
+        if self.writes:
+            with self.file.open("a") as file:
                 file.write(json.dumps({"kind": kind, "time": now, **record}) + "\n")
         progress = self.progress
         where = f"update {progress.updates}/{progress.total_updates}" if kind == "step" else "ended"
         numbers = (f"{k} {v:.4g}" for k, v in record.items() if k not in place)
-        self.say("  ".join([f"epoch {record['epoch'] + 1}/{progress.epochs}", where, *numbers]))
+        if self.shown:
+            epoch = f"epoch {record['epoch'] + 1}/{progress.epochs}"
+            self.run.say("  ".join([epoch, where, *numbers]))
         return record
-
-
-def _keep_lines(path, updates, epochs):
-    """Drops the records after a checkpoint, and a line that was cut short."""
-
-    def stays(line):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            return False
-        if record["kind"] == "epoch":
-            return record["epoch"] < epochs
-        return record["step"] <= updates
-
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    path.write_text("".join(line for line in lines if stays(line)))
-
-
-class HistoryPicture(keras.callbacks.Callback):
-    """Draws `history.png`, once a minute at most: each metric against the epoch, with validation.
-
-    Without matplotlib it says so once and draws nothing.
-
-    Args:
-        rows: the epochs so far, a list that grows.
-        path: the picture.
-        say: called with a line if matplotlib is missing.
-    """
-
-    _SECONDS_BETWEEN = 60
-
-    def __init__(self, rows, path, say):
-        super().__init__()
-        self.rows, self.path, self.say, self._drawn = rows, path, say, time.monotonic()
-        self._missing = False
-
-    def on_epoch_end(self, epoch, logs=None):
-        if time.monotonic() - self._drawn > self._SECONDS_BETWEEN:
-            self.draw()
-
-    def on_train_end(self, logs=None):
-        self.draw()
-
-    def draw(self):
-        """Draws what there is."""
-        if self._missing or not self.rows:
-            return
-        self._drawn = time.monotonic()
-        try:
-            plot_history(self.rows, self.path)
-        except ImportError as error:
-            self._missing = True
-            self.say(f"No {self.path.name}: {error}")
 
 
 def plot_history(rows, path):
@@ -146,16 +114,9 @@ def plot_history(rows, path):
     Args:
         rows: dicts with `epoch`, counted from 0, and the values of that epoch.
         path: the picture to write; its ending decides the format.
-
-    Raises:
-        ImportError: matplotlib is missing.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "The curves need matplotlib: pip install keras3-vit[plot], or pass curves=False."
-        ) from error
+    from matplotlib.figure import Figure
+
     names = dict.fromkeys(name.removeprefix("val_") for row in rows for name in row)
     names = [name for name in names if name not in ("epoch", "step", "images_per_second")]
     columns = min(len(names), 3)

@@ -7,10 +7,10 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import positive_int
-from keras_vit.training.freeze import layer_paths, paths, select, selected, set_frozen, train_all
+from keras_vit.training.freeze import layer_paths, paths, select, set_frozen, train_all
 from keras_vit.weights.files import read_npz, write_npz
 
-_FACTORS = ("lora_kernel_a", "lora_kernel_b")
+_FACTORS = ("/lora_kernel_a", "/lora_kernel_b")
 _FACTS = "lora"  # the entry of an adapter file that is no variable
 
 
@@ -39,45 +39,34 @@ def enable_lora(model, rank, patterns=("attention", "mlp"), alpha=None, train=("
     Raises:
         ValueError: a pattern selects no dense layer, the rank exceeds a kernel's, or LoRA is on.
     """
-    rank = positive_int(rank, "rank")
-    dense = _dense_layers(model)
-    chosen = [dense[path] for path in select(dense, patterns, model.name)]
-    also_trained = selected(model, train)
-    for layer in chosen:
-        _check_layer(layer, rank)
-    for layer in chosen:
-        layer.enable_lora(rank, lora_alpha=alpha)
-    return _freeze_all_but(model, also_trained)
+    rank, dense = positive_int(rank, "rank"), _dense_layers(model)
+    also_trained = select(paths(model), train)
+    chosen = select(dense, patterns)
+    for path in chosen:
+        layer = dense[path]
+        *into, out = layer.kernel.shape
+        if layer.lora_enabled:
+            raise ValueError(
+                f"LoRA can be enabled once. Received: {path!r} has it, with rank "
+                f"{layer.lora_rank}; merge_lora gives a model without."
+            )
+        if rank > min(np.prod(into), out):
+            raise ValueError(
+                f"rank must not exceed that of the kernels. Received: rank={rank}, and {path!r} "
+                f"has a kernel of shape {tuple(layer.kernel.shape)}, whose last axis is factorised;"
+                f" choose at most {min(np.prod(into), out)}, or other patterns."
+            )
+    for path in chosen:
+        dense[path].enable_lora(rank, lora_alpha=alpha)
+    adapted = adapted_layers(model)
+    trained = {path for path in also_trained if path.removesuffix("/kernel") not in adapted}
+    trained |= {path for path in paths(model) if path.endswith(_FACTORS)}
+    return set_frozen(model, set(paths(model)) - trained)
 
 
 def _dense_layers(model):
-    return {path: x for path, x in layer_paths(model).items() if _is_dense(x)}
-
-
-def _is_dense(layer):
-    return isinstance(layer, (keras.layers.Dense, keras.layers.EinsumDense))
-
-
-def _check_layer(layer, rank):
-    if layer.lora_enabled:
-        raise ValueError(
-            f"LoRA can be enabled once. Received: {layer.path!r} has it, with rank "
-            f"{layer.lora_rank}; merge_lora gives a model without."
-        )
-    *into, out = layer.kernel.shape
-    if rank > min(np.prod(into), out):
-        raise ValueError(
-            f"rank must not exceed that of the kernels. Received: rank={rank}, and {layer.path!r} "
-            f"has a kernel of shape {tuple(layer.kernel.shape)}, whose last axis is factorised; "
-            f"choose at most {min(np.prod(into), out)}, or other patterns."
-        )
-
-
-def _freeze_all_but(model, also_trained):
-    kept = {f"{path}/kernel" for path in adapted_layers(model)}
-    factors = {path for path in paths(model) if path.rsplit("/", 1)[-1] in _FACTORS}
-    trained = factors | (set(also_trained) - kept)
-    return set_frozen(model, set(paths(model)) - trained)
+    dense = (keras.layers.Dense, keras.layers.EinsumDense)
+    return {path: layer for path, layer in layer_paths(model).items() if isinstance(layer, dense)}
 
 
 def adapted_layers(model):
@@ -103,7 +92,16 @@ def merge_lora(model):
     for path, variable in paths(merged).items():
         variable.assign(values[path])
     for path, layer in adapted.items():
-        _assign_sum(twins[path], layer)
+        twin = twins[path]
+        if layer.quantization_mode:  # Keras quantises the sum
+            store, dense = {}, isinstance(layer, keras.layers.Dense)
+            kind = keras.layers.Dense if dense else keras.layers.EinsumDense
+            kind.save_own_variables(layer, store)
+            twin.load_own_variables(store)
+        else:
+            product = ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
+            product = ops.cast(product, twin.kernel.dtype) * (layer.lora_alpha / layer.lora_rank)
+            twin.kernel.assign_add(product)
     return merged
 
 
@@ -114,21 +112,6 @@ def _need_lora(model):
             f"The model has no LoRA. Received: {model.name!r}; call enable_lora first."
         )
     return adapted
-
-
-def _assign_sum(twin, layer):
-    """Gives a layer without LoRA, which has the kernel of `layer`, its product as well."""
-    if layer.quantization_mode:
-        is_dense = isinstance(layer, keras.layers.Dense)
-        kind, store = keras.layers.Dense if is_dense else keras.layers.EinsumDense, {}
-        kind.save_own_variables(layer, store)  # Keras quantises the sum
-        twin.load_own_variables(store)
-    else:
-        product = ops.matmul(
-            ops.convert_to_tensor(layer.lora_kernel_a), ops.convert_to_tensor(layer.lora_kernel_b)
-        )
-        product = ops.cast(product, twin.kernel.dtype) * (layer.lora_alpha / layer.lora_rank)
-        twin.kernel.assign_add(product)
 
 
 def _without_lora(config):
@@ -173,8 +156,21 @@ def load_lora(model, path):
     if _FACTS not in arrays:
         raise ValueError(f"Expected a file that save_lora wrote. Received: {str(path)!r}.")
     facts = json.loads(str(arrays.pop(_FACTS)))
-    _check_file(model, facts, arrays, path)
-    dense = _dense_layers(model)
+    dense, variables = _dense_layers(model), paths(model)
+    shapes = {name: tuple(v.shape) for name, v in variables.items()}
+    for name, (rank, _) in facts.items():
+        *into, out = shapes.get(f"{name}/kernel", (None,))
+        shapes |= {f"{name}/lora_kernel_a": (*into, rank), f"{name}/lora_kernel_b": (rank, out)}
+    wrong = [name for name, value in arrays.items() if shapes.get(name) != value.shape]
+    wrong += [name for name in facts if name not in dense]
+    for name, layer in adapted_layers(model).items():
+        wrong += [name] * (facts.get(name) != [layer.lora_rank, layer.lora_alpha])
+    if wrong:
+        raise ValueError(
+            f"The file does not fit {model.name!r}: other layers, shapes or ranks in {wrong[:5]} "
+            f"({len(wrong)} in all). Received: {str(path)!r}; load it into the architecture that "
+            "it was saved from, with its number of classes."
+        )
     for name, (rank, alpha) in facts.items():
         if not dense[name].lora_enabled:
             dense[name].enable_lora(rank, lora_alpha=alpha)
@@ -182,24 +178,3 @@ def load_lora(model, path):
     for name, value in arrays.items():
         variables[name].assign(value)
     return set_frozen(model, set(variables) - set(arrays))
-
-
-def _check_file(model, facts, arrays, path):
-    """Raises a ValueError unless every part of the file has its place, before any is assigned."""
-    dense, variables = _dense_layers(model), paths(model)
-    shapes = {name: tuple(v.shape) for name, v in variables.items()}
-    for name, (rank, _) in facts.items():
-        if name in dense:
-            *into, out = variables[f"{name}/kernel"].shape
-            shapes[f"{name}/{_FACTORS[0]}"] = (*into, rank)
-            shapes[f"{name}/{_FACTORS[1]}"] = (rank, out)
-    present = {name: [x.lora_rank, x.lora_alpha] for name, x in adapted_layers(model).items()}
-    wrong = [name for name, value in arrays.items() if shapes.get(name) != value.shape]
-    wrong += [name for name in facts if name not in dense]
-    wrong += [name for name, fact in present.items() if facts.get(name) != fact]
-    if wrong:
-        raise ValueError(
-            f"The file does not fit {model.name!r}: other layers, shapes or ranks in {wrong[:5]} "
-            f"({len(wrong)} in all). Received: {str(path)!r}; load it into the architecture that "
-            "it was saved from, with its number of classes."
-        )

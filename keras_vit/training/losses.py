@@ -129,14 +129,9 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
 
 
 def check_labels(model, batch):
-    """Checks that a classifier has a class for each label of a batch.
+    """Checks that a model with one of these losses has a class for each label of a batch.
 
-    Only models with one of this module's losses are looked at: what labels mean to others is
-    theirs to know.
-
-    Args:
-        model: a compiled model.
-        batch: (images, labels), or with sample weights.
+    What labels mean to other losses is theirs to know.
 
     Raises:
         ValueError: integer labels outside of the classes or with a fraction, or one value per
@@ -145,18 +140,17 @@ def check_labels(model, batch):
     if not isinstance(model.loss, ClassificationLoss):
         return
     labels = ops.convert_to_numpy(keras.utils.unpack_x_y_sample_weight(batch)[1])
-    classes, rank = model.output_shape[-1], len(model.output_shape)
-    advice = "build the model with num_classes of the data, or mend the labels."
-    if labels.ndim == rank and labels.shape[-1] != 1:
+    classes, wrong = model.output_shape[-1], None
+    if labels.ndim == len(model.output_shape) and labels.shape[-1] != 1:
         if labels.shape[-1] != classes:
-            raise ValueError(
-                f"The data have {labels.shape[-1]} classes. Received: a model of {classes}; "
-                f"{advice}"
-            )
-    elif (wrong := labels[~((labels >= 0) & (labels < classes) & (labels % 1 == 0))]).size:
+            wrong = f"{labels.shape[-1]} classes"
+    elif (outside := labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)]).size:
+        wrong = repr(outside.flat[0])
+    if wrong:
         raise ValueError(
-            f"Labels must be whole numbers from 0 to {classes - 1}, the classes of the model. "
-            f"Received: {wrong.flat[0]!r}; {advice}"
+            f"Labels must be whole numbers from 0 to {classes - 1}, the classes of the model, or "
+            f"one value for each class. Received: {wrong}; build the model with num_classes of the "
+            "data, or mend the labels."
         )
 
 

@@ -1,6 +1,5 @@
 """Masked patch prediction: self-supervised pre-training (section 4.6, appendix B.1.2)."""
 
-import dataclasses
 import math
 
 import keras
@@ -10,33 +9,14 @@ from keras_vit.layers.linear import Linear
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import RelativePosition
 from keras_vit.models.vit import VisionTransformer
-from keras_vit.training.masked_patches_corrupt import CorruptPatches
-from keras_vit.training.masked_patches_targets import Target
+from keras_vit.training.masked_patches_task import CorruptPatches, Target, gather
 
-
-@dataclasses.dataclass(frozen=True)
-class MaskedPatchSettings:
-    """How the authors pre-trained ViT-B/16 by masked patch prediction (appendix B.1.2).
-
-    They saw little further gain in transfer after 100,000 steps, and similar gains from
-    pre-training on ImageNet. The appendix names no weight decay, clipping or augmentation.
-    """
-
-    variant: str = "B/16"
-    dataset: str = "JFT-300M"
-    target: str = "mean_color"
-    corrupted: float = 0.5
-    optimizer: str = "adam"
-    learning_rate: float = 2e-4
-    warmup_steps: int = 10_000
-    decay: str = "cosine"
-    batch_size: int = 4096
-    steps: int = 1_000_000
-    epochs: int = 14
-    weight_decay: float = 0.0
-
-
-PAPER = MaskedPatchSettings()
+# How the authors pre-trained ViT-B/16 (appendix B.1.2, which names no weight decay, clipping or
+# augmentation). They saw little further gain in transfer after 100,000 steps, and similar gains
+# from pre-training on ImageNet.
+PAPER = {"variant": "B/16", "dataset": "JFT-300M", "target": "mean_color", "corrupted": 0.5}
+PAPER |= {"optimizer": "adam", "learning_rate": 2e-4, "warmup_steps": 10_000, "decay": "cosine"}
+PAPER |= {"batch_size": 4096, "steps": 1_000_000, "epochs": 14, "weight_decay": 0.0}
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -53,21 +33,19 @@ class MaskedPatchModel(keras.Model):
         masked.fit(images)
         model = masked.classifier(num_classes=10)
 
-    `compile` takes no loss. Data may be images alone or with labels, which nothing looks at;
-    sample weights weigh images (Keras drops them where there are no labels). Called on images,
-    the model returns a dict: `"predictions"` for and `"targets"` of the corrupted patches, and
-    their `"positions"`.
+    The data may be images alone, or images with labels, which are ignored; sample weights weigh
+    images (Keras drops them where there are no labels).
 
-    Shapes: (batch, height, width, channels) -> predictions (batch, k, cells, colours) or, for
-    pixels, (batch, k, P²·C); targets (batch, k, cells) or (batch, k, P²·C); positions (batch, k).
+    Shapes: (batch, height, width, channels) -> a dict of what concerns the k corrupted patches:
+    "predictions" (batch, k, cells, colours) or, for pixels, (batch, k, P²·C); "targets" (batch, k,
+    cells) or (batch, k, P²·C); "positions" (batch, k).
 
     Args:
         encoder: a `keras_vit.VisionTransformer` without a stem. It is trained in place, up to and
-            with `norm`; its pooling, pre-logits and head take no part and are not saved with this
-            model.
+            with `norm`; the layers after that take no part and are not saved with this model.
         target: `"mean_color"`, the paper's choice, `"colors_4x4"` or `"pixels"`; see `Target`.
         corrupted: share of the patches; the paper also tried 0.15.
-        value_range: what black and white are in the images that the encoder takes.
+        value_range: the values of black and white in the images that the encoder takes.
         seed: optional integer for repeatable corruption.
 
     Raises:
@@ -87,16 +65,24 @@ class MaskedPatchModel(keras.Model):
         **kwargs,
     ):
         _check_encoder(encoder)
+        low, high = self.value_range = tuple(map(float, value_range))
+        if not low < high:
+            raise ValueError(
+                "value_range must be (black, white), with black below white. Received: "
+                f"value_range={value_range!r}."
+            )
         super().__init__(name=name or f"masked_{encoder.name}", **kwargs)
         v, policy = encoder.variant, encoder.dtype_policy
+        layers = {layer.name: layer for layer in encoder.layers}
         self.target = Target(target, v.patch_size, encoder.channels)
-        self.value_range = _check_value_range(value_range)
-        # In a closure Keras does not see it: what stands behind `norm` would be trained and saved.
+        # Keras does not look into a closure: it would train and save what comes after `norm`.
         self._get_encoder = lambda: encoder
-        self.patches, self.patch_encoder = map(encoder.get_layer, ("patches", "patch_encoder"))
-        self.norm = encoder.get_layer("norm")
-        self.blocks = [encoder.get_layer(f"block_{i}") for i in range(v.depth)]
-        self.positions = _positions(encoder)
+        self.patches, self.patch_encoder = layers["patches"], layers["patch_encoder"]
+        self.blocks = [layers[f"block_{i}"] for i in range(v.depth)]
+        # The position layer before each block: its own, the one that all share, or none.
+        shared = layers.get("position")
+        self.positions = [layers.get(f"position_{i}", shared) for i in range(v.depth)]
+        self.norm = layers["norm"]
         # Half precision would move colours into a neighbouring bin.
         self.pixels = Patches(v.patch_size, dtype=policy.variable_dtype, name="pixels")
         self.corruption = CorruptPatches(corrupted, seed, dtype=policy, name="corruption")
@@ -108,8 +94,7 @@ class MaskedPatchModel(keras.Model):
             dtype=policy.variable_dtype,
             name="prediction",
         )
-        rows, columns = encoder.grid
-        self.corruption.build((None, rows * columns, v.width))
+        self.corruption.build((None, math.prod(encoder.grid), v.width))
         self.prediction.build((None, None, v.width))
         if self.target.is_color:
             self.accuracy = keras.metrics.Mean(name="accuracy")
@@ -121,11 +106,11 @@ class MaskedPatchModel(keras.Model):
         return self._get_encoder()
 
     def compile(self, optimizer="adam", loss=None, metrics=None, **kwargs):
-        """As in Keras, but the model brings its loss and its metrics itself."""
+        """As in Keras, but without a loss and metrics: the target decides them."""
         if loss is not None or metrics is not None:
             raise ValueError(
-                "The target decides the loss and the metrics of masked patch prediction. "
-                f"Received: loss={loss!r}, metrics={metrics!r}; leave them out."
+                "The target decides loss and metrics. Received: "
+                f"loss={loss!r}, metrics={metrics!r}; leave them out."
             )
         super().compile(optimizer, **kwargs)
 
@@ -134,53 +119,58 @@ class MaskedPatchModel(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def call(self, images, training=False):
-        images = self.encoder.checked(images)
-        tokens, positions = self._corrupted_tokens(self.patches(images), training)
+        images, encoder = self.encoder.checked(images), self.patch_encoder
+        # Eq. 1 as `patch_encoder` computes it, with the corruption right after E.
+        embedded = encoder.projection(self.patches(images))
+        embedded, positions = self.corruption(embedded, training=training)
+        tokens = encoder.prepend_learned_tokens(embedded)
+        if encoder.position is not None:
+            tokens = encoder.position(tokens)
+        tokens = encoder.dropout(tokens, training=training)
         for block, position in zip(self.blocks, self.positions):
-            tokens, relative_position = _with_position(tokens, position)
-            tokens = block(tokens, relative_position=relative_position, training=training)
+            relative = None
+            if isinstance(position, RelativePosition):
+                relative = position(tokens)
+            elif position is not None:
+                tokens = position(tokens)
+            tokens = block(tokens, relative_position=relative, training=training)
         learned = tokens.shape[1] - self.corruption.patches
         # LayerNorm works on each token by itself: normalising those that are read is enough.
-        tokens = self.norm(_gather(tokens, positions + learned))
-        predictions = self.prediction(tokens)
+        tokens = self.norm(gather(tokens, positions + learned))
         targets = self.target.values(self.pixels(images), self.value_range)
+        shape = (-1, self.corruption.count, *self.target.shape)
         return {
-            "predictions": ops.reshape(
-                predictions, (-1, self.corruption.count, *self.target.shape)
-            ),
-            "targets": _gather(targets, positions),
+            "predictions": ops.reshape(self.prediction(tokens), shape),
+            "targets": gather(targets, positions),
             "positions": positions,
         }
 
-    def _corrupted_tokens(self, patches, training):
-        """What `patch_encoder` does, with the corruption between E and all that is added."""
-        encoder = self.patch_encoder
-        x, positions = self.corruption(encoder.projection(patches), training=training)
-        x = encoder.prepend_learned_tokens(x)
-        if encoder.position is not None:
-            x = encoder.position(x)
-        return encoder.dropout(x, training=training), positions
-
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        losses = self.target.losses(y_pred["targets"], y_pred["predictions"])
-        losses = ops.mean(losses, axis=1)
+        targets, predictions = y_pred["targets"], y_pred["predictions"]
+        if self.target.is_color:
+            crossentropy = keras.losses.sparse_categorical_crossentropy
+            losses = crossentropy(targets, predictions, from_logits=True)
+        else:
+            losses = ops.square(predictions - targets)
+        losses = ops.mean(losses, axis=(1, 2))
         if sample_weight is not None:
             losses = losses * ops.cast(ops.reshape(sample_weight, (-1,)), losses.dtype)
         return ops.mean(losses)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self.target.is_color:
-            hits = self.target.hits(y_pred["targets"], y_pred["predictions"])
+            found = ops.argmax(y_pred["predictions"], axis=-1)
+            hits = ops.equal(ops.cast(found, y_pred["targets"].dtype), y_pred["targets"])
             if sample_weight is not None:
                 sample_weight = ops.reshape(sample_weight, (-1,))
-            self.accuracy.update_state(ops.mean(hits, axis=1), sample_weight)
+            self.accuracy.update_state(ops.mean(hits, axis=(1, 2)), sample_weight)
         return self.get_metrics_result()
 
     def classifier(self, num_classes, **options):
         """A VisionTransformer for fine-tuning: a copy of the encoder's weights and a zero head.
 
-        The hidden layer of a pre-training head is left out (section 3.2). Whatever is pooled
-        otherwise than in the encoder begins fresh.
+        The hidden layer of a pre-training head is left out (section 3.2). A pooling that differs
+        from the encoder's begins fresh.
 
         Args:
             num_classes: number of logits, or 0 for none.
@@ -190,12 +180,19 @@ class MaskedPatchModel(keras.Model):
         Raises:
             ValueError: a layer of the encoder does not fit into a model with these options.
         """
-        facts = {"frozen": None, "class_names": None, "label_set": None}
         fresh = {"num_classes": num_classes, "representation_size": None}
-        config = {**self.encoder.get_config(), **facts, **fresh, **options}
+        fresh |= {"frozen": None, "class_names": None, "label_set": None}
+        config = {**self.encoder.get_config(), **fresh, **options}
         model = VisionTransformer.from_config(config)
         for layer in (self.patch_encoder, *self.blocks, *filter(None, self.positions), self.norm):
-            _copy_weights(layer, model, options)
+            twin = model.get_layer(layer.name)
+            if [w.shape for w in twin.weights] != [w.shape for w in layer.weights]:
+                raise ValueError(
+                    f"The encoder's {layer.name!r} has other weights than a model with these "
+                    f"options. Received: {options}; leave out what changes shapes, and resize "
+                    "later: keras_vit.save_weights, then load that with another image_size."
+                )
+            twin.set_weights(layer.get_weights())
         return model
 
     def get_config(self):
@@ -220,64 +217,15 @@ def _check_encoder(encoder):
             "encoder must be a keras_vit.VisionTransformer. Received: an object of type "
             f"{type(encoder).__name__}."
         )
-    if encoder.variant.stem is not None:
-        raise ValueError(
-            "Masked patch prediction needs a plain ViT, whose patches are pixels. Received: "
-            f"{encoder.name!r}, a hybrid, whose patches are cut from the feature map of a ResNet."
-        )
-    later = encoder.variant.later
-    if later.pre_norm or later.rotary:
-        raise ValueError(
-            "Masked patch prediction needs blocks that follow the embedding and see no patches. "
-            f"Received: pre_norm={later.pre_norm!r}, rotary={later.rotary!r}; build it without."
-        )
-    if encoder.variable_size:
-        raise ValueError(
-            "Masked patch prediction needs images of one size. Received: "
-            f"{encoder.name!r} with variable_size=True; build it without, with the same weights."
-        )
-
-
-def _check_value_range(value_range):
-    low, high = map(float, value_range)
-    if not low < high:
-        raise ValueError(
-            "value_range must be (black, white), black below white. Received: "
-            f"value_range={value_range!r}."
-        )
-    return low, high
-
-
-def _positions(encoder):
-    """The position layer before each block, `None` where there is none."""
     v = encoder.variant
-    if v.position_at == "input" or v.position == "none":
-        return [None] * v.depth
-    names = ["position"] * v.depth
-    if v.position_at != "shared":
-        names = [f"position_{i}" for i in range(v.depth)]
-    return [encoder.get_layer(name) for name in names]
-
-
-def _with_position(tokens, position):
-    if position is None:
-        return tokens, None
-    if isinstance(position, RelativePosition):
-        return tokens, position(tokens)
-    return position(tokens), None
-
-
-def _gather(x, positions):
-    """The rows of every sequence at its positions: (batch, N, d), (batch, k) -> (batch, k, d)."""
-    return ops.take_along_axis(x, positions[:, :, None], axis=1)
-
-
-def _copy_weights(layer, model, options):
-    twin = model.get_layer(layer.name)
-    if [w.shape for w in twin.weights] != [w.shape for w in layer.weights]:
+    reasons = {
+        "a hybrid, whose patches are features of a ResNet": v.stem is not None,
+        f"pre_norm={v.later.pre_norm!r}": v.later.pre_norm,
+        f"rotary={v.later.rotary!r}": v.later.rotary,
+        "variable_size=True": encoder.variable_size,
+    }
+    if found := [reason for reason, present in reasons.items() if present]:
         raise ValueError(
-            f"The encoder's {layer.name!r} has other weights than a model with these options. "
-            f"Received: {options}; hand the encoder over as it is and resize it afterwards: save "
-            "it with keras_vit.save_weights and load that with another image_size."
+            "Masked patch prediction needs a plain ViT for images of one size. Received: "
+            f"{encoder.name!r}, {', '.join(found)}; build it without."
         )
-    twin.set_weights(layer.get_weights())

@@ -28,6 +28,8 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     big_vision/utils.py has the same.
     """
 
+    own = ()  # what the constructor of a subclass takes besides
+
     def __init__(self, learning_rate, steps, warmup_steps=0, name=None):
         self.base = positive_float(learning_rate, "learning_rate")
         self.steps = positive_int(steps, "steps")
@@ -54,16 +56,13 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "steps": self.steps,
             "warmup_steps": self.warmup_steps,
             "name": self.name,
+            **{name: getattr(self, name) for name in self.own},
         }
 
 
 @keras.saving.register_keras_serializable("keras_vit")
 class WarmupCosine(WarmupSchedule):
-    """Half a cosine from the base to 0: base · ½(1 + cos(π · progress)).
-
-    Args:
-        learning_rate, steps, warmup_steps: as in `WarmupSchedule`.
-    """
+    """Half a cosine from the base to 0: base · ½(1 + cos(π · progress))."""
 
     def decay(self, step, progress):
         return self.base * 0.5 * (1.0 + ops.cos(math.pi * progress))
@@ -78,15 +77,14 @@ class WarmupLinear(WarmupSchedule):
         end: the learning rate at the last step; the authors of the paper end at 1e-5.
     """
 
+    own = ("end",)
+
     def __init__(self, learning_rate, steps, warmup_steps=0, end=1e-5, name=None):
         super().__init__(learning_rate, steps, warmup_steps, name)
         self.end = end
 
     def decay(self, step, progress):
         return self.end + (self.base - self.end) * (1.0 - progress)
-
-    def get_config(self):
-        return {**super().get_config(), "end": self.end}
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -104,14 +102,10 @@ class WarmupRsqrt(WarmupSchedule):
     Source: Zhai et al., 2022 (section 3.5), and big_vision/utils.py.
     """
 
+    own = ("timescale", "cooldown_steps")
+
     def __init__(
-        self,
-        learning_rate,
-        steps,
-        warmup_steps=0,
-        timescale=10_000,
-        cooldown_steps=0,
-        name=None,
+        self, learning_rate, steps, warmup_steps=0, timescale=10_000, cooldown_steps=0, name=None
     ):
         super().__init__(learning_rate, steps, warmup_steps, name)
         self.timescale, self.cooldown_steps = positive_int(timescale, "timescale"), cooldown_steps
@@ -122,10 +116,6 @@ class WarmupRsqrt(WarmupSchedule):
         if self.cooldown_steps:
             rate = rate * ops.clip((self.steps - step) / self.cooldown_steps, 0.0, 1.0)
         return rate
-
-    def get_config(self):
-        own = {"timescale": self.timescale, "cooldown_steps": self.cooldown_steps}
-        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -139,6 +129,8 @@ class WarmupStairs(WarmupSchedule):
     Source: bit_hyperrule.py of google-research/big_transfer, `get_lr`.
     """
 
+    own = ("boundaries",)
+
     def __init__(self, learning_rate, steps, warmup_steps=0, boundaries=(), name=None):
         super().__init__(learning_rate, steps, warmup_steps, name)
         self.boundaries = tuple(boundaries)
@@ -148,9 +140,6 @@ class WarmupStairs(WarmupSchedule):
         for boundary in self.boundaries:
             rate = ops.where(step > boundary, rate / 10, rate)
         return rate
-
-    def get_config(self):
-        return {**super().get_config(), "boundaries": self.boundaries}
 
 
 def layer_rates(paths, layer_decay, num_blocks=None):
@@ -184,37 +173,25 @@ def layer_rates(paths, layer_decay, num_blocks=None):
             f"layer_decay={layer_decay!r}."
         )
     places = [_place(path) for path in paths]
-    blocks = [place for place in places if place is not None and 0 < place < float("inf")]
-    if not blocks and not num_blocks:
-        raise ValueError(
-            "layer_decay needs layers named block_0, block_1 and so on, as a VisionTransformer "
-            f"has. Received: variables {list(paths)[:3]}...; leave layer_decay out (None) for "
-            "this model, or give num_blocks where all its blocks are frozen."
-        )
     unknown = [path for path, place in zip(paths, places) if place is None]
-    if unknown:
+    blocks = [place for place in places if place not in (0, None, math.inf)]
+    if unknown or not (blocks or num_blocks):
         raise ValueError(
-            "layer_decay knows the layers of a VisionTransformer by their names. Received also: "
-            f"variables {unknown[:3]}; leave layer_decay out (None), or name what follows the "
-            "blocks 'head'."
+            "layer_decay needs the layers of a VisionTransformer, named block_0, block_1 and so "
+            f"on. Received: variables {(unknown or list(paths))[:3]}; leave layer_decay out "
+            "(None), name what follows the blocks 'head', or give num_blocks where all are frozen."
         )
     last = (num_blocks or max(blocks)) + 1
     return tuple(float(layer_decay) ** (last - min(place, last)) for place in places)
 
 
-_OF_A_BLOCK = re.compile(r"(?:block|position)_(\d+)")
-_BEFORE_THE_BLOCKS = re.compile(r"root|stage_\d+_unit_\d+|patches|patch_encoder|position")
-_AFTER_THE_BLOCKS = re.compile(r"norm|pool|pre_logits|head")
-
-
 def _place(path):
     """0 before the blocks, i + 1 in block i, infinity after them, None for another layer."""
     for name in path.split("/"):
-        found = _OF_A_BLOCK.fullmatch(name)
-        if found:
+        if found := re.fullmatch(r"(?:block|position)_(\d+)", name):
             return int(found[1]) + 1
-        if _BEFORE_THE_BLOCKS.fullmatch(name):
+        if re.fullmatch(r"root|stage_\d+_unit_\d+|patches|patch_encoder|position", name):
             return 0
-        if _AFTER_THE_BLOCKS.fullmatch(name):
-            return float("inf")
+        if re.fullmatch(r"norm|pool|pre_logits|head", name):
+            return math.inf
     return None

@@ -208,25 +208,25 @@ def read_json(path):
 
 def write_npz(path, arrays):
     """Writes a dict from name to array as npz."""
-    with _replacing(path) as stream:
+    with replacing(path) as stream:
         np.savez(stream, **arrays)
 
 
 def write_safetensors(path, arrays):
     """Writes a dict from name to array as PyTorch does."""
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    with _replacing(path) as stream:
+    with replacing(path) as stream:
         stream.write(safetensors.numpy.save(arrays, {"format": "pt"}))
 
 
 def write_json(path, content):
     """Writes a dict as JSON."""
-    with _replacing(path) as stream:
+    with replacing(path) as stream:
         stream.write(json.dumps(content, indent=2).encode() + b"\n")
 
 
 @contextlib.contextmanager
-def _replacing(path):
+def replacing(path):
     """A file opened for writing beside `path`, which takes its place when all went well."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,6 @@ PATTERNS = {
     "**/bias": lambda p: p.endswith("/bias"),
     "bias": lambda p: p.endswith("/bias"),
     "block_?/mlp/dense_1/kernel": lambda p: p.endswith("mlp/dense_1/kernel"),
-    re.compile(r"^(norm|head)/"): lambda p: p.split("/")[0] in ("norm", "head"),
     "*": lambda p: True,
 }
 
@@ -31,7 +30,7 @@ def frozen(model):
     return {path for path, v in paths(model).items() if not v.trainable}
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: getattr(p, "pattern", p))
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_a_pattern_freezes_what_it_selects_and_unfreezes_it(pattern):
     model, selects = tiny_vit(), PATTERNS[pattern]
     expected = {path for path in paths(model) if selects(path)}
@@ -110,7 +109,7 @@ def test_the_summary_is_a_table():
     model.compile("sgd", LOSS)
     text = str(training.freeze(model, "block_0"))
     block = sum(np.prod(v.shape) for v in model.get_layer("block_0").weights)
-    assert f"block_0 {block:>20,} {0:>14}" in text
+    assert ["block_0", f"{block:,}", "0"] in [line.split() for line in text.splitlines()]
     assert "compile it again" in text
     assert "compile" not in str(training.freeze(model, "block_0"))
 

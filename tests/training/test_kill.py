@@ -1,4 +1,4 @@
-"""Processes that are killed: they continue, and end with the weights of one that was not."""
+"""Runs that are stopped or killed: they continue, and end with the weights of one that was not."""
 
 import os
 import pathlib
@@ -7,11 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 
+import keras
 import numpy as np
 import pytest
 
 from keras_vit import training
+from keras_vit.training.callbacks import Signals
 from tests.support import BACKEND, ROOT
 from tests.training import resume_case as case
 
@@ -71,16 +74,46 @@ def assert_finishes_equal(output, undisturbed, **options):
     return printed
 
 
-def test_signals_let_the_batch_end_and_save(tmp_path, undisturbed):
+def test_signals_let_the_batch_end_and_save(tmp_path, undisturbed, capfd):
     """Saving only every 600 seconds, so that what continues is what the signal saved."""
+
+    class Send(keras.callbacks.Callback):
+        """Sends a signal in the second batch, or in the first validation."""
+
+        def __init__(self, number, in_validation):
+            super().__init__()
+            self.number, self.in_validation, self.left = number, in_validation, 2
+
+        def on_train_batch_begin(self, batch, logs=None):
+            self.left -= 1
+            if not (self.left or self.in_validation):
+                os.kill(os.getpid(), self.number)
+
+        def on_test_batch_begin(self, batch, logs=None):
+            if self.in_validation:
+                os.kill(os.getpid(), self.number)
+
+    for number, in_validation in ((signal.SIGTERM, False), (signal.SIGINT, True)):
+        callbacks = [training.EvaluateAverages(), Send(number, in_validation)]
+        with pytest.raises(training.Interrupted) as error:
+            case.run(tmp_path, callbacks=callbacks, save_every="600s")
+        assert error.value.code == 128 + number
+        printed = capfd.readouterr().out
+        assert f"{signal.Signals(number).name}: stopping after this batch" in printed
+        assert re.search(r"Stopped and saved: .*npz. The same command continues", printed)
+    _, values = case.run(tmp_path, callbacks=[training.EvaluateAverages()], save_every="600s")
+    assert "continuing after update 5 of 13" in capfd.readouterr().out
+    for a, b in zip(undisturbed, values, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow  # the same in processes, with the codes that a shell sees
+def test_a_process_that_gets_a_signal_saves_and_ends(tmp_path, undisturbed):
     for number, batches, code in ((signal.SIGTERM, 3, 143), (signal.SIGINT, 4, 130)):
         process = start(tmp_path, 0.3, "600s")
         assert stop_at(process, batches, number)
         printed, returned = finish(process)
-        assert returned == code, printed
-        assert f"{signal.Signals(number).name}: stopping after this batch" in printed
-        assert re.search(r"Stopped and saved: .*npz. The same command continues", printed)
-        assert "Traceback" not in printed
+        assert returned == code and "Traceback" not in printed, printed
     printed = assert_finishes_equal(tmp_path, undisturbed, save_every="600s")
     assert "continuing after update" in printed
 
@@ -95,8 +128,11 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
     assert code in (-signal.SIGINT, 130) and "KeyboardInterrupt" in printed, printed
 
 
-def test_kill_9_three_times(tmp_path, undisturbed):
-    kill_at_random(tmp_path, undisturbed, 3)
+def test_kill_9(tmp_path, undisturbed):
+    process = start(tmp_path)
+    assert stop_at(process, 7, signal.SIGKILL)
+    process.communicate()
+    assert "continuing after update" in assert_finishes_equal(tmp_path, undisturbed)
 
 
 @pytest.mark.slow
@@ -105,7 +141,7 @@ def test_kill_9_many_times(tmp_path, undisturbed, seed):
     kill_at_random(tmp_path, undisturbed, 20, seed)
 
 
-def kill_at_random(output, undisturbed, times, seed=0):
+def kill_at_random(output, undisturbed, times, seed):
     """Kills after random batches and waits, while it trains, writes checkpoints or starts."""
     rng = random.Random(seed)
     for _ in range(times):
@@ -127,3 +163,33 @@ def test_a_full_disk_stops_the_run_which_goes_on_when_there_is_room(tmp_path, un
     assert code == 1 and re.search(r"CheckpointError: .*File too large.*bytes are free", printed)
     assert not list((tmp_path / "checkpoints").iterdir())
     assert_finishes_equal(tmp_path, undisturbed)
+
+
+@pytest.mark.any_backend
+def test_a_signal_within_a_print(capfd):
+    """Python's buffer cannot be entered twice: the message of the handler goes past it."""
+    with capfd.disabled(), open(os.devnull, "w") as nowhere:
+        before, sys.stdout = sys.stdout, nowhere
+        try:
+            for _ in range(100):
+                with Signals() as signals:
+                    thread = threading.Timer(2e-4, os.kill, (os.getpid(), signal.SIGINT))
+                    thread.start()
+                    while signals.asked is None:
+                        print("x" * 50, flush=True)
+                    thread.join()
+                assert signals.asked == signal.SIGINT
+        finally:
+            sys.stdout = before
+
+
+@pytest.mark.any_backend
+def test_the_handlers_come_back(capfd):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.asked == signal.SIGTERM
+        # The second one stops at once.
+        assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert "SIGTERM: stopping after this batch" in capfd.readouterr().out

@@ -62,25 +62,16 @@ def test_curves_of_any_metrics_and_of_epochs_without_validation(tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 5000
 
 
-@pytest.mark.any_backend
-def test_without_matplotlib_the_curves_say_what_to_install(tmp_path, monkeypatch):
+def test_without_matplotlib_the_run_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"keras3-vit\[plot\]"):
-        log.plot_history([{"epoch": 0, "loss": 1.0}], tmp_path / "a.png")
-
-
-@pytest.mark.any_backend
-def test_lines_after_the_checkpoint_and_broken_ones_are_dropped(tmp_path):
-    path = tmp_path / "log.jsonl"
-    lines = [f'{{"kind": "step", "step": {step}}}\n' for step in (1, 2, 3)]
-    path.write_text("".join(lines) + '{"ste')
-    log._keep_lines(path, 2, 0)
-    assert path.read_text() == "".join(lines[:2])
+    case.run(tmp_path, steps=1, curves=True)
+    assert "pip install keras3-vit[plot]" in capsys.readouterr().out
+    assert not (tmp_path / "history.png").exists()
 
 
 def test_with_accumulation_updates_are_counted(tmp_path):
     """Steps, log lines and checkpoints count updates, of two batches each."""
-    history, _ = case.run(tmp_path, case.build(accumulate=2), steps=5, log_every=2)
+    history, _ = case.run(tmp_path, case.fresh(accumulate=2), steps=5, log_every=2)
     records = case.read_log(tmp_path, "step")
     assert [record["step"] for record in records] == [2, 2, 4, 5]
     assert history["step"] == [2, 5] and history["epoch"] == [0, 1]

@@ -205,7 +205,7 @@ def test_an_edit_of_the_rule_is_what_runs(make, monkeypatch):
     assert one_update(make(0.1)) == pytest.approx({AdamW: 0.3, SGDM: 0.6}[make], rel=1e-5)
     monkeypatch.undo()
     monkeypatch.setattr(
-        "keras_vit.training.decoupled.DecoupledOptimizer.descend",
+        "keras_vit.training.optimizers.DecoupledOptimizer.descend",
         lambda self, weight, gradient, slots, step, rate, decay: (weight - rate, slots),
     )
     assert one_update(make(0.1)) == pytest.approx(0.1, rel=1e-5)

@@ -28,7 +28,7 @@ class StopsAt(keras.callbacks.Callback):
 
 
 def interrupted_run(output, callback, **options):
-    """A run that the callback stops, if it gets that far; with a new model, as a new process."""
+    """A run that the callback stops."""
     with pytest.raises(RuntimeError, match="the user's own mistake"):
         case.run(output, callbacks=[callback], **options)
 
@@ -52,7 +52,7 @@ def undisturbed(tmp_path_factory):
         key = repr(options)
         if key not in runs:
             output = tmp_path_factory.mktemp("undisturbed")
-            runs[key] = output, *case.run(output, case.build(**options))
+            runs[key] = output, *case.run(output, case.fresh(**options))
         return runs[key]
 
     return get
@@ -61,7 +61,7 @@ def undisturbed(tmp_path_factory):
 def test_a_run_stopped_again_and_again_equals_one_that_was_not(tmp_path, undisturbed):
     """After each update the process begins anew: 13 starts, in the middle of epochs and between."""
     output, *expected = undisturbed()
-    model = case.build()
+    model = case.fresh()
     for start in range(UPDATES):
         for variable in (model.variables + model.optimizer.variables) * bool(start):
             variable.assign(np.ones(variable.shape))  # as if nothing were left of the process
@@ -76,8 +76,8 @@ def test_a_run_stopped_again_and_again_equals_one_that_was_not(tmp_path, undistu
 @pytest.mark.parametrize("options", [{"accumulate": 2}, {"seeded": False}])
 def test_accumulated_gradients_and_unseeded_dropout_go_on(tmp_path, undisturbed, options):
     _, *expected = undisturbed(**options)
-    interrupted_run(tmp_path, StopsAt("on_train_batch_end", 8), model=case.build(**options))
-    model = case.build(**options)
+    interrupted_run(tmp_path, StopsAt("on_train_batch_end", 8), model=case.fresh(**options))
+    model = case.fresh(**options)
     case.seed(1)  # another process has other random numbers
     assert_equal_runs(case.run(tmp_path, model), expected)
 
@@ -109,7 +109,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path, undisturbed):
 
 
 def test_the_weights_at_the_end_are_the_average(tmp_path):
-    model = case.build()
+    model = case.fresh()
     interrupted_run(tmp_path, StopsAt("on_train_batch_end", 4))
     case.run(tmp_path, model, callbacks=[training.EvaluateAverages()])
     averages = model.optimizer.averages
@@ -162,8 +162,7 @@ def test_a_pipeline_of_keras_vit(tmp_path):
         return pipeline((images, np.arange(11) % 3), recipe, training=True)
 
     def options():
-        model = case.build()
-        model.compile(model.optimizer, keras.losses.CategoricalCrossentropy(from_logits=True))
+        model = case.fresh(loss="CategoricalCrossentropy")
         return dict(model=model, pipeline=batches(), steps=None, epochs=3, validation=None)
 
     expected = case.run(tmp_path / "a", **options())
@@ -174,7 +173,7 @@ def test_a_pipeline_of_keras_vit(tmp_path):
 def test_another_run_is_refused_and_what_differs_is_named(tmp_path):
     interrupted_run(tmp_path, StopsAt("on_train_batch_end", 3), settings={"recipe": {"seed": 1}})
     with pytest.raises(ValueError, match=r"settings.recipe.seed: 1 there, 2 here") as error:
-        case.run(tmp_path, case.build(beta_1=0.8), settings={"recipe": {"seed": 2}}, steps=14)
+        case.run(tmp_path, case.fresh(beta_1=0.8), settings={"recipe": {"seed": 2}}, steps=14)
     assert "optimizer.beta_1: 0.9 there, 0.8 here" in str(error.value)
     assert "steps: 13 there, 14 here" in str(error.value)
     assert str(error.value).count(" there, ") == 3
