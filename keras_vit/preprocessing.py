@@ -84,7 +84,7 @@ class Preprocessing:
                 f"library={self.library!r}; choose 'bilinear' or 'bicubic', or another library."
             )
 
-    def warn_of_values(self, images, name, stacklevel=4):
+    def warn_of_values(self, images, name, stacklevel=3):
         """Warns if an array of images holds what this preprocessing hardly makes of pixels.
 
         Args:

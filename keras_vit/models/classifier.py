@@ -24,7 +24,8 @@ class Classifier(keras.Model):
 
     A subclass sets `variant`, `image_size`, `num_classes`, `channels` and `dtype_policy`, and
     `preprocessing`, `class_names` and `label_set`; it adds what else its constructor takes to the
-    config. Images that do not fit its input raise a ValueError.
+    config. Images that do not fit its input raise a ValueError; values that it can hardly want are
+    warned of.
     """
 
     input_spec = None  # Keras would refuse wrong images first, without saying what to do
@@ -32,6 +33,18 @@ class Classifier(keras.Model):
     def call(self, inputs, training=None, mask=None):
         inputs = keras.tree.map_structure(_as_tensor, self.checked(inputs))
         return super().call(inputs, training=training, mask=mask)
+
+    def fit(self, x=None, *args, **kwargs):
+        self.preprocessing.warn_of_values(x, self.name)
+        return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, x=None, *args, **kwargs):
+        self.preprocessing.warn_of_values(x, self.name)
+        return super().evaluate(x, *args, **kwargs)
+
+    def predict(self, x, *args, **kwargs):
+        self.preprocessing.warn_of_values(x, self.name)
+        return super().predict(x, *args, **kwargs)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
         self.checked(inputs)
