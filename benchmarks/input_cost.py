@@ -12,6 +12,8 @@ are not timed: they use up what the pipeline had prepared while it was not being
 """
 
 import argparse
+import concurrent.futures
+import functools
 import itertools
 import multiprocessing
 import os
@@ -95,63 +97,45 @@ def make_step(args, task):
     return lambda batch: model.predict_on_batch(batch[0])
 
 
-def measure(args, task, folder):
-    """Milliseconds per step of each turn, `"fixed"` and `"real"`."""
-    real, step = endless_batches(folder, args, task), make_step(args, task)
-    fixed = next(real)
-    step(fixed)
-    turns = {"fixed": [], "real": []}
-    with Elsewhere(args, task, fixed) as elsewhere:
-        take = {"fixed": elsewhere.turn, "real": lambda: _turn(step, real, args)}
-        for turn in range(args.turns):
-            for kind in ("fixed", "real") if turn % 2 == 0 else ("real", "fixed"):
-                turns[kind].append(take[kind]())
-    return turns
-
-
-class Elsewhere:
-    """A process with a model of its own, which takes turns on one batch and opens no pipeline."""
-
-    def __init__(self, args, task, batch):
-        context = multiprocessing.get_context("spawn")
-        self._pipe, its = context.Pipe()
-        self._process = context.Process(target=_serve, args=(args, task, batch, its), daemon=True)
-        self._process.start()
-        its.close()
-        self._pipe.recv()  # its first step is done
-
-    def turn(self):
-        """Milliseconds per step."""
-        self._pipe.send(True)
-        return self._pipe.recv()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._pipe.close()
-        self._process.join()
-
-
-def _serve(args, task, batch, pipe):
-    step = make_step(args, task)
-    step(batch)
-    pipe.send(True)
-    while True:
-        try:
-            pipe.recv()
-        except EOFError:
-            return
-        pipe.send(_turn(step, itertools.repeat(batch), args))
-
-
-def _turn(step, batches, args):
+def turn(step, batches, args):
+    """Milliseconds per step."""
     for batch in itertools.islice(batches, args.untimed):
         step(batch)
     start = time.perf_counter()
     for batch in itertools.islice(batches, args.steps):
         step(batch)
     return (time.perf_counter() - start) * 1e3 / args.steps
+
+
+def prepare_elsewhere(args, task, batch):
+    """Makes a model in the process that opens no pipeline, and what its turns are."""
+    global turn_elsewhere
+    step = make_step(args, task)
+    turn_elsewhere = functools.partial(turn, step, itertools.repeat(batch), args)
+
+
+def fixed_turn():
+    return turn_elsewhere()
+
+
+def measure(args, task, folder):
+    """Milliseconds per step of each turn, `"fixed"` and `"real"`."""
+    real, step = endless_batches(folder, args, task), make_step(args, task)
+    fixed = next(real)
+    step(fixed)
+    turns = {"fixed": [], "real": []}
+    spawn = multiprocessing.get_context("spawn")
+    arguments = (1, spawn, prepare_elsewhere, (args, task, fixed))
+    with concurrent.futures.ProcessPoolExecutor(*arguments) as elsewhere:
+        take = {
+            "fixed": lambda: elsewhere.submit(fixed_turn).result(),
+            "real": lambda: turn(step, real, args),
+        }
+        take["fixed"]()  # builds and compiles
+        for index in range(args.turns):
+            for kind in ("fixed", "real") if index % 2 == 0 else ("real", "fixed"):
+                turns[kind].append(take[kind]())
+    return turns
 
 
 def main():

@@ -52,7 +52,6 @@ def parse(arguments=None):
     parser.add_argument("--ema", action="store_true", help="keep averaged weights")
     parser.add_argument("--hbm", type=float, help="GB of a chip; adds whether the update fits")
     parser.add_argument("--check", action="store_true")
-    tables.add_outputs(parser)
     args = parser.parse_args(arguments)
     if args.devices < 2 or args.batch < args.devices or args.batch % args.devices:
         nearest = max(args.batch // args.devices, 1) * args.devices if args.devices > 1 else 2
@@ -298,9 +297,7 @@ def main():
         rows = plan(args, lambda text: print(text, file=sys.stderr, flush=True))
     except ValueError as error:  # the library has no such model, or cannot cut it
         sys.exit(str(error))
-    text = markdown(rows, args)
-    print(text)
-    tables.write({"rows": rows}, text, args.json, args.markdown)
+    print(markdown(rows, args))
     if args.check and (over := [r for r in rows if r["sent"] > MOST * r["least"]]):
         sys.exit(f"{len(over)} of {len(rows)} layouts send more than {MOST} times the least.")
 

@@ -7,7 +7,6 @@ import contextlib
 import csv
 import datetime
 import importlib.util
-import json
 import os
 import pathlib
 import platform
@@ -96,20 +95,6 @@ def table(columns, rows):
     """Markdown."""
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
-
-
-def add_outputs(parser):
-    """Adds the arguments of `write`."""
-    parser.add_argument("--json", metavar="FILE", help="write all figures to this file")
-    parser.add_argument("--markdown", metavar="FILE", help="write the tables to this file")
-
-
-def write(report, markdown, json_path=None, markdown_path=None):
-    """Writes what was measured to the files that were asked for."""
-    if json_path:
-        pathlib.Path(json_path).write_text(json.dumps(report, indent=1) + "\n")
-    if markdown_path:
-        pathlib.Path(markdown_path).write_text(markdown + "\n")
 
 
 def save(rows, path=FIGURES):

