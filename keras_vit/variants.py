@@ -12,6 +12,7 @@ from keras_vit.checks import (
     check_heads,
     check_names,
     choice,
+    grid_of,
     pair,
     positive_float,
     positive_int,
@@ -19,7 +20,7 @@ from keras_vit.checks import (
 )
 from keras_vit.later import LATER, Later, get_later
 
-POOLS = ("token", "mean", "map", None)
+POOLS = ("token", "mean", "map", "first", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "none")
 GELUS = ("tanh", "erf")
 
@@ -36,7 +37,8 @@ class Variant:
         patch_size: P, as an int or as (height, width), in pixels (for a model with a convolutional
             stem: in cells of the feature map).
         pool: what the head sees: `"token"` the class token (Eq. 4), `"mean"` the average of the
-            patch tokens, `"map"` multi-head attention pooling, `None` every token.
+            patch tokens, `"map"` multi-head attention pooling, `"first"` the first patch
+            (`pool_type="0"` of big_vision), `None` every token.
         class_token: whether a class token is prepended; `None` means where `pool` needs or keeps
             one: for `"token"` and `None`.
         representation_size: hidden units of the tanh layer before the head (section 3.1, used for
@@ -121,10 +123,11 @@ class Variant:
         self._check_contradictions()
 
     def _check_contradictions(self):
-        if self.pool == "token" and not self.class_token:
+        if (self.pool, self.class_token) in (("token", False), ("first", True)):
             raise ValueError(
-                "pool='token' reads the class token, so class_token must be True. Received: "
-                "class_token=False; choose pool='mean', 'map' or None for a model without one."
+                "pool='token' reads the class token, and pool='first' the first patch of a model "
+                f"without one. Received: pool={self.pool!r}, class_token={self.class_token}; "
+                "choose pool='mean', 'map', 'first' or None for a model without class token."
             )
         if self.position == "relative" and self.position_at == "input":
             raise ValueError(
@@ -147,12 +150,27 @@ class Variant:
         """Tokens that are no patches: the class token and the registers."""
         return int(self.class_token) + self.registers
 
-    def feature_map(self, image_size):
-        """(height, width) of what the patches are cut from: of the image, or of the stem's output.
+    def grid(self, image_size):
+        """The (rows, columns) of patches of an image, whose size is in pixels.
 
-        Every stride of 2 rounds up.
+        In a hybrid they are cut from the stem's output, where every stride of 2 rounds up, and
+        rows and columns that fill no patch are dropped, as by the authors' VALID convolution.
+
+        Raises:
+            ValueError: the patches do not tile the image, or it is smaller than one of them.
         """
-        return tuple(-(-side // self._shrink) for side in pair(image_size, "image_size"))
+        if self.stem is None:
+            return grid_of(image_size, self.patch_size)
+        size = pair(image_size, "image_size")
+        feature_map = [-(-side // self._shrink) for side in size]
+        grid = tuple(side // patch for side, patch in zip(feature_map, self.patch_size))
+        if 0 in grid:
+            least = tuple(self._shrink * (patch - 1) + 1 for patch in self.patch_size)
+            raise ValueError(
+                f"image_size must be at least {least}, for one patch of the stem's output. "
+                f"Received: image_size={size}."
+            )
+        return grid
 
     @property
     def _shrink(self):

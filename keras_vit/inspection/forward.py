@@ -8,7 +8,7 @@ import weakref
 import keras
 import numpy as np
 
-from keras_vit.checks import grid_of, positive_int
+from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import preprocess
 from keras_vit.layers.transformer_block import TransformerBlock
 
@@ -148,7 +148,7 @@ def layout_of(model, image_size=None):
             "A VisionTransformer is needed, whose tokens are patches. Received: "
             f"{type(model).__name__} {getattr(model, 'name', '')!r}."
         )
-    grid = grid_of(v.feature_map(image_size or model.image_size), v.patch_size)
+    grid = v.grid(image_size or model.image_size)
     return Layout(grid, v.stride, v.learned_tokens, v.class_token)
 
 

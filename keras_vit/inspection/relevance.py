@@ -47,7 +47,7 @@ def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
     check_choice("method", method, ("chefer", "last_block"))
     blocks, images = transformer_blocks(model), as_inputs(model, images)
     layout = layout_of(model, images.shape[1:3])
-    query = "class" if model.variant.pool == "token" else "mean"  # what the head reads
+    query = 0 if model.variant.pool in ("token", "first") else "mean"  # what the head reads
     classes = _classes(model, images, classes, batch_size)
     run = cached(model, "gradients by attention", lambda: _attention_gradients(model, blocks))
     maps = []

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit.checks import check_choice
 from keras_vit.layers import kernels
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.layer import Layer
@@ -13,27 +14,23 @@ from keras_vit.layers.norm import LayerNorm
 
 @keras.saving.register_keras_serializable("keras_vit")
 class TokenPool(Layer):
-    """One vector per image: the class token z⁰ (Eq. 4) or the mean of the patch tokens.
+    """One vector per image: the first token, z⁰ in Eq. 4, or the mean of the patch tokens.
 
     Shapes: (batch, tokens, width) -> (batch, width).
 
     Args:
-        pool: `"token"` or `"mean"`.
+        pool: `"token"` or `"first"` for the first token, or `"mean"`.
         class_token: whether the first token is a class token, which the mean leaves out.
         registers: number of register tokens, which the mean leaves out too.
     """
 
     def __init__(self, pool, class_token, registers=0, **kwargs):
         super().__init__(**kwargs)
-        if pool not in ("token", "mean") or (pool == "token" and not class_token):
-            raise ValueError(
-                "pool must be 'token', for tokens that begin with a class token, or 'mean'. "
-                f"Received: pool={pool!r}, class_token={class_token}."
-            )
+        check_choice("pool", pool, ("token", "first", "mean"))
         self.pool, self.class_token, self.registers = pool, class_token, registers
 
     def call(self, x):
-        if self.pool == "token":
+        if self.pool != "mean":
             return x[:, 0]
         learned = int(self.class_token) + self.registers
         return kernels.mean(x[:, learned:] if learned else x, axis=1)

@@ -22,11 +22,14 @@ class Patches(Layer):
         patch_size: P, as an int or as (height, width).
         keep_grid: whether the patches stay in their rows and columns, which tells the layers
             that follow how large the image was.
+        drop_incomplete: whether rows and columns that fill no patch are left out, as by a VALID
+            convolution; otherwise they are an error.
     """
 
-    def __init__(self, patch_size, keep_grid=False, **kwargs):
+    def __init__(self, patch_size, keep_grid=False, drop_incomplete=False, **kwargs):
         super().__init__(**kwargs)
         self.patch_size, self.keep_grid = pair(patch_size, "patch_size"), keep_grid
+        self.drop_incomplete = drop_incomplete
 
     def build(self, input_shape):
         _, *sides, channels = tuple(input_shape) if len(input_shape) == 4 else (None,) * 2
@@ -42,6 +45,8 @@ class Patches(Layer):
         _, height, width, _ = ops.shape(images)
         rows, columns = self._grid(images.shape)
         rows, columns = rows or height // p_h, columns or width // p_w
+        if self.drop_incomplete:
+            images = images[:, : rows * p_h, : columns * p_w]
         x = ops.reshape(images, (-1, rows, p_h, columns, p_w, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
         tokens = (rows, columns) if self.keep_grid else (rows * columns,)
@@ -50,6 +55,8 @@ class Patches(Layer):
     def _grid(self, images_shape):
         """(rows, columns), `None` for each that is not known yet."""
         known = [p if side is None else side for side, p in zip(images_shape[1:3], self.patch_size)]
+        if self.drop_incomplete:
+            known = [side // p * p for side, p in zip(known, self.patch_size)]
         grid = grid_of(known, self.patch_size)
         return tuple(None if side is None else n for side, n in zip(images_shape[1:3], grid))
 

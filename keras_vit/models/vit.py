@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_vit.checks import grid_of, pair, positive_int, rate
+from keras_vit.checks import pair, positive_int, rate
 from keras_vit.layers.head import AttentionPool, TokenPool, linear_head, pre_logits
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.patch_encoder import PatchEncoder
@@ -77,7 +77,7 @@ class VisionTransformer(Classifier):
             _check_variable_size(v)
         image_size, channels = pair(image_size, "image_size"), positive_int(channels, "channels")
         num_classes = positive_int(num_classes, "num_classes") if include_top and num_classes else 0
-        grid = grid_of(v.feature_map(image_size), v.patch_size)
+        grid = v.grid(image_size)
         rates = {
             "dropout": dropout,
             "attention_dropout": attention_dropout,
@@ -94,7 +94,8 @@ class VisionTransformer(Classifier):
         x = images
         if v.stem is not None:
             x = resnet_stages(x, v.stem, v.stem_width, "v1", v.stem_numerics, v.stem_folded, policy)
-        patches = Patches(v.patch_size, keep_grid=variable_size, **kind, name="patches")(x)
+        cut = Patches(v.patch_size, variable_size, v.stem is not None, **kind, name="patches")
+        patches = cut(x)
         x = PatchEncoder(
             v.width,
             grid,
@@ -159,7 +160,7 @@ class VisionTransformer(Classifier):
             v = self.variant
             (shape,) = (x.shape for x in keras.tree.flatten(images))
             known = [side or stride for side, stride in zip(shape[1:3], v.stride)]
-            grid_of(v.feature_map(known), v.patch_size)
+            v.grid(known)
         return images
 
     def get_config(self):
@@ -184,7 +185,7 @@ def _pooled(x, v, kind):
         return norm(x)
     pool = TokenPool(v.pool, v.class_token, v.registers, **kind, name="pool")
     # LayerNorm works on each token by itself: normalising the one that is read is enough.
-    return norm(pool(x)) if v.pool == "token" or v.norm_after_pool else pool(norm(x))
+    return norm(pool(x)) if v.pool != "mean" or v.norm_after_pool else pool(norm(x))
 
 
 def _block_positions(v, grid, kind):

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import re
 
-from keras_vit.checks import grid_of, pair, positive_int
+from keras_vit.checks import pair, positive_int
 from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.bit import BiTVariant
 from keras_vit.preprocessing import GOOGLE, Preprocessing
@@ -176,7 +176,7 @@ def check_architecture(canonical):
     if variant_class is Variant:
         if v.epsilon > MAX_EPSILON:
             raise ValueError(f"epsilon={v.epsilon} is above {MAX_EPSILON}.")
-        grid_of(v.feature_map(found["image_size"]), v.patch_size)
+        v.grid(found["image_size"])
         needed = v.depth * v.width * (4 * v.width + 2 * v.mlp_dim)
         blocks, width = v.stem or (), v.stem_width
     else:
@@ -238,10 +238,10 @@ def shape_of(found):
 
 def grid_for(image_size, shape):
     """The (rows, columns) of patches, or `None` where they do not tile the image."""
-    size = shape.feature_map(image_size)
-    if any(side % patch for side, patch in zip(size, shape.patch_size)):
+    try:
+        return shape.grid(image_size)
+    except ValueError:
         return None
-    return tuple(side // patch for side, patch in zip(size, shape.patch_size))
 
 
 def choose_image_size(canonical, configured, hints):

@@ -71,8 +71,9 @@ FAMILY = Google(
         ),
         "image": ("image_size", None),
     },
-    holds={"pool": ("token", "mean", None), "registers": (0,)},
+    holds={"pool": ("token", "mean", "first", None), "registers": (0,)},
     computes={
+        "pool": ("token", "mean", None),  # "first" is of big_vision alone
         "gelu": ("tanh",),
         "epsilon": (1e-6,),
         "stem_numerics": ("google",),

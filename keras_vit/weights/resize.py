@@ -5,7 +5,7 @@ import re
 import keras
 import numpy as np
 
-from keras_vit.checks import grid_of, pair
+from keras_vit.checks import pair
 from keras_vit.layers.resample import resize_grid, resize_matrix
 from keras_vit.layers.resnet import NUMERICS, Bottleneck, Root, standardize
 from keras_vit.models.bit import BiT
@@ -130,7 +130,7 @@ def resize(model, image_size=None, patch_size=None, interpolation=None, **option
     v = model.variant
     new_size = pair(model.image_size if image_size is None else image_size, "image_size")
     new_patch = pair(v.patch_size if patch_size is None else patch_size, "patch_size")
-    new_grid = grid_of(v.feature_map(new_size), new_patch)
+    new_grid = v.replace(patch_size=new_patch).grid(new_size)
     if v.position == "relative" and new_grid != model.grid:
         raise ValueError(
             "Relative positions have one vector per distance in the sequence and no grid to "

@@ -181,7 +181,7 @@ FAMILY = Timm(
         "norm_layer": (None, dict.fromkeys(("", "layernorm", "LayerNorm", "layernormfp32"))),
     },
     preprocessing=TIMM,
-    holds={"representation_size": (None,)},
+    holds={"pool": tuple(POOLS.values()), "representation_size": (None,)},
     computes={"epsilon": (1e-6,), "stem_numerics": ("timm",)},
 )
 

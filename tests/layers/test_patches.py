@@ -9,7 +9,7 @@ import pytest
 
 from keras_vit.checks import grid_of
 from keras_vit.layers import Patches
-from tests.support import to_numpy
+from tests.support import assert_close, to_numpy
 
 SIZES = [  # image (height, width, channels), patch (height, width)
     ((16, 16, 3), (8, 8)),
@@ -64,6 +64,19 @@ def test_the_error_names_the_nearest_sizes(image_size, patch_size, below, above)
 def test_a_layer_refuses_images_that_patches_do_not_tile():
     with pytest.raises(ValueError, match=r"image_size=\(16, 20\), patch_size=\(8, 8\)"):
         Patches(8)(np.zeros((1, 16, 20, 3), "float32"))
+
+
+@pytest.mark.parametrize("shape", [(17, 23, 3), (15, 8, 3), (16, 16, 3)])
+def test_incomplete_patches_are_dropped_as_by_a_valid_convolution(shape):
+    """The patch embedding of the authors is a convolution with padding VALID."""
+    images = np.random.default_rng(0).normal(size=(2, *shape)).astype("float32")
+    kernel = np.random.default_rng(1).normal(size=(8, 8, 3, 5)).astype("float32")
+    patches = Patches(8, keep_grid=True, drop_incomplete=True)(images)
+    expected = keras.ops.conv(
+        images, kernel, strides=8, padding="valid", data_format="channels_last"
+    )
+    found = keras.ops.matmul(patches, kernel.reshape(-1, 5))
+    assert_close(found, expected, 1e-4)
 
 
 @pytest.mark.parametrize("shape", [(None, 16, 3), (16, None, 3), (16, 16, None), (16, 16)])

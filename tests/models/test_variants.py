@@ -118,8 +118,17 @@ def test_the_stride_of_a_hybrid():
     for name, stride in (("R50+B/16", 16), ("R50+L/32", 32), ("R26+S/32", 32), ("R+Ti/16", 32)):
         v = VARIANTS[name]
         assert v.stride == (stride, stride)
-        assert v.feature_map(224) == tuple(224 // stride * p for p in v.patch_size)
-    assert VARIANTS["R50+B/16"].feature_map((45, 17)) == (3, 2)
+        assert v.grid(224) == (224 // stride,) * 2
+    assert VARIANTS["R50+B/16"].grid((45, 17)) == (3, 2)
+
+
+def test_what_fills_no_patch_of_a_feature_map_is_dropped():
+    v = Variant(stem=(1, 1), patch_size=2)  # of a map that is an eighth of the image, rounded up
+    assert [v.grid(side)[0] for side in (48, 49, 56, 57)] == [3, 3, 3, 4]
+    with pytest.raises(ValueError, match=r"at least \(9, 9\).*Received: image_size=\(8, 64\)"):
+        v.grid((8, 64))
+    with pytest.raises(ValueError, match="multiple of patch_size"):
+        VARIANTS["B/16"].grid(53)
 
 
 def test_the_paper_s_table_1():

@@ -25,7 +25,7 @@ WRONG_ARGUMENTS = [
     ({"channels": 0}, "channels=0", "positive integer"),
     ({"mlp_dim": -4}, "mlp_dim=-4", "positive integer"),
     ({"representation_size": 0}, "representation_size=0", "positive integer"),
-    ({"pool": "max"}, "pool='max'", "('token', 'mean', 'map', None)"),
+    ({"pool": "max"}, "pool='max'", "('token', 'mean', 'map', 'first', None)"),
     (
         {"position": "rotary"},
         "position='rotary'",
@@ -33,7 +33,7 @@ WRONG_ARGUMENTS = [
     ),
     ({"position_at": "output"}, "position_at='output'", "('input', 'every_layer', 'shared')"),
     ({"gelu": "fast"}, "gelu='fast'", "('tanh', 'erf')"),
-    ({"class_token": False}, "class_token=False", "pool='mean', 'map' or None"),
+    ({"class_token": False}, "class_token=False", "pool='mean', 'map', 'first' or None"),
     (
         {"position": "relative", "position_at": "input"},
         "position='relative', position_at='input'",

@@ -75,6 +75,27 @@ def test_a_resolution_of_a_hybrid_at_load_time_and_after():
         assert_close(a, b, 1e-6)
 
 
+@pytest.mark.parametrize("size", [53, (50, 62)])
+def test_a_map_that_the_patches_do_not_tile(tmp_path, size):
+    """The file's model reads the same pixels of the map as one of images that the patches tile."""
+    options = {"stem": (1, 1), "stem_width": 0.5, "patch_size": 2, "width": 8, "depth": 1}
+    options |= {"num_heads": 2, "num_classes": 3}
+    model = randomize(keras_vit.VisionTransformer(**options, image_size=size))
+    path = keras_vit.save_weights(model, tmp_path / "hybrid.npz")
+    loaded = keras_vit.from_checkpoint(path, image_size=size)
+    x = images((2, *model.image_size, 3))
+    assert_close(forward(loaded, x), forward(model, x), 1e-5)
+    stem = keras.Model(model.input, model.get_layer("stage_2_unit_1").output)
+    rows, columns = (2 * side for side in model.grid)
+    whole = forward(stem, x)[:, :rows, :columns]
+    tiled = keras_vit.VisionTransformer(**options, image_size=(8 * rows, 8 * columns))
+    tiled.set_weights(model.get_weights())
+    rest = keras.Model(tiled.get_layer("patches").input, tiled.output)
+    assert_close(forward(rest, whole), forward(model, x), 1e-5)
+    any_size = keras_vit.resize(model, variable_size=True)
+    assert_close(forward(any_size, x), forward(model, x), 1e-5)
+
+
 @pytest.mark.any_backend
 def test_a_fresh_stem_starts_as_the_authors():
     model = keras_vit.VisionTransformer("R26+S/32", image_size=64, depth=1, num_classes=2)
@@ -114,7 +135,7 @@ def test_a_hybrid_is_saved_and_trained(tmp_path):
         ({"stem": (1,), "stem_width": 0.3}, "must divide the channels"),
         ({"stem": (1,), "stem_width": -1}, "stem_width"),
         ({"stem": (1,), "stem_numerics": "keras"}, "'google', 'timm'"),
-        ({"stem": (), "patch_size": 8, "image_size": 40}, "multiple of patch_size"),
+        ({"stem": (), "patch_size": 8, "image_size": 24}, "at least (29, 29)"),
     ],
     ids=str,
 )

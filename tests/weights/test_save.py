@@ -140,6 +140,24 @@ def test_google_files_of_another_function_are_written_by_force_alone(tmp_path):
     assert_close(forward(read, inputs_of(model)), forward(model, inputs_of(model)), 2e-6)
 
 
+def test_the_first_patch_instead_of_a_class_token(tmp_path):
+    """`pool_type="0"` of big_vision, which no other library has, and no file tells."""
+    model = model_of({"pool": "first"})
+    for format in ("timm", "huggingface"):
+        with pytest.raises(ValueError, match="pool='first'"):
+            keras_vit.save_weights(model, tmp_path / "model", format=format)
+    keras_vit.save_weights(model, tmp_path / "model.npz", force=True)
+    read = keras_vit.from_checkpoint(tmp_path / "model.npz", image_size=SIZE, pool="first")
+    assert_close(forward(read, inputs_of(model)), forward(model, inputs_of(model)), 2e-6)
+    tokens = keras.Model(
+        model.input, [model.get_layer("pool").input, model.get_layer("pool").output]
+    )
+    found, first = forward(tokens, inputs_of(model))
+    assert_close(first, found[:, 0], 0)
+    with pytest.raises(ValueError, match="pool='first' the first patch"):
+        keras_vit.from_checkpoint(tmp_path / "model.npz", image_size=SIZE, pool="token")
+
+
 def test_an_unknown_format(tmp_path):
     for path, format in ((tmp_path / "model.h5", None), (tmp_path / "model.npz", "numpy")):
         with pytest.raises(ValueError, match=r"Unknown format.*google.*timm.*huggingface"):
