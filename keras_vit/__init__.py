@@ -1,6 +1,20 @@
 """keras_vit: the Vision Transformer in Keras 3, on TensorFlow, JAX and PyTorch."""
 
 import importlib
+import importlib.util
+
+try:
+    import keras  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name not in ("tensorflow", "jax", "torch"):
+        raise
+    there = [name for name in ("jax", "tensorflow", "torch") if importlib.util.find_spec(name)]
+    advice = f"set the environment variable KERAS_BACKEND={there[0]}" if there else "install it"
+    raise ModuleNotFoundError(
+        f"Keras computes with {error.name} here, which is not installed; {advice} before the first "
+        f"import of Keras. Installed: {', '.join(there) or 'no backend'}.",
+        name=error.name,
+    ) from None
 
 from keras_vit import data, distribution, layers, training, weights
 from keras_vit.builders import (

@@ -169,3 +169,25 @@ def test_every_class_of_keras_is_registered():
                 found.append(name)
                 assert keras.saving.get_registered_name(thing) == f"keras_vit>{name}"
     assert {"VisionTransformer", "TransformerBlock"} <= set(found)
+
+
+HIDE = """
+import importlib.machinery, sys
+
+class Hidden(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, *arguments):
+        return None if name in {hidden} else super().find_spec(name, *arguments)
+
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Hidden
+import keras_vit
+"""
+
+
+@pytest.mark.any_backend
+def test_a_backend_that_is_not_installed_is_named_with_the_one_that_is():
+    hide = HIDE.format(hidden=("tensorflow", "torch"))
+    said = run_in_fresh_process(hide, backend="tensorflow", check=False).splitlines()[-1]
+    assert "computes with tensorflow here" in said and "KERAS_BACKEND=jax" in said
+    none = HIDE.format(hidden=("tensorflow", "torch", "jax"))
+    assert "no backend" in run_in_fresh_process(none, backend="torch", check=False)
