@@ -1,5 +1,6 @@
 """Faults of others that are worked around, each with the version in which it was found."""
 
+import contextlib
 import ctypes
 import random
 import sys
@@ -45,6 +46,30 @@ def keep_memory():
     # Of mallopt(3): M_ARENA_MAX, M_MMAP_MAX and M_TRIM_THRESHOLD.
     settings = ((-8, 1), (-4, 0), (-1, 2**31 - 1))
     return bool(mallopt) and all([mallopt(*setting) for setting in settings])
+
+
+@contextlib.contextmanager
+def keep_values_after_errors(model):
+    """Lets a model live on after a batch that it cannot take.
+
+    On JAX, Keras 3.15 takes the values out of the variables before the first batch of `fit`,
+    `evaluate` or `predict`, and puts them back at the end, but not after an error.
+    """
+    if keras.backend.backend() != "jax":
+        yield
+        return
+    slots = model.optimizer.variables if model.compiled and model.optimizer else ()
+    before = [(variable, variable.value) for variable in (*model.variables, *slots)]
+    try:
+        yield
+    except BaseException:
+        model.jax_state_sync()  # what the batches before have made of the values
+        for variable, value in before:
+            try:
+                _ = variable.value
+            except TypeError:
+                variable.assign(value)
+        raise
 
 
 def sum_over_replicas(gradients):

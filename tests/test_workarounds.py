@@ -3,11 +3,12 @@
 import random
 import sys
 
+import keras
 import numpy as np
 import pytest
 
 from keras_vit import workarounds
-from tests.support import BACKEND, run_in_fresh_process
+from tests.support import BACKEND, images, run_in_fresh_process, tiny_vit
 
 NO_TENSORFLOW = pytest.mark.skipif(BACKEND == "tensorflow", reason="has TensorFlow anyway")
 
@@ -60,3 +61,35 @@ assert after_a_block() < 2**24
 assert keep_memory()
 assert after_a_block() > 2**25
 """)
+
+
+def test_a_model_lives_on_after_a_batch_that_it_cannot_take():
+    """In `predict`, `fit` and on a batch alone, at once or after others, with the last values."""
+    model = tiny_vit()
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = images((4, 16, 16, 3)), np.zeros(4)
+    before = model.get_weights()
+
+    def batches():
+        yield x, y
+        yield x[:, :8], y
+
+    for call in (model.predict, model.predict_on_batch, lambda bad: model.fit(bad, y, verbose=0)):
+        with pytest.raises(Exception, match="takes images of shape"):
+            call(x[:, :8])
+        assert all((a == b).all() for a, b in zip(model.get_weights(), before))
+    with pytest.raises(Exception, match=r"takes images of shape|\[4,8,16,3\]"):
+        model.fit(batches(), verbose=0)
+    if BACKEND != "tensorflow":  # whose graph counts the update beside the error
+        assert int(model.optimizer.iterations) == 1
+    model.fit(x, y, verbose=0)
+    assert np.isfinite(model.predict(x, verbose=0)).all()
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="a fault of Keras on JAX")
+def test_keras_still_loses_the_values_of_a_model():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError):
+        model.predict(np.zeros((1, 4)), verbose=0)
+    with pytest.raises(TypeError):  # else workarounds.keep_values_after_errors may go
+        model.get_weights()

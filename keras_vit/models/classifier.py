@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_vit.layers import kernels
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.workarounds import keep_values_after_errors
 
 # Of a config, not of __init__.
 CHANGES = ("dtype", "quantization_config", "lora_rank", "lora_alpha")  # of a layer's config
@@ -36,15 +37,30 @@ class Classifier(keras.Model):
 
     def fit(self, x=None, *args, **kwargs):
         self.preprocessing.warn_of_values(x, self.name)
-        return super().fit(x, *args, **kwargs)
+        with keep_values_after_errors(self):
+            return super().fit(x, *args, **kwargs)
 
     def evaluate(self, x=None, *args, **kwargs):
         self.preprocessing.warn_of_values(x, self.name)
-        return super().evaluate(x, *args, **kwargs)
+        with keep_values_after_errors(self):
+            return super().evaluate(x, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
         self.preprocessing.warn_of_values(x, self.name)
-        return super().predict(x, *args, **kwargs)
+        with keep_values_after_errors(self):
+            return super().predict(x, *args, **kwargs)
+
+    def train_on_batch(self, *args, **kwargs):
+        with keep_values_after_errors(self):
+            return super().train_on_batch(*args, **kwargs)
+
+    def test_on_batch(self, *args, **kwargs):
+        with keep_values_after_errors(self):
+            return super().test_on_batch(*args, **kwargs)
+
+    def predict_on_batch(self, x):
+        with keep_values_after_errors(self):
+            return super().predict_on_batch(x)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
         self.checked(inputs)
