@@ -234,3 +234,19 @@ def test_divergence_is_named(tmp_path):
     )
     assert code != 0 and "Traceback" not in printed
     assert "training stopped" in printed and "Lower the learning rate" in printed
+
+
+@pytest.mark.any_backend
+def test_a_full_disk_and_a_folder_that_cannot_be(tmp_path):
+    """One line that says where, and the same command goes on when there is room."""
+    small = "import resource, runpy, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    small += "resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000)); "
+    small += "sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
+    output = str(tmp_path / "run")
+    command = [sys.executable, "-c", small, str(SCRIPT), "--steps", "2", "--output"]
+    full = subprocess.run([*command, output], env=ENVIRONMENT, capture_output=True, text=True)
+    assert full.returncode != 0 and "Traceback" not in full.stderr
+    assert "could not be written" in full.stderr and "run the same command again" in full.stderr
+    (tmp_path / "file").touch()
+    code, printed = finish(start("--steps", "2", "--output", str(tmp_path / "file")))
+    assert code != 0 and "Traceback" not in printed and str(tmp_path / "file") in printed
