@@ -17,15 +17,14 @@ def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", s
 
     Args:
         images: (n, height, width, channels), uint8 or floats; preprocessed floats are stretched
-            to be visible. Not files: `keras_vit.preprocess` gives the part of them that the model
-            sees, which the maps belong to.
+            to be visible. Not files: the maps belong to what `keras_vit.preprocess` makes of them.
         maps: (n, rows, columns) for one map of each image, or (n, k, rows, columns) for several,
-            such as heads, blocks or classes; drawn on one scale for each image.
+            drawn on one scale for each image.
         path: the picture to write; its ending decides the format. `None` for none.
         titles: k names of the maps.
         unit: what the maps hold, such as `"attention"` or `"relevance"`, for the colour bar.
         style: `"overlay"` in colours; `"spotlight"`: the image itself, dark where the map is low,
-            as in the paper's Fig. 6; the highest 3 % of the values are equally bright.
+            as in the paper's Fig. 6, with the highest 3 % of the values equally bright.
 
     Raises:
         ValueError: other numbers of images, maps or titles.
@@ -99,8 +98,7 @@ def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
         matrix: (tokens, tokens): one head, a mean of heads, or a rollout.
         layout: `keras_vit.inspection.layout_of(model)`.
         queries: list of what `attention_maps` takes as `query`.
-        path: the picture to write, or `None`.
-        unit: what the matrix holds, for the colour bar.
+        path, unit: as in `plot_maps`.
 
     Raises:
         ValueError: a matrix of another size, or tokens that do not exist.
@@ -158,20 +156,14 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
 
 
 def new_figure(size):
-    """An empty figure of (width, height) inches that needs no screen.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
+    """An empty figure of (width, height) inches that needs no screen."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
             'Figures are drawn with matplotlib: pip install "keras3-vit[plot]"'
         ) from error
     figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
     # Notebooks show figures by themselves only once matplotlib.pyplot has made one.
     figure._repr_png_ = functools.partial(_as_png, figure)
     return figure
@@ -184,7 +176,7 @@ def _as_png(figure):
 
 
 def finish(figure, path):
-    """Writes a figure, if there is somewhere to, and returns it."""
+    """Writes a figure, unless `path` is `None`, and returns it."""
     if path is not None:
         figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.06)
     return figure
