@@ -1,8 +1,7 @@
 """Few-shot accuracy: a linear classifier in closed form on frozen features (section 4.1).
 
-Section 4.1 of the paper: "a regularized least-squares regression problem that maps the (frozen)
-representation of a subset of training images to {-1, 1}^K target vectors". The numbers are those
-of big_vision/evaluators/fewshot_lsr.py.
+"a regularized least-squares regression problem that maps the (frozen) representation of a subset
+of training images to {-1, 1}^K target vectors", as in big_vision/evaluators/fewshot_lsr.py.
 """
 
 import dataclasses
@@ -13,7 +12,6 @@ import numpy as np
 from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.evaluation.features import check_features, check_pair, extract_features
 from keras_vit.evaluation.metrics import Result, class_numbers, count_classes
-from keras_vit.text import percent, table
 
 L2 = 2.0**10  # the authors' one value
 
@@ -83,9 +81,6 @@ def least_squares(vectors, labels, num_classes=None, l2=L2, dtype="float64"):
     Returns:
         A `LeastSquares`.
 
-    Raises:
-        ValueError: damaged features or labels, or λ that is not positive.
-
     Source: `_precompute_cache` and `_eig_fewshot_acc_fn` of
     big_vision/evaluators/fewshot_lsr.py, google-research/big_vision.
     """
@@ -122,9 +117,6 @@ def pick_shots(labels, shots, seed, num_classes=None):
         seed: of the generator.
         num_classes: by default one more than the highest label.
 
-    Returns:
-        int64 indices, class by class.
-
     Source: `compute_fewshot_metrics` of big_vision/evaluators/fewshot_lsr.py.
     """
     labels, rng = class_numbers(labels, num_classes), np.random.default_rng(seed)
@@ -140,11 +132,10 @@ class FewShot(Result):
     """Few-shot accuracies.
 
     Attributes:
-        accuracy: shots -> accuracies, one for each seed.
+        accuracy: shots -> accuracies, one for each of the `seeds`.
         examples: shots -> training images used, fewer than shots times classes if a class has
             too few images.
-        seeds: of the picking.
-        l2: λ of the regression.
+        seeds, l2: as in `fewshot`.
         num_classes, test_examples: of the data.
     """
 
@@ -159,15 +150,6 @@ class FewShot(Result):
     def mean(self):
         """shots -> mean accuracy over the seeds."""
         return {shots: float(np.mean(each)) for shots, each in self.accuracy.items()}
-
-    def __str__(self):
-        header = ("shots", "images", "mean", *[f"seed {seed}" for seed in self.seeds])
-        rows = [
-            (shots, self.examples[shots], percent(self.mean[shots]), *map(percent, each))
-            for shots, each in self.accuracy.items()
-        ]
-        title = f"few-shot accuracy, {self.num_classes} classes, {self.test_examples} test images"
-        return f"{title}\n{table(rows, header, left=0)}"
 
 
 def fewshot(
@@ -192,11 +174,10 @@ def fewshot(
         l2: λ of the regression.
         layer: as in `features`; by default what the head reads, the authors' `pre_logits`.
         batch_size, progress: as in `evaluate`.
-        dtype: of the regression, `"float64"` or the authors' `"float32"`.
+        dtype: as in `least_squares`.
 
     Raises:
-        ValueError: a class without training images, more shots than any class has images,
-            features or labels that are damaged.
+        ValueError: a class without training images, or more shots than any class has images.
     """
     shots = [positive_int(k, "shots") for k in (shots if np.ndim(shots) else [shots])]
     if model is not None:
@@ -204,7 +185,7 @@ def fewshot(
             extract_features(model, data, layer, batch_size, progress=progress)
             for data in (train, test)
         )
-    x, y, test_x, test_y = check_pair(*train, *test)
+    x, y, test_x, test_y = check_pair(train, test)
     num_classes = max(count_classes(y), count_classes(test_y))
     counts = np.bincount(y, minlength=num_classes)
     if not counts.all():

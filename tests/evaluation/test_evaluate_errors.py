@@ -47,8 +47,8 @@ def test_bad_labels(model, labels, message):
     [
         ((np.zeros((0, 16, 16, 3)), []), ValueError, "at least one image"),
         ([], ValueError, "at least one image"),
-        ((images(), LABELS, LABELS), TypeError, "a tuple of ndarray, ndarray, ndarray"),
-        ((images(), 3), TypeError, "ndarray, int"),
+        ((images(), LABELS, LABELS), TypeError, r"tuple of \['ndarray', 'ndarray', 'ndarray'\]"),
+        ((images(), 3), TypeError, "'ndarray', 'int'"),
         ("images/", TypeError, "pair .images, labels.*Received: str"),
         ({"image": images()}, TypeError, "Received: dict"),
         (None, TypeError, "Received: NoneType"),

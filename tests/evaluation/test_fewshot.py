@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ def test_a_frozen_model(tmp_path):
     assert fewshot(None, (x, y), test_features, (1, 5), (0, 7)).mean[5] > 0.8
     result.save(tmp_path / "fewshot.json")
     assert json.loads((tmp_path / "fewshot.json").read_text()) == result.to_dict()
-    assert "seed 7" in str(result) and "%" in str(result)
+    assert re.search(r"accuracy 5 .*\nexamples 1 .*\nseeds +0, 7\n", str(result), re.DOTALL)
 
 
 @pytest.mark.any_backend
@@ -118,7 +119,7 @@ def test_bad_input():
         least_squares(x, y, l2=0)
     with pytest.raises(ValueError, match=r"same length. Received: 2 and 3"):
         fewshot(None, (x, y), (np.zeros((4, 3)), y))
-    with pytest.raises(ValueError, match=r"one label for each row.*\(4, 2\) and 3 labels"):
+    with pytest.raises(ValueError, match=r"as many train_features as labels.*\(4, 2\) and \(3,\)"):
         fewshot(None, (x, y[:3]), (x, y))
     with pytest.raises(ValueError, match=r"test_features must be finite.*row 0"):
         fewshot(None, (x, y), (x + np.nan, y))
