@@ -5,7 +5,6 @@ of training images to {-1, 1}^K target vectors", as in big_vision/evaluators/few
 """
 
 import dataclasses
-import functools
 
 import numpy as np
 
@@ -18,28 +17,16 @@ L2 = 2.0**10  # the authors' one value
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LeastSquares:
-    """A least-squares classifier, ready for any λ: `dataclasses.replace(fitted, l2=1.0)`.
+    """A least-squares classifier of features.
 
     Attributes:
         mean, std: (features,) of the training features, by which all are whitened.
-        eigenvalues, left, right: e, A and B of `least_squares`.
-        l2: λ.
+        weights: W, (features + 1, classes); the last row belongs to the constant feature 100.
     """
 
     mean: np.ndarray
     std: np.ndarray
-    eigenvalues: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
-    l2: float
-
-    def __post_init__(self):
-        positive_float(self.l2, "l2")
-
-    @functools.cached_property
-    def weights(self):
-        """W, (features + 1, classes); the last row belongs to the constant feature 100."""
-        return (self.left / (self.eigenvalues + self.eigenvalues.dtype.type(self.l2))) @ self.right
+    weights: np.ndarray
 
     def scores(self, vectors):
         """(images, classes) for features (images, features); the highest is the prediction."""
@@ -53,23 +40,17 @@ class LeastSquares:
 
 
 def least_squares(vectors, labels, num_classes=None, l2=L2, dtype="float64"):
-    """W = argmin |XW - Y|² + λ|W|² on whitened features, in closed form for every λ at once.
+    """W = argmin |XW - Y|² + λ|W|² on whitened features, in closed form, as a `LeastSquares`.
 
     X (n, d) has rows (x - mean)/(std + 1e-5), with the population's std, and a constant 100; Y
     (n, K) has 1 for the right class and -1 elsewhere. Where the gradient is zero,
 
         (XᵀX + λI) W = XᵀY.
 
-    XᵀX is symmetric, so XᵀX = Q diag(e) Qᵀ with orthogonal Q, and λI = Q λI Qᵀ. Therefore
+    With fewer images than columns, n < d, the n x n matrix XXᵀ makes the smaller system. From
+    (XᵀX + λI) Xᵀ = Xᵀ (XXᵀ + λI) follows
 
-        W = Q diag(1 / (e + λ)) QᵀXᵀY = A diag(1 / (e + λ)) B,  A = Q,  B = Qᵀ(XᵀY),
-
-    and one decomposition serves all λ. With fewer images than columns, n < d, the n x n matrix
-    XXᵀ is the smaller one to decompose. From (XᵀX + λI) Xᵀ = Xᵀ (XXᵀ + λI) follows
-
-        W = (XᵀX + λI)⁻¹ XᵀY = Xᵀ (XXᵀ + λI)⁻¹ Y,
-
-    which with XXᵀ = Q diag(e) Qᵀ has the same form: A = XᵀQ, B = QᵀY.
+        W = (XᵀX + λI)⁻¹ XᵀY = Xᵀ (XXᵀ + λI)⁻¹ Y.
 
     Args:
         vectors: features (images, features).
@@ -78,13 +59,11 @@ def least_squares(vectors, labels, num_classes=None, l2=L2, dtype="float64"):
         l2: λ, which the constant's weight bears too.
         dtype: `"float64"`, or the authors' `"float32"`.
 
-    Returns:
-        A `LeastSquares`.
-
     Source: `_precompute_cache` and `_eig_fewshot_acc_fn` of
     big_vision/evaluators/fewshot_lsr.py, google-research/big_vision.
     """
     check_choice("dtype", dtype, ("float32", "float64"))
+    l2 = positive_float(l2, "l2")
     vectors, labels = check_features(vectors, labels, num_classes=num_classes)
     vectors = vectors.astype(dtype)
     mean, std = vectors.mean(axis=0), vectors.std(axis=0) + np.asarray(1e-5, dtype)
@@ -92,12 +71,10 @@ def least_squares(vectors, labels, num_classes=None, l2=L2, dtype="float64"):
     y = np.full((len(labels), num_classes or count_classes(labels)), -1, dtype)
     y[np.arange(len(labels)), labels] = 1
     if len(x) >= x.shape[1]:
-        eigenvalues, q = np.linalg.eigh(x.T @ x)
-        left, right = q, q.T @ (x.T @ y)
+        weights = np.linalg.solve(x.T @ x + l2 * np.eye(x.shape[1], dtype=dtype), x.T @ y)
     else:
-        eigenvalues, q = np.linalg.eigh(x @ x.T)
-        left, right = x.T @ q, q.T @ y
-    return LeastSquares(mean, std, eigenvalues, left, right, l2)
+        weights = x.T @ np.linalg.solve(x @ x.T + l2 * np.eye(len(x), dtype=dtype), y)
+    return LeastSquares(mean, std, weights)
 
 
 def _with_bias(x):

@@ -86,9 +86,7 @@ def upsample(maps, image_size):
     """
     maps, size = np.asarray(maps), pair(image_size, "image_size")
     if maps.ndim < 2 or 0 in maps.shape[-2:]:
-        raise ValueError(
-            f"maps must have shape (..., rows, columns). Received: shape {maps.shape}."
-        )
+        raise forward.shape_error("maps", "(..., rows, columns)", maps)
     maps = maps.astype(np.result_type(maps.dtype, "float32"), copy=False)
     row, column = (
         resize_matrix(patches, side, "bilinear").astype(maps.dtype)
@@ -115,10 +113,8 @@ def rollout(weights, heads="mean"):
     for attention in weights:
         attention = np.asarray(attention, "float64")
         if attention.ndim < 3 or attention.shape[-1] != attention.shape[-2]:
-            raise ValueError(
-                "weights must be a list of arrays of shape (batch, heads, tokens, tokens), one for "
-                f"each block. Received: one of shape {attention.shape}."
-            )
+            expected = "(..., heads, tokens, tokens)"
+            raise forward.shape_error("weights of each block", expected, attention)
         step = fuse(attention) + np.eye(attention.shape[-1])
         step /= step.sum(axis=-1, keepdims=True)
         result = step if result is None else step @ result
@@ -167,10 +163,8 @@ def attention_distance(weights, grid, patch_size, renormalize=True):
     """
     weights, patches = np.asarray(weights), grid[0] * grid[1]
     if weights.ndim < 2 or weights.shape[-1] != weights.shape[-2] or weights.shape[-1] < patches:
-        raise ValueError(
-            f"weights must have shape (..., tokens, tokens) with at least {patches} tokens for "
-            f"grid={tuple(grid)}. Received: shape {weights.shape}."
-        )
+        expected = f"(..., tokens, tokens) with at least {patches} tokens"
+        raise forward.shape_error("weights", expected, weights)
     weights = weights[..., -patches:, -patches:].astype("float64")
     height, width = pair(patch_size, "patch_size")
     row, column = np.divmod(np.arange(patches), grid[1])

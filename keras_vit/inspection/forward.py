@@ -51,6 +51,11 @@ def check_shape(model, images):
         )
 
 
+def shape_error(name, expected, array):
+    """The ValueError for an array of another shape."""
+    return ValueError(f"{name} must have shape {expected}. Received: shape {array.shape}.")
+
+
 def transformer_blocks(model, blocks=None):
     """The chosen blocks of a model, in the order asked for; `None` for all."""
     layers = getattr(model, "layers", ())
@@ -96,10 +101,7 @@ class Layout(typing.NamedTuple):
         """
         matrix = np.asarray(matrix)
         if matrix.ndim < 2 or matrix.shape[-2:] != (self.tokens, self.tokens):
-            raise ValueError(
-                f"{self.learned} learned tokens and {self.grid} patches make matrices of shape "
-                f"(..., {self.tokens}, {self.tokens}). Received: shape {matrix.shape}."
-            )
+            raise shape_error("matrix", f"(..., {self.tokens}, {self.tokens})", matrix)
         rows = matrix[..., self.learned :]
         if query is None:
             query = "class" if self.class_token else "mean"

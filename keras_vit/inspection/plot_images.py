@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_vit.checks import check_choice
 from keras_vit.inspection.attention import upsample
+from keras_vit.inspection.forward import shape_error
 
 
 def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", style="overlay"):
@@ -31,17 +32,15 @@ def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", s
     """
     check_choice("style", style, ("overlay", "spotlight"))
     images, maps = list(images), np.asarray(maps, "float64")
-    if any(np.ndim(image) != 3 for image in images):
+    if not images or any(np.ndim(image) != 3 for image in images):
         raise ValueError(
             "images must be arrays (height, width, channels), as keras_vit.preprocess(files, "
-            f"model) makes them of files. Received: {type(images[0]).__name__}."
+            f"model) makes them of files. Received: {type(images[0]).__name__ if images else None}."
         )
     maps = maps[:, None] if maps.ndim == 3 else maps
-    if maps.ndim != 4 or len(maps) != len(images) or not len(images):
-        raise ValueError(
-            "maps must have shape (n, rows, columns) or (n, k, rows, columns) for n images. "
-            f"Received: {len(images)} images, maps of shape {maps.shape}."
-        )
+    if maps.ndim != 4 or len(maps) != len(images):
+        expected = "(n, rows, columns) or (n, k, rows, columns)"
+        raise shape_error(f"maps of n={len(images)} images", expected, maps)
     titles = list(titles or [""] * maps.shape[1])
     if len(titles) != maps.shape[1]:
         raise ValueError(
@@ -124,13 +123,11 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
     """Draws each image beside its attention map, under the predicted and the right class.
 
     Args:
-        images: (n, height, width, channels), uint8 or floats in [0, 1]; 1 or 3 channels are
-            drawn as they are, of any other number the first.
+        images, path: as in `plot_maps`.
         maps: (n, rows, columns), what `attention_maps` returns.
         labels: (n,) true classes.
         probabilities: (n, classes) of the model.
         class_names: names of the classes.
-        path: the picture to write; its ending decides the format.
     """
     pairs_in_a_row = min(4, len(images))
     rows = -(-len(images) // pairs_in_a_row)
@@ -139,8 +136,8 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
     for axes in grid.ravel():
         axes.set_axis_off()
     for (left, right), image, attention, label, p in zip(grid, images, maps, labels, probabilities):
-        guess, extent = int(np.argmax(p)), (-0.5, image.shape[1] - 0.5, image.shape[0] - 0.5, -0.5)
-        picture = image if image.shape[-1] == 3 else image[..., 0]
+        guess, picture = int(np.argmax(p)), _as_picture(image)
+        extent = _extent_of(picture)
         for axes in (left, right):
             axes.imshow(picture, cmap="gray", extent=extent)
         drawn = right.imshow(attention, cmap="inferno", alpha=0.7, extent=extent, vmin=0)

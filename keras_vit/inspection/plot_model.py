@@ -6,6 +6,7 @@ the matplotlib figure, and write it to `path` if that is given.
 
 import numpy as np
 
+from keras_vit.inspection.forward import shape_error
 from keras_vit.inspection.plot_images import color_bar, finish, new_figure
 
 
@@ -17,10 +18,8 @@ def plot_distances(distances, path=None, title="Mean attention distance"):
     """
     distances = np.asarray(distances, "float64")
     if distances.ndim not in (2, 3):
-        raise ValueError(
-            "distances must have shape (blocks, heads) or (blocks, images, heads). Received: "
-            f"shape {distances.shape}."
-        )
+        expected = "(blocks, heads) or (blocks, images, heads)"
+        raise shape_error("distances", expected, distances)
     images = distances.shape[1] if distances.ndim == 3 else None
     distances = distances.mean(axis=1) if images else distances
     blocks, heads = distances.shape
@@ -59,10 +58,7 @@ def plot_position_similarity(similarity, path=None, title="Position embedding si
     """
     similarity = np.asarray(similarity, "float64")
     if similarity.ndim != 4 or similarity.shape[:2] != similarity.shape[2:]:
-        raise ValueError(
-            "similarity must have shape (rows, columns, rows, columns). Received: shape "
-            f"{similarity.shape}."
-        )
+        raise shape_error("similarity", "(rows, columns, rows, columns)", similarity)
     rows, columns = similarity.shape[:2]
     # One image for all: hundreds of axes would take a minute.
     gap = max(1, round(max(rows, columns) * 0.08))
@@ -128,9 +124,7 @@ def plot_layer_similarity(similarity, path=None, names=None, other_names=None):
     """
     similarity = np.asarray(similarity, "float64")
     if similarity.ndim != 2:
-        raise ValueError(
-            f"similarity must have shape (layers, layers). Received: shape {similarity.shape}."
-        )
+        raise shape_error("similarity", "(layers, layers)", similarity)
     is_square = similarity.shape[0] == similarity.shape[1]
     figure = new_figure((5.4, 4.6))
     axes = figure.add_subplot()

@@ -99,7 +99,8 @@ def test_heads_are_drawn_where_they_are():
     "name, arguments, message",
     [
         ("plot_maps", {"images": noise(2, 4, 4, 3), "maps": noise(3, 2, 2)},
-         "Received: 2 images, maps of shape (3, 1, 2, 2)"),
+         "maps of n=2 images must have shape (n, rows, columns) or (n, k, rows, columns). "
+         "Received: shape (3, 1, 2, 2)"),
         ("plot_maps", {"images": noise(1, 4, 4, 3), "maps": noise(1, 2, 2), "titles": ["a", "b"]},
          "each of the 1 maps of an image. Received: 2 titles"),
         ("plot_maps", {"images": ["cat.jpg"], "maps": noise(1, 2, 2)},
