@@ -200,17 +200,17 @@ def _split(batch, index):
             "Every batch must be (images, labels), as of dataset.map(lambda e: (e['image'], "
             f"e['label'])). Received: {type(batch).__name__} as batch {index}."
         )
-    images = batch[0] if isinstance(batch[0], list) else to_array(batch[0])
-    labels = to_array(batch[1])
+    images, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
+    images, labels = images if isinstance(images, list) else to_array(images), to_array(labels)
     if labels.ndim == 0 or len(labels) != len(images):
         raise ValueError(
             "There must be one label for each image; call .batch(...) on a dataset of single "
             f"images. Received: {len(images)} images and labels of shape {labels.shape} in batch "
             f"{index}."
         )
-    if len(batch) == 2 or batch[2] is None:
+    if weights is None:
         return images, labels
-    weights = to_array(batch[2])
+    weights = to_array(weights)
     if weights.shape != labels.shape[:1] or not np.isin(weights, (0, 1)).all():
         raise ValueError(
             "Weights of examples must be 0 or 1, one for each. Received: weights of shape "
