@@ -84,9 +84,7 @@ def confusion_matrix(labels, predictions, num_classes=None, class_names=None):
     predictions = class_numbers(predictions, num_classes, "predictions")
     metrics.check_same_length(labels, predictions, ("labels", "predictions"))
     most = 30_000  # the matrix then takes 7 GB
-    n = num_classes or max(
-        metrics.count_classes(labels, most), metrics.count_classes(predictions, most)
-    )
+    n = num_classes or metrics.count_classes(np.concatenate([labels, predictions]), most)
     counts = np.bincount(labels * n + predictions, minlength=n * n).reshape(n, n)
     return ConfusionMatrix(counts, _class_names(n, class_names))
 
@@ -204,9 +202,8 @@ def evaluate(
         top = [positive_int(k, "top") for k in (top if np.ndim(top) else [top])]
     real = None if real is None else check_real(real)
     began, found = time.perf_counter(), []
-    for index, (outputs, labels) in enumerate(
-        labelled_outputs(model, data, batch_size, steps, progress)
-    ):
+    batches = labelled_outputs(model, data, batch_size, steps, progress)
+    for index, (outputs, labels) in enumerate(batches):
         scores = metrics.check_scores(outputs, f" in batch {index}")
         if index == 0:
             num_classes = scores.shape[1]
@@ -222,11 +219,8 @@ def evaluate(
                     f"Received: top={tuple(top)}."
                 )
         labels = class_numbers(labels, num_classes, f"labels of batch {index}")
-        predictions, numbers = (
-            scores.argmax(axis=1),
-            metrics.confidences(scores, labels, from_logits),
-        )
-        found.append((labels, label_ranks(scores, labels), predictions, *numbers))
+        numbers = metrics.confidences(scores, labels, from_logits)
+        found.append((labels, label_ranks(scores, labels), scores.argmax(axis=1), *numbers))
     labels, ranks, predictions, confidence, loss, brier = map(np.concatenate, zip(*found))
     if confusion is None:
         confusion = num_classes <= _FEW_CLASSES

@@ -109,18 +109,6 @@ def check_features(vectors, labels, what="features", num_classes=None):
     return vectors if is_float else vectors.astype(np.float32), labels
 
 
-def check_pair(train, test):
-    """Both sets of (features, labels), checked also against each other."""
-    train, train_labels = check_features(*train, "train_features")
-    test, test_labels = check_features(*test, "test_features")
-    if train.shape[1] != test.shape[1]:
-        raise ValueError(
-            "Train and test features must have the same length. Received: "
-            f"{train.shape[1]} and {test.shape[1]}."
-        )
-    return train, train_labels, test, test_labels
-
-
 def labelled_outputs(model, data, batch_size=64, steps=None, progress=None):
     """Yields (outputs, labels), two arrays, for each batch of data as `evaluate` takes it.
 

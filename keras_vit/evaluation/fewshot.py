@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_float, positive_int
-from keras_vit.evaluation.features import check_features, check_pair, extract_features
+from keras_vit.evaluation.features import check_features, extract_features
 from keras_vit.evaluation.metrics import Result, class_numbers, count_classes
 
 L2 = 2.0**10  # the authors' one value
@@ -162,8 +162,14 @@ def fewshot(
             extract_features(model, data, layer, batch_size, progress=progress)
             for data in (train, test)
         )
-    x, y, test_x, test_y = check_pair(train, test)
-    num_classes = max(count_classes(y), count_classes(test_y))
+    x, y = check_features(*train, "train_features")
+    test_x, test_y = check_features(*test, "test_features")
+    if x.shape[1] != test_x.shape[1]:
+        raise ValueError(
+            "Train and test features must have the same length. Received: "
+            f"{x.shape[1]} and {test_x.shape[1]}."
+        )
+    num_classes = count_classes(np.concatenate([y, test_y]))
     counts = np.bincount(y, minlength=num_classes)
     if not counts.all():
         raise ValueError(

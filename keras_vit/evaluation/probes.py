@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_float, positive_int, rate
-from keras_vit.evaluation.features import check_features, check_pair
-from keras_vit.evaluation.metrics import Result
+from keras_vit.evaluation.metrics import Result, class_numbers
 
 CS = tuple(10.0**exponent for exponent in range(-4, 3))
 
@@ -66,13 +65,14 @@ def knn(
         )
     if temperature is not None:
         positive_float(temperature, "temperature")
-    x, y, test_x, test_y = check_pair((train_features, train_labels), (test_features, test_labels))
-    for vectors, which in ((x, "train"), (test_x, "test")) if metric == "cosine" else ():
-        if not vectors.any(axis=1).all():
-            raise ValueError(
-                "The cosine needs features that are not all zero. Received: zeros in row "
-                f"{vectors.any(axis=1).argmin()} of {which}_features."
-            )
+    x, y = np.asarray(train_features), class_numbers(train_labels)
+    test_x, test_y = np.asarray(test_features), class_numbers(test_labels)
+    zeros = [int((~vectors.any(axis=-1)).sum()) for vectors in (x, test_x)]
+    if metric == "cosine" and any(zeros):
+        raise ValueError(
+            "The cosine needs features that are not all zero. Received: zeros alone in "
+            f"{zeros[0]} rows of train_features and {zeros[1]} of test_features."
+        )
 
     def weights(distance):  # 1 - s; relative to the nearest, so that no temperature overflows
         return np.exp((distance.min(axis=1, keepdims=True) - distance) / temperature)
@@ -148,11 +148,11 @@ def linear_probe(
         whitening = sklearn.preprocessing.StandardScaler()
         return sklearn.pipeline.make_pipeline(whitening, regression).fit(x, y)
 
-    x, y, test_x, test_y = check_pair((train_features, train_labels), (test_features, test_labels))
+    x, y = np.asarray(train_features), class_numbers(train_labels)
     scores = {}
     if len(cs) > 1:
         if isinstance(validation, (tuple, list)):
-            fit_x, fit_y, held_x, held_y = x, y, *check_features(*validation, "validation features")
+            fit_x, fit_y, held_x, held_y = x, y, validation[0], class_numbers(validation[1])
         else:
             fit_x, held_x, fit_y, held_y = sklearn.model_selection.train_test_split(
                 x, y, test_size=rate(validation, "validation"), random_state=seed, stratify=y
@@ -161,9 +161,10 @@ def linear_probe(
             scores[each] = float(fit(fit_x, fit_y, each).score(held_x, held_y))
     best = max(scores, key=scores.get) if scores else cs[0]
     classifier = fit(x, y, best)
-    accuracy = float(classifier.score(test_x, test_y))
+    accuracy = float(classifier.score(test_features, class_numbers(test_labels)))
     converged = bool(classifier[-1].n_iter_.max() < max_iter)
-    return LinearProbe(accuracy, best, scores, converged, len(x), len(test_x), classifier)
+    examples = len(x), len(test_features)
+    return LinearProbe(accuracy, best, scores, converged, *examples, classifier)
 
 
 def _sklearn():

@@ -55,7 +55,7 @@ def test_the_result_of_neighbours_is_told():
 def test_neighbours_of_bad_input():
     with pytest.raises(ValueError, match=r"n_neighbors = 301, n_samples_fit = 300"):
         knn(*TRAIN, *TEST, k=301)
-    with pytest.raises(ValueError, match="zeros in row 0 of test_features"):
+    with pytest.raises(ValueError, match="in 0 rows of train_features and 101 of test_features"):
         knn(*TRAIN, 0 * TEST[0], TEST[1])
     with pytest.raises(ValueError, match=r"temperature=None for plain votes"):
         knn(*TRAIN, *TEST, metric="euclidean")
