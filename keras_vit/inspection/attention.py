@@ -1,5 +1,6 @@
 """Attention exactly as the model computes it (Eq. 6), its rollout, and how far it reaches."""
 
+import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, pair
@@ -207,7 +208,7 @@ def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a:
     images, chosen = forward.as_inputs(model, images), forward.transformer_blocks(model, blocks)
     # The tokens before every block, so that one program serves all choices of blocks.
     every = forward.transformer_blocks(model)
-    entering = {block.name: forward.as_list(block.input) for block in every}
+    entering = {block.name: keras.tree.flatten(block.input) for block in every}
     scores = {
         block.name: forward.compiled(model, f"attention {block.name}", block.attention_scores)
         for block in chosen

@@ -171,9 +171,9 @@ def outputs(model, tensors, images, batch_size):
 def compiled(model, key, function):
     """A function of arrays that reads the model's variables, run without gradients being kept.
 
-    On JAX it is compiled once for a model and a `key`, with the variables as arguments, for their
-    values may change between calls. It must not refer to the model itself, which could then never
-    be freed.
+    On JAX it is compiled once for a model, its variables and a `key`. The variables are arguments,
+    for their values may change between calls. The function must not refer to the model itself,
+    which could then never be freed.
     """
     if keras.backend.backend() == "torch":
         import torch
@@ -188,7 +188,8 @@ def compiled(model, key, function):
             return function(*arrays)
 
     variables, programs = model.variables, _PROGRAMS.setdefault(model, {})
-    program = programs.setdefault(key, jax.jit(stateless))
+    # LoRA and quantisation replace variables.
+    program = programs.setdefault((key, *map(id, variables)), jax.jit(stateless))
     return lambda *arrays: program([v.value for v in variables], *arrays)
 
 
@@ -221,8 +222,3 @@ def to_array(tensor):
         tensor = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
     array = np.asarray(tensor)
     return array.astype("float32") if array.dtype.name in ("bfloat16", "float16") else array
-
-
-def as_list(tensors):
-    """One tensor, or several, as a list."""
-    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]

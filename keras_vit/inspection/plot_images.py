@@ -1,4 +1,4 @@
-"""Figures of images: maps laid over them, what single patches ask for, and predictions.
+"""Figures of images: maps laid over them, where single tokens look, and predictions.
 
 Functions return the matplotlib figure, and write it to `path` if that is given.
 """
@@ -21,7 +21,7 @@ def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", s
             to be visible. Not files: the maps belong to what `keras_vit.preprocess` makes of them.
         maps: (n, rows, columns) for one map of each image, or (n, k, rows, columns) for several,
             drawn on one scale for each image.
-        path: the picture to write; its ending decides the format. `None` for none.
+        path: the picture to write, whose ending decides the format; `None` writes no file.
         titles: k names of the maps.
         unit: what the maps hold, such as `"attention"` or `"relevance"`, for the colour bar.
         style: `"overlay"` in colours; `"spotlight"`: the image itself, dark where the map is low,
@@ -35,7 +35,7 @@ def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", s
     if not images or any(np.ndim(image) != 3 for image in images):
         raise ValueError(
             "images must be arrays (height, width, channels), as keras_vit.preprocess(files, "
-            f"model) makes them of files. Received: {type(images[0]).__name__ if images else None}."
+            f"model) makes them of files. Received: {type(images[0]).__name__ if images else []}."
         )
     maps = maps[:, None] if maps.ndim == 3 else maps
     if maps.ndim != 4 or len(maps) != len(images):
@@ -90,7 +90,7 @@ def _draw(axes, picture, values, largest, style):
 
 
 def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
-    """Draws where chosen patches look: a cross on the image, and the map of each.
+    """Draws where chosen tokens look: the map of each, with a frame around the patch that asks.
 
     Args:
         image: (height, width, channels).
@@ -197,7 +197,7 @@ def _as_picture(image):
     image = (image / 255.0 if image.dtype == np.uint8 else image).astype("float32")
     low, high = float(image.min()), float(image.max())
     if low < 0 or high > 1:
-        image = (image - low) / (high - low)
+        image = (image - low) / ((high - low) or 1.0)
     return image if image.shape[-1] == 3 else image[..., 0]
 
 

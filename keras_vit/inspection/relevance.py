@@ -106,7 +106,7 @@ def _batches_with_classes(model, images, classes, batch_size):
         isinstance(shape, tuple) and len(shape) == 2 and shape[1]
     ):
         raise ValueError(
-            "Relevance is that for a class, so the model must give (batch, classes); build it with "
+            "Relevance speaks for a class, so the model must give (batch, classes); build it with "
             f"num_classes and a pool. Received: {model.name!r} with output shape {shape}."
         )
     given = np.asarray(-1 if classes is None else classes)
@@ -136,7 +136,7 @@ def _logits_of_attention(model, blocks):
     graph of the model what lies between the blocks.
     """
     ends = [model.inputs[0], *(block.output for block in blocks)]
-    begins = [*(forward.as_list(block.input) for block in blocks), model.outputs]
+    begins = [*(keras.tree.flatten(block.input) for block in blocks), model.outputs]
     between = [_segment(end, begin) for end, begin in zip(ends, begins)]
 
     def logits(weights, x):
@@ -153,7 +153,7 @@ def _segment(end, begins):
     model = keras.Model([end], further) if further else None
 
     def run(x):
-        found = iter(forward.as_list(model([x], training=False)) if further else ())
+        found = iter(keras.tree.flatten(model([x], training=False)) if further else ())
         return [x if tensor is end else next(found) for tensor in begins]
 
     return run

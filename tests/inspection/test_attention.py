@@ -86,6 +86,21 @@ def test_choice_of_blocks_and_no_change_of_the_model():
         assert_close(value, before[path], 0)
 
 
+def test_changes_of_the_weights_are_seen():
+    model = random_vit(depth=1, name="changes")
+    (before,) = attention_weights(model, images())
+    query = model.get_layer("block_0").attention.query
+    query.bias.assign(query.bias + 1)
+    (moved,) = attention_weights(model, images())
+    query.enable_lora(1)  # more variables than before
+    query.lora_kernel_b.assign(query.lora_kernel_b + 1)
+    (adapted,) = attention_weights(model, images())
+    assert np.abs(moved - before).max() > 1e-3 and np.abs(adapted - moved).max() > 1e-3
+    block = model.get_layer("block_0")
+    tokens = forward(keras.Model(model.input, block.input), images())
+    assert_close(adapted, block.attention_scores(tokens), 3e-6)
+
+
 @pytest.mark.any_backend
 def test_blocks_that_do_not_exist():
     for blocks in ([2], [-3], [0, 5]):
