@@ -8,9 +8,10 @@ import pathlib
 
 import numpy as np
 
-from keras_vit.evaluation.metrics import Result, class_numbers, to_numpy
+from keras_vit.evaluation.metrics import Result, class_numbers
+from keras_vit.inspection.forward import to_array
 from keras_vit.recipes.datasets import VTAB_GROUPS
-from keras_vit.text import percent, table, unknown
+from keras_vit.text import unknown
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -32,12 +33,6 @@ class RealAccuracy(Result):
         """Share of the images with labels whose prediction fits."""
         return self.correct / self.examples
 
-    def __str__(self):
-        return (
-            f"ReaL accuracy {percent(self.accuracy)}: {self.correct} of {self.examples} images, "
-            f"{self.left_out} without labels left out"
-        )
-
 
 def real_accuracy(predictions, real_labels):
     """The `RealAccuracy`: the share of predictions that are among all labels that fit their image.
@@ -51,12 +46,11 @@ def real_accuracy(predictions, real_labels):
 
     Raises:
         FileNotFoundError: there is no such file; the message says where the authors keep it.
-        ValueError: another number of predictions than lists, all lists empty, labels that are
-            no class numbers, or labels beyond the classes of the scores.
+        ValueError: another number of predictions than lists, or labels that are no class numbers.
 
     Source: README.md of google-research/reassessed-imagenet.
     """
-    real, predictions = check_real(real_labels), to_numpy(predictions)
+    real, predictions = check_real(real_labels), to_array(predictions)
     if predictions.ndim == 2:
         largest = max(label for labels in real for label in labels)
         if largest >= predictions.shape[1]:
@@ -79,15 +73,13 @@ def real_accuracy(predictions, real_labels):
 def check_real(labels):
     """The labels of ReaL, or of the file at a path, as a list of lists of class numbers."""
     if isinstance(labels, (str, os.PathLike)):
-        if not pathlib.Path(labels).is_file():
+        path = pathlib.Path(labels)
+        if not path.is_file():
             raise FileNotFoundError(
                 "The ReaL labels do not exist; real.json is in the repository "
-                f"google-research/reassessed-imagenet on GitHub. Received: {labels}."
+                f"google-research/reassessed-imagenet on GitHub. Received: {path}."
             )
-        try:
-            labels = json.loads(pathlib.Path(labels).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"The ReaL labels must be JSON. Received: {labels}: {error}") from None
+        labels = json.loads(path.read_text(encoding="utf-8"))
     wrong = [type(labels).__name__] if not isinstance(labels, (list, tuple)) else []
     for i, each in enumerate(labels if not wrong else ()):
         if not isinstance(each, (list, tuple)) or not all(map(_is_class, each)):
@@ -120,17 +112,6 @@ class VTABScore(Result):
     groups: dict
     mean: float
     missing: tuple
-
-    def __str__(self):
-        rows = []
-        for group, mean in self.groups.items():
-            names = VTAB_GROUPS[group]
-            done = [task for task in names if task in self.tasks]
-            rows += [(f"  {names[task]}", percent(self.tasks[task])) for task in done]
-            rows.append((f"{group}, mean of {len(done)}", percent(mean)))
-        rows.append((f"all, mean of {len(self.tasks)}", percent(self.mean)))
-        missing = f"\nmissing: {', '.join(self.missing)}" if self.missing else ""
-        return table(rows) + missing
 
 
 def vtab_mean(results, allow_missing=False):

@@ -7,18 +7,10 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
+from keras_vit.evaluation import metrics
 from keras_vit.evaluation.benchmarks import RealAccuracy, check_real, real_accuracy
 from keras_vit.evaluation.features import labelled_outputs
-from keras_vit.evaluation.metrics import (
-    Calibration,
-    Result,
-    are_logits,
-    calibration_of,
-    check_scores,
-    class_numbers,
-    confidences,
-    count_classes,
-)
+from keras_vit.evaluation.metrics import Calibration, Result, class_numbers
 from keras_vit.text import percent, table
 
 _FEW_CLASSES = 2048  # the confusion matrix then takes 32 MiB
@@ -86,18 +78,13 @@ def confusion_matrix(labels, predictions, num_classes=None, class_names=None):
         class_names: sequence of text in the order of the numbers; by default the numbers.
 
     Raises:
-        ValueError: no images, different lengths, numbers outside 0..num_classes - 1, a number of
-            names that differs from the number of classes, or more than 30,000 classes.
+        ValueError: arrays or names that do not fit together, or more than 30,000 classes.
     """
     labels = class_numbers(labels, num_classes)
     predictions = class_numbers(predictions, num_classes, "predictions")
-    if len(labels) != len(predictions) or not len(labels):
-        raise ValueError(
-            "There must be one prediction for each label and at least one of them. Received: "
-            f"{len(labels)} labels and {len(predictions)} predictions."
-        )
+    metrics.check_same_length(labels, predictions, ("labels", "predictions"))
     most = 30_000  # the matrix then takes 7 GB
-    n = num_classes or max(count_classes(labels, most), count_classes(predictions, most))
+    n = num_classes or metrics.count_classes(np.concatenate([labels, predictions]), most)
     counts = np.bincount(labels * n + predictions, minlength=n * n).reshape(n, n)
     return ConfusionMatrix(counts, _class_names(n, class_names))
 
@@ -107,16 +94,12 @@ class Report(Result):
     """How well a classifier does on labelled images.
 
     Attributes:
-        model: name of the model.
-        backend: of Keras.
-        examples: number of images.
-        num_classes: number of classes.
+        model, backend: the name of the model, and of Keras's backend.
+        examples, num_classes: numbers of images and of classes.
         from_logits: whether the model's outputs were taken for logits.
         correct: k -> number of images whose class is among the k best, for the k asked for.
         loss: mean cross-entropy of the right class, in nats.
-        calibration: a `Calibration`.
-        confusion: a `ConfusionMatrix`, or None.
-        real: a `RealAccuracy`, or None.
+        calibration, confusion, real: their results, or None where they were not asked for.
         skipped: number of images that the data could not read and left out.
         seconds: duration, with the reading of the data and the compilation.
     """
@@ -149,23 +132,24 @@ class Report(Result):
         return self.top(5)
 
     def __str__(self):
+        real, confusion, bins = self.real, self.confusion, len(self.calibration.counts)
         rows = [
             (f"top-{k} accuracy", percent(self.top(k)), f"{count} of {self.examples}")
             for k, count in self.correct.items()
         ]
-        if self.real is not None:
-            counts = f"{self.real.correct} of {self.real.examples}"
-            rows.append(("ReaL accuracy", percent(self.real.accuracy), counts))
-        error, bins = self.calibration.expected_error, len(self.calibration.counts)
+        if real is not None:
+            counts = f"{real.correct} of {real.examples}"
+            rows.append(("ReaL accuracy", percent(real.accuracy), counts))
+        error = percent(self.calibration.expected_error)
         rows.append(("loss", f"{self.loss:.4f}", "nats"))
-        rows.append(("expected calibration error", percent(error), f"{bins} bins"))
+        rows.append(("expected calibration error", error, f"{bins} bins"))
         rows.append(("Brier score", f"{self.calibration.brier:.4f}", ""))
-        if self.confusion is not None:
-            mean = percent(self.confusion.mean_per_class_accuracy)
+        if confusion is not None:
+            mean = percent(confusion.mean_per_class_accuracy)
             rows.append(("mean per-class accuracy", mean, ""))
         title = f"{self.model} on {self.examples} images of {self.num_classes} classes"
         lines = [f"{title}, {self.backend}, {self.seconds:.1f} s", table(rows)]
-        for right, taken, count in self.confusion.most_confused(3) if self.confusion else ():
+        for right, taken, count in confusion.most_confused(3) if confusion else ():
             lines.append(f"{right} taken for {taken}: {count}")
         if self.skipped:
             lines.append(f"{self.skipped} images could not be read and do not count")
@@ -186,12 +170,6 @@ def evaluate(
 ):
     """Measures a classifier on labelled images, and returns a `Report`.
 
-    ```python
-    report = keras_vit.evaluation.evaluate(model, (images, labels))
-    print(report.top1, report.calibration.expected_error)
-    report.save("report.json")
-    ```
-
     The images are read once, batch by batch, and a few numbers for each of them are kept.
 
     Args:
@@ -200,9 +178,8 @@ def evaluate(
             it, a tf.data dataset, a PyDataset, or any iterable of batches (images, labels).
             Labels are class numbers or one-hot; a third part of a batch holds weights, 0 for rows
             that are no examples and 1 for the others. Paths, datasets of `keras_vit.data`, and
-            uint8 images for a model with a `preprocessing`, are preprocessed as its weights ask
-            for; others go into the model as they are, with a warning if its preprocessing makes
-            no such values.
+            uint8 images for a model with a `preprocessing` are preprocessed as its weights ask
+            for; others go into the model as they are.
         top: a number k or several: images whose class is among the k best are counted. By default
             1, and 5 for more than five classes.
         confusion: whether to make the confusion matrix; None makes it for up to 2,048 classes.
@@ -225,17 +202,16 @@ def evaluate(
         top = [positive_int(k, "top") for k in (top if np.ndim(top) else [top])]
     real = None if real is None else check_real(real)
     began, found = time.perf_counter(), []
-    for index, (outputs, labels) in enumerate(
-        labelled_outputs(model, data, batch_size, steps, progress)
-    ):
-        scores = check_scores(outputs, f" in batch {index}")
+    batches = labelled_outputs(model, data, batch_size, steps, progress)
+    for index, (outputs, labels) in enumerate(batches):
+        scores = metrics.check_scores(outputs, f" in batch {index}")
         if index == 0:
             num_classes = scores.shape[1]
             of_data = getattr(data, "class_names", None)
             _class_names(num_classes, of_data)  # or the data has other classes than the model
             of_model = getattr(model, "class_names", None)
             names = _class_names(num_classes, class_names, of_model, of_data)
-            from_logits = are_logits(scores) if from_logits == "auto" else from_logits
+            from_logits = metrics.are_logits(scores) if from_logits == "auto" else from_logits
             top = top or ([1, 5] if num_classes > 5 else [1])
             if max(top) >= num_classes:
                 raise ValueError(
@@ -243,8 +219,8 @@ def evaluate(
                     f"Received: top={tuple(top)}."
                 )
         labels = class_numbers(labels, num_classes, f"labels of batch {index}")
-        predictions, numbers = scores.argmax(axis=1), confidences(scores, labels, from_logits)
-        found.append((labels, label_ranks(scores, labels), predictions, *numbers))
+        numbers = metrics.confidences(scores, labels, from_logits)
+        found.append((labels, label_ranks(scores, labels), scores.argmax(axis=1), *numbers))
     labels, ranks, predictions, confidence, loss, brier = map(np.concatenate, zip(*found))
     if confusion is None:
         confusion = num_classes <= _FEW_CLASSES
@@ -256,7 +232,7 @@ def evaluate(
         from_logits=bool(from_logits),
         correct={k: int((ranks < k).sum()) for k in top},
         loss=float(loss.mean()),
-        calibration=calibration_of(confidence, ranks == 0, loss, brier, bins=15),
+        calibration=metrics.calibration_of(confidence, ranks == 0, loss, brier, bins=15),
         confusion=confusion_matrix(labels, predictions, num_classes, names) if confusion else None,
         real=None if real is None else real_accuracy(predictions, real),
         skipped=len(getattr(data, "skipped", ())),

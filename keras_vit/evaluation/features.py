@@ -8,7 +8,8 @@ import numpy as np
 
 from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import preprocess
-from keras_vit.evaluation.metrics import class_numbers, to_numpy
+from keras_vit.evaluation.metrics import check_same_length, class_numbers
+from keras_vit.inspection.forward import check_shape, to_array
 
 
 def features(model, layer=None):
@@ -73,65 +74,46 @@ def _representation(model, layer):
 def extract_features(model, data, layer=None, batch_size=64, steps=None, progress=None):
     """The features of all images, in the order of the data.
 
-    One batch of images is in memory at a time; only features and labels are kept.
-
     Args:
         model, layer: as in `features`.
         data, batch_size, steps, progress: as in `evaluate`. Of a dataset of `keras_vit.data.load`
             these are the test images; pass `(d.train_images, d.train_labels)` for the others.
 
     Returns:
-        (features, labels): an array (images, features) of the model's output dtype, and int64
-        class numbers (images,).
+        (features, labels): a float array (images, features), and int64 class numbers (images,).
 
     Raises:
         ValueError: no images, labels that are no class numbers, features that are not finite.
     """
-    backbone = features(model, layer)
-    found, labels = [], []
-    for index, (vectors, numbers) in enumerate(
-        labelled_outputs(backbone, data, batch_size, steps, progress)
-    ):
+    backbone, found, labels = features(model, layer), [], []
+    batches = labelled_outputs(backbone, data, batch_size, steps, progress)
+    for index, (vectors, numbers) in enumerate(batches):
         found.append(vectors)
         labels.append(class_numbers(numbers, what=f"labels of batch {index}"))
-    found, labels = np.concatenate(found), np.concatenate(labels)
-    return check_features(found, labels, f"features of {backbone.name}")
+    return check_features(np.concatenate(found), np.concatenate(labels), backbone.name)
 
 
 def check_features(vectors, labels, what="features", num_classes=None):
     """Features as a finite float array (images, features), and their class numbers."""
     vectors, labels = np.asarray(vectors), class_numbers(labels, num_classes, f"labels of {what}")
-    if vectors.ndim != 2 or vectors.size == 0 or len(vectors) != len(labels):
+    check_same_length(vectors, labels, (what, "labels"))
+    if vectors.ndim != 2 or not vectors.size:
         raise ValueError(
-            f"{what} must have shape (images, features), with one label for each row and at least "
-            f"one row. Received: shape {vectors.shape} and {len(labels)} labels."
+            f"{what} must have shape (images, features). Received: shape {vectors.shape}."
         )
-    if vectors.dtype not in (np.float32, np.float64):
-        vectors = vectors.astype(np.float32)
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         row = int(finite.argmin())
         raise ValueError(f"{what} must be finite. Received: NaN or infinity, first in row {row}.")
-    return vectors, labels
-
-
-def check_pair(train_features, train_labels, test_features, test_labels):
-    """Both sets of features and labels, checked also against each other."""
-    train, train_labels = check_features(train_features, train_labels, "train_features")
-    test, test_labels = check_features(test_features, test_labels, "test_features")
-    if train.shape[1] != test.shape[1]:
-        raise ValueError(
-            "Train and test features must have the same length. Received: "
-            f"{train.shape[1]} and {test.shape[1]}."
-        )
-    return train, train_labels, test, test_labels
+    is_float = vectors.dtype in (np.float32, np.float64)
+    return vectors if is_float else vectors.astype(np.float32), labels
 
 
 def labelled_outputs(model, data, batch_size=64, steps=None, progress=None):
     """Yields (outputs, labels), two arrays, for each batch of data as `evaluate` takes it.
 
-    The model is called with batches of one size, so that a backend compiles once; the last batch
-    is filled up and the filling dropped. One batch of images is in memory at a time.
+    The model is called with batches of one size, so that a backend compiles once; a smaller one is
+    filled up and the filling dropped. One batch of images is in memory at a time.
     """
     from rich.console import Console
     from rich.progress import track
@@ -156,22 +138,22 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None):
         files = isinstance(images, list) or images.dtype.kind in "OSU"
         if files or stored or (images.dtype == np.uint8 and hasattr(model, "preprocessing")):
             images = preprocess(list(images) if files else images, model)
-        expected = getattr(model, "input_shape", None)
-        # Backends other than PyTorch would fail deep inside a compiled program.
-        if isinstance(expected, tuple) and (
-            images.ndim != len(expected)
-            or any(side not in (None, real) for side, real in zip(expected[1:], images.shape[1:]))
-        ):
-            raise ValueError(
-                f"{model.name} takes images of shape {('batch', *expected[1:])}; "
-                f"keras_vit.data.preprocess resizes them. Received: shape {images.shape}."
-            )
+        check_shape(model, images)
         if size is None:
             if hasattr(model, "preprocessing"):
                 model.preprocessing.warn_of_values(images, model.name)
             size = len(images)
-        parts = [images[start : start + size] for start in range(0, len(images), size)]
-        yield np.concatenate([_predict(model, part, size) for part in parts]), labels
+        found = []
+        for part in (images[start : start + size] for start in range(0, len(images), size)):
+            filled = np.resize(part, (size, *part.shape[1:]))  # by repeating images
+            outputs = keras.tree.flatten(model.predict_on_batch(filled))
+            if len(outputs) != 1:
+                raise ValueError(
+                    "The model must have one output; keras.Model(model.inputs, model.outputs[0]) "
+                    f"picks one. Received: {model.name!r} with {len(outputs)} outputs."
+                )
+            found.append(to_array(outputs[0])[: len(part)])
+        yield np.concatenate(found), labels
     if size is None:
         raise ValueError("The data must hold at least one image. Received: none.")
 
@@ -180,21 +162,17 @@ def _batches(data, batch_size):
     """The batches of the data, and how many: infinity if they never end, None if unknown."""
     if hasattr(data, "test_images"):
         data = data.test_images, data.test_labels
-    is_tuple = isinstance(data, tuple)
-    if (
-        isinstance(data, (str, bytes, collections.abc.Mapping))
-        or not hasattr(data, "__iter__")
-        or (is_tuple and (len(data) != 2 or not all(hasattr(part, "__len__") for part in data)))
-    ):
-        kind = f"a tuple of {', '.join(type(part).__name__ for part in data)}" if is_tuple else None
+    if isinstance(data, tuple) and len(data) == 2 and all(hasattr(x, "__len__") for x in data):
+        starts = range(0, max(map(len, data)), batch_size)
+        return (tuple(x[i : i + batch_size] for x in data) for i in starts), len(starts)
+    refused = tuple, str, bytes, collections.abc.Mapping
+    if isinstance(data, refused) or not hasattr(data, "__iter__"):
+        parts = f" of {[type(x).__name__ for x in data]}" if isinstance(data, tuple) else ""
         raise TypeError(
             "data must be a pair (images, labels) of arrays, a dataset or a pipeline of "
             "keras_vit.data, a tf.data dataset, a PyDataset, or an iterable of batches (images, "
-            f"labels). Received: {kind or type(data).__name__}."
+            f"labels). Received: {type(data).__name__}{parts}."
         )
-    if is_tuple:
-        starts = range(0, max(map(len, data)), batch_size)
-        return (tuple(x[i : i + batch_size] for x in data) for i in starts), len(starts)
     if isinstance(data, keras.utils.PyDataset):
         return iter(data), np.inf if data.num_batches is None else data.num_batches
     if hasattr(data, "cardinality"):  # tf.data: -1 for no end, -2 for unknown
@@ -210,17 +188,17 @@ def _split(batch, index):
             "Every batch must be (images, labels), as of dataset.map(lambda e: (e['image'], "
             f"e['label'])). Received: {type(batch).__name__} as batch {index}."
         )
-    images = batch[0] if isinstance(batch[0], list) else to_numpy(batch[0])
-    labels = to_numpy(batch[1])
+    images, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
+    images, labels = images if isinstance(images, list) else to_array(images), to_array(labels)
     if labels.ndim == 0 or len(labels) != len(images):
         raise ValueError(
             "There must be one label for each image; call .batch(...) on a dataset of single "
             f"images. Received: {len(images)} images and labels of shape {labels.shape} in batch "
             f"{index}."
         )
-    if len(batch) == 2 or batch[2] is None:
+    if weights is None:
         return images, labels
-    weights = to_numpy(batch[2])
+    weights = to_array(weights)
     if weights.shape != labels.shape[:1] or not np.isin(weights, (0, 1)).all():
         raise ValueError(
             "Weights of examples must be 0 or 1, one for each. Received: weights of shape "
@@ -229,16 +207,3 @@ def _split(batch, index):
     kept = np.flatnonzero(weights)
     images = [images[i] for i in kept] if isinstance(images, list) else images[kept]
     return images, labels[kept]
-
-
-def _predict(model, images, size):
-    """The outputs for `size` images at most, computed in a batch of exactly that size."""
-    filling = np.repeat(images[-1:], size - len(images), axis=0)
-    batch = np.concatenate([images, filling]) if len(filling) else images
-    outputs = keras.tree.flatten(model.predict_on_batch(batch))
-    if len(outputs) != 1:
-        raise ValueError(
-            f"The model must have one output; keras.Model(model.inputs, model.outputs[0]) picks "
-            f"one. Received: {model.name!r} with {len(outputs)} outputs."
-        )
-    return to_numpy(outputs[0])[: len(images)]

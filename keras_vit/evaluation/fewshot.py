@@ -1,47 +1,32 @@
 """Few-shot accuracy: a linear classifier in closed form on frozen features (section 4.1).
 
-Section 4.1 of the paper: "a regularized least-squares regression problem that maps the (frozen)
-representation of a subset of training images to {-1, 1}^K target vectors". The numbers are those
-of big_vision/evaluators/fewshot_lsr.py.
+"a regularized least-squares regression problem that maps the (frozen) representation of a subset
+of training images to {-1, 1}^K target vectors", as in big_vision/evaluators/fewshot_lsr.py.
 """
 
 import dataclasses
-import functools
 
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_float, positive_int
-from keras_vit.evaluation.features import check_features, check_pair, extract_features
+from keras_vit.evaluation.features import check_features, extract_features
 from keras_vit.evaluation.metrics import Result, class_numbers, count_classes
-from keras_vit.text import percent, table
 
 L2 = 2.0**10  # the authors' one value
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LeastSquares:
-    """A least-squares classifier, ready for any λ: `dataclasses.replace(fitted, l2=1.0)`.
+    """A least-squares classifier of features.
 
     Attributes:
         mean, std: (features,) of the training features, by which all are whitened.
-        eigenvalues, left, right: e, A and B of `least_squares`.
-        l2: λ.
+        weights: W, (features + 1, classes); the last row belongs to the constant feature 100.
     """
 
     mean: np.ndarray
     std: np.ndarray
-    eigenvalues: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
-    l2: float
-
-    def __post_init__(self):
-        positive_float(self.l2, "l2")
-
-    @functools.cached_property
-    def weights(self):
-        """W, (features + 1, classes); the last row belongs to the constant feature 100."""
-        return (self.left / (self.eigenvalues + self.eigenvalues.dtype.type(self.l2))) @ self.right
+    weights: np.ndarray
 
     def scores(self, vectors):
         """(images, classes) for features (images, features); the highest is the prediction."""
@@ -55,23 +40,17 @@ class LeastSquares:
 
 
 def least_squares(vectors, labels, num_classes=None, l2=L2, dtype="float64"):
-    """W = argmin |XW - Y|² + λ|W|² on whitened features, in closed form for every λ at once.
+    """W = argmin |XW - Y|² + λ|W|² on whitened features, in closed form, as a `LeastSquares`.
 
     X (n, d) has rows (x - mean)/(std + 1e-5), with the population's std, and a constant 100; Y
     (n, K) has 1 for the right class and -1 elsewhere. Where the gradient is zero,
 
         (XᵀX + λI) W = XᵀY.
 
-    XᵀX is symmetric, so XᵀX = Q diag(e) Qᵀ with orthogonal Q, and λI = Q λI Qᵀ. Therefore
+    With fewer images than columns, n < d, the n x n matrix XXᵀ makes the smaller system. From
+    (XᵀX + λI) Xᵀ = Xᵀ (XXᵀ + λI) follows
 
-        W = Q diag(1 / (e + λ)) QᵀXᵀY = A diag(1 / (e + λ)) B,  A = Q,  B = Qᵀ(XᵀY),
-
-    and one decomposition serves all λ. With fewer images than columns, n < d, the n x n matrix
-    XXᵀ is the smaller one to decompose. From (XᵀX + λI) Xᵀ = Xᵀ (XXᵀ + λI) follows
-
-        W = (XᵀX + λI)⁻¹ XᵀY = Xᵀ (XXᵀ + λI)⁻¹ Y,
-
-    which with XXᵀ = Q diag(e) Qᵀ has the same form: A = XᵀQ, B = QᵀY.
+        W = (XᵀX + λI)⁻¹ XᵀY = Xᵀ (XXᵀ + λI)⁻¹ Y.
 
     Args:
         vectors: features (images, features).
@@ -80,16 +59,11 @@ def least_squares(vectors, labels, num_classes=None, l2=L2, dtype="float64"):
         l2: λ, which the constant's weight bears too.
         dtype: `"float64"`, or the authors' `"float32"`.
 
-    Returns:
-        A `LeastSquares`.
-
-    Raises:
-        ValueError: damaged features or labels, or λ that is not positive.
-
     Source: `_precompute_cache` and `_eig_fewshot_acc_fn` of
     big_vision/evaluators/fewshot_lsr.py, google-research/big_vision.
     """
     check_choice("dtype", dtype, ("float32", "float64"))
+    l2 = positive_float(l2, "l2")
     vectors, labels = check_features(vectors, labels, num_classes=num_classes)
     vectors = vectors.astype(dtype)
     mean, std = vectors.mean(axis=0), vectors.std(axis=0) + np.asarray(1e-5, dtype)
@@ -97,12 +71,10 @@ def least_squares(vectors, labels, num_classes=None, l2=L2, dtype="float64"):
     y = np.full((len(labels), num_classes or count_classes(labels)), -1, dtype)
     y[np.arange(len(labels)), labels] = 1
     if len(x) >= x.shape[1]:
-        eigenvalues, q = np.linalg.eigh(x.T @ x)
-        left, right = q, q.T @ (x.T @ y)
+        weights = np.linalg.solve(x.T @ x + l2 * np.eye(x.shape[1], dtype=dtype), x.T @ y)
     else:
-        eigenvalues, q = np.linalg.eigh(x @ x.T)
-        left, right = x.T @ q, q.T @ y
-    return LeastSquares(mean, std, eigenvalues, left, right, l2)
+        weights = x.T @ np.linalg.solve(x @ x.T + l2 * np.eye(len(x), dtype=dtype), y)
+    return LeastSquares(mean, std, weights)
 
 
 def _with_bias(x):
@@ -122,9 +94,6 @@ def pick_shots(labels, shots, seed, num_classes=None):
         seed: of the generator.
         num_classes: by default one more than the highest label.
 
-    Returns:
-        int64 indices, class by class.
-
     Source: `compute_fewshot_metrics` of big_vision/evaluators/fewshot_lsr.py.
     """
     labels, rng = class_numbers(labels, num_classes), np.random.default_rng(seed)
@@ -140,11 +109,10 @@ class FewShot(Result):
     """Few-shot accuracies.
 
     Attributes:
-        accuracy: shots -> accuracies, one for each seed.
+        accuracy: shots -> accuracies, one for each of the `seeds`.
         examples: shots -> training images used, fewer than shots times classes if a class has
             too few images.
-        seeds: of the picking.
-        l2: λ of the regression.
+        seeds, l2: as in `fewshot`.
         num_classes, test_examples: of the data.
     """
 
@@ -159,15 +127,6 @@ class FewShot(Result):
     def mean(self):
         """shots -> mean accuracy over the seeds."""
         return {shots: float(np.mean(each)) for shots, each in self.accuracy.items()}
-
-    def __str__(self):
-        header = ("shots", "images", "mean", *[f"seed {seed}" for seed in self.seeds])
-        rows = [
-            (shots, self.examples[shots], percent(self.mean[shots]), *map(percent, each))
-            for shots, each in self.accuracy.items()
-        ]
-        title = f"few-shot accuracy, {self.num_classes} classes, {self.test_examples} test images"
-        return f"{title}\n{table(rows, header, left=0)}"
 
 
 def fewshot(
@@ -192,11 +151,10 @@ def fewshot(
         l2: λ of the regression.
         layer: as in `features`; by default what the head reads, the authors' `pre_logits`.
         batch_size, progress: as in `evaluate`.
-        dtype: of the regression, `"float64"` or the authors' `"float32"`.
+        dtype: as in `least_squares`.
 
     Raises:
-        ValueError: a class without training images, more shots than any class has images,
-            features or labels that are damaged.
+        ValueError: a class without training images, or more shots than any class has images.
     """
     shots = [positive_int(k, "shots") for k in (shots if np.ndim(shots) else [shots])]
     if model is not None:
@@ -204,8 +162,14 @@ def fewshot(
             extract_features(model, data, layer, batch_size, progress=progress)
             for data in (train, test)
         )
-    x, y, test_x, test_y = check_pair(*train, *test)
-    num_classes = max(count_classes(y), count_classes(test_y))
+    x, y = check_features(*train, "train_features")
+    test_x, test_y = check_features(*test, "test_features")
+    if x.shape[1] != test_x.shape[1]:
+        raise ValueError(
+            "Train and test features must have the same length. Received: "
+            f"{x.shape[1]} and {test_x.shape[1]}."
+        )
+    num_classes = count_classes(np.concatenate([y, test_y]))
     counts = np.bincount(y, minlength=num_classes)
     if not counts.all():
         raise ValueError(

@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
+from keras_vit.inspection.forward import to_array
 from keras_vit.text import percent, table
 
 
@@ -14,9 +15,6 @@ class Result:
     """Base of the results: frozen dataclasses that print as a table and save as JSON."""
 
     omitted = ()  # fields that `to_dict` leaves out
-
-    def __repr__(self):
-        return str(self)
 
     def to_dict(self):
         """Fields and properties as dicts, lists and Python scalars; NaN and infinity are None."""
@@ -28,6 +26,16 @@ class Result:
         """Writes `to_dict()` as JSON."""
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
         pathlib.Path(path).write_text(text, encoding="utf-8")
+
+    def __str__(self):
+        rows = []
+        for name, value in self.to_dict().items():
+            name, each = name.replace("_", " "), value if isinstance(value, dict) else {"": value}
+            rows += [(f"{name} {key}".rstrip(), _cell(cell)) for key, cell in each.items()]
+        return f"{type(self).__name__}\n{table(rows, left=2)}"
+
+    def __repr__(self):
+        return str(self)
 
 
 def _plain(value):
@@ -42,12 +50,17 @@ def _plain(value):
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
+def _cell(value):
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value)) or "none"
+    return f"{value:.4f}" if isinstance(value, float) and 0 <= value <= 1 else str(value)
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Calibration(Result):
-    """Confidence compared with accuracy.
+    """Confidence, the probability of the prediction, compared with accuracy.
 
-    The confidence of a prediction is its probability. Bin m of M holds the images with a
-    confidence in ((m - 1)/M, m/M].
+    Bin m of M holds the images with a confidence in ((m - 1)/M, m/M].
 
     Attributes:
         expected_error: ECE, the mean over the images of |accuracy - confidence| of their bins.
@@ -68,16 +81,10 @@ class Calibration(Result):
     accuracy: np.ndarray
 
     def __str__(self):
-        bins = len(self.counts)
-        rows = [
-            (
-                f"{m / bins:.3f}-{(m + 1) / bins:.3f}",
-                self.counts[m],
-                percent(self.confidence[m]),
-                percent(self.accuracy[m]),
-            )
-            for m in np.flatnonzero(self.counts)
-        ]
+        bins, rows = len(self.counts), []
+        for m in np.flatnonzero(self.counts):
+            shares = percent(self.confidence[m]), percent(self.accuracy[m])
+            rows.append((f"{m / bins:.3f}-{(m + 1) / bins:.3f}", self.counts[m], *shares))
         return (
             f"expected calibration error {percent(self.expected_error)} ({bins} bins), largest "
             f"{percent(self.maximum_error)}, negative log-likelihood "
@@ -95,9 +102,6 @@ def calibration(scores, labels, bins=15, from_logits="auto"):
         bins: number of equally wide bins of the confidence.
         from_logits: whether `scores` are logits; `"auto"` takes them for probabilities if every
             row sums to 1.
-
-    Raises:
-        ValueError: no images, scores that are not finite, labels that do not fit the scores.
 
     Source: Guo et al. (2017), "On Calibration of Modern Neural Networks", eq. 3 and 5; the Brier
     score as Brier (1950) defines it for several classes.
@@ -153,16 +157,9 @@ def calibration_of(confidence, right, loss, brier, bins):
 def fit_temperature(logits, labels):
     """The temperature T for which softmax(logits / T) has the least negative log-likelihood.
 
-    Fitted on validation images, it repairs over-confidence without changing a prediction:
-    `calibration(logits / fit_temperature(...), labels)`.
-
-    Args:
-        logits: (images, classes).
-        labels: (images,) class numbers, or one-hot rows.
-
-    Returns:
-        T as a float. The search ends at 1e-3 and 1e3, because the likelihood of logits that
-        separate all classes grows without end as T falls.
+    Fitted on validation images, it repairs over-confidence without changing a prediction. T lies
+    between 1e-3 and 1e3: the likelihood of logits that separate all classes grows without end as T
+    falls. The arguments are as in `calibration`.
 
     Source: section 4.2 of Guo et al., 2017.
     """
@@ -201,7 +198,6 @@ def check_scores(scores, where=""):
             "A classifier must give one score for each of two or more classes, (images, classes); "
             f"a model of tokens needs a pool and a head. Received: shape {scores.shape}{where}."
         )
-    scores = scores.astype(np.float64)
     finite = np.isfinite(scores)
     if not finite.all():
         raise ValueError(
@@ -209,12 +205,12 @@ def check_scores(scores, where=""):
             f"Received: {int((~finite).sum())} NaN or infinite values{where}, the first for its "
             f"image {int(finite.all(axis=1).argmin())}."
         )
-    return scores
+    return scores.astype(np.float64)
 
 
 def class_numbers(labels, num_classes=None, what="labels"):
     """Whole numbers (images,) or (images, 1), or one-hot rows, as int64 class numbers (images,)."""
-    labels = to_numpy(labels)
+    labels = to_array(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.dtype.kind not in "biuf" or labels.ndim not in (1, 2):
@@ -222,27 +218,26 @@ def class_numbers(labels, num_classes=None, what="labels"):
             f"{what} must be class numbers, not names, of shape (images,), or one-hot rows. "
             f"Received: {labels.dtype} of shape {labels.shape}."
         )
-    if labels.ndim == 2:
-        if num_classes not in (None, labels.shape[1]):
-            raise ValueError(
-                f"One-hot {what} must have one column for each of the {num_classes} classes. "
-                f"Received: shape {labels.shape}."
-            )
+    if labels.ndim == 1:
+        most = 2**53 if num_classes is None else num_classes - 1
+        wrong = ~((labels == np.floor(labels)) & (labels >= 0) & (labels <= most))
+        expected = f"whole numbers in 0..{most}"
+    elif num_classes not in (None, labels.shape[1]):
+        raise ValueError(
+            f"One-hot {what} must have one column for each of the {num_classes} classes. "
+            f"Received: shape {labels.shape}."
+        )
+    else:
         wrong = ~(np.isin(labels, (0, 1)).all(axis=1) & (labels.sum(axis=1) == 1))
         expected = "rows with a single 1, without Mixup or smoothing (for several right classes "
-        expected, found = expected + "see real_accuracy)", labels.argmax(axis=1)
-    else:
-        highest = 2**53 if num_classes is None else num_classes - 1
-        wrong = ~((labels == np.floor(labels)) & (labels >= 0) & (labels <= highest))
-        span = "of at least 0" if num_classes is None else f"in 0..{num_classes - 1}"
-        expected, found = f"whole numbers {span}", labels
+        expected += "see real_accuracy)"
     if wrong.any():
         index = int(wrong.argmax())
         raise ValueError(
             f"{what} must be {expected}. Received: {int(wrong.sum())} others, the first "
             f"{labels[index]} at index {index}."
         )
-    return found.astype(np.int64)
+    return (labels if labels.ndim == 1 else labels.argmax(axis=1)).astype(np.int64)
 
 
 def count_classes(labels, most=10**6):
@@ -256,20 +251,17 @@ def count_classes(labels, most=10**6):
     return count
 
 
-def to_numpy(x):
-    """A tensor of any backend as an array, whichever backend Keras runs on."""
-    if hasattr(x, "detach"):  # torch, perhaps on another device, perhaps in bfloat16
-        x = x.detach().cpu()
-        x = x.float() if str(x.dtype) == "torch.bfloat16" else x
-    return np.asarray(x)
+def check_same_length(first, second, names):
+    """Raises a ValueError where two arrays do not describe the same images, one at least."""
+    if len(first) != len(second) or not len(first):
+        raise ValueError(
+            f"There must be as many {names[0]} as {names[1]}, and at least one. Received: shapes "
+            f"{first.shape} and {second.shape}."
+        )
 
 
 def _scores_and_labels(scores, labels):
     scores = check_scores(scores)
     labels = class_numbers(labels, scores.shape[1])
-    if len(scores) != len(labels) or not len(labels):
-        raise ValueError(
-            "There must be one row of scores for each label and at least one of them. Received: "
-            f"scores of shape {scores.shape} and {len(labels)} labels."
-        )
+    check_same_length(scores, labels, ("rows of scores", "labels"))
     return scores, labels

@@ -1,14 +1,11 @@
 """Classifiers of scikit-learn on frozen features: nearest neighbours and a linear probe."""
 
 import dataclasses
-import warnings
 
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_float, positive_int, rate
-from keras_vit.evaluation.features import check_features, check_pair
-from keras_vit.evaluation.metrics import Result
-from keras_vit.text import percent, table
+from keras_vit.evaluation.metrics import Result, class_numbers
 
 CS = tuple(10.0**exponent for exponent in range(-4, 3))
 
@@ -30,15 +27,6 @@ class NearestNeighbours(Result):
     train_examples: int
     test_examples: int
 
-    def __str__(self):
-        vote = "one vote each" if self.temperature is None else f"temperature {self.temperature:g}"
-        title = (
-            f"{self.metric} nearest neighbours of {self.test_examples} images among "
-            f"{self.train_examples}, {vote}"
-        )
-        rows = [(f"k = {k}", percent(each)) for k, each in self.accuracy.items()]
-        return f"{title}\n{table(rows)}"
-
 
 def knn(
     train_features,
@@ -50,11 +38,6 @@ def knn(
     metric="cosine",
 ):
     """Classifies each test image by its nearest training images: a `NearestNeighbours`.
-
-    ```python
-    train, test = (extract_features(model, data) for data in (train_data, test_data))
-    print(knn(*train, *test))
-    ```
 
     With a temperature T, a neighbour of cosine similarity s votes with weight exp(s/T), as in
     DINO; without, every neighbour has one vote. Of classes with equal votes the lowest number
@@ -82,14 +65,14 @@ def knn(
         )
     if temperature is not None:
         positive_float(temperature, "temperature")
-    x, y, test_x, test_y = check_pair(train_features, train_labels, test_features, test_labels)
-    for vectors, which in ((x, "train"), (test_x, "test")):
-        zero = ~vectors.any(axis=1)
-        if metric == "cosine" and zero.any():
-            raise ValueError(
-                "The cosine needs features that are not all zero. Received: zeros in row "
-                f"{int(zero.argmax())} of {which}_features."
-            )
+    x, y = np.asarray(train_features), class_numbers(train_labels)
+    test_x, test_y = np.asarray(test_features), class_numbers(test_labels)
+    zeros = [int((~vectors.any(axis=-1)).sum()) for vectors in (x, test_x)]
+    if metric == "cosine" and any(zeros):
+        raise ValueError(
+            "The cosine needs features that are not all zero. Received: zeros alone in "
+            f"{zeros[0]} rows of train_features and {zeros[1]} of test_features."
+        )
 
     def weights(distance):  # 1 - s; relative to the nearest, so that no temperature overflows
         return np.exp((distance.min(axis=1, keepdims=True) - distance) / temperature)
@@ -127,15 +110,6 @@ class LinearProbe(Result):
 
     omitted = ("classifier",)
 
-    def __str__(self):
-        rows = [(f"  C = {c:g}", percent(accuracy)) for c, accuracy in self.validation.items()]
-        warning = "" if self.converged else "; NOT converged, raise max_iter"
-        return (
-            f"linear probe: {percent(self.accuracy)} of {self.test_examples} images, trained on "
-            f"{self.train_examples} with C = {self.c:g}{warning}"
-            + (f"\nin validation\n{table(rows)}" if rows else "")
-        )
-
 
 def linear_probe(
     train_features,
@@ -149,18 +123,12 @@ def linear_probe(
 ):
     """Fits a multinomial logistic regression with L-BFGS and tests it once: a `LinearProbe`.
 
-    ```python
-    train, test = (extract_features(model, data) for data in (train_data, test_data))
-    print(linear_probe(*train, *test))
-    ```
-
     The features are whitened (mean and std of the training features). With several C, each is
     fitted without the validation images and the best there (of equals the smallest: the stronger
     penalty) is fitted again on all training images; the test images choose nothing.
 
     Args:
-        train_features, test_features: (images, features).
-        train_labels, test_labels: (images,) class numbers, or one-hot rows.
+        train_features, train_labels, test_features, test_labels: as in `knn`.
         c: inverse strength C of the squared penalty, as in scikit-learn, or several to choose
             from.
         validation: share of the training images to choose C by, drawn with `seed` class by class;
@@ -173,40 +141,34 @@ def linear_probe(
         ValueError: fewer than two classes, or a class with too few images to split.
     """
     cs = sorted(positive_float(each, "c") for each in (c if np.ndim(c) else [c]))
-    max_iter = positive_int(max_iter, "max_iter")
-    x, y, test_x, test_y = check_pair(train_features, train_labels, test_features, test_labels)
+    sklearn, max_iter = _sklearn(), positive_int(max_iter, "max_iter")
+
+    def fit(x, y, c):
+        regression = sklearn.linear_model.LogisticRegression(C=c, max_iter=max_iter)
+        whitening = sklearn.preprocessing.StandardScaler()
+        return sklearn.pipeline.make_pipeline(whitening, regression).fit(x, y)
+
+    x, y = np.asarray(train_features), class_numbers(train_labels)
     scores = {}
     if len(cs) > 1:
         if isinstance(validation, (tuple, list)):
-            fit_x, fit_y, held_x, held_y = x, y, *check_features(*validation, "validation features")
+            fit_x, fit_y, held_x, held_y = x, y, validation[0], class_numbers(validation[1])
         else:
-            fit_x, held_x, fit_y, held_y = _sklearn().model_selection.train_test_split(
+            fit_x, held_x, fit_y, held_y = sklearn.model_selection.train_test_split(
                 x, y, test_size=rate(validation, "validation"), random_state=seed, stratify=y
             )
         for each in cs:
-            scores[each] = float(_fit(fit_x, fit_y, each, max_iter)[0].score(held_x, held_y))
+            scores[each] = float(fit(fit_x, fit_y, each).score(held_x, held_y))
     best = max(scores, key=scores.get) if scores else cs[0]
-    classifier, converged = _fit(x, y, best, max_iter)
-    accuracy = float(classifier.score(test_x, test_y))
-    return LinearProbe(accuracy, best, scores, converged, len(x), len(test_x), classifier)
-
-
-def _fit(x, y, c, max_iter):
-    """The whitening and the regression, fitted, and whether it converged."""
-    sklearn = _sklearn()
-    classifier = sklearn.pipeline.make_pipeline(
-        sklearn.preprocessing.StandardScaler(),
-        sklearn.linear_model.LogisticRegression(C=c, max_iter=max_iter),
-    )
-    with warnings.catch_warnings():  # `converged` says it
-        warnings.simplefilter("ignore", sklearn.exceptions.ConvergenceWarning)
-        classifier.fit(x, y)
-    return classifier, bool(classifier[-1].n_iter_.max() < max_iter)
+    classifier = fit(x, y, best)
+    accuracy = float(classifier.score(test_features, class_numbers(test_labels)))
+    converged = bool(classifier[-1].n_iter_.max() < max_iter)
+    examples = len(x), len(test_features)
+    return LinearProbe(accuracy, best, scores, converged, *examples, classifier)
 
 
 def _sklearn():
     try:
-        import sklearn.exceptions
         import sklearn.linear_model
         import sklearn.model_selection
         import sklearn.neighbors

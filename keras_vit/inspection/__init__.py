@@ -17,7 +17,6 @@ from keras_vit.inspection.plot_images import plot_maps, plot_predictions, plot_q
 from keras_vit.inspection.plot_model import (
     plot_distances,
     plot_filters,
-    plot_history,
     plot_layer_similarity,
     plot_position_similarity,
     plot_token_norms,
@@ -46,7 +45,6 @@ __all__ = [
     "linear_cka",
     "plot_distances",
     "plot_filters",
-    "plot_history",
     "plot_layer_similarity",
     "plot_maps",
     "plot_position_similarity",

@@ -1,27 +1,16 @@
 """Attention exactly as the model computes it (Eq. 6), its rollout, and how far it reaches."""
 
+import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, pair
-from keras_vit.inspection.forward import (
-    as_inputs,
-    as_list,
-    cached,
-    inference,
-    iterate_outputs,
-    layout_of,
-    to_array,
-    transformer_blocks,
-)
+from keras_vit.inspection import forward
 from keras_vit.layers.head import AttentionPool
 from keras_vit.layers.resample import resize_matrix
 
 
 def attention_weights(model, images, blocks=None, heads=None, batch_size=8):
     """A = softmax(q kᵀ / √D_h) of some blocks for some images.
-
-    The model stays as it is. The result has images x heads x tokens² numbers for each block; with
-    fused `heads` it is as many times smaller as there are heads.
 
     Args:
         model: a `VisionTransformer`.
@@ -46,23 +35,20 @@ def attention_weights(model, images, blocks=None, heads=None, batch_size=8):
 def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size=8):
     """Where one block looks in each image: attention from one token to the patches.
 
-    The values of an image sum to the attention that is not given to the class token or registers.
-    `upsample` brings them to the size of the image.
-
     Args:
-        model, images, batch_size: as in `attention_weights`.
+        model, images, heads, batch_size: as in `attention_weights`.
         block: index of the block.
         query: who asks: `"class"` for the class token, `"mean"` for the mean over all patches,
             (row, column) for one patch, a number for any token; `None` for the class token or,
             without one, the mean.
-        heads: `"mean"`, `"min"` or `"max"` over the heads, or `None` for a map of each.
 
     Returns:
         float array of shape (batch, rows, columns), one value per patch, or (batch, heads, rows,
-        columns).
+        columns). The values of an image sum to the attention that is not given to the class token
+        or registers.
     """
-    images = as_inputs(model, images)
-    layout, fuse = layout_of(model, images.shape[1:3]), fused(heads)
+    images = forward.as_inputs(model, images)
+    layout, fuse = forward.layout_of(model, images.shape[1:3]), fused(heads)
     parts = iterate_attention(
         model, images, [block], batch_size, lambda a: layout.query_rows(fuse(a), query)
     )
@@ -72,57 +58,36 @@ def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size
 def probe_maps(model, images, heads="mean", batch_size=8):
     """Where the probe of attention pooling looks in each image (MAP; Zhai et al., 2022).
 
-    In such a model the probe, not a class token, gathers what the prediction rests on.
-
-    Args:
-        model: a `VisionTransformer` with `pool="map"`.
-        images, heads, batch_size: as in `attention_maps`.
-
-    Returns:
-        float array of shape (batch, rows, columns), one value per patch, or (batch, heads, rows,
-        columns). The values of an image sum to the attention that learned tokens do not get.
+    In a model with `pool="map"` the probe, not a class token, gathers what the prediction rests
+    on. Arguments and result are as in `attention_maps`.
 
     Raises:
         ValueError: the model pools in another way; images that it does not take.
     """
-    images, fuse = as_inputs(model, images), fused(heads)
-    layout = layout_of(model, images.shape[1:3])
-    pools = [layer for layer in model.layers if isinstance(layer, AttentionPool)]
-    if not pools:
+    images, fuse = forward.as_inputs(model, images), fused(heads)
+    layout = forward.layout_of(model, images.shape[1:3])
+    pool = next((layer for layer in model.layers if isinstance(layer, AttentionPool)), None)
+    if pool is None:
         raise ValueError(
             "Only attention pooling has a probe; attention_maps shows where the class token or the "
             f'patches look. Received: {model.name}, which has no attention pooling (pool="map").'
         )
-    (pool,) = pools
-    run = cached(model, "probe", lambda: inference(pool.attention_scores, pool.variables))
-    parts = []
-    for (x,), count in iterate_outputs(model, [pool.input], images, batch_size):
-        rows = fuse(to_array(run(x))[:count])[..., 0, layout.learned :]
+    run, parts = forward.compiled(model, "probe", pool.attention_scores), []
+    for x, count in forward.outputs(model, pool.input, images, batch_size):
+        rows = fuse(forward.to_array(run(x))[:count])[..., 0, layout.learned :]
         parts.append(rows.reshape(*rows.shape[:-1], *layout.grid))
     return np.concatenate(parts)
 
 
 def upsample(maps, image_size):
-    """Lays maps over images: one value per patch becomes one per pixel.
+    """Maps of patches as maps of pixels: (..., rows, columns) -> (..., height, width).
 
-    The value of a patch stands at its centre; in between it is linear.
-
-    ```python
-    overlay = upsample(attention_maps(model, images, heads=None), model.image_size)
-    ```
-
-    Args:
-        maps: array of shape (..., rows, columns): of images, heads, blocks or queries.
-        image_size: int or (height, width) in pixels.
-
-    Returns:
-        float array of shape (..., height, width).
+    The value of a patch stands at its centre; in between it is linear. `image_size` is one number
+    or (height, width), in pixels.
     """
     maps, size = np.asarray(maps), pair(image_size, "image_size")
     if maps.ndim < 2 or 0 in maps.shape[-2:]:
-        raise ValueError(
-            f"maps must have shape (..., rows, columns). Received: shape {maps.shape}."
-        )
+        raise forward.shape_error("maps", "(..., rows, columns)", maps)
     maps = maps.astype(np.result_type(maps.dtype, "float32"), copy=False)
     row, column = (
         resize_matrix(patches, side, "bilinear").astype(maps.dtype)
@@ -142,9 +107,6 @@ def rollout(weights, heads="mean"):
         float64 array of shape (..., tokens, tokens): row i holds the share of each token of the
         input in token i of the output. Rows sum to 1.
 
-    Raises:
-        ValueError: no blocks, or arrays of another shape.
-
     Source: Abnar & Zuidema (2020), "Quantifying attention flow in transformers"; Fig. 6 and
     appendix D.8 of the paper.
     """
@@ -152,10 +114,8 @@ def rollout(weights, heads="mean"):
     for attention in weights:
         attention = np.asarray(attention, "float64")
         if attention.ndim < 3 or attention.shape[-1] != attention.shape[-2]:
-            raise ValueError(
-                "weights must be a list of arrays of shape (batch, heads, tokens, tokens), one for "
-                f"each block. Received: one of shape {attention.shape}."
-            )
+            expected = "(..., heads, tokens, tokens)"
+            raise forward.shape_error("weights of each block", expected, attention)
         step = fuse(attention) + np.eye(attention.shape[-1])
         step /= step.sum(axis=-1, keepdims=True)
         result = step if result is None else step @ result
@@ -168,8 +128,7 @@ def rollout_maps(model, images, query=None, heads="mean", blocks=None, batch_siz
     """Rollout from one token to the patches of each image, as in Fig. 6 and 14 of the paper.
 
     Args:
-        model, images, batch_size: as in `attention_weights`.
-        query: as in `attention_maps`.
+        model, images, query, batch_size: as in `attention_maps`.
         heads: as in `rollout`.
         blocks: indices of consecutive blocks; `None` for all.
 
@@ -177,8 +136,8 @@ def rollout_maps(model, images, query=None, heads="mean", blocks=None, batch_siz
         float64 array of shape (batch, rows, columns). The values of an image sum to 1 less what
         comes from the class token and registers.
     """
-    images, fuse = as_inputs(model, images), fused(heads or "mean")
-    layout = layout_of(model, images.shape[1:3])
+    images, fuse = forward.as_inputs(model, images), fused(heads or "mean")
+    layout = forward.layout_of(model, images.shape[1:3])
     # Fused block by block, so that the heads of one block are all that is held.
     parts = iterate_attention(model, images, blocks, batch_size, lambda a: fuse(a)[:, None])
     return np.concatenate([layout.query_rows(rollout(weights), query) for weights in parts])
@@ -191,8 +150,8 @@ def attention_distance(weights, grid, patch_size, renormalize=True):
     as keys; the mean is taken over the patches that ask.
 
     Args:
-        weights: array of shape (..., tokens, tokens).
-        grid: (rows, columns) of the patches; the last rows * columns tokens are the patches.
+        weights: array of shape (..., tokens, tokens); the last tokens are the patches.
+        grid: (rows, columns) of the patches.
         patch_size: int or (height, width) in pixels, from one patch to the next.
         renormalize: whether to divide a row by its attention to patches, so that the distance is
             an average over the patches. `False` counts attention to learned tokens as distance 0,
@@ -201,18 +160,12 @@ def attention_distance(weights, grid, patch_size, renormalize=True):
     Returns:
         float64 array of shape (...), in pixels.
 
-    Raises:
-        ValueError: weights of another shape.
-
-    Source: the paper's Fig. 7 right and 11: "the distance in image space across which information
-    is integrated, based on the attention weights".
+    Source: the paper's Fig. 7 right and 11.
     """
     weights, patches = np.asarray(weights), grid[0] * grid[1]
     if weights.ndim < 2 or weights.shape[-1] != weights.shape[-2] or weights.shape[-1] < patches:
-        raise ValueError(
-            f"weights must have shape (..., tokens, tokens) with at least {patches} tokens for "
-            f"grid={tuple(grid)}. Received: shape {weights.shape}."
-        )
+        expected = f"(..., tokens, tokens) with at least {patches} tokens"
+        raise forward.shape_error("weights", expected, weights)
     weights = weights[..., -patches:, -patches:].astype("float64")
     height, width = pair(patch_size, "patch_size")
     row, column = np.divmod(np.arange(patches), grid[1])
@@ -228,8 +181,7 @@ def attention_distance(weights, grid, patch_size, renormalize=True):
 def attention_distances(model, images, blocks=None, renormalize=True, batch_size=8):
     """`attention_distance` of each block and head for each image.
 
-    The attention of one block for one batch of images is held at a time. The paper averages over
-    128 images: `attention_distances(model, images).mean(axis=1)`.
+    The paper averages over 128 images: `attention_distances(model, images).mean(axis=1)`.
 
     Args:
         model, images, blocks, batch_size: as in `attention_weights`.
@@ -238,15 +190,13 @@ def attention_distances(model, images, blocks=None, renormalize=True, batch_size
     Returns:
         float64 array of shape (blocks, images, heads), in pixels of the model's input.
     """
-    images = as_inputs(model, images)
-    layout = layout_of(model, images.shape[1:3])
-    parts = iterate_attention(
-        model,
-        images,
-        blocks,
-        batch_size,
-        lambda a: attention_distance(a, layout.grid, layout.stride, renormalize),
-    )
+    images = forward.as_inputs(model, images)
+    layout = forward.layout_of(model, images.shape[1:3])
+
+    def distance(attention):
+        return attention_distance(attention, layout.grid, layout.stride, renormalize)
+
+    parts = iterate_attention(model, images, blocks, batch_size, distance)
     return np.concatenate([np.stack(blocks) for blocks in parts], axis=1)
 
 
@@ -255,22 +205,16 @@ def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a:
 
     A has shape (batch, heads, tokens, tokens); that of one block is in memory at a time.
     """
-    images, chosen = as_inputs(model, images), transformer_blocks(model, blocks)
+    images, chosen = forward.as_inputs(model, images), forward.transformer_blocks(model, blocks)
     # The tokens before every block, so that one program serves all choices of blocks.
-    entering = {block.name: as_list(block.input) for block in transformer_blocks(model)}
-    tensors = [tensor for inputs in entering.values() for tensor in inputs]
+    every = forward.transformer_blocks(model)
+    entering = {block.name: keras.tree.flatten(block.input) for block in every}
     scores = {
-        block.name: cached(
-            model,
-            f"attention of {block.name}",
-            lambda block=block: inference(block.attention_scores, block.variables),
-        )
+        block.name: forward.compiled(model, f"attention {block.name}", block.attention_scores)
         for block in chosen
     }
-    for found, count in iterate_outputs(model, tensors, images, batch_size):
-        rest = iter(found)
-        found = {name: [next(rest) for _ in inputs] for name, inputs in entering.items()}
-        yield [reduce(to_array(scores[block.name](*found[block.name]))[:count]) for block in chosen]
+    for found, count in forward.outputs(model, entering, images, batch_size):
+        yield [reduce(forward.to_array(scores[b.name](*found[b.name]))[:count]) for b in chosen]
 
 
 def fused(heads):

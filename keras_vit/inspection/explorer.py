@@ -13,14 +13,8 @@ import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
 from keras_vit.data.predict import resolve_class_names
+from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
-from keras_vit.inspection.forward import (
-    as_inputs,
-    iterate_outputs,
-    layout_of,
-    to_array,
-    transformer_blocks,
-)
 from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
 
@@ -33,11 +27,8 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
 
     The page is one file that works without a network, by mouse, touch and keyboard: attention of
     every block, head and token, rollout (Fig. 6), relevance for the most probable classes,
-    attention distance (Fig. 7 right) and the similarity of positions (Fig. 7 centre).
-
-    Attention is stored as the square root of its share of the largest weight in its row, in as
-    many levels as fit, 256 at most; the page shows how many. Everything else is computed from the
-    exact weights.
+    attention distance (Fig. 7 right) and the similarity of positions (Fig. 7 centre). Attention is
+    stored in as many levels as fit, see `quantize`; everything else comes from the exact weights.
 
     Args:
         model: a `VisionTransformer`.
@@ -53,14 +44,15 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
             does not take, or more attention than fits.
     """
     positive_float(megabytes, "megabytes")
-    x, chosen = as_inputs(model, images), transformer_blocks(model, blocks)
-    layout = layout_of(model, x.shape[1:3])
-    names = [block.name for block in transformer_blocks(model)]
+    x, chosen = forward.as_inputs(model, images), forward.transformer_blocks(model, blocks)
+    layout = forward.layout_of(model, x.shape[1:3])
+    names = [block.name for block in forward.transformer_blocks(model)]
     predictions = _predictions(model, x, positive_int(top, "top"), class_names)
     pictures, codes = [], []
     for image, found, title in zip(x, predictions, _titles(images, len(x))):
         packed, scales, distances, joint = _attention(model, image[None], blocks, layout)
         joint_codes, joint_scales = quantize(joint)
+        codes.append(packed)
         pictures.append(
             {
                 "name": title,
@@ -72,7 +64,6 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
                 "distances": np.round(distances, 2).tolist(),
             }
         )
-        codes.append(packed)
     data = {
         "model": model.name,
         "rows": layout.grid[0],
@@ -166,8 +157,8 @@ def _predictions(model, images, top, class_names):
     if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
         return [[] for _ in images]
     names = resolve_class_names(model, shape[1], class_names)
-    outputs = iterate_outputs(model, model.outputs, images, 8)
-    logits = np.concatenate([to_array(x)[:count] for (x,), count in outputs])
+    outputs = forward.outputs(model, model.outputs, images, 8)
+    logits = np.concatenate([forward.to_array(x)[:count] for (x,), count in outputs])
     probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
     maps = [relevance_maps(model, images, order[:, rank]) for rank in range(order.shape[1])]
@@ -193,13 +184,8 @@ def quantize(weights):
     """Rows of attention as bytes: square roots, relative to that of the largest in the row.
 
     Square roots, because most weights are small and all that the eye sees is their order. The
-    value is (code / 255)² · (scale / 255)².
-
-    Args:
-        weights: array of shape (..., rows, columns), values in [0, 1].
-
-    Returns:
-        (codes, scales): uint8 of the same shape, and of shape (..., rows).
+    value is (code / 255)² · (scale / 255)². Codes, uint8, have the shape of the weights, (...,
+    rows, columns), and scales have shape (..., rows).
     """
     roots = np.sqrt(np.asarray(weights, "float32").clip(0, 1))
     scales = np.ceil(roots.max(axis=-1) * 255).clip(1, 255)

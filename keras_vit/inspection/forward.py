@@ -1,6 +1,5 @@
 """Parts of a model on any backend: images, blocks, what tokens stand for, outputs and gradients."""
 
-import contextlib
 import operator
 import typing
 import weakref
@@ -12,7 +11,7 @@ from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import preprocess
 from keras_vit.layers.transformer_block import TransformerBlock
 
-_FUNCTIONS = weakref.WeakKeyDictionary()
+_PROGRAMS = weakref.WeakKeyDictionary()  # model -> key -> what JAX has compiled
 _LARGEST = 32.0  # no preprocessing gives more; bytes that were only cast to float are larger
 
 
@@ -23,18 +22,10 @@ def as_inputs(model, images):
         ValueError: another shape, no images, or values that no preprocessed image has.
     """
     if keras.ops.is_tensor(images):
-        images = keras.ops.convert_to_numpy(images)
+        images = to_array(images)
     if not (isinstance(images, np.ndarray) and images.dtype.kind == "f"):
         return preprocess(images, model)
-    expected = tuple(model.inputs[0].shape) if getattr(model, "inputs", None) else images.shape
-    if len(images.shape) != len(expected) or any(
-        wanted not in (None, side) for side, wanted in zip(images.shape[1:], expected[1:])
-    ):
-        raise ValueError(
-            f"{model.name} takes images of shape {('batch', *expected[1:])}; one image is "
-            "images[None], and keras_vit.preprocess(images, model) resizes. Received: shape "
-            f"{images.shape}."
-        )
+    check_shape(model, images)
     if not len(images):
         raise ValueError("There must be at least one image. Received: none.")
     largest = np.abs(images).max()
@@ -46,16 +37,27 @@ def as_inputs(model, images):
     return images
 
 
+def check_shape(model, images):
+    """Raises a ValueError where a model does not take images of this shape."""
+    expected = getattr(model, "input_shape", None)
+    if isinstance(expected, tuple) and (
+        images.ndim != len(expected)
+        or any(side not in (None, real) for side, real in zip(expected[1:], images.shape[1:]))
+    ):
+        raise ValueError(
+            f"{model.name} takes images of shape {('batch', *expected[1:])}; one image is "
+            "images[None], and keras_vit.preprocess(images, model) resizes. Received: shape "
+            f"{images.shape}."
+        )
+
+
+def shape_error(name, expected, array):
+    """The ValueError for an array of another shape."""
+    return ValueError(f"{name} must have shape {expected}. Received: shape {array.shape}.")
+
+
 def transformer_blocks(model, blocks=None):
-    """The chosen blocks of a model, in the order asked for.
-
-    Args:
-        model: a `VisionTransformer`, or a Functional model with `TransformerBlock` layers.
-        blocks: indices, negative ones counting from the last; `None` for all.
-
-    Raises:
-        ValueError: the model has no such block.
-    """
+    """The chosen blocks of a model, in the order asked for; `None` for all."""
     layers = getattr(model, "layers", ())
     layers = [layer for layer in layers if isinstance(layer, TransformerBlock)]
     count = len(layers)
@@ -94,18 +96,12 @@ class Layout(typing.NamedTuple):
     def query_rows(self, matrix, query=None):
         """Rows of (..., tokens, tokens), laid out on the grid: shape (..., rows, columns).
 
-        Args:
-            matrix: attention, rollout or relevance; rows belong to the tokens that ask.
-            query: `"class"` for the class token, `"mean"` for the mean over all patches, (row,
-                column) for a patch, a number for any token; `None` for the class token or,
-                without one, the mean.
+        The rows of `matrix` (attention, rollout or relevance) belong to the tokens that ask;
+        `query` is as in `attention_maps`.
         """
         matrix = np.asarray(matrix)
         if matrix.ndim < 2 or matrix.shape[-2:] != (self.tokens, self.tokens):
-            raise ValueError(
-                f"{self.learned} learned tokens and {self.grid} patches make matrices of shape "
-                f"(..., {self.tokens}, {self.tokens}). Received: shape {matrix.shape}."
-            )
+            raise shape_error("matrix", f"(..., {self.tokens}, {self.tokens})", matrix)
         rows = matrix[..., self.learned :]
         if query is None:
             query = "class" if self.class_token else "mean"
@@ -133,14 +129,9 @@ class Layout(typing.NamedTuple):
 
 
 def layout_of(model, image_size=None):
-    """The `Layout` of a model's tokens.
+    """The `Layout` of the tokens of a `VisionTransformer`.
 
-    Args:
-        model: a `VisionTransformer`.
-        image_size: (height, width) of the images, for a model that takes any; by default its own.
-
-    Raises:
-        ValueError: the model has no patches.
+    `image_size`, (height, width), is needed only for a model that takes images of any size.
     """
     v = getattr(model, "variant", None)
     if not hasattr(v, "learned_tokens"):
@@ -152,103 +143,11 @@ def layout_of(model, image_size=None):
     return Layout(grid, v.stride, v.learned_tokens, v.class_token)
 
 
-def cached(model, key, make):
-    """`make()`, once for a model and a key, as long as the model lives.
-
-    JAX would compile again at each call. What is made must not refer to the model itself, which
-    could then never be freed.
-    """
-    functions = _FUNCTIONS.setdefault(model, {})
-    if key not in functions:
-        functions[key] = make()
-    return functions[key]
-
-
-def inference(function, variables):
-    """`function` of arrays and tensors, run without keeping anything for gradients.
-
-    On JAX it is compiled as one program; the `variables` that it reads are arguments of the
-    program and may change between calls.
-    """
-    if keras.backend.backend() == "jax":
-        import jax
-
-        run = jax.jit(_stateless(function, variables))
-        return lambda *arrays: run([v.value for v in variables], *arrays)
-
-    def run(*arrays):
-        with _no_gradients():
-            return function(*map(keras.ops.convert_to_tensor, arrays))
-
-    return run
-
-
-def gradients(function, variables):
-    """The function of a list of arrays, and further arrays, that returns gradients by the former.
-
-    Args:
-        function: takes a list of tensors, and further tensors, and returns one number.
-        variables: the Keras variables that it reads.
-    """
-    if keras.backend.backend() == "jax":
-        import jax
-
-        run = jax.jit(jax.grad(_stateless(function, variables), argnums=1))
-        return lambda inputs, *others: run([v.value for v in variables], inputs, *others)
-
-    def run(inputs, *others):
-        inputs, others = ([keras.ops.convert_to_tensor(a) for a in x] for x in (inputs, others))
-        if keras.backend.backend() == "tensorflow":
-            import tensorflow as tf
-
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(inputs)
-                number = function(inputs, *others)
-            return tape.gradient(number, inputs)
-        import torch
-
-        with torch.enable_grad():
-            inputs = [x.detach().requires_grad_() for x in inputs]
-            return torch.autograd.grad(function(inputs, *others), inputs)
-
-    return run
-
-
-def _stateless(function, variables):
-    def run(values, *arrays):
-        with keras.StatelessScope(state_mapping=list(zip(variables, values))):
-            return function(*arrays)
-
-    return run
-
-
-def _no_gradients():
-    if keras.backend.backend() != "torch":
-        return contextlib.nullcontext()
-    import torch
-
-    return torch.no_grad()
-
-
-def iterate_outputs(model, tensors, images, batch_size):
-    """For each batch of images: the values of symbolic tensors of a Functional model.
-
-    Yields:
-        (values, count): a list of the backend's tensors, as long as `tensors`. The last batch may
-        be filled up; only `count` rows of it are images.
-    """
-
-    def make():
-        tapped = keras.Model(model.inputs, tensors)
-        return inference(lambda x: tapped(x, training=False), tapped.variables)
-
-    run = cached(model, tuple(map(id, tensors)), make)
-    for batch, count in batches(images, batch_size):
-        yield keras.tree.flatten(run(batch)), count
-
-
 def batches(images, batch_size):
-    """(batch, count) in turn, all of one size, for which a backend compiles once."""
+    """(batch, count) in turn, all of one size, for which a backend compiles once.
+
+    The last batch may be filled up: only `count` rows of it are images.
+    """
     size = min(positive_int(batch_size, "batch_size"), len(images))
     for start in range(0, len(images), size):
         batch = images[start : start + size]
@@ -256,13 +155,70 @@ def batches(images, batch_size):
         yield (np.concatenate([batch, filling]) if len(filling) else batch), len(batch)
 
 
+def outputs(model, tensors, images, batch_size):
+    """(values, count) for each of `batches`: the values of tensors of a model's graph.
+
+    The values are nested in lists as the tensors are.
+    """
+    flat = keras.tree.flatten(tensors)
+    tapped = keras.Model(model.inputs, flat)
+    run = compiled(model, tuple(map(id, flat)), lambda x: tapped([x], training=False))
+    for batch, count in batches(images, batch_size):
+        # Keras gives a single tensor without its list.
+        yield keras.tree.pack_sequence_as(tensors, keras.tree.flatten(run(batch))), count
+
+
+def compiled(model, key, function):
+    """A function of arrays that reads the model's variables, run without gradients being kept.
+
+    On JAX it is compiled once for a model, its variables and a `key`. The variables are arguments,
+    for their values may change between calls. The function must not refer to the model itself,
+    which could then never be freed.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+
+        return torch.no_grad()(function)
+    if keras.backend.backend() != "jax":
+        return function
+    import jax
+
+    def stateless(values, *arrays):
+        with keras.StatelessScope(state_mapping=list(zip(variables, values))):
+            return function(*arrays)
+
+    variables, programs = model.variables, _PROGRAMS.setdefault(model, {})
+    # LoRA and quantisation replace variables.
+    program = programs.setdefault((key, *map(id, variables)), jax.jit(stateless))
+    return lambda *arrays: program([v.value for v in variables], *arrays)
+
+
+def gradients(function, arrays):
+    """(gradients, result) of a function of a list of tensors that returns (number, result)."""
+    tensors = [keras.ops.convert_to_tensor(array) for array in arrays]
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.grad(function, has_aux=True)(tensors)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(tensors)
+            number, result = function(tensors)
+        return tape.gradient(number, tensors), result
+    import torch
+
+    with torch.enable_grad():
+        tensors = [tensor.detach().requires_grad_() for tensor in tensors]
+        number, result = function(tensors)
+        return torch.autograd.grad(number, tensors), result
+
+
 def to_array(tensor):
-    """A tensor as a NumPy array; bfloat16, which NumPy does not have, as float32."""
-    if keras.backend.standardize_dtype(tensor.dtype) in ("bfloat16", "float16"):
-        tensor = keras.ops.cast(tensor, "float32")
-    return keras.ops.convert_to_numpy(tensor)
-
-
-def as_list(tensors):
-    """One tensor, or several, as a list."""
-    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+    """A tensor of any backend, whichever Keras runs on, as an array; 16-bit floats as float32."""
+    if hasattr(tensor, "detach"):  # PyTorch's, perhaps on another device
+        tensor = tensor.detach().cpu()
+        tensor = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+    array = np.asarray(tensor)
+    return array.astype("float32") if array.dtype.name in ("bfloat16", "float16") else array

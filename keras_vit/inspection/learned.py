@@ -20,8 +20,7 @@ def position_similarity(model, block=None):
 
     Returns:
         float64 array of shape (rows, columns, rows, columns): [i, j] is the map for the patch in
-        row i and column j. Values lie in [-1, 1], 1 with itself. Class token and registers are
-        left out.
+        row i and column j. Class token and registers are left out.
 
     Raises:
         ValueError: the model has no such embedding.
@@ -60,31 +59,27 @@ class FilterComponents(typing.NamedTuple):
     Attributes:
         components: (count, height, width, channels), each of length 1, the strongest first.
         explained: (count,) share of the variance of the filters, from 0 to 1.
-        singular_values: (count,).
     """
 
     components: np.ndarray
     explained: np.ndarray
-    singular_values: np.ndarray
 
 
 def filter_components(model, count=28):
     """The first principal components of the patch embedding's filters: a `FilterComponents`.
 
     Each of the D columns of E is a filter over the P x P x C values of a patch. Their mean is
-    subtracted, as in any principal component analysis. The sign of a component has no meaning;
-    here its largest value is positive. In a hybrid, a BiT or another convolutional network the
-    filters of its first convolution are the ones that see pixels.
+    subtracted. The sign of a component has no meaning; here its largest value is positive. In a
+    hybrid, a BiT or another convolutional network the filters are those of its first convolution.
 
     Args:
         model: a `VisionTransformer`, `BiT`, or another Keras model with a convolution.
-        count: how many; the paper shows 28. As many as there are, if there are fewer.
+        count: how many at most; the paper shows 28.
 
     Raises:
         ValueError: the model has no filters over pixels.
 
-    Source: the paper's Fig. 7 left: "The components resemble plausible basis functions for a
-    low-dimensional representation of the fine structure within each patch."
+    Source: the paper's Fig. 7 left.
     """
     count, filters = positive_int(count, "count"), pixel_filters(model)
     shape, rows = filters.shape[:-1], filters.reshape(-1, filters.shape[-1]).T
@@ -94,9 +89,7 @@ def filter_components(model, count=28):
     components *= np.sign(components[np.arange(len(components)), largest])[:, None]
     power = singular**2
     explained = power / power.sum() if power.sum() else power
-    return FilterComponents(
-        components[:count].reshape(-1, *shape), explained[:count], singular[:count]
-    )
+    return FilterComponents(components[:count].reshape(-1, *shape), explained[:count])
 
 
 def pixel_filters(model):

@@ -1,4 +1,4 @@
-"""Figures of images: maps laid over them, what single patches ask for, and predictions.
+"""Figures of images: maps laid over them, where single tokens look, and predictions.
 
 Functions return the matplotlib figure, and write it to `path` if that is given.
 """
@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_vit.checks import check_choice
 from keras_vit.inspection.attention import upsample
+from keras_vit.inspection.forward import shape_error
 
 
 def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", style="overlay"):
@@ -17,32 +18,29 @@ def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", s
 
     Args:
         images: (n, height, width, channels), uint8 or floats; preprocessed floats are stretched
-            to be visible. Not files: `keras_vit.preprocess` gives the part of them that the model
-            sees, which the maps belong to.
+            to be visible. Not files: the maps belong to what `keras_vit.preprocess` makes of them.
         maps: (n, rows, columns) for one map of each image, or (n, k, rows, columns) for several,
-            such as heads, blocks or classes; drawn on one scale for each image.
-        path: the picture to write; its ending decides the format. `None` for none.
+            drawn on one scale for each image.
+        path: the picture to write, whose ending decides the format; `None` writes no file.
         titles: k names of the maps.
         unit: what the maps hold, such as `"attention"` or `"relevance"`, for the colour bar.
         style: `"overlay"` in colours; `"spotlight"`: the image itself, dark where the map is low,
-            as in the paper's Fig. 6; the highest 3 % of the values are equally bright.
+            as in the paper's Fig. 6, with the highest 3 % of the values equally bright.
 
     Raises:
         ValueError: other numbers of images, maps or titles.
     """
     check_choice("style", style, ("overlay", "spotlight"))
     images, maps = list(images), np.asarray(maps, "float64")
-    if any(np.ndim(image) != 3 for image in images):
+    if not images or any(np.ndim(image) != 3 for image in images):
         raise ValueError(
             "images must be arrays (height, width, channels), as keras_vit.preprocess(files, "
-            f"model) makes them of files. Received: {type(images[0]).__name__}."
+            f"model) makes them of files. Received: {type(images[0]).__name__ if images else []}."
         )
     maps = maps[:, None] if maps.ndim == 3 else maps
-    if maps.ndim != 4 or len(maps) != len(images) or not len(images):
-        raise ValueError(
-            "maps must have shape (n, rows, columns) or (n, k, rows, columns) for n images. "
-            f"Received: {len(images)} images, maps of shape {maps.shape}."
-        )
+    if maps.ndim != 4 or len(maps) != len(images):
+        expected = "(n, rows, columns) or (n, k, rows, columns)"
+        raise shape_error(f"maps of n={len(images)} images", expected, maps)
     titles = list(titles or [""] * maps.shape[1])
     if len(titles) != maps.shape[1]:
         raise ValueError(
@@ -92,15 +90,14 @@ def _draw(axes, picture, values, largest, style):
 
 
 def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
-    """Draws where chosen patches look: a cross on the image, and the map of each.
+    """Draws where chosen tokens look: the map of each, with a frame around the patch that asks.
 
     Args:
         image: (height, width, channels).
         matrix: (tokens, tokens): one head, a mean of heads, or a rollout.
         layout: `keras_vit.inspection.layout_of(model)`.
         queries: list of what `attention_maps` takes as `query`.
-        path: the picture to write, or `None`.
-        unit: what the matrix holds, for the colour bar.
+        path, unit: as in `plot_maps`.
 
     Raises:
         ValueError: a matrix of another size, or tokens that do not exist.
@@ -126,13 +123,11 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
     """Draws each image beside its attention map, under the predicted and the right class.
 
     Args:
-        images: (n, height, width, channels), uint8 or floats in [0, 1]; 1 or 3 channels are
-            drawn as they are, of any other number the first.
+        images, path: as in `plot_maps`.
         maps: (n, rows, columns), what `attention_maps` returns.
         labels: (n,) true classes.
         probabilities: (n, classes) of the model.
         class_names: names of the classes.
-        path: the picture to write; its ending decides the format.
     """
     pairs_in_a_row = min(4, len(images))
     rows = -(-len(images) // pairs_in_a_row)
@@ -141,8 +136,8 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
     for axes in grid.ravel():
         axes.set_axis_off()
     for (left, right), image, attention, label, p in zip(grid, images, maps, labels, probabilities):
-        guess, extent = int(np.argmax(p)), (-0.5, image.shape[1] - 0.5, image.shape[0] - 0.5, -0.5)
-        picture = image if image.shape[-1] == 3 else image[..., 0]
+        guess, picture = int(np.argmax(p)), _as_picture(image)
+        extent = _extent_of(picture)
         for axes in (left, right):
             axes.imshow(picture, cmap="gray", extent=extent)
         drawn = right.imshow(attention, cmap="inferno", alpha=0.7, extent=extent, vmin=0)
@@ -158,20 +153,14 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
 
 
 def new_figure(size):
-    """An empty figure of (width, height) inches that needs no screen.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
+    """An empty figure of (width, height) inches that needs no screen."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
             'Figures are drawn with matplotlib: pip install "keras3-vit[plot]"'
         ) from error
     figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
     # Notebooks show figures by themselves only once matplotlib.pyplot has made one.
     figure._repr_png_ = functools.partial(_as_png, figure)
     return figure
@@ -184,7 +173,7 @@ def _as_png(figure):
 
 
 def finish(figure, path):
-    """Writes a figure, if there is somewhere to, and returns it."""
+    """Writes a figure, unless `path` is `None`, and returns it."""
     if path is not None:
         figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.06)
     return figure
@@ -208,7 +197,7 @@ def _as_picture(image):
     image = (image / 255.0 if image.dtype == np.uint8 else image).astype("float32")
     low, high = float(image.min()), float(image.max())
     if low < 0 or high > 1:
-        image = (image - low) / (high - low)
+        image = (image - low) / ((high - low) or 1.0)
     return image if image.shape[-1] == 3 else image[..., 0]
 
 

@@ -1,4 +1,4 @@
-"""Figures of a model as a whole: the three parts of Fig. 7, CKA, token norms, and its training.
+"""Figures of a model as a whole: the three parts of Fig. 7, CKA and token norms.
 
 Blocks, heads, rows and columns count from 0, as in the arguments and in `block_0`. Functions return
 the matplotlib figure, and write it to `path` if that is given.
@@ -6,26 +6,20 @@ the matplotlib figure, and write it to `path` if that is given.
 
 import numpy as np
 
+from keras_vit.inspection.forward import shape_error
 from keras_vit.inspection.plot_images import color_bar, finish, new_figure
 
 
 def plot_distances(distances, path=None, title="Mean attention distance"):
     """Draws the distance of each head against the depth of its block (Fig. 7 right, Fig. 11).
 
-    Args:
-        distances: (blocks, heads) in pixels, or (blocks, images, heads) from
-            `attention_distances`, of which the mean over the images is drawn.
-        title: above the figure.
-
-    Raises:
-        ValueError: distances of another shape.
+    `distances` in pixels are (blocks, heads), or (blocks, images, heads) from
+    `attention_distances`, of which the mean over the images is drawn.
     """
     distances = np.asarray(distances, "float64")
     if distances.ndim not in (2, 3):
-        raise ValueError(
-            "distances must have shape (blocks, heads) or (blocks, images, heads). Received: "
-            f"shape {distances.shape}."
-        )
+        expected = "(blocks, heads) or (blocks, images, heads)"
+        raise shape_error("distances", expected, distances)
     images = distances.shape[1] if distances.ndim == 3 else None
     distances = distances.mean(axis=1) if images else distances
     blocks, heads = distances.shape
@@ -60,19 +54,11 @@ def _some(blocks):
 def plot_position_similarity(similarity, path=None, title="Position embedding similarity"):
     """Draws a grid of maps, one for each patch (Fig. 7 centre, Fig. 10).
 
-    Args:
-        similarity: (rows, columns, rows, columns) from `position_similarity`.
-        title: above the figure.
-
-    Raises:
-        ValueError: another shape.
+    `similarity` is what `position_similarity` returns, (rows, columns, rows, columns).
     """
     similarity = np.asarray(similarity, "float64")
     if similarity.ndim != 4 or similarity.shape[:2] != similarity.shape[2:]:
-        raise ValueError(
-            "similarity must have shape (rows, columns, rows, columns). Received: shape "
-            f"{similarity.shape}."
-        )
+        raise shape_error("similarity", "(rows, columns, rows, columns)", similarity)
     rows, columns = similarity.shape[:2]
     # One image for all: hundreds of axes would take a minute.
     gap = max(1, round(max(rows, columns) * 0.08))
@@ -99,12 +85,8 @@ def plot_position_similarity(similarity, path=None, title="Position embedding si
 def plot_filters(found, path=None, title="Principal components of the patch filters"):
     """Draws components side by side, grey for 0, each on its own scale (Fig. 7 left).
 
-    Above each stands its share of the variance. Filters over one channel, or over other numbers
-    than three, are drawn by their first channel.
-
-    Args:
-        found: a `FilterComponents`.
-        title: above the figure.
+    Above each stands its share of the variance. `found` is a `FilterComponents`; of filters over
+    other numbers of channels than three, the first channel is drawn.
     """
     components = np.asarray(found.components, "float64")
     count, height, width, channels = components.shape
@@ -139,15 +121,10 @@ def plot_layer_similarity(similarity, path=None, names=None, other_names=None):
         similarity: (layers, other layers) from `layer_similarity`.
         names: of the layers; by default their numbers.
         other_names: of the other layers; by default `names`, if there are as many.
-
-    Raises:
-        ValueError: another shape, or other numbers of names.
     """
     similarity = np.asarray(similarity, "float64")
     if similarity.ndim != 2:
-        raise ValueError(
-            f"similarity must have shape (layers, layers). Received: shape {similarity.shape}."
-        )
+        raise shape_error("similarity", "(layers, layers)", similarity)
     is_square = similarity.shape[0] == similarity.shape[1]
     figure = new_figure((5.4, 4.6))
     axes = figure.add_subplot()
@@ -171,11 +148,9 @@ def plot_layer_similarity(similarity, path=None, names=None, other_names=None):
 
 
 def plot_token_norms(norms, path=None, image=0, block=-1):
-    """Draws lengths of patch tokens: their distribution in each block, and one image's map.
+    """Draws the lengths of tokens in each block, and the map of one `image` and `block`.
 
-    Args:
-        norms: a `TokenNorms`.
-        image, block: whose map is drawn.
+    `norms` is what `token_norms` returns.
     """
     blocks = len(norms.patches)
     figure = new_figure((9.4, 3.8))
@@ -202,25 +177,3 @@ def plot_token_norms(norms, path=None, image=0, block=-1):
     right.set_title(f"image {image}, block {range(blocks)[block]}")
     color_bar(figure, drawn, right, "length of a token (L2 norm)")
     return finish(figure, path)
-
-
-def plot_history(history, path):
-    """Draws loss and accuracy against the epoch, for training and validation.
-
-    Args:
-        history: dict from column to values per epoch, with the columns `epoch`, `loss`,
-            `val_loss`, `accuracy` and `val_accuracy`; epochs count from 0, as in Keras.
-        path: the picture to write; its ending decides the format.
-    """
-    figure = new_figure((9, 3.6))
-    epochs = np.asarray(history["epoch"], "float64") + 1
-    for i, (metric, unit) in enumerate((("loss", "cross-entropy, nats"), ("accuracy", "%"))):
-        axes = figure.add_subplot(1, 2, i + 1)
-        scale = 100 if metric == "accuracy" else 1
-        for column, label in ((metric, "training"), (f"val_{metric}", "test")):
-            values = scale * np.asarray(history[column], "float64")
-            axes.plot(epochs, values, label=f"{label}, last {values[-1]:.3g}", marker=".")
-        axes.set(xlabel="epoch", ylabel=f"{metric} ({unit})", title=metric.capitalize())
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(path, dpi=120)

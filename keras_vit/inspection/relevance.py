@@ -4,18 +4,8 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.inspection.forward import (
-    as_inputs,
-    as_list,
-    batches,
-    cached,
-    gradients,
-    inference,
-    iterate_outputs,
-    layout_of,
-    to_array,
-    transformer_blocks,
-)
+from keras_vit.inspection import forward
+from keras_vit.inspection.attention import iterate_attention
 from keras_vit.layers import kernels
 
 
@@ -45,19 +35,22 @@ def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
     self-attention.
     """
     check_choice("method", method, ("chefer", "last_block"))
-    blocks, images = transformer_blocks(model), as_inputs(model, images)
-    layout = layout_of(model, images.shape[1:3])
+    blocks, images = forward.transformer_blocks(model), forward.as_inputs(model, images)
+    layout = forward.layout_of(model, images.shape[1:3])
     query = 0 if model.variant.pool in ("token", "first") else "mean"  # what the head reads
-    classes = _classes(model, images, classes, batch_size)
-    run = cached(model, "gradients by attention", lambda: _attention_gradients(model, blocks))
+    run = forward.compiled(model, "by attention", _gradients(_logits_of_attention(model, blocks)))
     maps = []
-    outputs = iterate_outputs(model, model.outputs, images, batch_size)
-    for (batch, count), (labels, _), ((logits,), _) in zip(
-        batches(images, batch_size), batches(classes, batch_size), outputs
-    ):
-        steps, found = run(batch, labels)
-        _check_logits(found, to_array(logits), model)
-        steps = [step[:count] for step in steps]
+    for x, hot, expected, count in _batches_with_classes(model, images, classes, batch_size):
+        (weights,) = iterate_attention(model, x, batch_size=len(x))
+        slopes, found = run(weights, hot, x)
+        error = np.abs(forward.to_array(found) - expected).max()
+        if not error <= 0.05 * np.abs(expected).max() + 1e-3:  # bfloat16 keeps two or three digits
+            raise ValueError(
+                "Relevance needs blocks that compute Eq. 2 and 3; input_gradients takes any model. "
+                f"Received: {model.name!r}, whose logits these give with an error of {error:.3g}."
+            )
+        products = (a * forward.to_array(slope) for a, slope in zip(weights, slopes))
+        steps = [np.maximum(p[:count], 0.0).mean(axis=1).astype("float64") for p in products]
         relevance = steps[-1]
         if method == "chefer":
             relevance = np.broadcast_to(np.eye(layout.tokens), relevance.shape)
@@ -69,11 +62,9 @@ def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
 
 
 def input_gradients(model, images, classes=None, batch_size=8):
-    """Gradient of a class's logit times the pixels: for any model of images.
+    """Gradient of a class's logit times the pixels, for any Keras model of images with classes.
 
-    Args:
-        model: a Keras model that gives (batch, classes).
-        images, classes, batch_size: as in `relevance_maps`.
+    The arguments are those of `relevance_maps`.
 
     Returns:
         float array of the shape of the images. With piecewise linear layers only, and no biases,
@@ -82,60 +73,78 @@ def input_gradients(model, images, classes=None, batch_size=8):
     Raises:
         ValueError: no classes, or classes that the model does not have.
     """
-    images = as_inputs(model, images)
-    classes = _classes(model, images, classes, batch_size)
-    chosen = _number_of_classes(model)
-
-    def make():
-        tapped = keras.Model(model.inputs, model.outputs)
-
-        def logit(x, labels):
-            outputs = keras.tree.flatten(tapped(x, training=False))
-            return _sum_of_logits(outputs[0], labels, chosen)
-
-        return gradients(logit, tapped.variables)
-
-    run = cached(model, "gradients by pixels", make)
-    parts = zip(batches(images, batch_size), batches(classes, batch_size))
-    found = [to_array(run([x], labels)[0])[:n] * x[:n] for (x, n), (labels, _) in parts]
+    images, found = forward.as_inputs(model, images), []
+    tapped = keras.Model(model.inputs, model.outputs)
+    gradients = _gradients(lambda x: keras.tree.flatten(tapped(x, training=False))[0])
+    run = forward.compiled(model, "by pixels", gradients)
+    for x, hot, _, count in _batches_with_classes(model, images, classes, batch_size):
+        ((slopes,), _) = run([x], hot)
+        found.append((forward.to_array(slopes) * x)[:count])
     return np.concatenate(found)
 
 
-def _attention_gradients(model, blocks):
-    """The function of images and class numbers to means over heads of (∇A ⊙ A)⁺, and logits.
+def _gradients(logits):
+    """The function that gives the gradients of chosen logits by a list of arrays, and the logits.
 
-    A block does not take A as an argument, so its parts compute it here from a given A, and the
-    graph of the model what lies between the blocks. `_check_logits` compares the logits.
+    The list is the first argument of `logits`; `hot` chooses one logit of each image.
     """
-    ends = [model.inputs[0], *(block.output for block in blocks)]
-    begins = [*(as_list(block.input) for block in blocks), model.outputs]
-    between = [_segment(end, begin) for end, begin in zip(ends, begins)]
-    chosen, variables = _number_of_classes(model), model.variables
 
-    def attention(x):
-        """A of each block as the model computes it, and the logits."""
-        found = []
-        for segment, block in zip(between, blocks):
-            inputs = segment(x)
-            found.append(block.attention_scores(*inputs))
-            x = _block_with(block, inputs, found[-1])
-        return found, between[-1](x)[0]
+    def run(inputs, hot, *others):
+        def chosen(tensors):
+            found = logits(tensors, *others)
+            return keras.ops.sum(keras.ops.multiply(found, hot)), found
 
-    def logit(weights, x, labels):
-        for segment, block, a in zip(between, blocks, weights):
-            x = _block_with(block, segment(x), a)
-        return _sum_of_logits(between[-1](x)[0], labels, chosen)
-
-    forward, backward = inference(attention, variables), gradients(logit, variables)
-
-    def run(images, labels):
-        weights, logits = forward(images)
-        slopes = backward(list(weights), images, labels)
-        products = (to_array(a) * to_array(g) for a, g in zip(weights, slopes))
-        means = [np.maximum(p, 0.0).mean(axis=1).astype("float64") for p in products]
-        return means, to_array(logits)
+        return forward.gradients(chosen, inputs)
 
     return run
+
+
+def _batches_with_classes(model, images, classes, batch_size):
+    """(images, one-hot classes, logits, count) of each of `forward.batches`."""
+    shape = getattr(model, "output_shape", None)
+    if getattr(model, "num_classes", None) == 0 or not (
+        isinstance(shape, tuple) and len(shape) == 2 and shape[1]
+    ):
+        raise ValueError(
+            "Relevance speaks for a class, so the model must give (batch, classes); build it with "
+            f"num_classes and a pool. Received: {model.name!r} with output shape {shape}."
+        )
+    given = np.asarray(-1 if classes is None else classes)
+    if classes is not None and (
+        given.dtype.kind not in "iu"
+        or given.shape not in ((), (len(images),))
+        or given.min() < 0
+        or given.max() >= shape[1]
+    ):
+        raise ValueError(
+            f"classes must be numbers from 0 to {shape[1] - 1}, one for all images or one for each "
+            f"of the {len(images)}. Received: classes={classes!r}."
+        )
+    given = np.broadcast_to(given, (len(images),))
+    parts = (forward.batches(array, batch_size) for array in (images, given))
+    logits = forward.outputs(model, model.outputs, images, batch_size)
+    for (x, count), (numbers, _), ((found,), _) in zip(*parts, logits):
+        found = forward.to_array(found)
+        numbers = found.argmax(axis=-1) if classes is None else numbers
+        yield x, np.eye(found.shape[1], dtype=found.dtype)[numbers], found, count
+
+
+def _logits_of_attention(model, blocks):
+    """The function of the attention weights of each block, and images, that gives the logits.
+
+    A block does not take A as an argument, so its parts compute it here from a given A, and the
+    graph of the model what lies between the blocks.
+    """
+    ends = [model.inputs[0], *(block.output for block in blocks)]
+    begins = [*(keras.tree.flatten(block.input) for block in blocks), model.outputs]
+    between = [_segment(end, begin) for end, begin in zip(ends, begins)]
+
+    def logits(weights, x):
+        for segment, block, a in zip(between, blocks, weights):
+            x = _block_with(block, segment(x), a)
+        return between[-1](x)[0]
+
+    return logits
 
 
 def _segment(end, begins):
@@ -144,7 +153,7 @@ def _segment(end, begins):
     model = keras.Model([end], further) if further else None
 
     def run(x):
-        found = iter(as_list(model([x], training=False)) if further else ())
+        found = iter(keras.tree.flatten(model([x], training=False)) if further else ())
         return [x if tensor is end else next(found) for tensor in begins]
 
     return run
@@ -157,47 +166,3 @@ def _block_with(block, inputs, weights):
     heads = kernels.weighted_sum(keras.ops.cast(weights, values.dtype), values)
     x = x + block.layer_scale_1(block.attention.out(heads))
     return x + block.layer_scale_2(block.mlp(block.norm_2(x), training=False))
-
-
-def _check_logits(found, expected, model):
-    """Raises a ValueError if `_block_with` does not compute what the model's blocks do."""
-    error, largest = np.abs(found - expected).max(), np.abs(expected).max()
-    if not error <= 0.05 * largest + 1e-3:  # bfloat16 keeps two or three digits
-        raise ValueError(
-            "Relevance needs blocks that compute Eq. 2 and 3; input_gradients takes any model. "
-            f"Received: {model.name!r}, whose logits these give with an error of {error:.3g}."
-        )
-
-
-def _sum_of_logits(outputs, labels, classes):
-    hot = keras.ops.one_hot(keras.ops.cast(labels, "int32"), classes, dtype=outputs.dtype)
-    return keras.ops.sum(outputs * hot)
-
-
-def _number_of_classes(model):
-    shape = getattr(model, "output_shape", None)
-    if getattr(model, "num_classes", None) == 0 or not (
-        isinstance(shape, tuple) and len(shape) == 2 and shape[1]
-    ):
-        raise ValueError(
-            "Relevance is that for a class, so the model must give (batch, classes); build it with "
-            f"num_classes and a pool. Received: {model.name!r} with output shape {shape}."
-        )
-    return shape[1]
-
-
-def _classes(model, images, classes, batch_size):
-    """One class number for each image."""
-    number = _number_of_classes(model)
-    if classes is None:
-        outputs = iterate_outputs(model, model.outputs, images, batch_size)
-        found = [to_array(x)[:count].argmax(axis=-1) for (x,), count in outputs]
-        return np.concatenate(found).astype("int32")
-    given = np.asarray(classes)
-    integers = given.dtype.kind in "iu" and given.shape in ((), (len(images),))
-    if not integers or given.min() < 0 or given.max() >= number:
-        raise ValueError(
-            f"classes must be numbers from 0 to {number - 1}, one for all images or one for each "
-            f"of the {len(images)}. Received: classes={classes!r}."
-        )
-    return np.broadcast_to(given, (len(images),)).astype("int32")

@@ -6,13 +6,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.inspection.forward import (
-    as_inputs,
-    iterate_outputs,
-    layout_of,
-    to_array,
-    transformer_blocks,
-)
+from keras_vit.inspection import forward
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.transformer_block import TransformerBlock
 
@@ -20,17 +14,12 @@ from keras_vit.layers.transformer_block import TransformerBlock
 def linear_cka(x, y, unbiased=False):
     """Centred kernel alignment of two representations of the same examples, with linear kernels.
 
-    It does not change when features are rotated or scaled as a whole, and is 1 for
-    representations that differ in nothing else.
+    It is 1 for representations that differ in nothing but a rotation or a scale.
 
     Args:
-        x, y: arrays of shape (examples, ...); everything after the first axis is features, of any
-            two numbers.
+        x, y: arrays of shape (examples, ...); the axes after the first hold features.
         unbiased: whether to use the unbiased estimate of HSIC (Song et al., 2012), which needs
             four examples; it does not grow with the number of features, and may be below 0.
-
-    Returns:
-        float, 1 at most; in [0, 1] if not `unbiased`.
 
     Raises:
         ValueError: other numbers of examples, or too few.
@@ -96,8 +85,9 @@ def layer_similarity(
 
 
 def _features(model, outputs, images, batch_size):
-    for found, count in iterate_outputs(model, outputs, as_inputs(model, images), batch_size):
-        yield [to_array(x)[:count] for x in found]
+    images = forward.as_inputs(model, images)
+    for found, count in forward.outputs(model, outputs, images, batch_size):
+        yield [forward.to_array(x)[:count] for x in found]
 
 
 def _outputs(model, names):
@@ -157,30 +147,24 @@ class TokenNorms(typing.NamedTuple):
         """Which patches are longer than `factor` times the median patch of their block.
 
         Darcet et al. set a fixed length for each model (150 for DINOv2-g); the median makes one
-        rule for all.
-
-        Returns:
-            bool array of shape (blocks, images, rows, columns).
+        rule for all. The result has the shape of `patches`.
         """
         typical = np.median(self.patches, axis=(1, 2, 3), keepdims=True)
         return self.patches > factor * typical
 
 
 def token_norms(model, images, blocks=None, batch_size=8):
-    """The Euclidean length of each token after each block, as `TokenNorms`; no last LayerNorm.
+    """The Euclidean length of each token after each block, before any last LayerNorm: `TokenNorms`.
 
-    Args:
-        model, images, blocks, batch_size: as in `attention_weights`.
+    The arguments are as in `attention_weights`.
 
     Source: Darcet et al. (2024), "Vision transformers need registers", Fig. 3 and 4.
     """
-    images, chosen = as_inputs(model, images), transformer_blocks(model, blocks)
-    layout = layout_of(model, images.shape[1:3])
-    outputs = iterate_outputs(model, [block.output for block in chosen], images, batch_size)
+    images, chosen = forward.as_inputs(model, images), forward.transformer_blocks(model, blocks)
+    layout = forward.layout_of(model, images.shape[1:3])
     parts = [
-        [np.linalg.norm(to_array(x)[:count].astype("float64"), axis=-1) for x in tokens]
-        for tokens, count in outputs
+        np.stack([np.linalg.norm(x.astype("float64"), axis=-1) for x in tokens])
+        for tokens in _features(model, [block.output for block in chosen], images, batch_size)
     ]
-    norms = np.concatenate([np.stack(part) for part in parts], axis=1)
-    learned, patches = np.split(norms, [layout.learned], axis=2)
+    learned, patches = np.split(np.concatenate(parts, axis=1), [layout.learned], axis=2)
     return TokenNorms(learned, patches.reshape(*patches.shape[:2], *layout.grid))

@@ -1,6 +1,7 @@
 """ReaL accuracy in the authors' file format, and the mean of VTAB."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def test_as_the_authors_compute_it(path):
         found = real_accuracy(predictions, labels)
         assert found.accuracy == by_the_readme(predictions, LISTS) == 4 / 6
     assert (found.correct, found.examples, found.left_out) == (4, 6, 2)
-    assert str(found) == "ReaL accuracy 66.67 %: 4 of 6 images, 2 without labels left out"
+    assert re.search(r"RealAccuracy\ncorrect +4\n.*\naccuracy +0\.6667$", str(found), re.DOTALL)
     assert json.loads(json.dumps(found.to_dict()))["correct"] == 4
 
 
@@ -63,7 +64,6 @@ def test_bad_input(tmp_path, path):
         ("[]", "no labels"),
         ("[65, 970]", "65 for image 0"),
         ('[[65], ["tench"]]', r"\['tench'\] for image 1"),
-        ("[[1.5]]", r"\[1.5\] for image 0"),
         ("[[-1]]", r"\[-1\] for image 0"),
         ("[[true]]", r"\[True\] for image 0"),
     ],
@@ -71,12 +71,6 @@ def test_bad_input(tmp_path, path):
 def test_another_structure(path, content, received):
     path.write_text(content)
     with pytest.raises(ValueError, match=rf"\[\[65\], \[970, 795\], \[\]\]. Received: {received}"):
-        real_accuracy([1], path)
-
-
-def test_no_json(path):
-    path.write_text("[[65], [970")
-    with pytest.raises(ValueError, match=r"must be JSON. Received: .*real.json"):
         real_accuracy([1], path)
 
 
@@ -99,7 +93,7 @@ def test_vtab_of_the_paper():
         "structured": 8,
     }
     assert sorted(TASKS) == sorted(vtab.VTAB_TASKS), "the names by which the data are loaded"
-    assert "all, mean of 19" in str(score) and score.missing == ()
+    assert re.search(r"\nmean +0\.7763\nmissing +none$", str(score)) and score.missing == ()
 
 
 def test_vtab_names_and_missing_tasks():
@@ -108,7 +102,7 @@ def test_vtab_names_and_missing_tasks():
         vtab_mean(given)
     score = vtab_mean(given, allow_missing=True)
     assert score.mean == 0.5 and score.groups == {"natural": 0.5, "structured": 0.5}
-    assert len(score.missing) == 16 and "missing: caltech101" in str(score)
+    assert len(score.missing) == 16 and re.search("missing +caltech101, cifar100", str(score))
     assert json.loads(json.dumps(score.to_dict()))["tasks"]["oxford_flowers102"] == 0.5
     with pytest.raises(ValueError, match=r"Unknown VTAB task. Received: .*'cifar10'.*cifar100"):
         vtab_mean({"cifar10": 0.9}, allow_missing=True)

@@ -20,19 +20,13 @@ def model():
 @pytest.mark.parametrize(
     "labels, message",
     [
-        (
-            [0, 1, 2, 3],
-            r"labels of batch 0 must be whole numbers in 0\.\.2. .*first 3 at index 3",
-        ),
-        ([0, 1, -1, 2], r"whole numbers in 0\.\.2"),
+        ([0, 1, 2, 3], r"labels of batch 0 must be whole numbers in 0\.\.2. .*3 at index 3"),
+        ([0, 1, -1, 2], r"the first -1 at index 2"),
         ([0, 1, 0.5, 2], "the first 0.5 at index 2"),
         (["a", "b", "c", "a"], "class numbers, not names"),
         (np.eye(4), r"one column for each of the 3 classes.*shape \(4, 4\)"),
         (np.full((4, 3), 1 / 3), r"Mixup.*4 others, the first .* at index 0"),
-        (
-            [[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]],
-            r"see real_accuracy.*2 others, the first",
-        ),
+        ([[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]], r"see real_accuracy.*2 others, the first"),
         ([0, 1, 2], r"one label for each image.*Received: 4 images and labels of shape \(3,\)"),
     ],
 )
@@ -47,8 +41,8 @@ def test_bad_labels(model, labels, message):
     [
         ((np.zeros((0, 16, 16, 3)), []), ValueError, "at least one image"),
         ([], ValueError, "at least one image"),
-        ((images(), LABELS, LABELS), TypeError, "a tuple of ndarray, ndarray, ndarray"),
-        ((images(), 3), TypeError, "ndarray, int"),
+        ((images(), LABELS, LABELS), TypeError, r"tuple of \['ndarray', 'ndarray', 'ndarray'\]"),
+        ((images(), 3), TypeError, "'ndarray', 'int'"),
         ("images/", TypeError, "pair .images, labels.*Received: str"),
         ({"image": images()}, TypeError, "Received: dict"),
         (None, TypeError, "Received: NoneType"),

@@ -1,7 +1,7 @@
 """The few-shot regression against the authors' code, and the protocol around it."""
 
-import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -13,12 +13,8 @@ ORACLE = read_arrays(ORACLES / "fewshot" / "fewshot_lsr.npz")
 CASES = json.loads((ORACLES / "fewshot" / "index.json").read_text())["cases"]
 
 
-def case_name(case):
-    return f"{case['key']}-{case['l2']:g}"
-
-
 @pytest.mark.any_backend
-@pytest.mark.parametrize("case", CASES, ids=case_name)
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['key']}-{c['l2']:g}")
 def test_equal_to_the_authors_code(case):
     x, y, test_x, test_y = (
         ORACLE[f"{case['key']}/{name}"] for name in ("x_train", "y_train", "x_test", "y_test")
@@ -31,35 +27,18 @@ def test_equal_to_the_authors_code(case):
     np.testing.assert_allclose(found.weights, weights, rtol=0, atol=tolerance)
     np.testing.assert_allclose(found.scores(test_x), scores, rtol=0, atol=100 * tolerance)
     assert found.accuracy(test_x, test_y) == pytest.approx(case["acc_f64"], abs=1e-7)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("case", [c for c in CASES if c["l2"] >= 1], ids=case_name)
-def test_in_the_precision_of_the_authors(case):
-    x, y, test_x, test_y = (
-        ORACLE[f"{case['key']}/{name}"] for name in ("x_train", "y_train", "x_test", "y_test")
-    )
-    found = least_squares(x, y, case["classes"], case["l2"], dtype="float32")
-    assert found.weights.dtype == found.scores(test_x).dtype == np.float32
-    exact = ORACLE[f"{case['key']}/l2_{case['l2']:g}/scores_f64"]
-    theirs = np.abs(ORACLE[f"{case['key']}/l2_{case['l2']:g}/scores_f32"] - exact).max()
-    assert np.abs(found.scores(test_x) - exact).max() <= 20 * theirs + 1e-6
-    assert found.accuracy(test_x, test_y) == pytest.approx(case["acc_f64"], abs=0.011)
-
-
-@pytest.mark.any_backend
-def test_several_penalties_share_one_decomposition():
-    x, y = ORACLE["1_DgtN/x_train"], ORACLE["1_DgtN/y_train"]
-    fitted = dataclasses.replace(least_squares(x, y), l2=1.0)
-    np.testing.assert_array_equal(fitted.weights, least_squares(x, y, l2=1.0).weights)
-    with pytest.raises(ValueError, match="l2 must be a positive number"):
-        dataclasses.replace(fitted, l2=-1)
+    if case["l2"] >= 1:  # and in the precision of the authors
+        found = least_squares(x, y, case["classes"], case["l2"], dtype="float32")
+        assert found.weights.dtype == found.scores(test_x).dtype == np.float32
+        theirs = np.abs(ORACLE[f"{expected}/scores_f32"] - scores).max()
+        assert np.abs(found.scores(test_x) - scores).max() <= 20 * theirs + 1e-6
+        assert found.accuracy(test_x, test_y) == pytest.approx(case["acc_f64"], abs=0.011)
 
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("images_", [9, 200])
 def test_the_closed_form_is_the_solution_of_the_normal_equations(images_):
-    """On both sides of n = d, where the decomposition changes sides."""
+    """On both sides of n = d, where the system changes."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(images_, 30)), np.arange(images_) % 3
     found = least_squares(x, y, l2=7.0)
@@ -108,7 +87,7 @@ def test_a_frozen_model(tmp_path):
     assert fewshot(None, (x, y), test_features, (1, 5), (0, 7)).mean[5] > 0.8
     result.save(tmp_path / "fewshot.json")
     assert json.loads((tmp_path / "fewshot.json").read_text()) == result.to_dict()
-    assert "seed 7" in str(result) and "%" in str(result)
+    assert re.search(r"accuracy 5 .*\nexamples 1 .*\nseeds +0, 7\n", str(result), re.DOTALL)
 
 
 @pytest.mark.any_backend
@@ -118,7 +97,7 @@ def test_bad_input():
         least_squares(x, y, l2=0)
     with pytest.raises(ValueError, match=r"same length. Received: 2 and 3"):
         fewshot(None, (x, y), (np.zeros((4, 3)), y))
-    with pytest.raises(ValueError, match=r"one label for each row.*\(4, 2\) and 3 labels"):
+    with pytest.raises(ValueError, match=r"as many train_features as labels.*\(4, 2\) and \(3,\)"):
         fewshot(None, (x, y[:3]), (x, y))
     with pytest.raises(ValueError, match=r"test_features must be finite.*row 0"):
         fewshot(None, (x, y), (x + np.nan, y))

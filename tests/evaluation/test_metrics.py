@@ -53,7 +53,7 @@ def test_most_confused_pairs():
 
 
 def test_confusion_of_bad_input():
-    with pytest.raises(ValueError, match=r"one prediction for each label.*2 labels and 1"):
+    with pytest.raises(ValueError, match=r"as many labels as predictions.*\(2,\) and \(1,\)"):
         confusion_matrix([0, 1], [0])
     with pytest.raises(ValueError, match=r"predictions must be whole numbers in 0\.\.1"):
         confusion_matrix([0, 1], [0, 2], 2)
@@ -61,7 +61,7 @@ def test_confusion_of_bad_input():
         confusion_matrix([0, 2], [0, 2], class_names=["a", "b"])
     with pytest.raises(ValueError, match=r"at most 30,000 .*numbers ids.*up to 1,000,000,000"):
         confusion_matrix([0, 10**9], [0, 1])
-    with pytest.raises(ValueError, match="at least one of them"):
+    with pytest.raises(ValueError, match="at least one"):
         confusion_matrix([], [])
 
 
@@ -150,7 +150,7 @@ def test_calibration_of_bad_input(logits, labels):
         calibration(1 / (1 + np.exp(-logits)), labels, from_logits=False)
     with pytest.raises(ValueError, match=r"whole numbers in 0\.\.5"):
         calibration(logits, labels + 1)
-    with pytest.raises(ValueError, match=r"shape \(500, 6\) and 3 labels"):
+    with pytest.raises(ValueError, match=r"shapes \(500, 6\) and \(3,\)"):
         calibration(logits, labels[:3])
     with pytest.raises(ValueError, match="bins must be a positive integer"):
         calibration(logits, labels, bins=0)

@@ -86,24 +86,31 @@ def test_choice_of_blocks_and_no_change_of_the_model():
         assert_close(value, before[path], 0)
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("blocks", [[2], [-3], [0, 5]])
-def test_blocks_that_do_not_exist(blocks):
-    message = f"2 Transformer blocks, so indices go from -2 to 1. Received: blocks={blocks}"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        attention_weights(random_vit(), images(), blocks)
+def test_changes_of_the_weights_are_seen():
+    model = random_vit(depth=1, name="changes")
+    (before,) = attention_weights(model, images())
+    query = model.get_layer("block_0").attention.query
+    query.bias.assign(query.bias + 1)
+    (moved,) = attention_weights(model, images())
+    query.enable_lora(1)  # more variables than before
+    query.lora_kernel_b.assign(query.lora_kernel_b + 1)
+    (adapted,) = attention_weights(model, images())
+    assert np.abs(moved - before).max() > 1e-3 and np.abs(adapted - moved).max() > 1e-3
+    block = model.get_layer("block_0")
+    tokens = forward(keras.Model(model.input, block.input), images())
+    assert_close(adapted, block.attention_scores(tokens), 3e-6)
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("blocks", [1, np.int64(1), 1.5, "01", ["a"], [1.5], np.array(1)])
-def test_blocks_that_are_no_list_of_indices(blocks):
-    message = f"blocks must be a list of indices. Received: blocks={blocks}."
-    with pytest.raises(ValueError, match=re.escape(message)):
-        attention_weights(random_vit(), images(), blocks)
-
-
-@pytest.mark.any_backend
-def test_a_model_without_blocks():
+def test_blocks_that_do_not_exist():
+    for blocks in ([2], [-3], [0, 5]):
+        message = f"2 Transformer blocks, so indices go from -2 to 1. Received: blocks={blocks}"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            attention_weights(random_vit(), images(), blocks)
+    for blocks in (1, np.int64(1), 1.5, "01", ["a"], [1.5], np.array(1)):
+        message = f"blocks must be a list of indices. Received: blocks={blocks}."
+        with pytest.raises(ValueError, match=re.escape(message)):
+            attention_weights(random_vit(), images(), blocks)
     dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="0 Transformer blocks"):
         attention_weights(dense, np.zeros((1, 4)))

@@ -15,7 +15,7 @@ from keras_vit.inspection import (
     upsample,
 )
 from tests.inspection.cases import random_vit
-from tests.support import assert_close, images, randomize
+from tests.support import assert_close, images
 
 REGISTERS = {"image_size": (8, 24), "patch_size": (4, 8), "registers": 2}
 
@@ -81,23 +81,15 @@ def test_maps_of_any_token_and_head():
 def test_tokens_that_do_not_exist(query, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         attention_maps(random_vit(**REGISTERS), images((1, 8, 24, 3)), query=query)
-
-
-@pytest.mark.any_backend
-def test_a_model_without_class_token_has_no_class_query():
     with pytest.raises(ValueError, match=r"query must be mean, .* Received: query='class'"):
         attention_maps(random_vit(pool="mean"), images(), query="class")
 
 
 @pytest.mark.any_backend
-def test_a_model_of_any_size_has_the_grid_of_its_images():
+def test_the_grid_of_a_model_of_any_size_and_of_one_without_patches():
     model = random_vit(variable_size=True)
     assert attention_maps(model, images((1, 24, 16, 3))).shape == (1, 3, 2)
     assert layout_of(model, (24, 16)).grid == (3, 2)
-
-
-@pytest.mark.any_backend
-def test_a_network_without_patches():
     with pytest.raises(ValueError, match=r"A VisionTransformer is needed.*Received: Sequential"):
         layout_of(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
 
@@ -116,16 +108,8 @@ def test_upsampling():
 
 
 def test_lower_precision_is_looked_at_in_float32():
-    model = keras_vit.VisionTransformer(
-        image_size=16,
-        patch_size=8,
-        width=8,
-        depth=1,
-        num_heads=2,
-        num_classes=5,
-        dtype="mixed_bfloat16",
-    )
-    (weights,) = attention_weights(randomize(model), images())
+    model = random_vit(depth=1, num_classes=5, dtype="mixed_bfloat16")
+    (weights,) = attention_weights(model, images())
     assert weights.dtype == np.float32
     assert_close(weights.sum(axis=-1), np.ones((4, 2, 5)), 1e-5)
     assert relevance_maps(model, images(), 3).max() > 0

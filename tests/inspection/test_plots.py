@@ -15,13 +15,6 @@ from tests.inspection.cases import random_vit
 image = pytest.importorskip("matplotlib.image")
 pytestmark = pytest.mark.any_backend
 LAYOUT = inspection.Layout((2, 3), (8, 8), 1, True)
-HISTORY = {
-    "epoch": [0, 1, 2],
-    "loss": [2.0, 1.0, 0.5],
-    "val_loss": [2.1, 1.3, 0.9],
-    "accuracy": [0.2, 0.6, 0.8],
-    "val_accuracy": [0.2, 0.5, 0.7],
-}
 
 
 def noise(*shape):
@@ -29,7 +22,7 @@ def noise(*shape):
 
 
 def filters(channels):
-    return FilterComponents(noise(3, 4, 5, channels), np.array([0.5, 0.3, 0.1]), np.ones(3))
+    return FilterComponents(noise(3, 4, 5, channels), np.array([0.5, 0.3, 0.1]))
 
 
 def name_of(value):
@@ -106,7 +99,8 @@ def test_heads_are_drawn_where_they_are():
     "name, arguments, message",
     [
         ("plot_maps", {"images": noise(2, 4, 4, 3), "maps": noise(3, 2, 2)},
-         "Received: 2 images, maps of shape (3, 1, 2, 2)"),
+         "maps of n=2 images must have shape (n, rows, columns) or (n, k, rows, columns). "
+         "Received: shape (3, 1, 2, 2)"),
         ("plot_maps", {"images": noise(1, 4, 4, 3), "maps": noise(1, 2, 2), "titles": ["a", "b"]},
          "each of the 1 maps of an image. Received: 2 titles"),
         ("plot_maps", {"images": ["cat.jpg"], "maps": noise(1, 2, 2)},
@@ -133,18 +127,6 @@ def test_notebooks_show_figures_of_themselves():
     figure = inspection.plot_distances(noise(4, 3))
     assert figure._repr_png_().startswith(b"\x89PNG")
     assert pickle.loads(pickle.dumps(figure))._repr_png_() == figure._repr_png_()
-
-
-def test_every_curve_of_a_history_is_drawn(tmp_path):
-    def drawn(**changed):
-        inspection.plot_history({**HISTORY, **changed}, tmp_path / "history.png")
-        return pixels(tmp_path / "history.png")
-
-    before = drawn()
-    for column in ("loss", "val_loss", "accuracy", "val_accuracy"):
-        halved = [value / 2 for value in HISTORY[column]]
-        assert (drawn(**{column: halved}) != before).any(), column
-    drawn(**{name: column[:1] for name, column in HISTORY.items()})
 
 
 def predictions(tmp_path, count=2, channels=3, **changed):
