@@ -79,11 +79,12 @@ def test_jit_compile_in_keras(dtype, monkeypatch):
     monkeypatch.setattr(torch, "compile", compilers)
     model = tiny_vit(depth=1, dtype=dtype)
     model.compile(
-        keras.optimizers.SGD(0.1),
+        keras.optimizers.AdamW(1e-3),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=True,
     )
     model.predict_on_batch(batch(model))
     assert not counters["graph_break"] and counters["stats"]["unique_graphs"] == 1
     model.train_on_batch(batch(model), torch.tensor([0, 1]))
-    assert all("Tensor.backward()" in reason for reason in counters["graph_break"])
+    breaks = [r for r in counters["graph_break"] if "Tensor.backward()" not in r]
+    assert not breaks, breaks
