@@ -113,16 +113,16 @@ def apply(transform, image, rng=None, channels=3, upright=True):
         image, (box, size, window) = _decode(image, crop, rng, channels, upright)
     else:
         box, size, window = crop(image.shape[:2], rng)
-    pixels = cut(image, box)
+    pixels, mirrored = cut(image, box), transform.flip and rng.random() < 0.5
     if tuple(size) != pixels.shape[:2] or window is not None:
-        pixels = tensorflow_resize(pixels, size, transform.interpolation, window)
+        pixels = tensorflow_resize(pixels, size, transform.interpolation, window, mirrored)
+    elif mirrored:
+        pixels = pixels[:, ::-1]
     if pixels.dtype != np.uint8 and (transform.round_to_uint8 or transform.is_random):
         # An average of bytes passes 255 by a rounding error at most, so nothing is clipped.
         if not transform.round_to_uint8:
             pixels += np.float32(0.5)
         pixels = pixels.astype(np.uint8)
-    if transform.flip and rng.random() < 0.5:
-        pixels = pixels[:, ::-1]
     if augmentations := transform.augmentations():
         pixels = np.ascontiguousarray(pixels)
         picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
