@@ -20,7 +20,7 @@ TFDS_SETS = tuple(
     "imagenet2012 imagenet21k kitti mnist oxford_flowers102 oxford_iiit_pet patch_camelyon "
     "resisc45 smallnorb sun397 svhn_cropped".split()
 )
-_INFO = "dataset_info.json"
+INFO = "dataset_info.json"
 _NAME = re.compile(r"^(?P<name>\w+)(?:/(?P<config>[\w.-]+))?(?::(?P<version>[\d.*]+))?$")
 
 
@@ -44,13 +44,13 @@ def find_prepared(dataset, data_dir=None, major=None):
     name, config, version = match.groups()
     # Without a configuration in the name, the newest of any that is there.
     patterns = [f"{name}/{config}/*"] if config else [f"{name}/*", f"{name}/*/*"]
-    found = [path.parent for at in patterns for path in data_dir.glob(f"{at}/{_INFO}")]
+    found = [path.parent for at in patterns for path in data_dir.glob(f"{at}/{INFO}")]
     wanted = re.compile((version or "*.*.*").replace(".", r"\.").replace("*", r"\d+") + "$")
     folders = [folder for folder in found if wanted.match(folder.name)]
     if not folders:
         raise ValueError(
             f"The dataset {dataset!r} is not on disk. Received: data_dir={str(data_dir)!r} (looked "
-            f"for {data_dir / name}/.../{_INFO}). {how_to_prepare(dataset, data_dir)}"
+            f"for {data_dir / name}/.../{INFO}). {how_to_prepare(dataset, data_dir)}"
         )
 
     def rank(folder):
