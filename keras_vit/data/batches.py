@@ -10,7 +10,7 @@ import functools
 
 import numpy as np
 
-from keras_vit.data.resize import convert_channels
+from keras_vit.data.pixels import convert_channels
 from keras_vit.data.transform import apply
 
 LOST_AT_MOST = 4  # one in four examples may be unreadable

@@ -1,6 +1,5 @@
-"""Folders and archives of images: their files, the classes they stand for, and their pixels."""
+"""Folders and archives of images: their files, and the classes they stand for."""
 
-import io
 import os
 import pathlib
 import re
@@ -10,7 +9,6 @@ import zipfile
 from collections import Counter
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
 
 from keras_vit.data.dataset import stratified_split
 from keras_vit.data.sources import HELD_OUT, Source
@@ -218,57 +216,6 @@ def _class_files(files, prefix):
             f"{f'files {counts}' if inside else 'no files at all'}"
         )
     return classes
-
-
-def open_image(source):
-    """The PIL image of a path or of the bytes of a file, of which only the header is read.
-
-    Raises:
-        OSError, ValueError: no image, not a regular file, or more pixels than
-            `PIL.Image.MAX_IMAGE_PIXELS`: a small file can claim many gigabytes of them.
-    """
-    if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
-        raise OSError(f"{source} is no regular file")
-    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
-    width, height = image.size
-    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
-        raise ValueError(
-            f"an image of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
-            f"{Image.MAX_IMAGE_PIXELS}, to read it"
-        )
-    return image
-
-
-def orientation(image):
-    """The EXIF orientation of a PIL image: 1 is upright, 5 to 8 lie on their side."""
-    return image.getexif().get(ExifTags.Base.Orientation, 1)
-
-
-def pixels_of(image, channels, upright=True):
-    """The pixels of a PIL image as they are meant to be seen, with 8 bits per channel.
-
-    The first frame of an animation; palettes and CMYK become RGB, transparency is dropped.
-
-    `channels` are 3 for RGB or 1 for grayscale; `upright`, whether to turn the image as its EXIF
-    orientation says. Returns a uint8 array of shape (height, width, channels).
-    """
-    if channels not in (1, 3):
-        raise ValueError(
-            f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
-        )
-    sixteen_bits = image.mode.startswith("I;16") or (
-        image.mode == "I" and image.format in ("PNG", "PPM")
-    )
-    if image.mode in ("I", "F") and not sixteen_bits:
-        raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")
-    if upright and orientation(image) != 1:
-        image = ImageOps.exif_transpose(image)
-    if sixteen_bits:  # Pillow would clip at 255 and leave the image nearly white
-        pixels = np.asarray(image).astype(np.float32) / 257.0
-        image = Image.fromarray((pixels + 0.5).astype(np.uint8))
-    mode = "RGB" if channels == 3 else "L"
-    pixels = np.asarray(image if image.mode == mode else image.convert(mode))
-    return pixels.reshape(image.height, image.width, channels)
 
 
 def listed(lines):

@@ -1,7 +1,5 @@
 """`load`: datasets that fit in memory, as checked arrays. Nothing is downloaded."""
 
-import difflib
-import os
 import re
 from pathlib import Path
 
@@ -10,10 +8,12 @@ import numpy as np
 from keras_vit.checks import check_choice, pair, positive_float, rate
 from keras_vit.data import arrays, tfds
 from keras_vit.data.dataset import ImageDataset, check_memory
-from keras_vit.data.files import ARCHIVES, FileSource, listed, open_image, pixels_of
-from keras_vit.data.resize import convert_channels, pillow_resize
+from keras_vit.data.files import ARCHIVES, FileSource, listed
+from keras_vit.data.pixels import PATHS, pixels_of
+from keras_vit.data.resize import pillow_resize
 from keras_vit.data.sources import HELD_OUT, Source
 from keras_vit.data.vtab import VTAB_TASKS
+from keras_vit.text import nearest
 
 FASHION_MNIST_CLASSES = tuple(
     "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(",")
@@ -92,7 +92,7 @@ def check_seed(seed):
 
 def open_source(source, data_dir=None):
     """The data source of what `pipeline` takes."""
-    if isinstance(source, (str, os.PathLike)):
+    if isinstance(source, PATHS):
         source = find_source(source, data_dir)
     return source if isinstance(source, Source) else arrays.array_source(source)
 
@@ -106,7 +106,7 @@ def find_source(source, data_dir, test_fraction=0.2, seed=0):
             return _find_fashion_mnist(data_dir)
         if found := _find_prepared(source, data_dir):
             return found
-    if isinstance(source, (str, os.PathLike)) and str(source):
+    if isinstance(source, PATHS) and str(source):
         path = Path(source).expanduser()
         if path.suffix.lower() == ".npz" and path.is_file():
             return arrays.load_npz(path, test_fraction, seed)
@@ -114,12 +114,11 @@ def find_source(source, data_dir, test_fraction=0.2, seed=0):
             return FileSource(path, None, test_fraction, seed)
     tasks = [f"vtab/{name}" for name in VTAB_TASKS]
     known = ["digits", "fashion_mnist", *tfds.TFDS_SETS, *tasks]
-    close = difflib.get_close_matches(str(source).lower(), known, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
     raise ValueError(
-        f"There is no such dataset, file or folder. Received: {source!r}. {hint}Expected the path "
-        "of a .npz file, or of a folder, .zip or .tar archive with one subfolder of images per "
-        f"class, or one of {', '.join(map(repr, known))}"
+        f"There is no such dataset, file or folder. Received: {source!r}; the nearest names are "
+        f"{nearest(source, known)}. Expected the path of a .npz file, or of a folder, .zip or .tar "
+        "archive with one subfolder of images per class, or one of "
+        f"{', '.join(map(repr, known))}"
     )
 
 
@@ -181,11 +180,7 @@ def _in_memory(source, size, channels, skip_corrupt):
     for part, row in rows:
         try:
             image, label = source[row]
-            if isinstance(image, bytes):
-                with open_image(image) as opened:
-                    pixels = pixels_of(opened, channels, source.upright)
-            else:
-                pixels = convert_channels(image, channels)
+            pixels = pixels_of(image, channels, source.upright)
         except MemoryError:
             raise
         # Pillow's decoders answer damaged files with errors of many unrelated types. None is

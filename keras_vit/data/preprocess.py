@@ -9,11 +9,10 @@ from PIL import Image
 
 from keras_vit.checks import pair
 from keras_vit.data.dataset import check_pixels
-from keras_vit.data.files import listed, open_image, pixels_of
-from keras_vit.data.resize import convert_channels, fit_image
+from keras_vit.data.files import listed
+from keras_vit.data.pixels import PATHS, pixels_of
+from keras_vit.data.resize import fit_image
 from keras_vit.preprocessing import Preprocessing
-
-_PATHS = (str, os.PathLike)
 
 
 def preprocess(images, model=None, preprocessing=None, image_size=None):
@@ -53,13 +52,16 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
     reasons = []
     for index, item in enumerate(items):  # one at a time is held at its full size
         try:
-            batch[index] = fit_image(_pixels(item, channels), (height, width), preprocessing)
+            pixels = pixels_of(item, channels)
+            if pixels.dtype != np.uint8:
+                pixels = pixels.astype(np.float32) * np.float32(255)
+            batch[index] = fit_image(pixels, (height, width), preprocessing)
         except MemoryError:
             raise
         # Pillow's decoders answer damaged files with errors of many unrelated types. None is
         # swallowed: each is reported with its image.
         except Exception as error:
-            name = item if isinstance(item, _PATHS) else f"images[{index}]"
+            name = item if isinstance(item, PATHS) else f"images[{index}]"
             reasons.append(f"{name}: {type(error).__name__}: {error}")
     if reasons:
         raise ValueError(
@@ -109,13 +111,13 @@ def list_images(images, channels):
         if array.ndim == 4:
             return list(_checked(array, "images", channels))
         images = [array]
-    is_one = isinstance(images, (*_PATHS, Image.Image))
+    is_one = isinstance(images, (*PATHS, Image.Image))
     many = not is_one and isinstance(images, collections.abc.Iterable)
     items = list(images) if many else [images]
     if not items:
         raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
     for index, item in enumerate(items):
-        if not isinstance(item, (*_PATHS, Image.Image)):
+        if not isinstance(item, (*PATHS, Image.Image)):
             if not hasattr(item, "__array__"):
                 raise ValueError(
                     "images must be paths, PIL images or arrays, or a list of them. Received: item "
@@ -124,7 +126,7 @@ def list_images(images, channels):
             array = np.asarray(item)
             array = array[..., None] if array.ndim == 2 else array
             items[index] = _checked(array, f"images[{index}]", channels, rank=3)
-    paths = [item for item in items if isinstance(item, _PATHS)]
+    paths = [item for item in items if isinstance(item, PATHS)]
     if missing := [str(path) for path in paths if not os.path.exists(path)]:
         raise FileNotFoundError(
             f"{len(missing)} of {len(items)} images do not exist. Received:\n" + listed(missing)
@@ -147,17 +149,6 @@ def _checked(array, name, channels, rank=4):
         )
     check_pixels(array, name)
     return array
-
-
-def _pixels(item, channels):
-    """A single image as uint8, or as float32 in 0..255, shape (height, width, channels)."""
-    if isinstance(item, _PATHS):
-        with open_image(item) as image:
-            return pixels_of(image, channels)
-    if isinstance(item, Image.Image):
-        return pixels_of(item, channels)
-    pixels = convert_channels(item, channels)
-    return pixels if pixels.dtype == np.uint8 else pixels.astype(np.float32) * np.float32(255)
 
 
 def _per_channel(values, name, channels):

@@ -199,30 +199,3 @@ def _weighted_sum(image, axis, indices, weights):
     for index, weight in zip(indices.T, weights.T):
         total = total + _lines(image, axis, index) * _along(weight, axis, channels)
     return total.reshape(len(total), -1, channels)
-
-
-def convert_channels(images, channels):
-    """Converts between grayscale and RGB, keeping the dtype.
-
-    Grayscale is repeated, RGB becomes its luma.
-
-    Args:
-        images: uint8 or float32, shape (..., height, width, channels).
-        channels: 1, 3, or None for no change.
-    """
-    present = images.shape[-1]
-    if channels is None or channels == present:
-        return images
-    if (present, channels) == (1, 3):
-        return np.repeat(images, 3, axis=-1)
-    if (present, channels) != (3, 1):
-        raise ValueError(
-            "Only 1 -> 3 and 3 -> 1 channels can be converted. Received: images with "
-            f"{present} channels and channels={channels}; convert them beforehand, or pass "
-            "channels=None"
-        )
-    if images.dtype == np.uint8:
-        rows = np.ascontiguousarray(images).reshape(-1, *images.shape[-2:])
-        return np.asarray(Image.fromarray(rows).convert("L")).reshape(*images.shape[:-1], 1)
-    weights = np.array([19595, 38470, 7471], np.float32) / 2**16  # Pillow's 0.299, 0.587, 0.114
-    return (images @ weights)[..., None].astype(images.dtype)

@@ -1,6 +1,5 @@
 """Data sources: labelled images that are read by number, and the splits of their parts."""
 
-import difflib
 import re
 
 import numpy as np
@@ -94,8 +93,7 @@ def parse_split(split, sizes):
         if "all" in sizes and part in ("train", *HELD_OUT):
             part = "all"
         if part not in sizes:
-            close = difflib.get_close_matches(part, list(sizes), n=1)
-            refuse(f". Did you mean {close[0]!r}?" if close else "")
+            refuse()
         if start and stop and start.endswith("%") != stop.endswith("%"):
             refuse(", whose ends must be both rows or both percents")
         size = sizes[part]

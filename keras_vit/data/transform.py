@@ -12,7 +12,7 @@ from PIL import Image
 
 from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.data.augment import AUGMENTATIONS
-from keras_vit.data.files import open_image, orientation, pixels_of
+from keras_vit.data.pixels import open_image, orientation, pixels_of
 from keras_vit.data.resize import center_window, covering_size, cut, tensorflow_resize
 
 _ATTEMPTS = 100  # of `tf.image.sample_distorted_bounding_box`

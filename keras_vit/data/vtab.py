@@ -7,12 +7,11 @@ ViT paper reports, trains on `train800val200` and tests on `test`.
 """
 
 import dataclasses
-import io
 from collections.abc import Callable
 
 import numpy as np
-from PIL import Image
 
+from keras_vit.data.pixels import pixels_of
 from keras_vit.data.sources import parse_split
 
 
@@ -82,8 +81,7 @@ def _interval(value, bounds):
 
 def white_on_black(encoded):
     """dSprites stores pixels as 0 and 1."""
-    with Image.open(io.BytesIO(encoded)) as image:
-        return np.asarray(image.convert("L"), dtype=np.uint8)[..., None] * np.uint8(255)
+    return pixels_of(encoded, 1) * np.uint8(255)
 
 
 _GIVEN = ("train", "validation", "test")
