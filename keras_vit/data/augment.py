@@ -23,12 +23,7 @@ def augmentation(function):
 def affine(image, rng, rotation, scale, shift):
     """Turns, scales and moves an image by one bilinear interpolation; edges are repeated.
 
-    Args:
-        image: a PIL image.
-        rng: a `numpy.random.Generator`.
-        rotation: the largest turn either way, in degrees.
-        scale: the largest change of size either way, as a share below 1.
-        shift: the largest move along each axis, as a share of height and width.
+    `rotation` in degrees, `scale` and `shift` as shares of the sides are the largest either way.
     """
     turn, grow, down, right = rng.uniform(-1, 1, 4)
     angle, size = turn * math.radians(rotation), 1 + grow * scale
@@ -52,10 +47,7 @@ def randaugment(image, rng, operations=2, magnitude=10.0):
     arithmetic depends on the order in which floats are added, one pixel in 200 may differ from
     theirs: by one grey level, and by up to three where Sharpness magnifies that at magnitude 20.
     One place in 100 may get the pixel beside the authors' where it lies in the middle of two.
-
-    Args:
-        operations: how many are applied, one after the other.
-        magnitude: 0 and more; the authors use 10, 15 and 20.
+    The authors use magnitudes of 10, 15 and 20.
 
     Source: pp/archive/autoaugment.py of big_vision, a fork of models/official/efficientnet/
     autoaugment.py of tensorflow/tpu; Cubuk et al., RandAugment, https://arxiv.org/abs/1909.13719.

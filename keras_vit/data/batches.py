@@ -10,7 +10,7 @@ import functools
 
 import numpy as np
 
-from keras_vit.data.resize import convert_channels
+from keras_vit.data.pixels import convert_channels
 from keras_vit.data.transform import apply
 
 LOST_AT_MOST = 4  # one in four examples may be unreadable
@@ -45,8 +45,7 @@ def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1
     dataset = dataset.batch(batch_size // parts, batch_fn=collate)[process % parts :: parts]
     dataset = dataset.map(functools.partial(_one_hot, num_classes=num_classes))
     if any(mixing):
-        dataset = dataset.random_map(functools.partial(_mixed, alphas=mixing))
-        dataset = dataset.map(functools.partial(_cut, share=share))
+        dataset = dataset.random_map(functools.partial(_mixed_part, alphas=mixing, share=share))
     return dataset.repeat()
 
 
@@ -60,12 +59,9 @@ def rows_of(share, rows, batch_size):
 
 
 def read_ahead(dataset, value_range, threads, workers=0):
-    """Yields the batches of a finite part of `make_batches`, read ahead; images become float32.
+    """Yields the batches of a finite part of `make_batches`, read ahead, with images in float32.
 
-    Args:
-        value_range: what 0 and 255 become.
-        threads: batches that are read at a time, in each process.
-        workers: processes that read beside this one, or 0.
+    `threads` is how many batches are read at a time, in this process or each of `workers` others.
     """
     grain = import_grain()
     finish = functools.partial(_finish, value_range=value_range)
@@ -115,6 +111,8 @@ class Reader:
             try:
                 image, label = self._read(candidate)
                 if not isinstance(image, bytes):
+                    if image.dtype != np.uint8:
+                        image = np.rint(image * np.float32(255)).astype(np.uint8)
                     image = convert_channels(image, channels)
                 pixels = apply(self.transform, image, rng, channels, self.source.upright)
                 return pixels, label, notes
@@ -139,11 +137,11 @@ class Reader:
 
 
 def _collate(examples, image_shape):
-    kept = [(pixels, label) for pixels, label, _ in examples if pixels is not None]
+    images = [pixels for pixels, _, _ in examples if pixels is not None]
+    labels = [label for pixels, label, _ in examples if pixels is not None]
     notes = [note for _, _, notes in examples for note in notes]
-    images = [pixels for pixels, _ in kept]
     images = np.stack(images) if images else np.zeros((0, *image_shape), np.uint8)
-    return images, np.array([label for _, label in kept], np.int32), notes
+    return images, np.array(labels, np.int32), notes
 
 
 def _one_hot(batch, num_classes):
@@ -153,13 +151,9 @@ def _one_hot(batch, num_classes):
     return images, one_hot, notes
 
 
-def _mixed(batch, rng, alphas):
-    images, labels, notes = batch
-    return *mix(images, labels, rng, *alphas), notes
-
-
-def _cut(batch, share):
+def _mixed_part(batch, rng, alphas, share):
     (images, labels, notes), (process, processes) = batch, share
+    images, labels = mix(images, labels, rng, *alphas)
     size = len(images) // processes
     part = slice(process * size, (process + 1) * size)
     return images[part], labels[part], notes
@@ -182,14 +176,8 @@ def to_range(images, value_range):
 def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
     """Mixes a batch by `mixup` or `cutmix`; where both have an alpha, each is equally likely.
 
-    Args:
-        images: uint8 or float32, shape (batch, height, width, channels).
-        labels: float32, shape (batch, classes), one-hot or with several classes each.
-        rng: a `numpy.random.Generator`.
-        mixup_alpha, cutmix_alpha: parameters of their Beta distributions, 0 for none.
-
-    Returns:
-        (images, labels) of the same shapes; the images are float32 where they were blended.
+    Images are uint8 or float32 of shape (batch, height, width, channels), and float32 where they
+    were blended; labels are float32 of shape (batch, classes). An alpha of 0 means no mixing.
     """
     if cutmix_alpha and (not mixup_alpha or rng.random() < 0.5):
         return cutmix(images, labels, rng, cutmix_alpha)

@@ -1,26 +1,13 @@
-"""`ImageDataset`, what every dataset in memory is: its checks, and how files of arrays are read."""
+"""`ImageDataset`, what every dataset in memory is, and the checks of images and labels."""
 
 import dataclasses
-import gzip
 import math
-import struct
-import zipfile
-import zlib
 
 import numpy as np
 
 MAX_BYTES = 4 * 2**30  # of a dataset: a larger one is refused before memory runs out
 MOST_CLASSES = 100_000  # labels beyond it are identifiers
-_MOST_DEFLATED = 250  # times: an archive that deflates more is made to fill the memory
-_UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
-_TOLERANCE = 1e-6  # a resize of floats can overshoot 1 by a few units in the last place
-# Arrays of an archive; names of a train/test pair come before names of one undivided set.
-_NPZ_KEYS = (
-    ("x_train", "y_train", "x_test", "y_test"),
-    ("train_images", "train_labels", "test_images", "test_labels"),
-    ("x", "y"),
-    ("images", "labels"),
-)
+_TOLERANCE = 1e-6  # floats can pass 1 by a few units in the last place
 
 
 # eq=False: comparing arrays field by field has no single truth value.
@@ -53,8 +40,8 @@ class ImageDataset:
     def __post_init__(self):
         if not self.class_names:
             raise ValueError(
-                f"class_names of {self.name!r} must name at least one class. "
-                f"Received: {self.class_names!r}"
+                "class_names must name at least one class. Received: "
+                f"{self.class_names!r} for {self.name!r}"
             )
         for part in ("train", "test"):
             images = check_images(getattr(self, f"{part}_images"), f"{part}_images")
@@ -62,7 +49,7 @@ class ImageDataset:
             labels = check_labels(labels, images, f"{part}_labels", self.num_classes)
             object.__setattr__(self, f"{part}_images", images)
             object.__setattr__(self, f"{part}_labels", labels)
-        shapes = [images.shape[1:] for images in (self.train_images, self.test_images)]
+        shapes = self.image_shape, self.test_images.shape[1:]
         if shapes[0] != shapes[1]:
             raise ValueError(
                 "train_images and test_images must have the same (height, width, channels). "
@@ -77,7 +64,7 @@ class ImageDataset:
     @property
     def image_shape(self):
         """(height, width, channels) of every image, in pixels."""
-        return tuple(self.train_images.shape[1:])
+        return self.train_images.shape[1:]
 
     def __repr__(self):
         height, width, channels = self.image_shape
@@ -87,13 +74,6 @@ class ImageDataset:
             f"{self.train_images.dtype}, classes={self.num_classes}, "
             f"skipped={len(self.skipped)})"
         )
-
-
-def split_dataset(name, images, labels, class_names, test_fraction, seed, skipped=()):
-    """An `ImageDataset` of one undivided set."""
-    train, test = stratified_split(labels, test_fraction, seed)
-    arrays = images[train], labels[train], images[test], labels[test]
-    return ImageDataset(name, *arrays, class_names, skipped)
 
 
 def stratified_split(labels, test_fraction, seed):
@@ -134,7 +114,7 @@ def check_images(images, name="images"):
 
 def check_pixels(images, name):
     """Raises ValueError unless an array is uint8, or of floats in [0, 1]."""
-    if images.dtype == np.uint8:
+    if images.dtype == np.uint8 or not images.size:
         return
     if images.dtype.kind != "f":
         raise ValueError(
@@ -151,7 +131,7 @@ def check_pixels(images, name):
         )
 
 
-def check_labels(labels, images, name="labels", num_classes=None):
+def check_labels(labels, images, name="labels", num_classes=MOST_CLASSES):
     """`labels` as int32, one for each image, or a ValueError."""
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "biuf":
@@ -165,12 +145,11 @@ def check_labels(labels, images, name="labels", num_classes=None):
             f"{name} must have one label for each image. Received: {len(labels)} labels, and "
             f"images of shape {np.shape(images)}"
         )
-    most = num_classes or MOST_CLASSES
-    fits = (labels >= 0) & (labels < most) & (labels == np.floor(labels))  # NaN does not
+    fits = (labels >= 0) & (labels < num_classes) & (labels == np.floor(labels))  # NaN does not
     if not fits.all():
         first = int(np.argmin(fits))
         raise ValueError(
-            f"{name} must be whole numbers in 0..{most - 1}. Received: {int((~fits).sum())} "
+            f"{name} must be whole numbers in 0..{num_classes - 1}. Received: {(~fits).sum()} "
             f"others, the first is {labels[first]} at index {first}. Give every class a name, or "
             "number the classes with numpy.unique(labels, return_inverse=True)[1]"
         )
@@ -183,94 +162,7 @@ def check_memory(shape, itemsize=1):
     size = math.prod(shape) * itemsize
     if size > MAX_BYTES:
         raise ValueError(
-            f"The dataset is held in memory and may take at most {MAX_BYTES / 2**30:.3g} GiB. "
-            f"Received: {count} images of {height}x{width}x{channels}, which is "
-            f"{size / 2**30:.3g} GiB. Lower image_size, use fewer images, or read it as batches: "
-            "keras_vit.data.pipeline"
+            f"A dataset in memory may take at most {MAX_BYTES / 2**30:.3g} GiB. Received: {count} "
+            f"images of {height}x{width}x{channels}, which is {size / 2**30:.3g} GiB. Lower "
+            "image_size, use fewer images, or read it as batches: keras_vit.data.pipeline"
         )
-
-
-def load_npz(path, test_fraction, seed):
-    """The `ImageDataset` of an archive of arrays."""
-    arrays = _read_npz(path)
-    keys = next((keys for keys in _NPZ_KEYS if set(keys) <= set(arrays)), None)
-    if keys is None:
-        expected = " or ".join(", ".join(keys) for keys in _NPZ_KEYS)
-        raise ValueError(
-            f"{path} must hold the arrays {expected}. Received: keys "
-            f"{', '.join(sorted(arrays)) or 'none'}; rename them and save again"
-        )
-    images = [arrays[key][..., None] if arrays[key].ndim == 3 else arrays[key] for key in keys[::2]]
-    labels = [arrays[key] for key in keys[1::2]]
-    labels = [y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y for y in labels]
-    for index, key in enumerate(keys[1::2]):
-        labels[index] = check_labels(labels[index], images[index], f"{key} in {path}")
-    names = arrays.get("class_names")
-    if names is None:
-        if not len(labels[0]):
-            raise ValueError(f"{path} must hold at least one training image. Received: none")
-        names = np.arange(labels[0].max() + 1).astype(str)
-    if names.ndim != 1 or names.dtype.kind not in "US" or len(names) > MOST_CLASSES:
-        raise ValueError(
-            f"class_names in {path} must be a list of at most {MOST_CLASSES} names. Received: "
-            f"shape {names.shape}, dtype {names.dtype}"
-        )
-    names = tuple(n.decode("utf-8") if isinstance(n, bytes) else str(n) for n in names.tolist())
-    if len(keys) == 2:
-        return split_dataset(path.stem, images[0], labels[0], names, test_fraction, seed)
-    return ImageDataset(path.stem, images[0], labels[0], images[1], labels[1], names)
-
-
-def _read_npz(path):
-    """The arrays of an archive, which must be about as large as it says."""
-    try:
-        # Asked first, since np.load would take a .npy file too, whatever its name.
-        if not zipfile.is_zipfile(path):
-            raise ValueError("not a zip archive")
-        with zipfile.ZipFile(path) as archive:
-            size = sum(info.file_size for info in archive.infolist())
-        if size > MAX_BYTES or size > _MOST_DEFLATED * path.stat().st_size:
-            raise ValueError(f"{path.stat().st_size} bytes that claim to hold {size}")
-        with np.load(path, allow_pickle=False) as arrays:
-            return {key: arrays[key] for key in arrays.files}
-    # A header that claims more than its file holds ends in a MemoryError, or in a ValueError.
-    except (*_UNREADABLE, MemoryError, RuntimeError) as error:
-        raise ValueError(
-            f"{path} cannot be read as a .npz archive of numbers and text; save it with "
-            f"numpy.savez, without object arrays. Received: {error}"
-        ) from error
-
-
-def read_idx(path, rank):
-    """Reads one IDX file of unsigned bytes, gzipped if its name ends in .gz.
-
-    The layout is two zero bytes, the type code 8, the rank, then the rank big-endian 32-bit
-    sizes and the bytes in row-major order.
-
-    Returns:
-        uint8 array of the rank given: 3 for images, 1 for labels.
-
-    Raises:
-        ValueError: unreadable, not IDX, another type or rank, truncated, or too long.
-    """
-    magic, most = bytes([0, 0, 8, rank]), _MOST_DEFLATED * path.stat().st_size
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            start = file.read(4 + 4 * rank)
-            if start[:4] != magic or len(start) != 4 + 4 * rank:
-                raise ValueError(f"it begins with {start[:4].hex(' ')}, not {magic.hex(' ')}")
-            sizes = struct.unpack(f">{rank}I", start[4:])
-            wanted = math.prod(sizes)
-            if wanted > most:
-                raise ValueError(f"{path.stat().st_size} bytes that claim to hold {wanted}")
-            content = file.read(wanted + 1)
-        if len(content) != wanted:
-            more = " or more" * (len(content) > wanted)
-            raise ValueError(f"sizes {sizes}, {wanted} bytes, and {len(content)}{more} after them")
-    except _UNREADABLE as error:
-        raise ValueError(
-            f"{path} cannot be read as an IDX file of {rank}-dimensional unsigned bytes; it may be "
-            f"truncated or damaged, fetch it again. Received: {error}"
-        ) from error
-    # A copy, since an array over bytes is read-only.
-    return np.frombuffer(content, dtype=np.uint8).reshape(sizes).copy()

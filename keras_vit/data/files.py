@@ -1,22 +1,52 @@
-"""Folders and archives of images: their files, the classes they stand for, and their pixels."""
+"""Folders and archives of images: their files, and the classes they stand for."""
 
-import io
 import os
 import pathlib
+import re
 import tarfile
 import threading
 import zipfile
 from collections import Counter
 
 import numpy as np
-from PIL import Image, ImageOps
+
+from keras_vit.data.dataset import stratified_split
+from keras_vit.data.sources import HELD_OUT, Source
 
 ARCHIVES = (".zip", ".tar")
-HELD_OUT = ("test", "val", "validation")  # names of parts; in memory the first one is the test set
 EXTENSIONS = tuple(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
 LARGEST = 2**28  # bytes of one image file: a small archive can claim terabytes
 LISTED = 10  # files named in a message; the count tells the rest
-_ORIENTATION = 0x0112  # the EXIF tag
+
+
+class FileSource(Source):
+    """The image files of class folders, or of an archive of them, read when they are needed.
+
+    Where there are no parts, `test_fraction` of each class is `"test"`.
+    """
+
+    sorted_by_class = True
+    upright = True
+
+    def __init__(self, path, name=None, test_fraction=0.2, seed=0):
+        files = open_files(path)
+        class_names, parts = labelled_files(files)
+        if "all" in parts:
+            every = parts.pop("all")
+            labels = np.array([label for _, label in every])
+            for part, rows in zip(("train", "test"), stratified_split(labels, test_fraction, seed)):
+                parts[part] = [every[row] for row in rows]
+        sizes = {part: len(found) for part, found in parts.items()}
+        super().__init__(name or files.name, class_names, sizes)
+        self._files = files
+        self._listing = [item for found in parts.values() for item in found]
+
+    def __getitem__(self, row):
+        name, label = self._listing[row]
+        return self._files.read(name), label
+
+    def place(self, row):
+        return self._files.place(self._listing[row][0])
 
 
 def open_files(path):
@@ -30,14 +60,10 @@ def open_files(path):
 
 
 class Folder:
-    """The regular files of a folder, at any depth.
+    """The regular files of a folder at any depth, without hidden ones.
 
-    Hidden files and folders are left out. Links to folders are followed down to the second level,
-    where the class folders of `train/` may be; deeper ones could lead back up.
-
-    Attributes:
-        name: what the folder is called.
-        folders, names: paths in it, with `/`, sorted.
+    `folders` and `names` are paths in it, with `/`, sorted. Links to folders are followed down to
+    the second level, where the class folders of `train/` may be; deeper ones could lead back up.
     """
 
     def __init__(self, path):
@@ -50,8 +76,7 @@ class Folder:
                 entries = sorted(found, key=lambda entry: entry.name)
         except OSError as error:
             raise ValueError(
-                f"The folder {self.path / prefix} cannot be read; check its permissions. "
-                f"Received: {error}"
+                f"{self.path / prefix} cannot be read; check its permissions. Received: {error}"
             ) from error
         for entry in entries:
             name = prefix + entry.name
@@ -64,13 +89,11 @@ class Folder:
                 self.names.append(name)
 
     def read(self, name):
-        """The bytes of a file."""
         with open(self.place(name), "rb") as file:
             _check_size(os.fstat(file.fileno()).st_size)
             return file.read()
 
     def place(self, name):
-        """Where a file lies, for messages."""
         return os.path.join(self.path, name)
 
 
@@ -86,14 +109,10 @@ class _Archive:
                 f"{path} cannot be read as a {path.suffix[1:]} archive; make it again, or "
                 f"unpack it and pass the folder. Received: {error}"
             ) from error
-        shown = {}
-        for name in sorted(members):
-            parts = name.split("/")
-            if parts[0] != "__MACOSX" and not any(part.startswith(".") for part in parts):
-                shown[name] = members[name]
-        if len({name.split("/")[0] for name in shown}) == 1 and all(
-            n.count("/") > 1 for n in shown
-        ):
+        hidden = re.compile(r"__MACOSX/|(.*/)?\.")
+        shown = {name: members[name] for name in sorted(members) if not hidden.match(name)}
+        tops = {name.split("/")[0] for name in shown}
+        if len(tops) == 1 and all(name.count("/") > 1 for name in shown):
             shown = {name.split("/", 1)[1]: member for name, member in shown.items()}
         self._found, self.names = shown, list(shown)
         parents = {str(p) for name in shown for p in pathlib.PurePosixPath(name).parents}
@@ -167,9 +186,8 @@ def labelled_files(files):
             numbers = {name: number for number, name in enumerate(classes)}
             if empty := [name for name, images in classes.items() if not images]:
                 raise ValueError(
-                    f"Every class folder in {files.path} must hold an image "
-                    f"({' '.join(EXTENSIONS)}). Received: none in {', '.join(map(repr, empty))}; "
-                    "add images, or remove or hide the folders that are no classes"
+                    f"Every class folder in {files.path} must hold an image. Received: none in "
+                    f"{', '.join(map(repr, empty))}; add some, or remove what is no class"
                 )
         if unknown := [name for name in classes if classes[name] and name not in numbers]:
             raise ValueError(
@@ -193,68 +211,11 @@ def _class_files(files, prefix):
         kinds = Counter(pathlib.Path(name).suffix.lower() or "no suffix" for name in inside)
         counts = ", ".join(f"{suffix} x{count}" for suffix, count in kinds.most_common())
         raise ValueError(
-            f"Images ({' '.join(EXTENSIONS)}) must lie in one subfolder per class: "
-            "folder/<class>/<image>, or folder/train/<class>/<image> with folder/test/... beside "
-            f"it. Received: {files.place(prefix)} with {len(classes)} subfolders and "
+            f"Images ({' '.join(EXTENSIONS)}) must lie in one subfolder per class, beside or below "
+            f"train/ and test/. Received: {files.place(prefix)} with {len(classes)} subfolders and "
             f"{f'files {counts}' if inside else 'no files at all'}"
         )
     return classes
-
-
-def open_image(source):
-    """The PIL image of a path or of the bytes of a file, of which only the header is read.
-
-    Raises:
-        OSError, ValueError: no image, not a regular file, or more pixels than
-            `PIL.Image.MAX_IMAGE_PIXELS`: a small file can claim many gigabytes of them.
-    """
-    if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
-        raise OSError(f"{source} is no regular file")
-    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
-    width, height = image.size
-    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
-        raise ValueError(
-            f"an image of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
-            f"{Image.MAX_IMAGE_PIXELS}, to read it"
-        )
-    return image
-
-
-def orientation(image):
-    """The EXIF orientation of a PIL image: 1 is upright, 5 to 8 lie on their side."""
-    return image.getexif().get(_ORIENTATION, 1)
-
-
-def pixels_of(image, channels, upright=True):
-    """The pixels of a PIL image as they are meant to be seen, with 8 bits per channel.
-
-    The first frame of an animation; palettes and CMYK become RGB, transparency is dropped.
-
-    Args:
-        image: a PIL image of any mode.
-        channels: 3 for RGB, 1 for grayscale.
-        upright: whether to turn the image as its EXIF orientation says.
-
-    Returns:
-        uint8 array of shape (height, width, channels).
-    """
-    if channels not in (1, 3):
-        raise ValueError(
-            f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
-        )
-    sixteen_bits = image.mode.startswith("I;16") or (
-        image.mode == "I" and image.format in ("PNG", "PPM")
-    )
-    if image.mode in ("I", "F") and not sixteen_bits:
-        raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")
-    if upright and orientation(image) != 1:
-        image = ImageOps.exif_transpose(image)
-    if sixteen_bits:  # Pillow would clip at 255 and leave the image nearly white
-        pixels = np.asarray(image).astype(np.float32) / 257.0
-        image = Image.fromarray((pixels + 0.5).astype(np.uint8))
-    mode = "RGB" if channels == 3 else "L"
-    pixels = np.asarray(image if image.mode == mode else image.convert(mode))
-    return pixels.reshape(image.height, image.width, channels)
 
 
 def listed(lines):

@@ -9,9 +9,10 @@ import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.data import batches
+from keras_vit.data.arrays import ArraySource
 from keras_vit.data.files import LISTED, listed
-from keras_vit.data.load import find_source
-from keras_vit.data.sources import ArraySource, Source, array_source, starts_training
+from keras_vit.data.load import check_seed, open_source
+from keras_vit.data.sources import starts_training
 
 
 def pipeline(
@@ -33,10 +34,8 @@ def pipeline(
         test = pipeline("cifar10", recipe, "test")   # in order, class numbers
 
     Args:
-        source: what `keras_vit.data.load` takes, such as "cifar10" or "eurosat/rgb:2.0.0"; or
-            - a task of VTAB, such as "vtab/clevr_count";
-            - arrays (images, labels), or ((images, labels), (images, labels)) to train and test;
-            - an `ImageDataset`.
+        source: what `keras_vit.data.load` takes; a task of VTAB, such as "vtab/clevr_count"; an
+            `ImageDataset`; arrays (images, labels), or two such pairs to train and to test.
         recipe: a `keras_vit.recipes.Recipe`.
         split: "train", "validation" or "test", a slice as "train[:98%]", several joined by "+", or
             a split of VTAB as "train800val200"; None is what the recipe trains on. A validation or
@@ -47,8 +46,7 @@ def pipeline(
         training: whether to shuffle, augment and mix. None: if the split begins with the first
             training example, so "train[:98%]" does and "train[98%:]" does not.
         seed: whole number that decides order and augmentation; None is the recipe's.
-        data_dir: where "fashion_mnist" or the prepared datasets lie; None is, for the latter, the
-            environment variable TFDS_DATA_DIR or ~/tensorflow_datasets.
+        data_dir: as in `load`.
         channels: 1 (grayscale) or 3 (RGB); None keeps what there is, and means 3 for image files.
         threads: batches to read at a time, in each process; None is the number of cores.
         workers: processes that read beside this one; 0 reads in threads of this one only.
@@ -57,32 +55,41 @@ def pipeline(
         A `Pipeline`.
 
     Raises:
-        ValueError: an unknown source, an argument out of range, or data that is missing, damaged
-            or inconsistent; the message tells which and what to do.
-        ImportError: a package that this source needs is missing.
+        ValueError, ImportError: as in `load`.
     """
-    channels = channels and positive_int(channels, "channels")
-    check_choice("channels", channels, (None, 1, 3))
-    seed = recipe.seed if seed is None else seed
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be a whole number in 0..2**32-1. Received: seed={seed!r}")
+    seed = check_seed(recipe.seed if seed is None else seed)
     if batch_size is None:
         batch_size = getattr(recipe, "micro_batch_size", recipe.batch_size)
     opened = open_source(source, data_dir)
-    if split is None and training is None:
-        training = True
-    split = _split(split, recipe, opened)
+    channels = (opened.channels or 3) if channels is None else channels
+    check_choice("channels", channels, (1, 3))
+    if split is None:
+        training = training is None or training
+        split = getattr(recipe, "train_split", None) or "train"
+    # CIFAR has no validation part: its recipes hold out the last training examples, which the
+    # test part must not replace.
+    elif split in ("validation", "test") and not {split, "all"} & set(opened.parts):
+        split = getattr(recipe, f"{split}_split", None) or split
     return Pipeline(
         opened,
         recipe,
         split,
         batch_size=positive_int(batch_size, "batch_size"),
         training=starts_training(split) if training is None else bool(training),
-        seed=int(seed),
-        channels=channels or opened.channels or 3,
+        seed=seed,
+        channels=channels,
         threads=_threads(opened, recipe) if threads is None else positive_int(threads, "threads"),
         workers=workers and positive_int(workers, "workers"),
     )
+
+
+def _threads(source, recipe):
+    """The number of cores, up to 16; 0 for small images in memory, which threads slow down."""
+    height, width = recipe.train.image_size
+    if isinstance(source, ArraySource) and height * width <= 64 * 64:
+        return 0
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(count or 1, 16)
 
 
 class Pipeline(keras.utils.PyDataset):
@@ -92,17 +99,12 @@ class Pipeline(keras.utils.PyDataset):
     or on where the run was interrupted. Steps are counted from the first batch of epoch 0, over all
     epochs.
 
-        train = keras_vit.data.pipeline("cifar10", recipe)
-        for images, labels in train: ...                     # one epoch
-        for images, labels in train.from_step(1234): ...     # as if steps 0 to 1233 had been seen
-
     In training, images are shuffled, augmented and mixed, an epoch has only full batches, and
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
     is left out, and labels are int32. Images are float32 NumPy arrays.
 
-    Iterating reads ahead, in threads or processes. `model.fit` takes the object as well, and asks
-    for batch after batch by number: each epoch of Keras shows the next epoch, whose batches Keras
-    puts in another order unless `shuffle=False`. `keras_vit.training.fit` iterates, in order.
+    Iterating gives one epoch and reads ahead. `model.fit` takes the object as well: each epoch of
+    Keras shows the next epoch, whose batches Keras puts in another order unless `shuffle=False`.
 
     An example that cannot be read is replaced by the next one in training and left out in
     evaluation, with a warning, and listed in `skipped`; too many of them are an error.
@@ -130,8 +132,7 @@ class Pipeline(keras.utils.PyDataset):
         if training and batch_size > self.num_examples:
             raise ValueError(
                 "A batch for training must not be larger than the split. Received: batch_size="
-                f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}; "
-                "pass batch_size=..."
+                f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}"
             )
         self._mixing = (recipe.mixup, recipe.cutmix) if training else (0, 0)
         self._unreadable = {}  # row -> reason, of all objects that are made of this one
@@ -169,18 +170,9 @@ class Pipeline(keras.utils.PyDataset):
         return self.steps_per_epoch if self.training else self.steps_per_epoch - self.start
 
     def from_step(self, step, steps=None):
-        """The same batches from a step on, as if those before it had been seen.
+        """A `Pipeline` of the same batches from a step on, as if those before it had been seen.
 
-        Args:
-            step: the first one, a whole number >= 0; in evaluation below `steps_per_epoch`.
-            steps: how many batches there are; None is `steps_per_epoch` in training, counted from
-                `step`, and the rest otherwise.
-
-        Returns:
-            A `Pipeline`. This one is not changed.
-
-        Raises:
-            ValueError: a step out of range.
+        `steps` is how many there are: by default `steps_per_epoch` in training, the rest otherwise.
         """
         step = step and positive_int(step, "step")
         steps = None if steps is None else positive_int(steps, "steps")
@@ -194,17 +186,10 @@ class Pipeline(keras.utils.PyDataset):
         return other
 
     def shard(self, process, processes):
-        """One process's rows of every batch; only these images are read, unless they are mixed.
+        """A `Pipeline` of one process's rows of every batch; of the last one they may be none.
 
-        Args:
-            process: its number, from 0.
-            processes: how many there are; `batch_size` must be a multiple.
-
-        Returns:
-            A `Pipeline` of as many batches, also where none of its rows are in the last one.
-
-        Raises:
-            ValueError: the numbers do not fit.
+        `process` counts from 0, and `batch_size` must be a multiple of `processes`. Only these
+        images are read, unless images are mixed.
         """
         processes = positive_int(processes, "processes")
         if process not in range(processes) or self.batch_size % processes:
@@ -243,10 +228,8 @@ class Pipeline(keras.utils.PyDataset):
                     f"{len(unreadable)} of {self.num_examples} examples cannot be read. Received:\n"
                     f"{listed(lines)}\nRepair or remove them."
                 )
-            if len(unreadable) <= LISTED:
-                last = "; no more of them are reported, see `skipped`"
-                more = last * (len(unreadable) == LISTED)
-                warnings.warn(f"{place(row)} is left out: {reason}{more}", stacklevel=3)
+            if len(unreadable) <= LISTED:  # `skipped` tells the others
+                warnings.warn(f"{place(row)} is left out: {reason}", stacklevel=3)
 
     # What follows is for Keras.
 
@@ -269,32 +252,3 @@ class Pipeline(keras.utils.PyDataset):
             f"classes={self.num_classes}, steps_per_epoch={self.steps_per_epoch}, "
             f"training={self.training}, start={self.start}, skipped={len(self.skipped)})"
         )
-
-
-def open_source(source, data_dir=None):
-    """The data source of what `pipeline` takes."""
-    if isinstance(source, (str, os.PathLike)):
-        source = find_source(source, data_dir)
-    return source if isinstance(source, Source) else array_source(source)
-
-
-def _split(split, recipe, source):
-    """The split asked for, or the recipe's if the set has no such part.
-
-    CIFAR has no validation part: its recipes hold out the last training examples, which the test
-    part must not replace.
-    """
-    if split is None:
-        return getattr(recipe, "train_split", None) or "train"
-    if split not in ("validation", "test") or {split, "all"} & set(source.parts):
-        return split
-    return getattr(recipe, f"{split}_split", None) or split
-
-
-def _threads(source, recipe):
-    """The number of cores, up to 16; 0 for small images in memory, which threads slow down."""
-    height, width = recipe.train.image_size
-    if isinstance(source, ArraySource) and height * width <= 64 * 64:
-        return 0
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(count or 1, 16)

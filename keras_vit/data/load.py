@@ -1,32 +1,19 @@
 """`load`: datasets that fit in memory, as checked arrays. Nothing is downloaded."""
 
-import dataclasses
-import difflib
-import os
 import re
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.checks import check_choice, pair, positive_int
-from keras_vit.data import tfds
-from keras_vit.data.dataset import (
-    ImageDataset,
-    check_memory,
-    load_npz,
-    read_idx,
-    split_dataset,
-)
-from keras_vit.data.files import (
-    ARCHIVES,
-    HELD_OUT,
-    listed,
-    open_image,
-    pixels_of,
-)
-from keras_vit.data.resize import convert_channels, pillow_resize
-from keras_vit.data.sources import FileSource
+from keras_vit.checks import check_choice, pair, positive_float, rate
+from keras_vit.data import arrays, tfds
+from keras_vit.data.dataset import ImageDataset, check_memory
+from keras_vit.data.files import ARCHIVES, FileSource, listed
+from keras_vit.data.pixels import PATHS, pixels_of
+from keras_vit.data.resize import pillow_resize
+from keras_vit.data.sources import HELD_OUT, Source
 from keras_vit.data.vtab import VTAB_TASKS
+from keras_vit.text import nearest
 
 FASHION_MNIST_CLASSES = tuple(
     "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(",")
@@ -58,8 +45,7 @@ def load(
     Args:
         source: one of
             - "digits": scikit-learn's 1,797 handwritten digits, 8x8 grayscale, always there;
-            - "fashion_mnist": 28x28 grayscale, from files in `data_dir` (IDX files, or
-              prepared by TensorFlow Datasets); nothing is downloaded;
+            - "fashion_mnist": 28x28 grayscale, IDX files or as TensorFlow Datasets prepares it;
             - the path of a .npz file with the arrays x_train, y_train, x_test, y_test, or
               train_images, ..., or x, y, or images, labels, and perhaps class_names;
             - the path of a folder, .zip or .tar archive with one subfolder of images per class, or
@@ -68,15 +54,15 @@ def load(
             To read a folder that is called like a built-in set, write "./digits".
         data_dir: where "fashion_mnist" or the prepared datasets lie; None is, for the latter, the
             environment variable TFDS_DATA_DIR or ~/tensorflow_datasets.
-        image_size: height and width in pixels, one int or (height, width), to resize to, bilinear,
-            antialiased and without regard to the aspect ratio. None keeps the size.
+        image_size: int or (height, width) in pixels to resize to, bilinear, antialiased and without
+            regard to the aspect ratio. None keeps the size.
         channels: 1 (grayscale) or 3 (RGB) to convert to. None keeps what there is, and means 3 for
             image files.
         test_fraction: share of each class that becomes the test set, in (0, 1), for sources that
             have none of their own.
-        skip_corrupt: for image files: leave out unreadable images and list them in `skipped`
-            instead of raising.
-        seed: whole number >= 0 that decides the split.
+        skip_corrupt: whether unreadable images are left out and listed in `skipped`, instead of
+            an error.
+        seed: whole number that decides the split.
 
     Returns:
         An `ImageDataset`.
@@ -87,53 +73,62 @@ def load(
         ImportError: a package that this source needs is missing.
     """
     size = None if image_size is None else pair(image_size, "image_size")
-    channels = channels and positive_int(channels, "channels")
     check_choice("channels", channels, (None, 1, 3))
-    if not isinstance(test_fraction, (int, float)) or not 0 < test_fraction < 1:
-        raise ValueError(
-            "test_fraction must lie strictly between 0 and 1, such as 0.2. "
-            f"Received: test_fraction={test_fraction!r}"
-        )
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(f"seed must be a whole number >= 0. Received: seed={seed!r}")
-    found = find_source(source, data_dir, test_fraction, seed)
+    rate(positive_float(test_fraction, "test_fraction"), "test_fraction")
+    found = find_source(source, data_dir, test_fraction, check_seed(seed))
     if isinstance(found, ImageDataset):
-        return _converted(found, size, channels)
-    return _in_memory(found, size, channels or 3, skip_corrupt)
+        height, width, present = found.image_shape
+        if (size or (height, width), channels or present) == ((height, width), present):
+            return found
+    return _in_memory(open_source(found), size, channels, skip_corrupt)
+
+
+def check_seed(seed):
+    """`seed` as an int that NumPy and Grain take, or a ValueError."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number in 0..2**32-1. Received: seed={seed!r}")
+    return int(seed)
+
+
+def open_source(source, data_dir=None):
+    """The data source of what `pipeline` takes."""
+    if isinstance(source, PATHS):
+        source = find_source(source, data_dir)
+    return source if isinstance(source, Source) else arrays.array_source(source)
 
 
 def find_source(source, data_dir, test_fraction=0.2, seed=0):
     """The `ImageDataset` or the `Source` that a name or a path stands for."""
-    if isinstance(source, str) and source == "digits":
-        return _load_digits(test_fraction, seed)
-    if isinstance(source, str) and source == "fashion_mnist":
-        return _load_fashion_mnist(data_dir)
-    if isinstance(source, str) and (found := _find_prepared(source, data_dir)):
-        return found
-    if isinstance(source, (str, os.PathLike)) and str(source):
+    if isinstance(source, str):
+        if source == "digits":
+            return arrays.load_digits(test_fraction, seed)
+        if source == "fashion_mnist":
+            return _find_fashion_mnist(data_dir)
+        if found := _find_prepared(source, data_dir):
+            return found
+    if isinstance(source, PATHS) and str(source):
         path = Path(source).expanduser()
         if path.suffix.lower() == ".npz" and path.is_file():
-            return load_npz(path, test_fraction, seed)
+            return arrays.load_npz(path, test_fraction, seed)
         if path.is_dir() or (path.suffix.lower() in ARCHIVES and path.is_file()):
             return FileSource(path, None, test_fraction, seed)
     tasks = [f"vtab/{name}" for name in VTAB_TASKS]
     known = ["digits", "fashion_mnist", *tfds.TFDS_SETS, *tasks]
-    close = difflib.get_close_matches(str(source).lower(), known, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
     raise ValueError(
-        f"There is no such dataset, file or folder. Received: {source!r}. {hint}Expected the path "
-        "of a .npz file, or of a folder, .zip or .tar archive with one subfolder of images per "
-        f"class, or one of {', '.join(map(repr, known))}"
+        f"There is no such dataset, file or folder. Received: {source!r}; the nearest names are "
+        f"{nearest(source, known)}. Expected the path of a .npz file, or of a folder, .zip or .tar "
+        "archive with one subfolder of images per class, or one of "
+        f"{', '.join(map(repr, known))}"
     )
 
 
 def _find_prepared(name, data_dir):
     """The source of a name of TensorFlow Datasets or of VTAB, or None where it is none."""
-    if task := VTAB_TASKS.get(name.removeprefix("vtab/")) if name.startswith("vtab/") else None:
+    if name.startswith("vtab/") and (task := VTAB_TASKS.get(name.removeprefix("vtab/"))):
         folder = tfds.find_prepared(task.dataset, data_dir, task.major)
         return tfds.PreparedSource(name, folder, task)
     first, folder = re.split("[:/]", name)[0], tfds.data_folder(data_dir)
-    places = f"{first}/*/dataset_info.json", f"{first}/*/*/dataset_info.json", f"{first}/train"
+    places = f"{first}/*/{tfds.INFO}", f"{first}/*/*/{tfds.INFO}", f"{first}/train"
     is_there = first.isidentifier() and any(any(folder.glob(place)) for place in places)
     is_known = first in tfds.TFDS_SETS
     # A path comes before a name that is not known, or of which nothing is in the data folder.
@@ -144,7 +139,34 @@ def _find_prepared(name, data_dir):
     return tfds.PreparedSource(name, tfds.find_prepared(name, data_dir))
 
 
-def _in_memory(source, size, channels, skip_corrupt=False):
+def _find_fashion_mnist(data_dir):
+    """From IDX files, or else as prepared by TensorFlow Datasets."""
+    folder = Path("." if data_dir is None else data_dir).expanduser()
+    for place in (folder, folder / "fashion_mnist", folder / "fashion-mnist"):
+        paths = {}
+        for part, (name, _) in _IDX_FILES.items():
+            plain = place / name
+            paths[part] = plain if plain.is_file() else place / f"{name}.gz"
+        if data_dir is not None and all(path.is_file() for path in paths.values()):
+            found = {part: arrays.read_idx(paths[part], _IDX_FILES[part][1]) for part in paths}
+            for part in ("train_images", "test_images"):
+                found[part] = found[part][..., None]
+            return ImageDataset("fashion_mnist", **found, class_names=FASHION_MNIST_CLASSES)
+    # Looked for on disk first: asking TensorFlow Datasets for a set that is not there makes
+    # it try the network, for minutes where there is none.
+    if data_dir is None or not any(folder.glob(f"fashion_mnist/*/{tfds.INFO}")):
+        raise ValueError(
+            "'fashion_mnist' needs data_dir, a folder that holds it, or its folder fashion_mnist: "
+            f"{', '.join(name for name, _ in _IDX_FILES.values())}, plain or with .gz. Received: "
+            f"data_dir={data_dir and str(data_dir)!r}, where not all of them are. "
+            f"{tfds.how_to_prepare('fashion_mnist', data_dir or 'DIR')}"
+        )
+    source = tfds.PreparedSource("fashion_mnist", tfds.find_prepared("fashion_mnist", folder))
+    source.channels, source.class_names = 1, FASHION_MNIST_CLASSES
+    return source
+
+
+def _in_memory(source, size, channels, skip_corrupt):
     """The `ImageDataset` of a `Source`; its first held-out part becomes the test set."""
     test = next((part for part in HELD_OUT if part in source.parts), None)
     if test is None or "train" not in source.parts:
@@ -153,15 +175,12 @@ def _in_memory(source, size, channels, skip_corrupt=False):
             f"{', '.join(source.parts)}; to have a folder split, pass that folder itself"
         )
     rows = [(0, row) for row in source.rows("train")] + [(1, row) for row in source.rows(test)]
+    channels = channels or source.channels or 3
     count, given, images, labels, reasons = len(rows), size, None, [[], []], {}
     for part, row in rows:
         try:
             image, label = source[row]
-            if isinstance(image, bytes):
-                with open_image(image) as opened:
-                    pixels = pixels_of(opened, channels, source.upright)
-            else:
-                pixels = convert_channels(image, channels)
+            pixels = pixels_of(image, channels, source.upright)
         except MemoryError:
             raise
         # Pillow's decoders answer damaged files with errors of many unrelated types. None is
@@ -171,8 +190,8 @@ def _in_memory(source, size, channels, skip_corrupt=False):
             continue
         if images is None:
             size, first = given or pixels.shape[:2], source.place(row)
-            check_memory((count, *size, channels))
-            images = np.empty((count, *size, channels), np.uint8)
+            check_memory((count, *size, channels), pixels.itemsize)
+            images = np.empty((count, *size, channels), pixels.dtype)
         if pixels.shape[:2] != size:
             if given is None:
                 raise ValueError(
@@ -189,8 +208,7 @@ def _in_memory(source, size, channels, skip_corrupt=False):
             f"{listed([f'{place}: {reason}' for place, reason in reasons.items()])}\n"
             "Repair or remove them, or pass skip_corrupt=True to leave them out."
         )
-    left = set(labels[0])
-    gone = [name for label, name in enumerate(source.class_names) if label not in left]
+    gone = [source.class_names[i] for i in sorted({*range(len(source.class_names))} - {*labels[0]})]
     if reasons and (gone or not labels[1]):
         raise ValueError(
             f"Every class of {source.name} must keep a readable image for training, and the part "
@@ -198,69 +216,5 @@ def _in_memory(source, size, channels, skip_corrupt=False):
             f"{', '.join(map(repr, gone or [test]))}; repair the images or remove the class folder"
         )
     first, end = len(labels[0]), len(labels[0]) + len(labels[1])
-    arrays = images[:first], labels[0], images[first:end], labels[1]
-    return ImageDataset(source.name, *arrays, source.class_names, tuple(sorted(reasons)))
-
-
-def _converted(dataset, size, channels):
-    """The dataset with the image size and channels asked for."""
-    height, width, present = dataset.image_shape
-    wanted = (*(size or (height, width)), channels or present)
-    if wanted == dataset.image_shape:
-        return dataset
-    count = len(dataset.train_images) + len(dataset.test_images)
-    check_memory((count, *wanted), dataset.train_images.itemsize)
-    arrays = {}
-    for part in ("train_images", "test_images"):
-        images = convert_channels(getattr(dataset, part), channels)
-        if size is not None:
-            images = np.stack([pillow_resize(image, size, "bilinear") for image in images])
-        arrays[part] = images if images.dtype == np.uint8 else images.clip(0, 1)
-    return dataclasses.replace(dataset, **arrays)
-
-
-def _load_digits(test_fraction, seed):
-    try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise ImportError(
-            "'digits' comes with scikit-learn, which is not installed. Install it with: "
-            'pip install "keras3-vit[data]"'
-        ) from error
-    digits = datasets.load_digits()
-    # 17 gray levels, 0..16, spread over the range that every other source has.
-    images = np.round(digits.images * (255.0 / 16.0)).astype(np.uint8)[..., None]
-    names = tuple(str(name) for name in digits.target_names)
-    return split_dataset("digits", images, digits.target, names, test_fraction, seed)
-
-
-def _load_fashion_mnist(data_dir):
-    """From IDX files, or else as prepared by TensorFlow Datasets."""
-    if data_dir is None:
-        raise ValueError(
-            "'fashion_mnist' needs data_dir, the folder that holds it. Received: data_dir=None. "
-            f"{tfds.how_to_prepare('fashion_mnist', 'DIR')}"
-        )
-    data_dir = Path(data_dir).expanduser()
-    for folder in (data_dir, data_dir / "fashion_mnist", data_dir / "fashion-mnist"):
-        paths = {}
-        for part, (name, _) in _IDX_FILES.items():
-            plain = folder / name
-            paths[part] = plain if plain.is_file() else folder / f"{name}.gz"
-        if all(path.is_file() for path in paths.values()):
-            arrays = {part: read_idx(paths[part], rank) for part, (_, rank) in _IDX_FILES.items()}
-            for part in ("train_images", "test_images"):
-                arrays[part] = arrays[part][..., None]
-            return ImageDataset("fashion_mnist", **arrays, class_names=FASHION_MNIST_CLASSES)
-    # Looked for on disk first: asking TensorFlow Datasets for a set that is not there makes
-    # it try the network, for minutes where there is none.
-    if not any(data_dir.glob("fashion_mnist/*/dataset_info.json")):
-        raise ValueError(
-            "Fashion-MNIST must lie in data_dir or its folder fashion_mnist: the files "
-            f"{', '.join(name for name, _ in _IDX_FILES.values())}, plain or with .gz. "
-            f"Received: data_dir={str(data_dir)!r}, where not all of them are. "
-            f"{tfds.how_to_prepare('fashion_mnist', data_dir)}"
-        )
-    folder = tfds.find_prepared("fashion_mnist", data_dir)
-    found = _in_memory(tfds.PreparedSource("fashion_mnist", folder), None, 1)
-    return dataclasses.replace(found, class_names=FASHION_MNIST_CLASSES)
+    parts = images[:first], labels[0], images[first:end], labels[1]
+    return ImageDataset(source.name, *parts, source.class_names, tuple(sorted(reasons)))

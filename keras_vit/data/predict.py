@@ -44,11 +44,6 @@ class Prediction(typing.NamedTuple):
 def predict(model, images, top=5, class_names=None, batch_size=32):
     """Classifies images, preprocessed as the weights of the model ask for.
 
-    ```python
-    for prediction in keras_vit.data.predict(model, "cat.jpg")[0]:
-        print(prediction)
-    ```
-
     Args:
         model: gives logits of shape (batch, classes); the probabilities are their softmax.
         images: whatever `preprocess` takes with a model.
@@ -62,8 +57,8 @@ def predict(model, images, top=5, class_names=None, batch_size=32):
 
     Raises:
         FileNotFoundError: names the files that do not exist.
-        ValueError: images that cannot be read; a model without classes or with logits for each
-            token; another number of names than classes; `top` or `batch_size` below 1.
+        ValueError: images that cannot be read, a model that gives no logits for each image, or
+            another number of names than classes.
     """
     top, batch_size = positive_int(top, "top"), positive_int(batch_size, "batch_size")
     shape = getattr(model, "output_shape", None)
@@ -71,9 +66,9 @@ def predict(model, images, top=5, class_names=None, batch_size=32):
         isinstance(shape, tuple) and len(shape) == 2 and shape[1] is not None
     ):
         raise ValueError(
-            "The model must give logits of shape (batch, classes); build it with num_classes, and "
-            f"with a pool other than None. Received: {type(model).__name__} with output shape "
-            f"{shape}, num_classes={getattr(model, 'num_classes', None)}"
+            "The model must give logits of shape (batch, classes): build it with num_classes, and "
+            f"with a pool other than None. Received: output shape {shape}, "
+            f"num_classes={getattr(model, 'num_classes', None)}"
         )
     names = resolve_class_names(model, shape[1], class_names)
     items = list_images(images, input_of(model)[1])
@@ -99,42 +94,27 @@ def resolve_class_names(model, num_classes, class_names=None):
     The names of ImageNet are read from the file that the environment variable
     KERAS_VIT_IMAGENET_CLASSES names, or else downloaded once. If that fails, a warning says so and
     the names are "0", "1", and so on.
-
-    Args:
-        model: may have `class_names`, a sequence of text, and `label_set`, such as
-            `"imagenet-1k"`.
-        num_classes: how many names there must be.
-        class_names: sequence of text in the order of the logits, instead of the model's.
-
-    Returns:
-        tuple of text, one for each class.
     """
-    names = class_names
-    if names is None:
-        names = getattr(model, "class_names", None)
+    names = getattr(model, "class_names", None) if class_names is None else class_names
     if names is None and getattr(model, "label_set", None) == IMAGENET_1K:
         names = imagenet_class_names(os.environ.get(IMAGENET_FILE))
     if names is None:
-        names = map(str, range(num_classes))
+        names = range(num_classes)
     names = names if isinstance(names, str) else tuple(map(str, names))
     if isinstance(names, str) or len(names) != num_classes:
         raise ValueError(
-            f"class_names must be a sequence of {num_classes} names, one for each class of the "
-            f"model, in the order of its logits. Received: {names!r:.80}, of length {len(names)}"
+            f"class_names must be a sequence of {num_classes} names in the order of the logits. "
+            f"Received: {names!r:.80}, of length {len(names)}"
         )
     return names
 
 
 @functools.cache
 def imagenet_class_names(path=None):
-    """The English names of the ImageNet-1k classes, in the order of the logits.
+    """The English names of the ImageNet-1k classes in the order of the logits, a tuple of text.
 
-    Args:
-        path: JSON file `{"0": ["n01440764", "tench"], ...}`; None downloads Keras's.
-
-    Returns:
-        tuple of text; None, after a warning, if the download failed. It is not tried again in
-        the same process.
+    They are read from a JSON file `{"0": ["n01440764", "tench"], ...}`, by default Keras's. If its
+    download fails, a warning says so, the result is None, and it is not tried again.
     """
     try:
         path = path or fetch(_URL, timeout=_SECONDS, retries=0)
@@ -143,9 +123,9 @@ def imagenet_class_names(path=None):
         return tuple(index[str(i)][1].replace("_", " ") for i in range(len(index)))
     except DownloadError as error:
         warnings.warn(
-            "The names of the ImageNet classes cannot be downloaded, so predictions show the "
-            "number of the class instead. Pass class_names=..., or set the environment variable "
-            f"{IMAGENET_FILE} to a copy of {_URL}. Received: {error}",
+            "The names of the ImageNet classes cannot be downloaded, so predictions show numbers. "
+            f"Pass class_names=..., or set the environment variable {IMAGENET_FILE} to a copy of "
+            f"{_URL}. Received: {error}",
             stacklevel=2,
         )
         return None

@@ -9,8 +9,9 @@ from PIL import Image
 
 from keras_vit.checks import pair
 from keras_vit.data.dataset import check_pixels
-from keras_vit.data.files import listed, open_image, pixels_of
-from keras_vit.data.resize import convert_channels, fit_image
+from keras_vit.data.files import listed
+from keras_vit.data.pixels import PATHS, pixels_of
+from keras_vit.data.resize import fit_image
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -20,10 +21,6 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
     With a model, each image is read, resized, cropped and normalised as the authors of its
     weights did it: `model.preprocessing` says how. With nothing but an array, its pixels are
     mapped to [-1, 1], the value range of the authors' models, and keep their size.
-
-    ```python
-    model(keras_vit.data.preprocess(["cat.jpg", "dog.png"], model))
-    ```
 
     Args:
         images: a path, a PIL image, an array of shape (height, width, channels), or (height,
@@ -42,12 +39,8 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
         (x - 127.5) / 127.5 from uint8, 2x - 1 from floats.
 
     Raises:
-        FileNotFoundError: names the files that do not exist.
-        ValueError: names the files that cannot be read; or an array has another shape, dtype or
-            range; or the size, the channels or their mean and std are unknown.
-
-    Source: input_pipeline.py of google-research/vision_transformer; for other families the
-    transforms named in `keras_vit.data.resize`.
+        FileNotFoundError, ValueError: names the files that do not exist or cannot be read; or an
+            array has another shape, dtype or range; or the size or the channels are unknown.
     """
     if model is None and preprocessing is None and image_size is None:
         return _to_unit_range(images)
@@ -59,13 +52,16 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
     reasons = []
     for index, item in enumerate(items):  # one at a time is held at its full size
         try:
-            batch[index] = fit_image(_pixels(item, channels), (height, width), preprocessing)
+            pixels = pixels_of(item, channels)
+            if pixels.dtype != np.uint8:
+                pixels = pixels.astype(np.float32) * np.float32(255)
+            batch[index] = fit_image(pixels, (height, width), preprocessing)
         except MemoryError:
             raise
         # Pillow's decoders answer damaged files with errors of many unrelated types. None is
         # swallowed: each is reported with its image.
         except Exception as error:
-            name = item if isinstance(item, (str, os.PathLike)) else f"images[{index}]"
+            name = item if isinstance(item, PATHS) else f"images[{index}]"
             reasons.append(f"{name}: {type(error).__name__}: {error}")
     if reasons:
         raise ValueError(
@@ -82,10 +78,9 @@ def input_of(model, preprocessing=None, image_size=None):
     """((height, width), channels, `Preprocessing`) of a model, or what is given instead."""
     if model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
         warnings.warn(
-            f"{getattr(model, 'name', model)} does not say how its images are prepared, as a model "
-            "from keras.models.clone_model does not: they are resized as a whole and mapped to "
-            "[-1, 1]. "
-            "Set model.preprocessing, such as to that of the model it was made from.",
+            f"{getattr(model, 'name', model)} does not say how its images are prepared: they are "
+            "resized as a whole and mapped to [-1, 1]. Set model.preprocessing, such as to that of "
+            "the model it was cloned from.",
             stacklevel=3,
         )
     preprocessing = preprocessing or getattr(model, "preprocessing", None) or Preprocessing()
@@ -98,8 +93,8 @@ def input_of(model, preprocessing=None, image_size=None):
     has_shape = isinstance(shape, tuple) and len(shape) == 4
     *sides, channels = shape[1:] if has_shape else (None, None, None)
     size = image_size if image_size is not None else getattr(model, "image_size", None)
-    size = tuple(sides) if size is None else pair(size, "image_size")
-    channels = getattr(model, "channels", None) or channels
+    size = sides if size is None else pair(size, "image_size")
+    channels = getattr(model, "channels", channels)
     channels = len(preprocessing.mean) if model is None else channels
     if None in (*size, channels):
         raise ValueError(
@@ -114,25 +109,24 @@ def list_images(images, channels):
     if hasattr(images, "__array__") and not isinstance(images, Image.Image):
         array = np.asarray(images)
         if array.ndim == 4:
-            _check_array(array, "images", channels, ranks=(4,))
-            return list(array)
+            return list(_checked(array, "images", channels))
         images = [array]
-    is_one = isinstance(images, (str, os.PathLike, Image.Image))
+    is_one = isinstance(images, (*PATHS, Image.Image))
     many = not is_one and isinstance(images, collections.abc.Iterable)
     items = list(images) if many else [images]
     if not items:
         raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
     for index, item in enumerate(items):
-        if isinstance(item, (str, os.PathLike, Image.Image)):
-            continue
-        if not hasattr(item, "__array__"):
-            raise ValueError(
-                "images must be paths, PIL images or arrays, or a list of them. Received: item "
-                f"{index} of type {type(item).__name__}"
-            )
-        array = items[index] = np.asarray(item)
-        _check_array(array, f"images[{index}]", channels)
-    paths = [item for item in items if isinstance(item, (str, os.PathLike))]
+        if not isinstance(item, (*PATHS, Image.Image)):
+            if not hasattr(item, "__array__"):
+                raise ValueError(
+                    "images must be paths, PIL images or arrays, or a list of them. Received: item "
+                    f"{index} of type {type(item).__name__}"
+                )
+            array = np.asarray(item)
+            array = array[..., None] if array.ndim == 2 else array
+            items[index] = _checked(array, f"images[{index}]", channels, rank=3)
+    paths = [item for item in items if isinstance(item, PATHS)]
     if missing := [str(path) for path in paths if not os.path.exists(path)]:
         raise FileNotFoundError(
             f"{len(missing)} of {len(items)} images do not exist. Received:\n" + listed(missing)
@@ -140,32 +134,21 @@ def list_images(images, channels):
     return items
 
 
-def _check_array(array, name, channels, ranks=(2, 3)):
-    if array.ndim not in ranks or 0 in array.shape[-3:]:
+def _checked(array, name, channels, rank=4):
+    if array.ndim != rank or 0 in array.shape[-3:]:
         raise ValueError(
             f"{name} must have shape (height, width, channels), or (height, width) for grayscale; "
             "several images in one array (images, height, width, channels). "
             f"Received: shape {array.shape}"
         )
-    present = array.shape[-1] if array.ndim > 2 else 1
+    present = array.shape[-1]
     if present != channels and (present, channels) not in ((1, 3), (3, 1)):
         raise ValueError(
             f"{name} must have {channels} channels, as the model, on the last axis; several "
             f"grayscale images in one array need images[..., None]. Received: shape {array.shape}"
         )
-    if array.size:
-        check_pixels(array, name)
-
-
-def _pixels(item, channels):
-    """A single image as uint8, or as float32 in 0..255, shape (height, width, channels)."""
-    if isinstance(item, (str, os.PathLike)):
-        with open_image(item) as image:
-            return pixels_of(image, channels)
-    if isinstance(item, Image.Image):
-        return pixels_of(item, channels)
-    array = convert_channels(item if item.ndim == 3 else item[..., None], channels)
-    return array if array.dtype == np.uint8 else array.astype(np.float32) * np.float32(255)
+    check_pixels(array, name)
+    return array
 
 
 def _per_channel(values, name, channels):
@@ -188,8 +171,7 @@ def _to_unit_range(images):
             "pass images[None] for one image, and preprocess(images, model) for files. "
             f"Received: no model, and an array of shape {images.shape}, dtype {images.dtype}"
         )
-    if images.size:
-        check_pixels(images, "images")
+    check_pixels(images, "images")
     pixels = images.astype(np.float32)
     if images.dtype == np.uint8:
         pixels -= 127.5

@@ -1,13 +1,10 @@
 """Data sources: labelled images that are read by number, and the splits of their parts."""
 
-import difflib
 import re
 
 import numpy as np
 
-from keras_vit.data.dataset import ImageDataset, check_images, check_labels, stratified_split
-from keras_vit.data.files import HELD_OUT, labelled_files, open_files
-
+HELD_OUT = ("test", "val", "validation")  # names of parts; in memory the first one is the test set
 _SLICES = 3  # seeds the order in which slices are drawn from class folders, in every run alike
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
 _BOUND = r"\s*(-?\d+|-?\d+(?:\.\d+)?%)?\s*"
@@ -17,25 +14,19 @@ _PART = re.compile(rf"([\w-]+)(?:\[{_BOUND}:{_BOUND}\])?")
 class Source:
     """Labelled images that are read one by one; the base of every data source.
 
-    Attributes:
-        class_names: tuple of text, in label order.
-        parts: name of each part, such as `"train"` -> number of its examples. Those of the first
-            part have the first numbers, those of the next part the next ones.
-        channels: of the images, or None where that is chosen when they are decoded.
-        sorted_by_class: whether neighbours tend to have one class, so that a slice must be drawn
-            from a shuffled order.
-        upright: whether the orientation tags of files are followed.
+    `class_names` are in label order. `parts` has the name of each part, such as `"train"`, and the
+    number of its examples, which are numbered on from one part to the next.
     """
 
-    channels = None
-    sorted_by_class = False
-    upright = False
+    channels = None  # of the images, where that is not chosen when they are decoded
+    sorted_by_class = False  # a slice of such a set is drawn from a shuffled order
+    upright = False  # whether the orientation tags of files are followed
 
     def __init__(self, name, class_names, parts):
         self.name, self.class_names, self.parts = name, tuple(class_names), dict(parts)
 
     def __getitem__(self, row):
-        """(image, label): the bytes of a file, or uint8 pixels; and an int."""
+        """(image, label): the bytes of a file, or pixels as in `ImageDataset`; and an int."""
         raise NotImplementedError
 
     def place(self, row):
@@ -63,83 +54,6 @@ class Source:
                 rows = np.sort(order[start:stop])
             pieces.append(rows + starts[part])
         return np.concatenate(pieces)
-
-
-class ArraySource(Source):
-    """Images in memory; `arrays` has the checked (images, labels) of each part."""
-
-    def __init__(self, name, class_names, arrays):
-        super().__init__(name, class_names, {part: len(y) for part, (_, y) in arrays.items()})
-        self._arrays = arrays
-        self.channels = next(iter(arrays.values()))[0].shape[-1]
-        if self.channels not in (1, 3):
-            raise ValueError(
-                "A pipeline takes images of 1 or 3 channels. Received: "
-                f"{self.channels} channels in {name}"
-            )
-
-    def __getitem__(self, row):
-        part, index = self.find(row)
-        images, labels = self._arrays[part]
-        image = images[index]
-        if image.dtype != np.uint8:
-            image = np.rint(image * np.float32(255)).astype(np.uint8)
-        return image, int(labels[index])
-
-
-class FileSource(Source):
-    """The image files of class folders, or of an archive of them, read when they are needed.
-
-    Where there are no parts, `test_fraction` of each class is `"test"`.
-    """
-
-    sorted_by_class = True
-    upright = True
-
-    def __init__(self, path, name=None, test_fraction=0.2, seed=0):
-        files = open_files(path)
-        class_names, parts = labelled_files(files)
-        if "all" in parts:
-            every = parts.pop("all")
-            labels = np.array([label for _, label in every])
-            for part, rows in zip(("train", "test"), stratified_split(labels, test_fraction, seed)):
-                parts[part] = [every[row] for row in rows]
-        sizes = {part: len(found) for part, found in parts.items()}
-        super().__init__(name or files.name, class_names, sizes)
-        self._files = files
-        self._listing = [item for found in parts.values() for item in found]
-
-    def __getitem__(self, row):
-        name, label = self._listing[row]
-        return self._files.read(name), label
-
-    def place(self, row):
-        return self._files.place(self._listing[row][0])
-
-
-def array_source(source):
-    """The source of an `ImageDataset`, of (images, labels), or of two such pairs of arrays."""
-    if isinstance(source, ImageDataset):
-        train = source.train_images, source.train_labels
-        test = source.test_images, source.test_labels
-        return ArraySource(source.name, source.class_names, {"train": train, "test": test})
-    try:
-        first, second = source
-        nested = isinstance(first, (tuple, list)) and len(first) == len(second) == 2
-        pairs = [first, second] if nested else [(first, second)]
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "Arrays come as (images, labels), or as ((train_images, train_labels), (test_images, "
-            f"test_labels)). Received: {type(source).__name__}"
-        ) from error
-    checked = []
-    for images, labels in pairs:
-        images = np.asarray(images)
-        images = check_images(images[..., None] if images.ndim == 3 else images)
-        checked.append((images, check_labels(labels, images)))
-    count = 1 + max(int(labels.max()) for _, labels in checked)
-    names = ("train", "test") if len(checked) == 2 else ("all",)
-    return ArraySource("arrays", map(str, range(count)), dict(zip(names, checked)))
 
 
 def parse_split(split, sizes):
@@ -179,8 +93,7 @@ def parse_split(split, sizes):
         if "all" in sizes and part in ("train", *HELD_OUT):
             part = "all"
         if part not in sizes:
-            close = difflib.get_close_matches(part, list(sizes), n=1)
-            refuse(f". Did you mean {close[0]!r}?" if close else "")
+            refuse()
         if start and stop and start.endswith("%") != stop.endswith("%"):
             refuse(", whose ends must be both rows or both percents")
         size = sizes[part]

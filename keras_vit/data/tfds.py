@@ -20,7 +20,7 @@ TFDS_SETS = tuple(
     "imagenet2012 imagenet21k kitti mnist oxford_flowers102 oxford_iiit_pet patch_camelyon "
     "resisc45 smallnorb sun397 svhn_cropped".split()
 )
-_INFO = "dataset_info.json"
+INFO = "dataset_info.json"
 _NAME = re.compile(r"^(?P<name>\w+)(?:/(?P<config>[\w.-]+))?(?::(?P<version>[\d.*]+))?$")
 
 
@@ -44,20 +44,15 @@ def find_prepared(dataset, data_dir=None, major=None):
     name, config, version = match.groups()
     # Without a configuration in the name, the newest of any that is there.
     patterns = [f"{name}/{config}/*"] if config else [f"{name}/*", f"{name}/*/*"]
-    found = [path.parent for at in patterns for path in data_dir.glob(f"{at}/{_INFO}")]
+    found = [path.parent for at in patterns for path in data_dir.glob(f"{at}/{INFO}")]
     wanted = re.compile((version or "*.*.*").replace(".", r"\.").replace("*", r"\d+") + "$")
-    folders = [folder for folder in found if wanted.match(folder.name)]
-    if not folders:
+    versions = {tuple(map(int, p.name.split("."))): p for p in found if wanted.match(p.name)}
+    if not versions:
         raise ValueError(
             f"The dataset {dataset!r} is not on disk. Received: data_dir={str(data_dir)!r} (looked "
-            f"for {data_dir / name}/.../{_INFO}). {how_to_prepare(dataset, data_dir)}"
+            f"for {data_dir / name}/.../{INFO}). {how_to_prepare(dataset, data_dir)}"
         )
-
-    def rank(folder):
-        numbers = tuple(map(int, folder.name.split(".")))
-        return (major is None or numbers[0] == major), numbers
-
-    return max(folders, key=rank)
+    return versions[max(versions, key=lambda numbers: (numbers[0] == major, numbers))]
 
 
 def how_to_prepare(dataset, data_dir):
@@ -67,24 +62,19 @@ def how_to_prepare(dataset, data_dir):
             "TensorFlow Datasets does not have it: put one folder of images per class into "
             f"{data_dir}/imagenet21k/train, from image-net.org."
         )
-    how = (
+    or_images = f" Or put one folder of images per class into {data_dir}/imagenet2012/train."
+    return (
         "On a machine with network, prepare it with\n"
         '  pip install "keras3-vit[data,tensorflow]"\n'
         f"  tfds build {dataset} --data_dir={data_dir} --file_format=array_record\n"
         "and pass that folder as data_dir, or set TFDS_DATA_DIR."
-    )
-    if dataset.startswith("imagenet2012"):
-        how += f" Or put one folder of images per class into {data_dir}/imagenet2012/train."
-    return how
+    ) + or_images * dataset.startswith("imagenet2012")
 
 
 class PreparedSource(Source):
-    """The examples of a prepared dataset, whose images stay encoded as they are stored.
+    """The examples of the prepared dataset in a folder, whose images stay encoded.
 
-    Args:
-        name: what the set is called.
-        folder: the one with dataset_info.json.
-        task: a `keras_vit.data.vtab.Task`, or None for the features image and label.
+    `task` is a `keras_vit.data.vtab.Task`, or None for the features image and label.
     """
 
     def __init__(self, name, folder, task=None):
@@ -109,9 +99,9 @@ class PreparedSource(Source):
         count = getattr(label, "num_classes", 0) or 0
         if count > MOST_CLASSES or (task is None and (not count or "image" not in features)):
             raise ValueError(
-                f"{folder} must have the features image and label, a class label of at most "
-                f"{MOST_CLASSES} classes. Received: {', '.join(features) or 'none'}, and {count} "
-                "classes; the tasks of VTAB, such as 'vtab/clevr_count', choose other features"
+                f"{folder} must have the features image and label, of at most {MOST_CLASSES} "
+                f"classes. Received: {', '.join(features) or 'none'}, and {count} classes; tasks "
+                "of VTAB, such as 'vtab/clevr_count', choose other features"
             )
         names = label.names if task is None or count == task.num_classes else None
         names = map(str, range(task.num_classes)) if names is None else names
@@ -157,7 +147,7 @@ class PreparedSource(Source):
         if size > MAX_BYTES:
             raise ValueError(
                 f"TFRecord files are read into memory up to {MAX_BYTES / 2**30:.3g} GiB. Received: "
-                f"{size / 2**30:.3g} GiB in the part {part!r} of {self._folder}. {convert}"
+                f"{size / 2**30:.3g} GiB in the part {part!r}. {convert}"
             )
         try:
             import tensorflow as tf

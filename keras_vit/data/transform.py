@@ -12,7 +12,7 @@ from PIL import Image
 
 from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.data.augment import AUGMENTATIONS
-from keras_vit.data.files import open_image, orientation, pixels_of
+from keras_vit.data.pixels import open_image, orientation, pixels_of
 from keras_vit.data.resize import center_window, covering_size, cut, tensorflow_resize
 
 _ATTEMPTS = 100  # of `tf.image.sample_distorted_bounding_box`
@@ -113,16 +113,16 @@ def apply(transform, image, rng=None, channels=3, upright=True):
         image, (box, size, window) = _decode(image, crop, rng, channels, upright)
     else:
         box, size, window = crop(image.shape[:2], rng)
-    pixels = cut(image, box)
+    pixels, mirrored = cut(image, box), transform.flip and rng.random() < 0.5
     if tuple(size) != pixels.shape[:2] or window is not None:
-        pixels = tensorflow_resize(pixels, size, transform.interpolation, window)
+        pixels = tensorflow_resize(pixels, size, transform.interpolation, window, mirrored)
+    elif mirrored:
+        pixels = pixels[:, ::-1]
     if pixels.dtype != np.uint8 and (transform.round_to_uint8 or transform.is_random):
         # An average of bytes passes 255 by a rounding error at most, so nothing is clipped.
         if not transform.round_to_uint8:
             pixels += np.float32(0.5)
         pixels = pixels.astype(np.uint8)
-    if transform.flip and rng.random() < 0.5:
-        pixels = pixels[:, ::-1]
     if augmentations := transform.augmentations():
         pixels = np.ascontiguousarray(pixels)
         picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
@@ -250,40 +250,32 @@ def inception_box(height, width, area, ratio, rng):
 
 
 def _check(transform):
-    check_choice("crop", transform.crop, tuple(CROPS))
+    def require(name, holds, rule):
+        if not holds:
+            raise ValueError(f"{name} must be {rule}. Received: {getattr(transform, name)!r}.")
+
+    crop, smaller = transform.crop, transform.resize_small or 0
+    check_choice("crop", crop, tuple(CROPS))
     check_choice("interpolation", transform.interpolation, ("bilinear", "area"))
-    if transform.crop.startswith(("resize_small", "squash_")) and not (
-        transform.resize_small and transform.resize_small >= max(transform.image_size)
-    ):
-        raise ValueError(
-            f"crop={transform.crop!r} cuts {transform.image_size} from an image whose shorter side "
-            f"is resize_small pixels. Received: resize_small={transform.resize_small}."
-        )
-    for name in ("area", "ratio"):
-        low, high = getattr(transform, name)
-        if not 0 < low <= high or (name == "area" and high > 1):
-            raise ValueError(f"{name} must be (low, high), positive. Received: {low, high}.")
+    cuts = crop.startswith(("resize_small", "squash_"))
+    fits = not cuts or smaller >= max(transform.image_size)
+    require("resize_small", fits, f"at least image_size={transform.image_size} for crop={crop!r}")
+    low, high = transform.area
+    require("area", 0 < low <= high <= 1, "(low, high), above 0 and at most 1")
+    low, high = transform.ratio
+    require("ratio", 0 < low <= high, "(low, high), above 0")
     low, high = transform.value_range
-    if not low < high:
-        raise ValueError(f"value_range must be (low, high), low < high. Received: {low, high}.")
+    require("value_range", low < high, "(low, high)")
     if transform.padding != 0:
         positive_int(transform.padding, "padding")
     for step in transform.augment:
         check_choice("augmentation", step if isinstance(step, str) else step[0], (*AUGMENTATIONS,))
-    if transform.affine is not None:
-        rotation, scale, shift = transform.affine
-        if min(rotation, scale, shift) < 0 or scale >= 1:
-            raise ValueError(
-                "affine must be (rotation, scale, shift), none negative and scale below 1. "
-                f"Received: affine={transform.affine!r}."
-            )
-    match transform.randaugment:
-        case None:
-            return
+    rotation, scale, shift = (0, 0, 0) if transform.affine is None else transform.affine
+    fits = min(rotation, scale, shift) >= 0 and scale < 1
+    require("affine", fits, "(rotation, scale, shift), none negative and scale below 1")
+    match (0, 0) if transform.randaugment is None else transform.randaugment:
         case (int(operations), int(magnitude) | float(magnitude)):
-            if operations >= 0 and 0 <= magnitude < math.inf:
-                return
-    raise ValueError(
-        "randaugment must be (operations, magnitude), such as (2, 10), or None: a whole number and "
-        f"a number, none negative. Received: randaugment={transform.randaugment!r}."
-    )
+            fits = operations >= 0 and 0 <= magnitude < math.inf
+        case _:
+            fits = False
+    require("randaugment", fits, "(operations, magnitude), such as (2, 10), or None")

@@ -7,12 +7,11 @@ ViT paper reports, trains on `train800val200` and tests on `test`.
 """
 
 import dataclasses
-import io
 from collections.abc import Callable
 
 import numpy as np
-from PIL import Image
 
+from keras_vit.data.pixels import pixels_of
 from keras_vit.data.sources import parse_split
 
 
@@ -26,29 +25,14 @@ _LABEL = feature("label")
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One task of VTAB.
+    """One task of VTAB."""
 
-    Attributes:
-        name: such as `"clevr_count"`.
-        num_classes: how many classes the task has, which may be fewer than are annotated.
-        parts: the splits to train on, to validate on and to test on, as `parse_split` reads them.
-        dataset: name, and configuration if there are several, in TensorFlow Datasets; the task's
-            by default.
-        major: the major version that the published splits belong to.
-        label: features of an example, as TensorFlow Datasets nests them -> class.
-        decode: encoded image -> uint8 pixels, where they are not simply the image.
-    """
-
-    name: str
-    num_classes: int
-    parts: tuple[str, str, str]
-    dataset: str = ""
-    major: int = 3
-    label: Callable[[dict], int] = _LABEL
-    decode: Callable[[bytes], np.ndarray] | None = None
-
-    def __post_init__(self):
-        object.__setattr__(self, "dataset", self.dataset or self.name)
+    num_classes: int  # which may be fewer than are annotated
+    parts: tuple[str, str, str]  # to train, validate and test on, as `parse_split` reads them
+    dataset: str  # its name, and configuration if there are several, in TensorFlow Datasets
+    major: int = 3  # the major version that the published splits belong to
+    label: Callable[[dict], int] = _LABEL  # of the features of an example
+    decode: Callable[[bytes], np.ndarray] | None = None  # to pixels, where not simply the image
 
     def splits(self, sizes):
         """VTAB's name of a split -> what `parse_split` reads, for parts of such sizes."""
@@ -97,8 +81,7 @@ def _interval(value, bounds):
 
 def white_on_black(encoded):
     """dSprites stores pixels as 0 and 1."""
-    with Image.open(io.BytesIO(encoded)) as image:
-        return np.asarray(image.convert("L"), dtype=np.uint8)[..., None] * np.uint8(255)
+    return pixels_of(encoded, 1) * np.uint8(255)
 
 
 _GIVEN = ("train", "validation", "test")
@@ -116,25 +99,24 @@ _SMALLNORB = {
     "dataset": "smallnorb",
     "major": 2,
 }
-_TASKS = (
-    Task("caltech101", 102, _CUT_90),
-    Task("cifar100", 100, _CUT_90),
-    Task("dtd", 47, _GIVEN),
-    Task("oxford_flowers102", 102, _GIVEN, major=2),
-    Task("oxford_iiit_pet", 37, ("train[:80%]", "train[80%:]", "test")),
-    Task("sun397", 397, _GIVEN, "sun397/tfds", major=4),
-    Task("svhn", 10, _CUT_90, "svhn_cropped"),
-    Task("patch_camelyon", 2, _GIVEN, major=2),
-    Task("eurosat", 10, _CUT_60_20, "eurosat/rgb", major=2),
-    Task("resisc45", 45, _CUT_60_20),
-    Task("diabetic_retinopathy", 5, _GIVEN, "diabetic_retinopathy_detection/btgraham-300"),
-    Task("clevr_count", 8, _CLEVR, "clevr", label=clevr_count),
-    Task("clevr_distance", 6, _CLEVR, "clevr", label=clevr_distance),
-    Task("dmlab", 6, _GIVEN, major=2),
-    Task("dsprites_location", 16, **_DSPRITES, label=grouped("label_x_position", 32, 16)),
-    Task("dsprites_orientation", 16, **_DSPRITES, label=grouped("label_orientation", 40, 16)),
-    Task("kitti_distance", 4, _GIVEN, "kitti", label=kitti_distance),
-    Task("smallnorb_azimuth", 18, **_SMALLNORB, label=feature("label_azimuth")),
-    Task("smallnorb_elevation", 9, **_SMALLNORB, label=feature("label_elevation")),
-)
-VTAB_TASKS = {task.name: task for task in _TASKS}
+VTAB_TASKS = {
+    "caltech101": Task(102, _CUT_90, "caltech101"),
+    "cifar100": Task(100, _CUT_90, "cifar100"),
+    "dtd": Task(47, _GIVEN, "dtd"),
+    "oxford_flowers102": Task(102, _GIVEN, "oxford_flowers102", major=2),
+    "oxford_iiit_pet": Task(37, ("train[:80%]", "train[80%:]", "test"), "oxford_iiit_pet"),
+    "sun397": Task(397, _GIVEN, "sun397/tfds", major=4),
+    "svhn": Task(10, _CUT_90, "svhn_cropped"),
+    "patch_camelyon": Task(2, _GIVEN, "patch_camelyon", major=2),
+    "eurosat": Task(10, _CUT_60_20, "eurosat/rgb", major=2),
+    "resisc45": Task(45, _CUT_60_20, "resisc45"),
+    "diabetic_retinopathy": Task(5, _GIVEN, "diabetic_retinopathy_detection/btgraham-300"),
+    "clevr_count": Task(8, _CLEVR, "clevr", label=clevr_count),
+    "clevr_distance": Task(6, _CLEVR, "clevr", label=clevr_distance),
+    "dmlab": Task(6, _GIVEN, "dmlab", major=2),
+    "dsprites_location": Task(16, **_DSPRITES, label=grouped("label_x_position", 32, 16)),
+    "dsprites_orientation": Task(16, **_DSPRITES, label=grouped("label_orientation", 40, 16)),
+    "kitti_distance": Task(4, _GIVEN, "kitti", label=kitti_distance),
+    "smallnorb_azimuth": Task(18, **_SMALLNORB, label=feature("label_azimuth")),
+    "smallnorb_elevation": Task(9, **_SMALLNORB, label=feature("label_elevation")),
+}

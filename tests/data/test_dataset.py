@@ -160,7 +160,7 @@ def test_files_that_are_no_archive(tmp_path):
             load(path)
     np.save(tmp_path / "array.npy", IMAGES)
     (tmp_path / "array.npy").rename(path)
-    with pytest.raises(ValueError, match="not a zip archive"):
+    with pytest.raises(ValueError, match="not a zip file"):
         load(path)
 
 

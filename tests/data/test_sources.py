@@ -96,7 +96,7 @@ def test_splits_are_those_of_tensorflow_datasets():
 @pytest.mark.parametrize(
     "split, message",
     [
-        ("trian", r"Received: split='trian'\. Did you mean 'train'\?"),
+        ("trian", "one of 'train' .*Received: split='trian'"),
         ("train[:200]", r"train\[:200\]', which reaches outside the 101 examples"),
         ("train[5:5]", r"'train' of 101 examples.*which has no examples"),
         ("train[:1.5]", r"by rows or percents.*Received: split='train\[:1.5"),
@@ -134,9 +134,9 @@ PIXELS = np.zeros((3, 4, 4, 3), np.uint8)
 @pytest.mark.parametrize(
     "source, message",
     [
-        ("cifr10", r"no such dataset.* Received: 'cifr10'. Did you mean 'cifar10'"),
-        ("clevr_cuont", r"Did you mean.*'clevr"),
-        ("vtab/dsprite_location", r"Did you mean 'vtab/dsprites_location'"),
+        ("cifr10", r"no such dataset.* Received: 'cifr10'; the nearest names are \['cifar10'"),
+        ("clevr_cuont", r"nearest names are .*'clevr"),
+        ("vtab/dsprite_location", r"nearest names are \['vtab/dsprites_location'"),
         ("none/such/folder", r"Received: 'none/such/folder'.*one of 'digits', "),
         (5, r"Arrays come as \(images, labels\)"),
         (PIXELS, r"Arrays come as \(images, labels\)"),
@@ -144,7 +144,7 @@ PIXELS = np.zeros((3, 4, 4, 3), np.uint8)
         ((PIXELS, np.array(["a"] * 3)), "one class number per image.*dtype <U1"),
         ((PIXELS, np.array([0, 1, 10**9])), "0..99999.*1000000000 .*numpy.unique"),
         ((PIXELS[:0], np.zeros(0, int)), "none of them may be 0"),
-        ((PIXELS[..., :2], np.zeros(3, int)), "1 or 3 channels"),
+        ((PIXELS[..., :2], np.zeros(3, int)), r"channels=2; expected one of \(1, 3\)"),
     ],
     ids=range(11),
 )
@@ -156,10 +156,10 @@ def test_unknown_sources(source, message):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"split": "tests"}, "Did you mean 'test'"),
+        ({"split": "tests"}, "'test' of 359.* Received: split='tests'"),
         ({"batch_size": 5000}, r"batch_size=5000, and 1438 examples in 'train' of digits"),
         ({"batch_size": 0}, "batch_size must be a positive integer"),
-        ({"channels": 2}, r"channels.*None, 1, 3"),
+        ({"channels": 2}, "channels=2; expected"),
         ({"threads": 0}, "threads must be"),
         ({"workers": -1}, "workers must be"),
         ({"seed": -1}, "seed must be"),

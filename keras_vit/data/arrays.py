@@ -1,0 +1,159 @@
+"""Datasets of arrays: a user's own, .npz archives, IDX files, and scikit-learn's digits."""
+
+import gzip
+import zipfile
+import zlib
+
+import numpy as np
+
+from keras_vit.data.dataset import (
+    MAX_BYTES,
+    MOST_CLASSES,
+    ImageDataset,
+    check_images,
+    check_labels,
+    stratified_split,
+)
+from keras_vit.data.sources import Source
+
+_MOST_DEFLATED = 250  # times: an archive that deflates more is made to fill the memory
+_MOST_IDX = 2**26  # bytes of an IDX file; the largest of Fashion-MNIST has 47 million
+_UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
+# Arrays of an archive; names of a train/test pair come before names of one undivided set.
+_NPZ_KEYS = (
+    ("x_train", "y_train", "x_test", "y_test"),
+    ("train_images", "train_labels", "test_images", "test_labels"),
+    ("x", "y"),
+    ("images", "labels"),
+)
+
+
+class ArraySource(Source):
+    """Images in memory; `arrays` has the checked (images, labels) of each part."""
+
+    def __init__(self, name, class_names, arrays):
+        super().__init__(name, class_names, {part: len(y) for part, (_, y) in arrays.items()})
+        self._arrays = arrays
+        self.channels = next(iter(arrays.values()))[0].shape[-1]
+
+    def __getitem__(self, row):
+        part, index = self.find(row)
+        images, labels = self._arrays[part]
+        return images[index], int(labels[index])
+
+
+def array_source(source):
+    """The source of an `ImageDataset`, of (images, labels), or of two such pairs of arrays."""
+    if isinstance(source, ImageDataset):
+        train = source.train_images, source.train_labels
+        test = source.test_images, source.test_labels
+        return ArraySource(source.name, source.class_names, {"train": train, "test": test})
+    try:
+        first, second = source
+        nested = isinstance(first, (tuple, list)) and len(first) == len(second) == 2
+        pairs = [first, second] if nested else [(first, second)]
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "Arrays come as (images, labels), or as ((train_images, train_labels), (test_images, "
+            f"test_labels)). Received: {type(source).__name__}"
+        ) from error
+    checked = []
+    for images, labels in pairs:
+        images = np.asarray(images)
+        images = check_images(images[..., None] if images.ndim == 3 else images)
+        checked.append((images, check_labels(labels, images)))
+    count = 1 + max(int(labels.max()) for _, labels in checked)
+    names = ("train", "test") if nested else ("all",)
+    return ArraySource("arrays", map(str, range(count)), dict(zip(names, checked)))
+
+
+def split_dataset(name, images, labels, class_names, test_fraction, seed):
+    """An `ImageDataset` of one undivided set."""
+    train, test = stratified_split(labels, test_fraction, seed)
+    return ImageDataset(name, images[train], labels[train], images[test], labels[test], class_names)
+
+
+def load_digits(test_fraction, seed):
+    """The `ImageDataset` of scikit-learn's digits."""
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise ImportError(
+            "'digits' comes with scikit-learn, which is not installed. Install it with: "
+            'pip install "keras3-vit[data]"'
+        ) from error
+    digits = datasets.load_digits()
+    # 17 gray levels, 0..16, spread over the range that every other source has.
+    images = np.round(digits.images * (255.0 / 16.0)).astype(np.uint8)[..., None]
+    names = tuple(map(str, digits.target_names))
+    return split_dataset("digits", images, digits.target, names, test_fraction, seed)
+
+
+def load_npz(path, test_fraction, seed):
+    """The `ImageDataset` of an archive of arrays."""
+    arrays = _read_npz(path)
+    keys = next((keys for keys in _NPZ_KEYS if set(keys) <= set(arrays)), None)
+    if keys is None:
+        expected = " or ".join(", ".join(keys) for keys in _NPZ_KEYS)
+        raise ValueError(
+            f"{path} must hold the arrays {expected}. Received: keys "
+            f"{', '.join(sorted(arrays)) or 'none'}; rename them and save again"
+        )
+    parts = []
+    for images, labels in zip(keys[::2], keys[1::2]):
+        x, y = arrays[images], arrays[labels]
+        x = x[..., None] if x.ndim == 3 else x
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        parts += [x, check_labels(y, x, f"{labels} in {path}")]
+    names = arrays.get("class_names")
+    if names is None:
+        if not len(parts[1]):
+            raise ValueError(f"{path} must hold at least one training image. Received: none")
+        names = np.arange(parts[1].max() + 1).astype(str)
+    if names.ndim != 1 or names.dtype.kind not in "US" or len(names) > MOST_CLASSES:
+        raise ValueError(
+            f"class_names in {path} must be a list of at most {MOST_CLASSES} names. Received: "
+            f"shape {names.shape}, dtype {names.dtype}"
+        )
+    names = tuple(n.decode() if isinstance(n, bytes) else n for n in names.tolist())
+    if len(parts) == 2:
+        return split_dataset(path.stem, *parts, names, test_fraction, seed)
+    return ImageDataset(path.stem, *parts, names)
+
+
+def _read_npz(path):
+    """The arrays of an archive, which must be about as large as it says."""
+    try:
+        # Opened as a zip first, since np.load would take a .npy file too, whatever its name.
+        with zipfile.ZipFile(path) as archive:
+            size = sum(info.file_size for info in archive.infolist())
+        if size > MAX_BYTES or size > _MOST_DEFLATED * path.stat().st_size:
+            raise ValueError(f"{path.stat().st_size} bytes that claim to hold {size}")
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    # A header that claims more than its file holds ends in a MemoryError, or in a ValueError.
+    except (*_UNREADABLE, MemoryError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} cannot be read as a .npz archive of numbers and text; save it with "
+            f"numpy.savez, without object arrays. Received: {error}"
+        ) from error
+
+
+def read_idx(path, rank):
+    """The uint8 array of that rank in an IDX file, gzipped if its name ends in .gz.
+
+    The layout is two zero bytes, the type code 8, the rank, then the rank big-endian 32-bit
+    sizes and the bytes in row-major order.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            content = bytearray(file.read(_MOST_IDX))  # an array of it can be written to
+        if content[:4] != bytes([0, 0, 8, rank]):
+            raise ValueError(f"it begins with {content[:4].hex(' ')}, not 00 00 08 0{rank}")
+        sizes = np.frombuffer(content, ">u4", rank, offset=4).tolist()
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(sizes)
+    except _UNREADABLE as error:
+        raise ValueError(
+            f"{path} cannot be read as an IDX file of {rank}-dimensional unsigned bytes; it may be "
+            f"truncated or damaged, fetch it again. Received: {error}"
+        ) from error

@@ -1,0 +1,90 @@
+"""The pixels of files, PIL images and arrays, with 8 bits and the channels that are wanted."""
+
+import io
+import os
+import pathlib
+
+import numpy as np
+from PIL import ExifTags, Image, ImageOps
+
+PATHS = (str, os.PathLike)
+
+
+def open_image(source):
+    """The PIL image of a path or of the bytes of a file, of which only the header is read.
+
+    Raises:
+        OSError, ValueError: no image, not a regular file, or more pixels than
+            `PIL.Image.MAX_IMAGE_PIXELS`: a small file can claim many gigabytes of them.
+    """
+    if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
+        raise OSError(f"{source} is no regular file")
+    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    width, height = image.size
+    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+        raise ValueError(
+            f"an image of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
+            f"{Image.MAX_IMAGE_PIXELS}, to read it"
+        )
+    return image
+
+
+def orientation(image):
+    """The EXIF orientation of a PIL image: 1 is upright, 5 to 8 lie on their side."""
+    return image.getexif().get(ExifTags.Base.Orientation, 1)
+
+
+def pixels_of(image, channels, upright=True):
+    """The pixels of an image as they are meant to be seen, shape (height, width, channels).
+
+    The first frame of an animation; palettes and CMYK become RGB, transparency is dropped.
+
+    Args:
+        image: a path, the bytes of a file, a PIL image, or an array, which keeps its dtype.
+        channels: 3 for RGB, 1 for grayscale; of an array as in `convert_channels`.
+        upright: whether to turn a file's image as its EXIF orientation says.
+
+    Returns:
+        uint8 array, unless the image is another one.
+    """
+    if isinstance(image, np.ndarray):
+        return convert_channels(image, channels)
+    if isinstance(image, (bytes, *PATHS)):
+        with open_image(image) as opened:
+            return pixels_of(opened, channels, upright)
+    if channels not in (1, 3):
+        raise ValueError(
+            f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
+        )
+    sixteen_bits = image.mode.startswith("I;16") or (
+        image.mode == "I" and image.format in ("PNG", "PPM")
+    )
+    if image.mode in ("I", "F") and not sixteen_bits:
+        raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")
+    if upright and orientation(image) != 1:
+        image = ImageOps.exif_transpose(image)
+    if sixteen_bits:  # Pillow would clip at 255 and leave the image nearly white
+        pixels = np.asarray(image).astype(np.float32) / 257.0
+        image = Image.fromarray((pixels + 0.5).astype(np.uint8))
+    mode = "RGB" if channels == 3 else "L"
+    pixels = np.asarray(image if image.mode == mode else image.convert(mode))
+    return pixels.reshape(image.height, image.width, channels)
+
+
+def convert_channels(images, channels):
+    """Repeats grayscale, or makes luma of RGB; uint8 or float32, the channels on the last axis."""
+    present = images.shape[-1]
+    if channels == present:
+        return images
+    if (present, channels) == (1, 3):
+        return np.repeat(images, 3, axis=-1)
+    if (present, channels) != (3, 1):
+        raise ValueError(
+            "Only 1 -> 3 and 3 -> 1 channels can be converted. Received: images with "
+            f"{present} channels and channels={channels}"
+        )
+    if images.dtype == np.uint8:
+        rows = np.ascontiguousarray(images).reshape(-1, *images.shape[-2:])
+        return np.asarray(Image.fromarray(rows).convert("L")).reshape(*images.shape[:-1], 1)
+    weights = np.array([19595, 38470, 7471], np.float32) / 2**16  # Pillow's 0.299, 0.587, 0.114
+    return (images @ weights)[..., None].astype(images.dtype)
