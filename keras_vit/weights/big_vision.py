@@ -95,8 +95,7 @@ FAMILY = BigVision(
         *google.ROWS,
     ),
     defaults=google.FAMILY.defaults,
-    confirmed={"width": "width"},
-    config={"image": ("image_size", None)},
+    config={"width": "width", "image": "image_size"},
 )
 
 

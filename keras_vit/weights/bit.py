@@ -15,7 +15,7 @@ from keras_vit.layers.resnet import GROUPS
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
 from keras_vit.weights import huggingface, timm
-from keras_vit.weights.canonical import CONFIG, ROOT, Canonical, check_bias, resnet_of
+from keras_vit.weights.canonical import CONFIG, ROOT, Canonical, resnet_of, units_of
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.tables import (
@@ -57,26 +57,25 @@ class BiTFamily(Family):
                 f"{ROOT!r} and units as well (canonical names)."
             )
         blocks, width, channels = resnet_of(arrays, f"BiT of {self.name}")
-        if HEAD in arrays:
-            check_bias(arrays, "head")
         version = "v1" if "root/norm/gamma" in arrays else "v2"
         found = {
             "blocks": blocks,
             "width": width,
             "version": version,
             "numerics": self.numerics[version],
-            "num_classes": arrays[HEAD].shape[-1] if HEAD in arrays else 0,
+            "num_classes": units_of(arrays, "head"),
             "channels": channels,
         }
         canonical = Canonical(self.name, arrays, origin, found, {}, ignored, self.preprocessing)
         canonical.model, said = "BiT", {}
         self.complete(canonical, contents, contents.config, said, hints)
-        size, source = hints.get("image_size"), None
-        if size is None:
-            custom = (224, "the custom; a ResNet takes any size")
-            size, source = (said["image_size"], CONFIG) if said.get("image_size") else custom
-            canonical.assumed["image_size"] = source
-        found["image_size"] = pair(size, "image_size")
+        canonical.settle(
+            "image_size",
+            (hints.get("image_size"), None),
+            (said.get("image_size") or None, CONFIG),
+            (224, "the custom; a ResNet takes any size"),
+        )
+        found["image_size"] = pair(found["image_size"], "image_size")
         return canonical
 
 
@@ -176,15 +175,11 @@ class Timm(BiTFamily):
 
     def json_files(self, model):
         """`config.json` as timm's hub has it: the architecture and its arguments."""
-        config = {
-            "architecture": self.architecture(model.variant) or "resnetv2_50x1_bit",
-            "num_classes": model.num_classes,
-            "num_features": model.variant.features,
-            "global_pool": "avg",
-            "model_args": {"in_chans": model.channels, "num_classes": model.num_classes},
-            "pretrained_cfg": {"fixed_input_size": False, **timm.pretrained_cfg(model)},
-        }
-        return {"config.json": config}
+        name = self.architecture(model.variant) or "resnetv2_50x1_bit"
+        arguments = {"in_chans": model.channels, "num_classes": model.num_classes}
+        config = timm.hub_config(model, name, model.variant.features, arguments)
+        config["pretrained_cfg"]["fixed_input_size"] = False
+        return {"config.json": {**config, "global_pool": "avg"}}
 
     def architecture(self, v):
         """timm's name for a model of this size, if it has one."""

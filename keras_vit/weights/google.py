@@ -63,13 +63,13 @@ FAMILY = Google(
         "epsilon": 1e-6,
         "stem_numerics": "google",
     },
-    confirmed={"hidden_size": "width"},
     config={
+        "hidden_size": "width",
         "classifier": (
             "pool",
             {"token": "token", "gap": "mean", "token_unpooled": None, "unpooled": None},
         ),
-        "image": ("image_size", None),
+        "image": "image_size",
     },
     holds={"pool": ("token", "mean", None), "registers": (0,)},
     computes={

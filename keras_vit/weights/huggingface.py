@@ -26,12 +26,7 @@ from keras_vit.weights.tables import (
 BLOCK = "[encoder.layer|layers].{i}."
 PATCH_EMBEDDINGS = "embeddings.patch_embeddings."
 BACKBONE = PATCH_EMBEDDINGS + "backbone.bit."
-ACTIVATIONS = {
-    **dict.fromkeys(("gelu", "gelu_python"), "erf"),
-    **dict.fromkeys(
-        ("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"), "tanh"
-    ),
-}
+TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_python_tanh", "gelu_fast", "gelu_accurate")
 RESAMPLES = {2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
 # Processors of other models fill in other values than ViT's where a folder does not say them.
 BY_SHORTER_EDGE = ("Bit", "CLIP", "ConvNext")
@@ -75,26 +70,16 @@ class HuggingFace(Family):
     def json_files(self, model):
         """`config.json` and `preprocessor_config.json`."""
         v = model.variant
-        size, patch = (s[0] if s[0] == s[1] else list(s) for s in (model.image_size, v.patch_size))
         config = {
             "architectures": ["ViTForImageClassification" if model.num_classes else "ViTModel"],
             "model_type": "vit",
             "attention_probs_dropout_prob": 0.0,
             "hidden_dropout_prob": 0.0,
-            "hidden_act": "gelu_pytorch_tanh" if v.gelu == "tanh" else "gelu",
-            "hidden_size": v.width,
-            "image_size": size,
             "initializer_range": 0.02,
-            "intermediate_size": v.mlp_dim,
-            "layer_norm_eps": v.epsilon,
-            "num_attention_heads": v.num_heads,
-            "num_channels": model.channels,
-            "num_hidden_layers": v.depth,
-            "patch_size": patch,
             "pooler_act": "tanh",
             "pooler_output_size": v.representation_size or v.width,
-            "qkv_bias": v.qkv_bias,
             "torch_dtype": "float32",
+            **self.config_for(model),
             **labels(model),
         }
         return {"config.json": config, "preprocessor_config.json": processor_of(model)}
@@ -141,17 +126,21 @@ FAMILY = HuggingFace(
         "epsilon": 1e-12,
         "stem_numerics": "timm",
     },
-    confirmed={
+    needs_config=True,
+    config={
         "hidden_size": "width",
         "intermediate_size": "mlp_dim",
         "num_hidden_layers": "depth",
-    },
-    needs_config=True,
-    config={
-        "num_attention_heads": ("num_heads", None),
-        "image_size": ("image_size", None),
-        "hidden_act": ("gelu", ACTIVATIONS),
-        "layer_norm_eps": ("epsilon", None),
+        "num_attention_heads": "num_heads",
+        "num_channels": "channels",
+        "image_size": "image_size",
+        "patch_size": "patch_size",
+        "qkv_bias": "qkv_bias",
+        "hidden_act": (
+            "gelu",
+            {"gelu": "erf", "gelu_python": "erf", **dict.fromkeys(TANH, "tanh")},
+        ),
+        "layer_norm_eps": "epsilon",
     },
     holds={
         "class_token": (True,),

@@ -21,7 +21,6 @@ from keras_vit.weights.tables import FLAX_PATCHES, PARTS, SAME, Layout, Table
 EMBEDDING = "layers/vi_t_patching_and_embedding/"
 ENCODER = "layers/vi_t_encoder/"
 BLOCK = ENCODER + "encoder_layers/vi_t_encoder_block_{i}/"
-POOLS = {"token": "token", "gap": "mean", None: None}
 
 
 def _variables(theirs, ours, names=("kernel", "bias"), layout=SAME):
@@ -111,18 +110,16 @@ FAMILY = KerasHub(
     # What training leaves in a file beside the weights.
     ignored=(r"optimizer/.*", r".*/seed_generators?/.*"),
     defaults={"interpolation": "bicubic_no_antialias", "gelu": "erf", "epsilon": 1e-6},
-    confirmed={
+    needs_config=True,
+    config={
         "num_layers": "depth",
         "num_heads": "num_heads",
         "hidden_dim": "width",
         "mlp_dim": "mlp_dim",
         "use_class_token": "class_token",
-    },
-    needs_config=True,
-    config={
-        "layer_norm_epsilon": ("epsilon", None),
-        "image_shape": ("image_size", None),
-        "pooling": ("pool", POOLS),
+        "layer_norm_epsilon": "epsilon",
+        "image_shape": "image_size",
+        "pooling": ("pool", {"token": "token", "gap": "mean", None: None}),
     },
 )
 

@@ -1,9 +1,9 @@
 """A format as one table between names in a file and canonical names, for both directions.
 
-Canonical names are the variable paths of the models. In a name of a table, `{i}` stands for a
-number, `{i+1}` for one more than `{i}` (PyTorch counts from 0), `{i:02}` for one with two digits,
-and `[a|b]` for either text, of which the first is written. In a canonical name `[a|b]` means
-several arrays, which the file keeps as one, joined along their last axis.
+In a name of a table, `{i}` stands for a number, `{i+1}` for one more than `{i}` (PyTorch counts
+from 0), `{i:02}` for one with two digits, and `[a|b]` for either text, of which the first is
+written. In a canonical name `[a|b]` means several arrays, which the file keeps as one, joined along
+their last axis.
 """
 
 import re
@@ -47,35 +47,32 @@ CONV = Layout(4, lambda k: k.transpose(2, 3, 1, 0), lambda k: k.transpose(3, 2, 
 FLAX_PATCHES = Layout(4, lambda k: k, lambda k: k)
 
 
+def two_rows(theirs, ours, first, second, layout=SAME, layout_2=SAME):
+    """Rows of a layer with two arrays, each of which is (end of its name in the file, our name)."""
+    return [
+        (f"{theirs}{first[0]}", f"{ours}/{first[1]}", layout),
+        (f"{theirs}{second[0]}", f"{ours}/{second[1]}", layout_2),
+    ]
+
+
 def flax_dense(theirs, ours):
-    """Rows of a linear map of Flax: the same kernel and bias."""
-    return [(f"{theirs}/{kind}", f"{ours}/{kind}", SAME) for kind in ("kernel", "bias")]
+    return two_rows(theirs, ours, ("/kernel", "kernel"), ("/bias", "bias"))
 
 
 def flax_attention(theirs, ours):
-    """Rows of an attention of Flax, whose parts are called as here."""
     return [row for p in PARTS for row in flax_dense(f"{theirs}/{p}", f"{ours}/{p}")]
 
 
 def flax_norm(theirs, ours, layout=SAME):
-    """Rows of a norm of Flax: scale is gamma, bias is beta."""
-    return [
-        (f"{theirs}/scale", f"{ours}/gamma", layout),
-        (f"{theirs}/bias", f"{ours}/beta", layout),
-    ]
+    return two_rows(theirs, ours, ("/scale", "gamma"), ("/bias", "beta"), layout, layout)
 
 
 def torch_linear(theirs, ours, layout=TRANSPOSED):
-    """Rows of a linear map or convolution of PyTorch: weight is the kernel."""
-    return [
-        (f"{theirs}.weight", f"{ours}/kernel", layout),
-        (f"{theirs}.bias", f"{ours}/bias", SAME),
-    ]
+    return two_rows(theirs, ours, (".weight", "kernel"), (".bias", "bias"), layout)
 
 
 def torch_norm(theirs, ours):
-    """Rows of a norm of PyTorch: weight is gamma, bias is beta."""
-    return [(f"{theirs}.weight", f"{ours}/gamma", SAME), (f"{theirs}.bias", f"{ours}/beta", SAME)]
+    return two_rows(theirs, ours, (".weight", "gamma"), (".bias", "beta"))
 
 
 def torch_resnet(root_conv, root_norm, unit):
@@ -202,6 +199,11 @@ def shortened(names, limit=12):
     names = list(names)
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return f"{names[:limit]}{more}"
+
+
+def key_of(meanings, value):
+    """The first key of a dict that has a value, or its first key where none has it."""
+    return next((key for key, ours in meanings.items() if ours == value), next(iter(meanings)))
 
 
 def split_heads(arrays, num_heads):
