@@ -11,9 +11,8 @@ from keras_vit.variants import VARIANTS, Variant
 from keras_vit.weights import augreg, big_vision, bit, catalog, google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import MODELS, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
-from keras_vit.weights.contents import open_checkpoint
 from keras_vit.weights.fetch import fetch
-from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.files import CheckpointError, open_checkpoint
 from keras_vit.weights.resize import for_a_model
 from keras_vit.weights.tables import shortened
 

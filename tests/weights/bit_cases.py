@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit.weights import bit
 from keras_vit.weights.assign import assign
 from keras_vit.weights.canonical import check_architecture
-from keras_vit.weights.contents import Contents, open_checkpoint
+from keras_vit.weights.files import Contents, open_checkpoint
 from tests.support import ORACLES, read_arrays
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights.files import read_safetensors, write_safetensors
+from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, forward, read_arrays, values
 from tests.weights.test_families import expected_output
 
