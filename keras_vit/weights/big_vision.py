@@ -16,14 +16,7 @@ from keras_vit.weights import google
 from keras_vit.weights.canonical import POSITION, PROJECTION, grid_for, shape_of
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import MAX_ARRAYS, CheckpointError
-from keras_vit.weights.tables import (
-    SAME,
-    Layout,
-    Table,
-    flax_attention,
-    flax_dense,
-    flax_norm,
-)
+from keras_vit.weights.tables import SAME, Layout, Table, flax_attention, flax_dense, flax_norm
 
 PREFIXES = ("params/img/", "opt/target/img/", "params/", "opt/target/", "img/", "")
 OWN_NAMES = r"(Transformer/)?pos_embedding|Transformer/encoderblock/|MAP"

@@ -240,15 +240,11 @@ def list_weights(variant=None, family=None, data=None, image_size=None):
         rows = {row[0]: row for row in (_cells(c) for c in found if c.family == family)}
         if rows:
             print(f"\n{family}:", *map(_line, rows.values()), sep="\n")
-    tasks = dict.fromkeys(
-        re.findall(r"^vtab/.*-run\d-(.*)$", "\n".join(c.name for c in found), re.M)
-    )
-    if tasks:
-        text = (
-            f"The * of vtab/BiT-M-…-run*-* are the runs 0, 1, 2 and the tasks {', '.join(tasks)}."
-        )
-        print("\n" + textwrap.fill(text, 116, break_on_hyphens=False))
     names = {c.name for c in found}
+    tasks = ", ".join(sorted({c.label_set[8:] for c in found if c.name.startswith("vtab/")}))
+    if tasks:
+        text = f"The * of vtab/BiT-M-…-run*-* are the runs 0, 1, 2 and the tasks {tasks}."
+        print("\n" + textwrap.fill(text, 116, break_on_hyphens=False))
     others = {a: name for a, name in read_tables()[1].items() if name in names and "://" not in a}
     if others:
         print("\nother names:", *(f"{a:<18}{name}" for a, name in others.items()), sep="\n")

@@ -74,9 +74,7 @@ def _file_in(folder):
 
 def _read(file):
     """The arrays of one file of any kind."""
-    if not file.is_file():
-        raise FileNotFoundError(f"There is no checkpoint file {str(file)!r}.")
-    with open(file, "rb") as stream:
+    with _reading(file, "a checkpoint"), open(file, "rb") as stream:
         start = stream.read(9)
     if start[:4] == b"PK\x03\x04":
         return _read_archive(file)
@@ -130,6 +128,8 @@ def _read_index(index):
 @contextlib.contextmanager
 def _reading(path, kind):
     """Turns whatever a library raises over a damaged file into a `CheckpointError`."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There is no checkpoint file {str(path)!r}.")
     try:
         yield
     except (CheckpointError, ImportError, FileNotFoundError):
