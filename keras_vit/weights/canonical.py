@@ -62,6 +62,10 @@ class Canonical:
                 self.assumed[field] = source
         return value is not None
 
+    def prepare(self, preprocessing, unsaid):
+        """Sets how images are prepared, and reports the texts for what no recipe here can say."""
+        self.preprocessing, self.ignored = preprocessing, (*unsaid, *self.ignored)
+
 
 # ---- what the shapes of arrays tell
 

@@ -167,9 +167,7 @@ class Family:
 
 def unsupported(what, advice=""):
     """The error for a part of a file that no model here has."""
-    return CheckpointError(
-        f"The file has {what}, which the Vision Transformer of this library has not{advice}."
-    )
+    return CheckpointError(f"The file has {what}, which no model of this library has{advice}.")
 
 
 def _same(theirs, ours):

@@ -22,6 +22,13 @@ BLOCK = "Transformer/encoderblock_{i}/"
 UNIT = "block{s}/unit{u}/"
 GROUP_NORM = Layout(None, VECTOR.read, lambda a: a.reshape(1, 1, 1, -1))  # as published
 
+RESNET_ROWS = (
+    (UNIT + "conv{n}/kernel", "stage_{s}_unit_{u}/conv{n}/kernel", SAME),
+    (UNIT + "conv_proj/kernel", "stage_{s}_unit_{u}/conv_proj/kernel", SAME),
+    *flax_norm("gn_root", "root/norm", GROUP_NORM),
+    *flax_norm(UNIT + "gn{n}", "stage_{s}_unit_{u}/norm{n}", GROUP_NORM),
+    *flax_norm(UNIT + "gn_proj", "stage_{s}_unit_{u}/norm_proj", GROUP_NORM),
+)
 ROWS = (
     ("cls", "patch_encoder/class_token", SAME),
     ("embedding/kernel", PROJECTION, FLAX_PATCHES),
@@ -36,11 +43,7 @@ ROWS = (
     *flax_dense("pre_logits", "pre_logits"),
     *flax_dense("head", "head"),
     ("conv_root/kernel", "root/conv/kernel", SAME),
-    *flax_norm("gn_root", "root/norm", GROUP_NORM),
-    (UNIT + "conv{n}/kernel", "stage_{s}_unit_{u}/conv{n}/kernel", SAME),
-    (UNIT + "conv_proj/kernel", "stage_{s}_unit_{u}/conv_proj/kernel", SAME),
-    *flax_norm(UNIT + "gn{n}", "stage_{s}_unit_{u}/norm{n}", GROUP_NORM),
-    *flax_norm(UNIT + "gn_proj", "stage_{s}_unit_{u}/norm_proj", GROUP_NORM),
+    *RESNET_ROWS,
 )
 
 

@@ -51,8 +51,7 @@ class HuggingFace(Family):
         if hints.get("pool", "token") != "token" and "head/kernel" not in canonical.arrays:
             if not hints.get("representation_size"):
                 found["representation_size"] = None
-        canonical.preprocessing, unsaid = preprocessing_of(contents.processor)
-        canonical.ignored = (*unsaid, *canonical.ignored)
+        canonical.prepare(*preprocessing_of(contents.processor))
         canonical.class_names = class_names_of(config, found["num_classes"])
 
     def write(self, model, arrays):

@@ -16,23 +16,19 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError, read_hdf5, read_json
-from keras_vit.weights.tables import FLAX_PATCHES, PARTS, SAME, Layout, Table
+from keras_vit.weights.tables import FLAX_PATCHES, PARTS, SAME, Layout, Table, two_rows
 
 EMBEDDING = "layers/vi_t_patching_and_embedding/"
 ENCODER = "layers/vi_t_encoder/"
 BLOCK = ENCODER + "encoder_layers/vi_t_encoder_block_{i}/"
 
 
-def _variables(theirs, ours, names=("kernel", "bias"), layout=SAME):
-    first, second = names
-    return [
-        (f"{theirs}/vars/0", f"{ours}/{first}", layout),
-        (f"{theirs}/vars/1", f"{ours}/{second}", SAME),
-    ]
+def _dense(theirs, ours, layout=SAME):
+    return two_rows(theirs, ours, ("/vars/0", "kernel"), ("/vars/1", "bias"), layout)
 
 
 def _norm(theirs, ours):
-    return _variables(theirs, ours, ("gamma", "beta"))
+    return two_rows(theirs, ours, ("/vars/0", "gamma"), ("/vars/1", "beta"))
 
 
 class KerasHub(Family):
@@ -54,9 +50,7 @@ class KerasHub(Family):
             contents.arrays.update(read_hdf5(folder / "model.weights.h5"))
         canonical = super().read(contents, hints)
         found = canonical.architecture
-        converter = _preprocessing(folder, found["channels"], found["image_size"])
-        canonical.preprocessing, unsaid = converter
-        canonical.ignored = (*unsaid, *canonical.ignored)
+        canonical.prepare(*_preprocessing(folder, found["channels"], found["image_size"]))
         return canonical
 
     def flat_config(self, contents):
@@ -90,7 +84,7 @@ FAMILY = KerasHub(
     stripped=r"(?<=^layers/)vi_t_backbone/layers/",
     table=Table(
         (EMBEDDING + "vars/0", "patch_encoder/class_token", SAME),
-        *_variables(EMBEDDING + "patch_embedding", "patch_encoder/projection", layout=FLAX_PATCHES),
+        *_dense(EMBEDDING + "patch_embedding", "patch_encoder/projection", layout=FLAX_PATCHES),
         (
             EMBEDDING + "position_embedding/vars/0",
             POSITION,
@@ -100,12 +94,12 @@ FAMILY = KerasHub(
         *(
             row
             for theirs, ours in zip(("query", "key", "value", "output"), PARTS)
-            for row in _variables(BLOCK + f"mha/{theirs}_dense", "block_{i}/attention/" + ours)
+            for row in _dense(BLOCK + f"mha/{theirs}_dense", "block_{i}/attention/" + ours)
         ),
-        *_variables(BLOCK + "mlp/dense_{n}", "block_{i}/mlp/dense_{n}"),
+        *_dense(BLOCK + "mlp/dense_{n}", "block_{i}/mlp/dense_{n}"),
         *_norm(ENCODER + "layer_norm", "norm"),
-        *_variables("layers/pre_logits", "pre_logits"),
-        *_variables("layers/head", "head"),
+        *_dense("layers/pre_logits", "pre_logits"),
+        *_dense("layers/head", "head"),
     ),
     # What training leaves in a file beside the weights.
     ignored=(r"optimizer/.*", r".*/seed_generators?/.*"),

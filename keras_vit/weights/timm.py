@@ -82,8 +82,7 @@ class Timm(Family):
         _refuse_pooled_tokens(found, bool(config.get("pool_include_prefix")))
         fold_layer_scale(arrays, canonical.origin)
         _give_learned_tokens_positions(found, arrays, hints, said.get("image_size"))
-        canonical.preprocessing, unsaid = preprocessing_of(config.get("pretrained_cfg", {}))
-        canonical.ignored = (*unsaid, *canonical.ignored)
+        canonical.prepare(*preprocessing_of(config.get("pretrained_cfg", {})))
 
     def write(self, model, arrays):
         v, file = model.variant, super().write(model, arrays)
