@@ -75,19 +75,6 @@ def test_pytorch_files_and_their_wrappers(tmp_path):
         assert_close(forward(model, inputs), expected, 2e-5)
 
 
-class Harmful:
-    def __reduce__(self):
-        return exec, ("import keras_vit; keras_vit.unpickled = True",)
-
-
-def test_no_object_of_a_pytorch_file_is_unpickled(tmp_path):
-    torch = pytest.importorskip("torch")
-    torch.save({"cls_token": Harmful()}, tmp_path / "harmful.pth")
-    with pytest.raises(keras_vit.CheckpointError, match="PyTorch file of plain tensors"):
-        keras_vit.from_checkpoint(tmp_path / "harmful.pth")
-    assert not hasattr(keras_vit, "unpickled")
-
-
 def test_layer_scale_is_folded(tmp_path):
     """A branch times gamma is the branch whose last matrix was multiplied by gamma."""
     arrays, rng = timm_arrays(), np.random.default_rng(0)
