@@ -130,6 +130,8 @@ def test_tensors_that_are_larger_than_their_file(tmp_path):
                 target.writestr(name, source.read(name))
     assert packed.stat().st_size < 10**5
     refused(packed, "bytes would unpack to")
+    torch.save({1: torch.ones(1)}, packed)
+    refused(packed, r"calls a tensor \[1\], which is no name")
 
 
 def test_an_archive_of_very_many_parts(tmp_path):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.inspection import attention_weights
 from tests.support import ORACLES, assert_close, forward, images, randomize, tiny_vit, values
 
 pytestmark = pytest.mark.any_backend
@@ -62,6 +63,15 @@ def test_a_builder_resamples_with_the_fault_of_the_authors_routine(tmp_path):
 def test_no_rule_is_the_rule_of_the_family(tmp_path):
     path = keras_vit.save_weights(tiny_vit(gelu="erf"), tmp_path / "model.safetensors")
     assert keras_vit.from_checkpoint(path, interpolation=None).variant.interpolation == "bicubic"
+
+
+def test_blocks_from_an_iterator_and_as_a_number():
+    model = tiny_vit()
+    expected = attention_weights(model, images())
+    for a, b in zip(attention_weights(model, images(), iter([1, 0])), expected[::-1], strict=True):
+        assert_close(a, b, 0)
+    with pytest.raises((TypeError, ValueError), match="blocks"):
+        attention_weights(model, images(), 0)
 
 
 class Mine(keras_vit.VisionTransformer):
