@@ -106,11 +106,8 @@ class BigVision(BiTFamily):
         stem = any(re.match(r"(root_block/)?conv_root/|block\d+/unit\d+/", name) for name in names)
         return stem and not any(re.match(r"embedding/|Transformer/|cls$", name) for name in names)
 
-    def arrays_of(self, file):
-        prefix = next((m[0] for name in file if (m := re.match(self.stripped, name))), "")
-        inside = {name: array for name, array in file.items() if name.startswith(prefix)}
-        arrays, origin, _ = super().arrays_of(inside)
-        return arrays, origin, tuple(name for name in file if name not in inside)
+    def prefix_of(self, file):
+        return next((m[0] for name in file if (m := re.match(self.stripped, name))), "")
 
     def complete(self, canonical, contents, config, said, hints):
         if canonical.architecture["version"] == "v1":

@@ -7,7 +7,7 @@ from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights import canonical as form
 from keras_vit.weights.canonical import CONFIG, CUSTOM, PROJECTION, ROOT, Canonical
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.tables import Table, join_heads, key_of, simplified, split_heads
+from keras_vit.weights.tables import Table, join_heads, key_of, split_heads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,13 +51,31 @@ class Family:
 
         Patch kernels have the shape (height, width, channels, width of a token).
         """
-        tower, names = simplified(file, self.stripped)
+        prefix = self.prefix_of(file)
+        inside = [name for name in file if name.startswith(prefix)]
+        names = {self.plain_name(name.removeprefix(prefix), file): name for name in inside}
+        if len(names) != len(inside):
+            raise CheckpointError(f"The file has the same arrays with and without {self.stripped}.")
+        tower = {plain: file[name] for plain, name in names.items()}
         for pattern, what in self.unsupported.items():
             if found := [name for name in tower if re.fullmatch(pattern, name)]:
                 raise unsupported(f"{what} ({found[0]!r} and {len(found) - 1} more)")
-        arrays, origin, ignored = self.table.read(tower, self.name, self.ignored)
-        origin = {target: names[where] for target, where in origin.items()}
-        return arrays, origin, tuple(names[name] for name in ignored)
+        arrays, origin, ignored = self.table.read(self.unstacked(tower), self.name, self.ignored)
+        origin = {target: names.get(where, prefix + where) for target, where in origin.items()}
+        outside = (name for name in file if not name.startswith(prefix))
+        return arrays, origin, (*outside, *(names[name] for name in ignored))
+
+    def prefix_of(self, file):
+        """What the names of the model begin with; arrays under other names are left aside."""
+        return ""
+
+    def plain_name(self, name, file):
+        """The name of an array as it stands in the table."""
+        return re.sub(self.stripped, "", name)
+
+    def unstacked(self, tower):
+        """The arrays, each of them for one layer."""
+        return tower
 
     def read(self, contents, hints):
         """The `Canonical` of a `Contents`; `hints` are arguments of the model that are known."""

@@ -34,10 +34,12 @@ def _norm(theirs, ours):
 class KerasHub(Family):
     """Presets of KerasHub, or one of their files."""
 
-    def arrays_of(self, file):
-        plain = {_place(name, file): name for name in file}
-        arrays, origin, ignored = super().arrays_of({p: file[name] for p, name in plain.items()})
-        return arrays, {n: plain[p] for n, p in origin.items()}, tuple(plain[p] for p in ignored)
+    def plain_name(self, name, file):
+        """Keras numbers layers of a kind from the second one."""
+        name = name.replace("/vi_t_encoder_block/", "/vi_t_encoder_block_0/")
+        if "layers/dense_1/vars/0" in file:
+            name = name.replace("layers/dense/", "layers/pre_logits/")
+        return super().plain_name(re.sub(r"^layers/dense(_1)?/", "layers/head/", name), file)
 
     def read(self, contents, hints):
         """A folder with a task is read whole, and so is its `task.weights.h5`.
@@ -124,14 +126,6 @@ def _folder(contents):
 
 def _config_in(path):
     return read_json(path).get("config", {})
-
-
-def _place(name, file):
-    """The name in the table: Keras numbers layers of a kind from the second one."""
-    name = name.replace("/vi_t_encoder_block/", "/vi_t_encoder_block_0/")
-    if "layers/dense_1/vars/0" in file:
-        name = name.replace("layers/dense/", "layers/pre_logits/")
-    return re.sub(r"^layers/dense(_1)?/", "layers/head/", name)
 
 
 def _add_zero_biases(canonical, config):

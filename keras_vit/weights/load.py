@@ -8,7 +8,7 @@ import warnings
 from keras_vit.checks import marked
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.variants import VARIANTS
-from keras_vit.weights import augreg, big_vision, bit, catalog, google, huggingface, keras_hub, timm
+from keras_vit.weights import augreg, bit, catalog, google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import MODELS, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.fetch import fetch
@@ -22,7 +22,7 @@ FAMILIES = (
     timm.FAMILY,
     *bit.FAMILIES,
     keras_hub.FAMILY,
-    big_vision.FAMILY,
+    google.BIG_VISION_FAMILY,
     google.FAMILY,
 )
 SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://")

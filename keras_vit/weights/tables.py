@@ -14,7 +14,8 @@ import numpy as np
 
 from keras_vit.weights.files import CheckpointError
 
-_PLACES = re.compile(r"\{(\w)(\+1)?(:\d+)?\}|\[(.*?)\]")
+# Text, and then a number, alternatives, or the end.
+_PIECES = re.compile(r"([^{[]*)(?:\{(\w)(\+1)?(:\d+)?\}|\[(.*?)\]|$)")
 PARTS = ("query", "key", "value", "out")
 
 
@@ -98,13 +99,13 @@ class Table:
         """Canonical name -> array, canonical name -> name in the file, and the names ignored."""
         canonical, origin, left_out, unknown = {}, {}, [], []
         for name, array in arrays.items():
-            row = next((row for row in self._rows if row[0].numbers_in(name) is not None), None)
+            row, numbers = self._row(0, name)
             if row is None:
                 is_ignored = any(re.fullmatch(pattern, name) for pattern in ignored)
                 (left_out if is_ignored else unknown).append(name)
                 continue
-            theirs, ours, layout = row
-            targets = ours.with_numbers(theirs.numbers_in(name))
+            _, ours, layout = row
+            targets = ours.with_numbers(numbers)
             for target, part in zip(targets, _parts(layout, name, array, len(targets))):
                 if target in canonical:
                     text = f"Two arrays for {target!r}: {origin[target]!r}, {name!r}."
@@ -120,11 +121,10 @@ class Table:
         """The arrays of a file from canonical ones."""
         file = {}
         for name in arrays:
-            row = next((row for row in self._rows if row[1].numbers_in(name) is not None), None)
+            row, numbers = self._row(1, name)
             if row is None:
                 raise CheckpointError(f"The format has no name for {name!r}.")
             theirs, ours, layout = row
-            numbers = ours.numbers_in(name)
             parts = ours.with_numbers(numbers)
             if name == parts[0]:  # the others are joined to it
                 whole = arrays[name]
@@ -134,26 +134,26 @@ class Table:
                 file[where] = np.ascontiguousarray(layout.write(whole))
         return file
 
+    def _row(self, side, name):
+        """The first row whose name of a side fits, and the numbers in it; `None` for both."""
+        found = ((row, row[side].numbers_in(name)) for row in self._rows)
+        return next((pair for pair in found if pair[1] is not None), (None, None))
+
 
 class _Name:
     """A name of a table, with places for numbers and alternatives."""
 
     def __init__(self, text):
-        pattern, self.forms, end, self.offsets = "", [""], 0, {}
-        for place in [*_PLACES.finditer(text), None]:
-            between = text[end : place.start() if place else None]
-            pattern, self.forms = pattern + re.escape(between), [f + between for f in self.forms]
-            if place is None:
-                break
-            end, (letter, plus, digits, options) = place.end(), place.groups()
-            if letter is None:
-                options = options.split("|")
-                pattern += f"(?:{'|'.join(map(re.escape, options))})"
-                self.forms = [form + option for option in options for form in self.forms]
-            else:
-                pattern += rf"0*(?P<{letter}>\d{{1,6}})"
-                self.forms = [f"{form}{{{letter}{digits or ''}}}" for form in self.forms]
+        pattern, self.forms, self.offsets = "", [""], {}
+        for between, letter, plus, digits, options in _PIECES.findall(text):
+            if letter:
+                ends = [f"{{{letter}{digits}}}"]
+                pattern += rf"{re.escape(between)}0*(?P<{letter}>\d{{1,6}})"
                 self.offsets[letter] = 1 if plus else 0
+            else:
+                ends = options.split("|")
+                pattern += f"{re.escape(between)}(?:{'|'.join(map(re.escape, ends))})"
+            self.forms = [form + between + end for end in ends for form in self.forms]
         self.pattern = re.compile(pattern)
 
     def numbers_in(self, name):
@@ -184,14 +184,6 @@ def _parts(layout, name, array, count):
             f"{name!r} has the shape {array.shape}, which no such array has ({error}); the file "
             "is damaged or of another format."
         ) from error
-
-
-def simplified(arrays, pattern):
-    """The arrays without a part of their names, such as a prefix, and their full names."""
-    names = {re.sub(pattern, "", name): name for name in arrays}
-    if len(names) != len(arrays):
-        raise CheckpointError(f"The file has the same arrays with and without {pattern!r}.")
-    return {short: arrays[name] for short, name in names.items()}, names
 
 
 def shortened(names, limit=12):
