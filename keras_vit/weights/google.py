@@ -16,19 +16,11 @@ import re
 import numpy as np
 
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
+from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION, PROJECTION, grid_for, shape_of
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import MAX_ARRAYS, CheckpointError
-from keras_vit.weights.tables import (
-    FLAX_PATCHES,
-    SAME,
-    VECTOR,
-    Layout,
-    Table,
-    flax_attention,
-    flax_dense,
-    flax_norm,
-)
+from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
 
 BLOCK = "Transformer/encoderblock_{i}/"
 UNIT = "block{s}/unit{u}/"
@@ -37,23 +29,23 @@ GROUP_NORM = Layout(None, VECTOR.read, lambda a: a.reshape(1, 1, 1, -1))  # as p
 RESNET_ROWS = (
     (UNIT + "conv{n}/kernel", "stage_{s}_unit_{u}/conv{n}/kernel", SAME),
     (UNIT + "conv_proj/kernel", "stage_{s}_unit_{u}/conv_proj/kernel", SAME),
-    *flax_norm("gn_root", "root/norm", GROUP_NORM),
-    *flax_norm(UNIT + "gn{n}", "stage_{s}_unit_{u}/norm{n}", GROUP_NORM),
-    *flax_norm(UNIT + "gn_proj", "stage_{s}_unit_{u}/norm_proj", GROUP_NORM),
+    *tables.flax_norm("gn_root", "root/norm", GROUP_NORM),
+    *tables.flax_norm(UNIT + "gn{n}", "stage_{s}_unit_{u}/norm{n}", GROUP_NORM),
+    *tables.flax_norm(UNIT + "gn_proj", "stage_{s}_unit_{u}/norm_proj", GROUP_NORM),
 )
 ROWS = (
     ("cls", "patch_encoder/class_token", SAME),
     ("embedding/kernel", PROJECTION, FLAX_PATCHES),
     ("embedding/bias", "patch_encoder/projection/bias", SAME),
     ("Transformer/posembed_input/pos_embedding", POSITION, SAME),
-    *flax_norm(BLOCK + "LayerNorm_0", "block_{i}/norm_1"),
-    *flax_attention(BLOCK + "MultiHeadDotProductAttention_[1|0]", "block_{i}/attention"),
-    *flax_norm(BLOCK + "LayerNorm_[2|1]", "block_{i}/norm_2"),
-    *flax_dense(BLOCK + "MlpBlock_[3|0]/Dense_0", "block_{i}/mlp/dense_1"),
-    *flax_dense(BLOCK + "MlpBlock_[3|0]/Dense_1", "block_{i}/mlp/dense_2"),
-    *flax_norm("Transformer/encoder_norm", "norm"),
-    *flax_dense("pre_logits", "pre_logits"),
-    *flax_dense("head", "head"),
+    *tables.flax_norm(BLOCK + "LayerNorm_0", "block_{i}/norm_1"),
+    *tables.flax_attention(BLOCK + "MultiHeadDotProductAttention_[1|0]", "block_{i}/attention"),
+    *tables.flax_norm(BLOCK + "LayerNorm_[2|1]", "block_{i}/norm_2"),
+    *tables.flax_dense(BLOCK + "MlpBlock_[3|0]/Dense_0", "block_{i}/mlp/dense_1"),
+    *tables.flax_dense(BLOCK + "MlpBlock_[3|0]/Dense_1", "block_{i}/mlp/dense_2"),
+    *tables.flax_norm("Transformer/encoder_norm", "norm"),
+    *tables.flax_dense("pre_logits", "pre_logits"),
+    *tables.flax_dense("head", "head"),
     ("conv_root/kernel", "root/conv/kernel", SAME),
     *RESNET_ROWS,
 )
@@ -171,10 +163,10 @@ BIG_VISION_FAMILY = BigVision(
         ("[Transformer/|]pos_embedding", POSITION, Layout(None, _read_positions, SAME.write)),
         ("embedding/kernel", PROJECTION, Layout(None, _read_kernel, SAME.write)),
         (MAP + "probe", "pool/probe", SAME),
-        *flax_attention(MAP + "MultiHeadDotProductAttention_0", "pool/attention"),
-        *flax_norm(MAP + "LayerNorm_0", "pool/norm"),
-        *flax_dense(MAP + "MlpBlock_0/Dense_0", "pool/mlp/dense_1"),
-        *flax_dense(MAP + "MlpBlock_0/Dense_1", "pool/mlp/dense_2"),
+        *tables.flax_attention(MAP + "MultiHeadDotProductAttention_0", "pool/attention"),
+        *tables.flax_norm(MAP + "LayerNorm_0", "pool/norm"),
+        *tables.flax_dense(MAP + "MlpBlock_0/Dense_0", "pool/mlp/dense_1"),
+        *tables.flax_dense(MAP + "MlpBlock_0/Dense_1", "pool/mlp/dense_2"),
         *ROWS,
     ),
     defaults=FAMILY.defaults,

@@ -9,18 +9,11 @@ processor crops, multiplied by `rescale_factor` and normalised.
 import math
 
 from keras_vit.preprocessing import HUGGING_FACE, Preprocessing
+from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.tables import (
-    CONV,
-    PARTS,
-    SAME,
-    Table,
-    torch_linear,
-    torch_norm,
-    torch_resnet,
-)
+from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 
 # Files name the blocks `encoder.layer.0`; the modules of transformers 5 are called `layers.0`.
 BLOCK = "[encoder.layer|layers].{i}."
@@ -91,23 +84,23 @@ FAMILY = HuggingFace(
     table=Table(
         ("embeddings.cls_token", "patch_encoder/class_token", SAME),
         ("embeddings.position_embeddings", POSITION, SAME),
-        *torch_linear(PATCH_EMBEDDINGS + "projection", "patch_encoder/projection", CONV),
-        *torch_norm(BLOCK + "layernorm_before", "block_{i}/norm_1"),
+        *tables.torch_linear(PATCH_EMBEDDINGS + "projection", "patch_encoder/projection", CONV),
+        *tables.torch_norm(BLOCK + "layernorm_before", "block_{i}/norm_1"),
         *(
             row
             for p in PARTS[:3]
-            for row in torch_linear(
+            for row in tables.torch_linear(
                 BLOCK + f"attention.[attention.{p}|{p[0]}_proj]", "block_{i}/attention/" + p
             )
         ),
-        *torch_linear(BLOCK + "attention.[output.dense|o_proj]", "block_{i}/attention/out"),
-        *torch_norm(BLOCK + "layernorm_after", "block_{i}/norm_2"),
-        *torch_linear(BLOCK + "[intermediate.dense|mlp.fc1]", "block_{i}/mlp/dense_1"),
-        *torch_linear(BLOCK + "[output.dense|mlp.fc2]", "block_{i}/mlp/dense_2"),
-        *torch_norm("layernorm", "norm"),
-        *torch_linear("pooler.dense", "pre_logits"),
-        *torch_linear("classifier", "head"),
-        *torch_resnet(
+        *tables.torch_linear(BLOCK + "attention.[output.dense|o_proj]", "block_{i}/attention/out"),
+        *tables.torch_norm(BLOCK + "layernorm_after", "block_{i}/norm_2"),
+        *tables.torch_linear(BLOCK + "[intermediate.dense|mlp.fc1]", "block_{i}/mlp/dense_1"),
+        *tables.torch_linear(BLOCK + "[output.dense|mlp.fc2]", "block_{i}/mlp/dense_2"),
+        *tables.torch_norm("layernorm", "norm"),
+        *tables.torch_linear("pooler.dense", "pre_logits"),
+        *tables.torch_linear("classifier", "head"),
+        *tables.torch_resnet(
             BACKBONE + "embedder.convolution",
             BACKBONE + "embedder.norm",
             BACKBONE + "encoder.stages.{s}.layers.{u}",

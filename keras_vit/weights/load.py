@@ -29,12 +29,7 @@ SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://")
 
 
 def load_weights(
-    model,
-    weights,
-    interpolation=None,
-    file_image_size=None,
-    resize_patches=False,
-    fresh_head=False,
+    model, weights, interpolation=None, file_image_size=None, resize_patches=False, fresh_head=False
 ):
     """Gives `model` the weights of a checkpoint of any format that docs/checkpoints.md lists.
 

@@ -14,18 +14,11 @@ import re
 import numpy as np
 
 from keras_vit.preprocessing import TIMM
+from keras_vit.weights import tables
 from keras_vit.weights.canonical import CUSTOM, POSITION, SQUARE, find_image_size, shape_of
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.tables import (
-    CONV,
-    SAME,
-    Table,
-    key_of,
-    torch_linear,
-    torch_norm,
-    torch_resnet,
-)
+from keras_vit.weights.tables import CONV, SAME, Table
 
 BLOCK = "blocks.{i}."
 BACKBONE = "patch_embed.backbone."
@@ -116,22 +109,22 @@ FAMILY = Timm(
         ("cls_token", "patch_encoder/class_token", SAME),
         ("reg_token", "patch_encoder/registers", SAME),
         ("pos_embed", POSITION, SAME),
-        *torch_linear("patch_embed.proj", "patch_encoder/projection", CONV),
-        *torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
-        *torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
-        *torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
-        *torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
+        *tables.torch_linear("patch_embed.proj", "patch_encoder/projection", CONV),
+        *tables.torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
+        *tables.torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
+        *tables.torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
+        *tables.torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
         (BLOCK + "ls{n}.gamma", "block_{i}/scale_{n}", SAME),
-        *torch_norm("[|fc_]norm", "norm"),
+        *tables.torch_norm("[|fc_]norm", "norm"),
         ("attn_pool.latent", "pool/probe", SAME),
-        *torch_linear("attn_pool.q", "pool/attention/query"),
-        *torch_linear("attn_pool.kv", "pool/attention/[key|value]"),
-        *torch_linear("attn_pool.proj", "pool/attention/out"),
-        *torch_norm("attn_pool.norm", "pool/norm"),
-        *torch_linear("attn_pool.mlp.fc{n}", "pool/mlp/dense_{n}"),
-        *torch_linear("head", "head"),
+        *tables.torch_linear("attn_pool.q", "pool/attention/query"),
+        *tables.torch_linear("attn_pool.kv", "pool/attention/[key|value]"),
+        *tables.torch_linear("attn_pool.proj", "pool/attention/out"),
+        *tables.torch_norm("attn_pool.norm", "pool/norm"),
+        *tables.torch_linear("attn_pool.mlp.fc{n}", "pool/mlp/dense_{n}"),
+        *tables.torch_linear("head", "head"),
         # A stem without stages is the backbone itself.
-        *torch_resnet(
+        *tables.torch_resnet(
             BACKBONE + "[stem.|]conv", BACKBONE + "[stem.|]norm", BACKBONE + "stages.{s}.blocks.{u}"
         ),
     ),
@@ -143,12 +136,7 @@ FAMILY = Timm(
         r"norm_pre\..*": "a norm before the blocks",
     },
     joined_heads=True,
-    defaults={
-        "interpolation": "bicubic",
-        "gelu": "erf",
-        "epsilon": 1e-6,
-        "stem_numerics": "timm",
-    },
+    defaults={"interpolation": "bicubic", "gelu": "erf", "epsilon": 1e-6, "stem_numerics": "timm"},
     config={
         "img_size": "image_size",
         "patch_size": "patch_size",
@@ -266,5 +254,5 @@ def pretrained_cfg(model):
     said = {"input_size": [model.channels, *model.image_size], "num_classes": model.num_classes}
     for key, (field, meanings) in PREPROCESSING.items():
         value = getattr(model.preprocessing, field)
-        said[key] = value if meanings is None else key_of(meanings, value)
+        said[key] = value if meanings is None else tables.key_of(meanings, value)
     return said
