@@ -47,9 +47,6 @@ def read_augreg_index(path):
     A row is a fine-tuned file together with the pre-trained file it comes from, so a pre-trained
     file has many rows.
 
-    Args:
-        path: the file.
-
     Returns:
         A list of dicts from column to text, number, or `None` for an empty cell.
 

@@ -148,17 +148,19 @@ def _choose_pool(canonical, said, hints):
     if not found["num_classes"]:
         # Whoever asks for a number of classes wants the tokens pooled, by custom.
         custom = ("token" if found["class_token"] else "mean") if "num_classes" in hints else None
-        found["pool"] = hints.get("pool", custom)
-        assumed["pool"] = "a backbone alone leaves it open"
+        found["pool"], assumed["pool"] = (
+            hints.get("pool", custom),
+            "a backbone alone leaves it open",
+        )
         return
-    if "pool" not in said:
-        if "pool" not in hints:
-            raise CheckpointError(
-                "The file has a head, and nothing says what the head sees. Put the task.json of "
-                "the preset beside it, or say pool='token' or pool='mean'."
-            )
-        found["pool"] = hints["pool"]
-    assumed["pool"] = "its task.json" if "pool" in said else "pool as given"
+    sources = ((said, "its task.json"), (hints, "pool as given"))
+    known = next(((side["pool"], text) for side, text in sources if "pool" in side), None)
+    if known is None:
+        raise CheckpointError(
+            "The file has a head, and nothing says what the head sees. Put the task.json of "
+            "the preset beside it, or say pool='token' or pool='mean'."
+        )
+    found["pool"], assumed["pool"] = known
     if (found["pool"], found["class_token"]) in (("mean", True), ("token", False)):
         what = "all tokens, the class token too" if found["class_token"] else "the first patch"
         raise CheckpointError(

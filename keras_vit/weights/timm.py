@@ -198,8 +198,8 @@ def _refuse_pooled_tokens(found, with_learned_tokens):
     if wrong and (found["class_token"] or found["registers"]):
         which = "also over" if with_learned_tokens else "without looking at"
         raise unsupported(
-            f"a pooling (pool={found['pool']!r}) {which} its class token and registers, as "
-            f"pool_include_prefix={with_learned_tokens} says or implies",
+            f"a head that pools (pool={found['pool']!r}) {which} its class token and registers, "
+            f"as pool_include_prefix={with_learned_tokens} says or implies",
             ". Where the file was built otherwise, put its config.json beside it",
         )
 

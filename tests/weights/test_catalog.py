@@ -198,10 +198,7 @@ def test_augreg_records_say_what_their_names_say():
         ("https://storage.googleapis.com/bit_models/BiT-M-R50x1.npz", "BiT-M-R50x1"),
         ("BiT-M-R101x3-run1-clevr-count.npz", "vtab/BiT-M-R101x3-run1-clevr-count"),
         ("R50x1_160", "distill/R50x1_160"),
-        (
-            "kaggle://keras/vit/keras/vit_base_patch16_224_imagenet",
-            "vit_base_patch16_224_imagenet",
-        ),
+        ("kaggle://keras/vit/keras/vit_base_patch16_224_imagenet", "vit_base_patch16_224_imagenet"),
         (
             "https://github.com/rwightman/pytorch-image-models/releases/download/v0.1-vitjx/"
             "jx_vit_base_p16_224-80ecf9dd.pth",
