@@ -40,6 +40,7 @@ HYBRIDS = {
     ((2, 2, 2, 2), (1, 1)): "vit_small_r26_s32_224",
     ((), (8, 8)): "vit_tiny_r_s16_p8_224",
 }
+POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
 # Key of `pretrained_cfg` -> field of a `Preprocessing`, and its values there where they are named.
 PREPROCESSING = {
     "mean": ("mean", None),
@@ -148,7 +149,7 @@ FAMILY = Timm(
         "class_token": "class_token",
         "reg_tokens": "registers",
         "pos_embed": ("position", {"learn": None, "none": "none", "": None}),
-        "global_pool": ("pool", {"token": "token", "avg": "mean", "map": "map", "": None}),
+        "global_pool": ("pool", POOLS),
         "act_layer": ("gelu", {"gelu": "erf", "gelu_erf": "erf", "gelu_tanh": "tanh"}),
         "block_fn": (None, {"": None, "Block": None}),
         # All of them with an epsilon of 1e-6.
