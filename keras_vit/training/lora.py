@@ -8,7 +8,8 @@ from keras import ops
 
 from keras_vit.checks import positive_int
 from keras_vit.training.freeze import layer_paths, paths, select, set_frozen, train_all
-from keras_vit.weights.files import read_npz, write_npz
+from keras_vit.weights.files import read_npz
+from keras_vit.weights.save import write_npz
 
 _FACTORS = ("/lora_kernel_a", "/lora_kernel_b")
 _FACTS = "lora"  # the entry of an adapter file that is no variable

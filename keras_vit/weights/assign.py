@@ -46,18 +46,18 @@ class LoadReport:
     path: str = ""
 
     def __str__(self):
-        rows = [("checkpoint", f"{self.path} ({self.family})")]
-        rows += [("loaded", f"{len(self.loaded)} variables")]
-        rows += [("resized", f"{n} {old} -> {new}, {how}") for n, old, new, how in self.resized]
-        rows += [("head", self.head)] * bool(self.head)
-        rows += [("left at initial value", _names(self.initial))] * bool(self.initial)
-        rows += [("ignored", _names(self.ignored))] * bool(self.ignored)
-        rows += [("assumed", f"{what}={value!r}: {why}") for what, value, why in self.assumed]
-        rows += [
-            ("differs", f"{what}: {theirs!r} in the checkpoint, {ours!r} in the model")
-            for what, theirs, ours in self.differs
-        ]
-        return "\n".join(f"{what:<22} {which}" for what, which in rows)
+        differs = "{}: {!r} in the checkpoint, {!r} in the model"
+        rows = {
+            "checkpoint": [f"{self.path} ({self.family})"],
+            "loaded": [f"{len(self.loaded)} variables"],
+            "resized": [f"{n} {old} -> {new}, {how}" for n, old, new, how in self.resized],
+            "head": [self.head],
+            "left at initial value": [_names(self.initial)],
+            "ignored": [_names(self.ignored)],
+            "assumed": [f"{what}={value!r}: {why}" for what, value, why in self.assumed],
+            "differs": [differs.format(*row) for row in self.differs],
+        }
+        return "\n".join(f"{what:<22} {text}" for what in rows for text in rows[what] if text)
 
 
 def _names(names, limit=6):
@@ -96,7 +96,11 @@ def assign(
     assigned = [name for name in variables if name not in left_out]
     _check_fit(model, canonical, arrays, variables, left_out)
     arrays.update({name: _as_variable(arrays[name], variables[name]) for name in assigned})
-    strange = [canonical.origin[name] for name in assigned if not _is_finite(arrays[name])]
+    strange = [
+        canonical.origin[name]
+        for name in assigned
+        if arrays[name].dtype.kind not in "fiub" or not np.isfinite(arrays[name]).all()
+    ]
     if strange:
         raise CheckpointError(
             f"The checkpoint {canonical.path!r} has NaN or infinite values in "
@@ -164,10 +168,9 @@ def _left_out(arrays, variables, fresh_head):
     else:
         layers = ()
     # Half a layer is damage, and belongs to the errors.
-    is_whole = lambda layer, side: sum(name in side for name in layer) != 1  # noqa: E731
-    whole = [layer for layer in layers if is_whole(layer, arrays) and is_whole(layer, variables)]
-    names = tuple(name for layer in whole for name in layer)
-    return tuple(name for name in names if name in arrays or name in variables)
+    sides = (arrays, variables)
+    whole = [la for la in layers if all(sum(name in side for name in la) != 1 for side in sides)]
+    return tuple(name for layer in whole for name in layer if any(name in side for side in sides))
 
 
 def _same_shape(arrays, variables, name):
@@ -177,9 +180,7 @@ def _same_shape(arrays, variables, name):
 
 def _check_fit(model, canonical, arrays, variables, left_out):
     missing = [name for name in variables if name not in arrays and name not in left_out]
-    unused = [
-        canonical.origin[name] for name in arrays if name not in variables and name not in left_out
-    ]
+    unused = [name for name in arrays if name not in variables and name not in left_out]
     wrong = [
         f"{name}: {arrays[name].shape} in the file, {tuple(variable.shape)} in the model"
         for name, variable in variables.items()
@@ -191,21 +192,20 @@ def _check_fit(model, canonical, arrays, variables, left_out):
             f"nothing was loaded. {_likely_cause(model, canonical)}"
             "keras_vit.from_checkpoint builds the model that fits a file.\n"
             f"  In the model only: {shortened(missing, 6)}\n"
-            f"  In the file only: {shortened(unused, 6)}\n"
+            f"  In the file only: {shortened([canonical.origin[name] for name in unused], 6)}\n"
             f"  Of another shape: {shortened(wrong, 6)}"
         )
 
 
 def _likely_cause(model, canonical):
     """Which two architectures do not fit, in the terms of the paper."""
-    found, v = canonical.architecture, model.variant
+    found = canonical.architecture
+    ours = {**dataclasses.asdict(model.variant), "channels": model.channels}
     if canonical.model == "VisionTransformer":
-        file_name = _name(found["width"], found["depth"], found["patch_size"])
-        model_name = _name(v.width, v.depth, v.patch_size)
-        if file_name != model_name:
-            return f"This is {file_name} file; the model is {model_name}. "
-    ours = {field.name: getattr(v, field.name) for field in dataclasses.fields(v)}
-    ours["channels"] = model.channels
+        size = ("width", "depth", "patch_size")
+        theirs, own = (_name(*(side[n] for n in size)) for side in (found, ours))
+        if theirs != own:
+            return f"This is {theirs} file; the model is {own}. "
     differing = [
         f"{name}={found[name]!r} in the file, {value!r} in the model"
         for name, value in ours.items()
@@ -232,20 +232,16 @@ def _as_variable(array, variable):
         return array.astype(variable.dtype, copy=False)
 
 
-def _is_finite(array):
-    return array.dtype.kind in "fiub" and bool(np.isfinite(array).all())
-
-
 def _what_became_of_the_head(arrays, variables, left_out):
-    if "head/kernel" not in left_out:
+    if HEAD[0] not in left_out:
         return ""
-    in_file, in_model = (
-        f"{side['head/kernel'].shape[-1]} classes" if "head/kernel" in side else "none"
-        for side in (arrays, variables)
+    theirs, ours = (
+        f"{side[HEAD[0]].shape[-1]} classes in the {where}" if HEAD[0] in side else ""
+        for side, where in ((arrays, "file"), (variables, "model"))
     )
-    if in_model == "none":
-        return f"{in_file} in the file, dropped: the model has none"
-    text = f"{in_file} in the file, {in_model} in the model, which keeps its own (zero when fresh)"
+    if not ours:
+        return f"{theirs}, dropped: the model has none"
+    text = f"{theirs or 'none in the file'}, {ours}, which keeps its own (zero when fresh)"
     if any(name in left_out for name in PRE_LOGITS):
         text += "; the pre-logits layers are not equal, and a head belongs to its own"
     return text

@@ -10,6 +10,7 @@ import csv
 import re
 
 from keras_vit.checks import check_choice
+from keras_vit.weights.tables import shortened
 
 BUCKET = "gs://vit_models/augreg/"
 _NUMBER = r"(\d+\.\d+|\d+(e-\d+)?)"
@@ -18,21 +19,14 @@ NAME = re.compile(
     rf"-lr_{_NUMBER}-aug_(none|light[01]|medium[12]|strong[12])-wd_{_NUMBER}-do_{_NUMBER}"
     rf"-sd_{_NUMBER}(--[a-z0-9_]+-steps_\d+k-lr_{_NUMBER}-res_(224|384))?"
 )
-# Columns of index.csv, and what their cells hold.
-COLUMNS = {
-    **dict.fromkeys(("name", "ds"), str),
-    "epochs": int,
-    "lr": float,
-    "aug": str,
-    **dict.fromkeys(("wd", "do", "sd", "best_val", "final_val", "final_test"), float),
-    "adapt_ds": str,
-    "adapt_lr": float,
-    **dict.fromkeys(("adapt_steps", "adapt_resolution"), int),
-    **dict.fromkeys(("adapt_final_val", "adapt_final_test"), float),
-    "params": int,
-    "infer_samples_per_sec": float,
-    **dict.fromkeys(("filename", "adapt_filename"), str),
+# What the cells of index.csv hold, by the names of its columns.
+_KINDS = {
+    str: "name ds aug adapt_ds filename adapt_filename",
+    int: "epochs adapt_steps adapt_resolution params",
+    float: "lr wd do sd best_val final_val final_test adapt_lr adapt_final_val adapt_final_test "
+    "infer_samples_per_sec",
 }
+COLUMNS = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 ACCURACIES = [name for name in COLUMNS if name.endswith(("_val", "_test"))]
 
 
@@ -53,14 +47,10 @@ def read_augreg_index(path):
     A row is a fine-tuned file together with the pre-trained file it comes from, so a pre-trained
     file has many rows.
 
-    Args:
-        path: the file.
-
     Returns:
-        A list of dicts with the keys `COLUMNS`: texts, numbers, and `None` for an empty cell.
+        A list of dicts from column to text, number, or `None` for an empty cell.
 
     Raises:
-        FileNotFoundError: there is no such file.
         ValueError: a column is missing, or a cell does not hold the number it should.
     """
     with open(path, newline="", encoding="utf-8") as file:
@@ -146,8 +136,7 @@ def _keep(rows, column, value):
         there = sorted({row[column] for row in rows}, key=lambda cell: (cell is None, cell))
         raise ValueError(
             f"No checkpoint is left. Received: {column}={value!r}; of the {len(rows)} rows that "
-            f"the filters before it left, {column} is one of {there[:20]}"
-            f"{' and more' if len(there) > 20 else ''}."
+            f"the filters before it left, {column} is one of {shortened(there, 20)}."
         )
     return kept
 

@@ -14,27 +14,14 @@ from keras_vit.checks import pair
 from keras_vit.layers.resnet import GROUPS
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
-from keras_vit.weights import huggingface, timm
-from keras_vit.weights.canonical import CONFIG, ROOT, Canonical, check_bias, resnet_of
+from keras_vit.weights import google, huggingface, tables, timm
+from keras_vit.weights.canonical import CONFIG, ROOT, Canonical, resnet_of, units_of
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.tables import (
-    SAME,
-    TRANSPOSED,
-    VECTOR,
-    Layout,
-    Table,
-    flax_dense,
-    flax_norm,
-    matrix_of,
-    shortened,
-    torch_norm,
-    torch_resnet,
-)
+from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
 
 OURS = "stage_{s}_unit_{u}/"
 HEAD = "head/kernel"
-UNIT = "block{s}/unit{u}/"
 
 
 # timm's 1e-8 in place of the authors' 1e-10 beside the variance of a kernel is no obstacle to it:
@@ -44,9 +31,10 @@ AS_BIT = {"numerics": ("bit", "timm")}
 
 @dataclasses.dataclass(frozen=True)
 class BiTFamily(Family):
-    """A format of BiT; `numerics` names the constants of each version of the ResNet."""
+    """A format of BiT."""
 
     preprocessing: Preprocessing = BIT
+    # Version of the ResNet -> its constants, as `BiTVariant.numerics` names them.
     numerics: dict = dataclasses.field(default_factory=dict)
 
     def read(self, contents, hints):
@@ -57,40 +45,39 @@ class BiTFamily(Family):
                 f"{ROOT!r} and units as well (canonical names)."
             )
         blocks, width, channels = resnet_of(arrays, f"BiT of {self.name}")
-        if HEAD in arrays:
-            check_bias(arrays, "head")
         version = "v1" if "root/norm/gamma" in arrays else "v2"
         found = {
             "blocks": blocks,
             "width": width,
             "version": version,
             "numerics": self.numerics[version],
-            "num_classes": arrays[HEAD].shape[-1] if HEAD in arrays else 0,
+            "num_classes": units_of(arrays, "head"),
             "channels": channels,
         }
         canonical = Canonical(self.name, arrays, origin, found, {}, ignored, self.preprocessing)
         canonical.model, said = "BiT", {}
         self.complete(canonical, contents, contents.config, said, hints)
-        size, source = hints.get("image_size"), None
-        if size is None:
-            custom = (224, "the custom; a ResNet takes any size")
-            size, source = (said["image_size"], CONFIG) if said.get("image_size") else custom
-            canonical.assumed["image_size"] = source
-        found["image_size"] = pair(size, "image_size")
+        canonical.settle(
+            "image_size",
+            (hints.get("image_size"), None),
+            (said.get("image_size") or None, CONFIG),
+            (224, "the custom; a ResNet takes any size"),
+        )
+        found["image_size"] = pair(found["image_size"], "image_size")
         return canonical
 
 
 def _big_transfer_unit(unit):
     """Rows of a unit of big_transfer, whose three parts are called a, b and c."""
     rows = [(unit + "a/proj/standardized_conv2d/kernel", OURS + "conv_proj/kernel", SAME)]
-    for n, letter in enumerate("abc", start=1):
-        norm = f"{unit}{letter}/group_norm/"
-        rows += [
-            (f"{unit}{letter}/standardized_conv2d/kernel", f"{OURS}conv{n}/kernel", SAME),
-            (norm + "gamma", f"{OURS}norm{n}/gamma", VECTOR),
-            (norm + "beta", f"{OURS}norm{n}/beta", VECTOR),
-        ]
+    for n, part in enumerate("abc", start=1):
+        rows += [(f"{unit}{part}/standardized_conv2d/kernel", f"{OURS}conv{n}/kernel", SAME)]
+        rows += _big_transfer_norm(f"{unit}{part}/group_norm", f"{OURS}norm{n}")
     return rows
+
+
+def _big_transfer_norm(theirs, ours):
+    return tables.two_rows(theirs, ours, ("/gamma", "gamma"), ("/beta", "beta"), VECTOR, VECTOR)
 
 
 BIG_TRANSFER = BiTFamily(
@@ -100,9 +87,8 @@ BIG_TRANSFER = BiTFamily(
     table=Table(
         ("resnet/root_block/standardized_conv2d/kernel", ROOT, SAME),
         *_big_transfer_unit("resnet/block{s}/unit{u:02}/"),
-        ("resnet/group_norm/gamma", "norm/gamma", VECTOR),
-        ("resnet/group_norm/beta", "norm/beta", VECTOR),
-        ("resnet/head/conv2d/kernel", HEAD, Layout(4, matrix_of, lambda k: k[None, None])),
+        *_big_transfer_norm("resnet/group_norm", "norm"),
+        ("resnet/head/conv2d/kernel", HEAD, Layout(4, tables.matrix_of, lambda k: k[None, None])),
         ("resnet/head/conv2d/bias", "head/bias", SAME),
     ),
     numerics={"v1": "bit", "v2": "bit"},
@@ -120,11 +106,8 @@ class BigVision(BiTFamily):
         stem = any(re.match(r"(root_block/)?conv_root/|block\d+/unit\d+/", name) for name in names)
         return stem and not any(re.match(r"embedding/|Transformer/|cls$", name) for name in names)
 
-    def arrays_of(self, file):
-        prefix = next((m[0] for name in file if (m := re.match(self.stripped, name))), "")
-        inside = {name: array for name, array in file.items() if name.startswith(prefix)}
-        arrays, origin, _ = super().arrays_of(inside)
-        return arrays, origin, tuple(name for name in file if name not in inside)
+    def prefix_of(self, file):
+        return next((m[0] for name in file if (m := re.match(self.stripped, name))), "")
 
     def complete(self, canonical, contents, config, said, hints):
         if canonical.architecture["version"] == "v1":
@@ -136,13 +119,9 @@ BIG_VISION_BIT = BigVision(
     stripped=r"^(params|opt/target)/",
     table=Table(
         ("[root_block/|]conv_root/kernel", ROOT, SAME),
-        (UNIT + "conv{n}/kernel", OURS + "conv{n}/kernel", SAME),
-        (UNIT + "conv_proj/kernel", OURS + "conv_proj/kernel", SAME),
-        *flax_norm("gn_root", "root/norm", VECTOR),
-        *flax_norm(UNIT + "gn{n}", OURS + "norm{n}", VECTOR),
-        *flax_norm(UNIT + "gn_proj", OURS + "norm_proj", VECTOR),
-        *flax_norm("norm-pre-head", "norm", VECTOR),
-        *flax_dense("head", "head"),
+        *google.RESNET_ROWS,
+        *tables.flax_norm("norm-pre-head", "norm", VECTOR),
+        *tables.flax_dense("head", "head"),
     ),
     numerics={"v1": "google", "v2": "bit_paper"},
 )
@@ -150,7 +129,7 @@ BIG_VISION_BIT = BigVision(
 
 def _torch_head(kernel):
     """From a 1 x 1 convolution, or a matrix in files that were made from such."""
-    return kernel.T if kernel.ndim == 2 else matrix_of(kernel.transpose(2, 3, 1, 0))
+    return kernel.T if kernel.ndim == 2 else tables.matrix_of(kernel.transpose(2, 3, 1, 0))
 
 
 class Timm(BiTFamily):
@@ -158,33 +137,19 @@ class Timm(BiTFamily):
 
     PUBLISHED = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
 
-    def arrays_of(self, file):
-        other = sorted(n for n in file if re.fullmatch(r"stem\.norm\..*|.*running_mean", n))
-        if other:
-            raise CheckpointError(
-                f"The file is of another ResNet: it has {shortened(other)}. Of timm's, those "
-                "with group norm before the convolutions are read, resnetv2_*_bit."
-            )
-        return super().arrays_of(file)
-
     def complete(self, canonical, contents, config, said, hints):
         settings = {"crop_pct": 0.875, "interpolation": "bilinear"}  # defaults of resnetv2.py
         settings |= config.get("pretrained_cfg", {})
-        canonical.preprocessing, unsaid = timm.preprocessing_of(settings)
-        canonical.ignored = (*unsaid, *canonical.ignored)
+        canonical.prepare(*timm.preprocessing_of(settings))
         said["image_size"] = tuple(settings.get("input_size", ())[1:])
 
     def json_files(self, model):
         """`config.json` as timm's hub has it: the architecture and its arguments."""
-        config = {
-            "architecture": self.architecture(model.variant) or "resnetv2_50x1_bit",
-            "num_classes": model.num_classes,
-            "num_features": model.variant.features,
-            "global_pool": "avg",
-            "model_args": {"in_chans": model.channels, "num_classes": model.num_classes},
-            "pretrained_cfg": {"fixed_input_size": False, **timm.pretrained_cfg(model)},
-        }
-        return {"config.json": config}
+        name = self.architecture(model.variant) or "resnetv2_50x1_bit"
+        arguments = {"in_chans": model.channels, "num_classes": model.num_classes}
+        config = timm.hub_config(model, name, model.variant.features, arguments)
+        config["pretrained_cfg"]["fixed_input_size"] = False
+        return {"config.json": {**config, "global_pool": "avg"}}
 
     def architecture(self, v):
         """timm's name for a model of this size, if it has one."""
@@ -201,9 +166,12 @@ class Timm(BiTFamily):
 TIMM = Timm(
     name="timm (BiT)",
     sign=r"stages\.\d+\.blocks\.\d+\.(conv[123]|downsample\.conv)\.weight$",
+    unsupported={
+        r"stem\.norm\..*|.*running_mean": "a norm of another ResNet than timm's resnetv2_*_bit"
+    },
     table=Table(
-        *torch_resnet("stem.conv", "stem.norm", "stages.{s}.blocks.{u}"),
-        *torch_norm("norm", "norm"),
+        *tables.torch_resnet("stem.conv", "stem.norm", "stages.{s}.blocks.{u}"),
+        *tables.torch_norm("norm", "norm"),
         ("head.fc.weight", HEAD, Layout(None, _torch_head, lambda k: k.T[:, :, None, None])),
         ("head.fc.bias", "head/bias", SAME),
     ),
@@ -218,8 +186,7 @@ class HuggingFace(BiTFamily):
 
     def complete(self, canonical, contents, config, said, hints):
         found, processor = canonical.architecture, contents.processor
-        canonical.preprocessing, unsaid = huggingface.preprocessing_of(processor)
-        canonical.ignored = (*unsaid, *canonical.ignored)
+        canonical.prepare(*huggingface.preprocessing_of(processor))
         canonical.class_names = huggingface.class_names_of(config, found["num_classes"])
         size = processor.get("crop_size", processor.get("size"))
         said["image_size"] = size and huggingface.sides_of(size)
@@ -282,9 +249,11 @@ HUGGING_FACE = HuggingFace(
     sign=r"(bit\.)?(encoder\.stages\.\d+\.layers\.\d+\.conv[123]|embedder\.convolution)\.weight$",
     stripped=r"^bit\.",
     table=Table(
-        *torch_resnet("embedder.convolution", "embedder.norm", "encoder.stages.{s}.layers.{u}"),
-        *torch_norm("norm", "norm"),
-        ("classifier.1.weight", HEAD, TRANSPOSED),
+        *tables.torch_resnet(
+            "embedder.convolution", "embedder.norm", "encoder.stages.{s}.layers.{u}"
+        ),
+        *tables.torch_norm("norm", "norm"),
+        ("classifier.1.weight", HEAD, tables.TRANSPOSED),
         ("classifier.1.bias", "head/bias", SAME),
     ),
     numerics={"v1": "timm", "v2": "timm"},

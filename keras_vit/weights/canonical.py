@@ -1,7 +1,7 @@
-"""The one form that every format is brought into: the variable paths of the models.
+"""The one form that every format is brought into, and what it tells about the architecture.
 
-What the arrays tell about the architecture stands here, and who says what they do not tell: the
-caller, a config beside the file, or the custom of the family. `assumed` records which.
+Canonical names are the variable paths of the models. What the arrays do not tell comes from the
+caller, from a config beside the file, or from the custom of the family; `assumed` records which.
 """
 
 import dataclasses
@@ -36,35 +36,47 @@ REQUIRED = (
 
 @dataclasses.dataclass
 class Canonical:
-    """A checkpoint in canonical form.
+    """A checkpoint in canonical form."""
 
-    Attributes:
-        family: whose format it is.
-        arrays: dict from canonical name to array, in the shapes of the variables.
-        origin: dict from canonical name to the name in the file.
-        architecture: arguments of the model's class; `image_size` is that of the position
-            embedding.
-        assumed: dict from an argument that the arrays do not say to where its value is from.
-        ignored: names in the file that are no part of the model, such as a text tower.
-        preprocessing: how the family prepares images.
-        class_names, label_set: of the classes, where the file or the catalogue has them.
-        path, model: where it was read from, and the name of the class of the architecture.
-    """
-
-    family: str
-    arrays: dict
-    origin: dict
-    architecture: dict
-    assumed: dict = dataclasses.field(default_factory=dict)
-    ignored: tuple = ()
+    family: str  # whose format it is
+    arrays: dict  # canonical name -> array, in the shape of the variable
+    origin: dict  # canonical name -> name in the file
+    architecture: dict  # arguments of the model's class; `image_size` is that of the positions
+    assumed: dict = dataclasses.field(default_factory=dict)  # argument -> where its value is from
+    ignored: tuple = ()  # names in the file that are no part of the model, such as a text tower
     preprocessing: Preprocessing = GOOGLE
     class_names: tuple | None = None
     label_set: str | None = None
     path: str = ""
-    model: str = "VisionTransformer"
+    model: str = "VisionTransformer"  # the name of the class of the architecture
+
+    def settle(self, field, *known):
+        """Sets an argument to the first value of (value, source) pairs that is not `None`.
+
+        A source is reported unless it is `None`. Returns whether there was a value.
+        """
+        value, source = next((row for row in known if row[0] is not None), (None, None))
+        if value is not None:
+            self.architecture[field] = value
+            if source is not None:
+                self.assumed[field] = source
+        return value is not None
+
+    def prepare(self, preprocessing, unsaid):
+        """Sets how images are prepared, and reports the texts for what no recipe here can say."""
+        self.preprocessing, self.ignored = preprocessing, (*unsaid, *self.ignored)
 
 
 # ---- what the shapes of arrays tell
+
+
+def expect(fits, name, array, expected):
+    """Raises a CheckpointError for an array whose shape does not fit."""
+    if not fits:
+        raise CheckpointError(
+            f"{name!r} must have {expected}. Received: shape {array.shape}; the file is damaged "
+            "or of another format."
+        )
 
 
 def architecture_of(arrays, family):
@@ -79,26 +91,21 @@ def architecture_of(arrays, family):
         )
     *patch_size, channels, width = arrays[PROJECTION].shape
     position = arrays.get(POSITION)
-    if position is not None and position.ndim != 3:
-        raise CheckpointError(
-            f"{POSITION!r} must have 3 axes. Received: shape {position.shape}; the file is "
-            "damaged or of another format."
-        )
-    representation_size = _units(arrays, "pre_logits", width)
+    expect(position is None or position.ndim == 3, POSITION, position, "3 axes")
+    representation_size = units_of(arrays, "pre_logits", width) or None
     registers = arrays.get("patch_encoder/registers")
     class_token = "patch_encoder/class_token" in arrays
-    pool = "map" if "pool/probe" in arrays else "token" if class_token else "mean"
     found = {
         "width": width,
         "depth": len(blocks),
         "mlp_dim": arrays["block_0/mlp/dense_1/kernel"].shape[-1],
         "patch_size": tuple(patch_size),
         "channels": channels,
-        "pool": pool,
+        "pool": "map" if "pool/probe" in arrays else "token" if class_token else "mean",
         "class_token": class_token,
         "registers": 0 if registers is None else registers.shape[1],
         "representation_size": representation_size,
-        "num_classes": _units(arrays, "head", representation_size or width) or 0,
+        "num_classes": units_of(arrays, "head", representation_size or width),
         "qkv_bias": "block_0/attention/query/bias" in arrays,
         "norm_after_pool": False,
     }
@@ -107,28 +114,19 @@ def architecture_of(arrays, family):
     return found
 
 
-def _units(arrays, layer, inputs):
-    """The outputs of a last layer, `None` without one; half a layer is damage."""
-    kernel = arrays.get(f"{layer}/kernel")
+def units_of(arrays, layer, inputs=None):
+    """The outputs of a last layer, 0 without one; half a layer, or one that cannot be, is damage.
+
+    `inputs` is how many it must have, or `None` for any number.
+    """
+    kernel, bias = arrays.get(f"{layer}/kernel"), arrays.get(f"{layer}/bias")
     if kernel is None:
-        return None
-    if kernel.ndim != 2 or kernel.shape[0] != inputs:
-        raise CheckpointError(
-            f"'{layer}/kernel' must have the shape ({inputs}, units). Received: shape "
-            f"{kernel.shape}; the file is damaged or of another format."
-        )
-    check_bias(arrays, layer)
-    return kernel.shape[1]
-
-
-def check_bias(arrays, layer):
-    """Raises a CheckpointError for a bias of another length than its kernel has outputs."""
-    kernel, bias = arrays[f"{layer}/kernel"], arrays.get(f"{layer}/bias")
-    if bias is not None and bias.shape != kernel.shape[-1:]:
-        raise CheckpointError(
-            f"'{layer}/bias' must have the shape {kernel.shape[-1:]}, as its kernel has "
-            f"{kernel.shape}. Received: shape {bias.shape}; the file is damaged."
-        )
+        return 0
+    fits = inputs is None or (kernel.ndim == 2 and kernel.shape[0] == inputs)
+    expect(fits, f"{layer}/kernel", kernel, f"the shape ({inputs}, units)")
+    fits = bias is None or bias.shape == kernel.shape[-1:]
+    expect(fits, f"{layer}/bias", bias, f"the shape {kernel.shape[-1:]}, as its kernel tells")
+    return kernel.shape[-1]
 
 
 def resnet_of(arrays, what):
@@ -144,20 +142,16 @@ def resnet_of(arrays, what):
             "units that are numbered from 1 without one. Check that the file is whole."
         )
     shape = arrays[ROOT].shape
-    if len(shape) != 4 or not shape[3]:
-        raise CheckpointError(f"{ROOT!r} must have 4 axes. Received: shape {shape}.")
+    expect(len(shape) == 4 and shape[3], ROOT, arrays[ROOT], "4 axes")
     return counts, shape[3] / ROOT_FILTERS, shape[2]
 
 
 def heads_of(arrays):
     """The number of heads in formats that keep it as an axis."""
-    shape = arrays["block_0/attention/query/kernel"].shape
-    if len(shape) != 3 or shape[0] != shape[1] * shape[2]:
-        raise CheckpointError(
-            "'query/kernel' must have 3 axes (width, heads, width / heads). Received: shape "
-            f"{shape}; the file is damaged or of another format."
-        )
-    return shape[1]
+    kernel = arrays["block_0/attention/query/kernel"]
+    fits = kernel.ndim == 3 and kernel.shape[0] == kernel.shape[1] * kernel.shape[2]
+    expect(fits, "query/kernel", kernel, "3 axes (width, heads, width / heads)")
+    return kernel.shape[1]
 
 
 def check_architecture(canonical):
@@ -194,41 +188,62 @@ def check_architecture(canonical):
 # ---- what they do not tell: from the caller, a config, or the custom of the family
 
 
-def choose_heads(configured, hints, found):
-    """The number of heads where the arrays do not show it, and where it is from."""
-    width, depth = found["width"], found["depth"]
-    if configured is not None:
-        return positive_int(configured, "num_heads"), CONFIG
+def settle_heads(canonical, configured, hints):
+    """Sets `num_heads` where the arrays do not show it."""
+    width, depth = (canonical.architecture[name] for name in ("width", "depth"))
     # A model that waits for the file says nothing about a file of another width.
-    if hints.get("num_heads") is not None and hints.get("width", width) == width:
-        return positive_int(hints["num_heads"], "num_heads"), "num_heads as given"
-    for name, variant in VARIANTS.items():
-        if (variant.width, variant.depth) == (width, depth):
-            return variant.num_heads, f"ViT-{name.split('/')[0]} has as many"
-    if width % HEAD_WIDTH == 0:
-        return width // HEAD_WIDTH, f"heads of width {HEAD_WIDTH} are the custom"
-    raise CheckpointError(
-        f"The file does not say how many attention heads it has, and no custom fits its width "
-        f"{width}. Say num_heads=..., or put its config.json beside it."
+    given = hints.get("num_heads") if hints.get("width", width) == width else None
+    published = (
+        (variant.num_heads, f"ViT-{name.split('/')[0]} has as many")
+        for name, variant in VARIANTS.items()
+        if (variant.width, variant.depth) == (width, depth)
     )
+    custom = None if width % HEAD_WIDTH else width // HEAD_WIDTH
+    if not canonical.settle(
+        "num_heads",
+        (configured, CONFIG),
+        (given, "num_heads as given"),
+        *published,
+        (custom, f"heads of width {HEAD_WIDTH} are the custom"),
+    ):
+        raise CheckpointError(
+            f"The file does not say how many attention heads it has, and no custom fits its width "
+            f"{width}. Say num_heads=..., or put its config.json beside it."
+        )
+    heads = positive_int(canonical.architecture["num_heads"], "num_heads")
+    canonical.architecture["num_heads"] = heads
 
 
-def choose_position(canonical, configured, hints):
+def settle_position(canonical, configured, hints):
     """Sets `position`: without a table, positions may be none or computed, and numbers differ."""
-    found, assumed = canonical.architecture, canonical.assumed
-    if POSITION in canonical.arrays:
-        found["position"] = "learned_1d"
-    elif hints.get("position") is not None:
-        found["position"], assumed["position"] = hints["position"], "position as given"
-    elif configured is not None:
-        found["position"], assumed["position"] = configured, CONFIG
-    elif "position" in found:
-        assumed["position"] = "the family's where a file has none"
-    else:
+    if not canonical.settle(
+        "position",
+        ("learned_1d" if POSITION in canonical.arrays else None, None),
+        (hints.get("position"), "position as given"),
+        (configured, CONFIG),
+        (canonical.architecture.get("position"), "the family's where a file has none"),
+    ):
         raise CheckpointError(
             "The file has no table of positions: its model has none, or computes them. Say "
             "position='none', or position='sincos_2d' for the fixed ones of big_vision."
         )
+
+
+def settle_image_size(canonical, configured, hints):
+    """Sets `image_size`, from the number of positions where there are any."""
+    found, position = canonical.architecture, canonical.arrays.get(POSITION)
+    shape = shape_of(found)
+    custom = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
+    known = (
+        (hints.get("image_size"), None),
+        (configured, CONFIG),
+        (custom, "the file has no positions: about 224 pixels, the custom"),
+    )
+    if position is not None:
+        patches = position.shape[1] - found["class_token"] - found["registers"]
+        known = (find_image_size(patches, shape, hints, configured),)
+    canonical.settle("image_size", *known)
+    found["image_size"] = pair(found["image_size"], "image_size")
 
 
 def shape_of(found):
@@ -244,57 +259,37 @@ def grid_for(image_size, shape):
         return None
 
 
-def choose_image_size(canonical, configured, hints):
-    """Sets `image_size`, from the number of positions where there are any."""
-    found, position = canonical.architecture, canonical.arrays.get(POSITION)
-    shape = shape_of(found)
-    if position is not None:
-        patches = position.shape[1] - found["class_token"] - found["registers"]
-        size, source = find_image_size(patches, shape, hints, configured)
-    elif hints.get("image_size") is not None:
-        size, source = pair(hints["image_size"], "image_size"), None
-    elif configured is not None:
-        size, source = pair(configured, "image_size"), CONFIG
-    else:
-        size = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
-        source = "the file has no positions: about 224 pixels, the custom"
-    found["image_size"] = size
-    if source:
-        canonical.assumed["image_size"] = source
-
-
 def find_image_size(patches, shape, hints, configured=None):
     """The (height, width) of the image that has `patches` patches, and where it is from.
 
     The caller's `file_image_size` and the config's size must fit; `image_size` helps where only it
     fits. `shape` is a `Variant` with the patch size and the stem of the file.
     """
+    what = f"The file has positions for {patches} patches"
     for size, source in ((hints.get("file_image_size"), None), (configured, CONFIG)):
         if size is not None:
             size, grid = pair(size, "image_size"), grid_for(size, shape)
-            if grid is None or grid[0] * grid[1] != patches:
+            if grid is None or math.prod(grid) != patches:
                 raise CheckpointError(
-                    f"The file has positions for {patches} patches of {shape.stride} pixels. "
-                    f"Received: {source or 'file_image_size'} says an image of {size}, which has "
-                    f"a grid of {grid}."
+                    f"{what} of {shape.stride} pixels. Received: {source or 'file_image_size'} "
+                    f"says an image of {size}, which has a grid of {grid}."
                 )
             return size, source
     side = math.isqrt(max(patches, 0))
     square = (side, side) if side and side * side == patches else None
-    asked = hints.get("image_size") and grid_for(hints["image_size"], shape)
-    asked = asked if asked and asked[0] * asked[1] == patches else None
     in_pixels = tuple(side * stride for stride in shape.stride)
-    if square is None and asked is None:
+    asked = hints.get("image_size") and pair(hints["image_size"], "image_size")
+    grid = asked and grid_for(asked, shape)
+    if grid and math.prod(grid) == patches and square in (None, grid):
+        return asked, "image_size as given"
+    if square and grid and math.prod(grid) == patches:
         raise CheckpointError(
-            f"The file has positions for {patches} patches, which make no square. Its image was "
-            "not square: say so with file_image_size=(height, width)."
+            f"{what}: a grid of {square}, to be resized to your image_size, or one of {grid} "
+            f"already? Say file_image_size={in_pixels} or {asked}."
         )
-    if square and asked and square != asked:
+    if square is None:
         raise CheckpointError(
-            f"The file has positions for {patches} patches: a grid of {square}, to be resized to "
-            f"the {asked} of your image_size, or a grid of {asked} already? Say file_image_size="
-            f"{in_pixels} or {pair(hints['image_size'], 'image_size')}."
+            f"{what}, which make no square. Its image was not square: say so with "
+            "file_image_size=(height, width)."
         )
-    if asked:
-        return pair(hints["image_size"], "image_size"), "image_size as given"
     return in_pixels, SQUARE

@@ -6,10 +6,11 @@ One line of catalog.csv is one published file under one name. Lists inside a cel
 The accuracies are what the publishers measured with their own preprocessing, so numbers of
 different families do not compare exactly. Several ports report that the 21 843-way head of the
 original `imagenet21k/` files holds zeros: those files are for fine-tuning, the `augreg/…-i21k-…`
-ones also predict.
+ones also predict. The parameters of BiT on VTAB-1k are those with 1000 classes, less their heads.
 
 Sources: the README, notebooks and configurations of google-research's vision_transformer,
-big_vision and big_transfer, of timm, transformers, keras-hub and facebookresearch/deit.
+big_vision and big_transfer, of timm, transformers, keras-hub and facebookresearch/deit; for the
+classes of VTAB's tasks, google-research/task_adaptation.
 """
 
 import csv
@@ -17,31 +18,15 @@ import dataclasses
 import functools
 import importlib.resources
 import re
+import textwrap
 from fractions import Fraction
 
 from keras_vit.checks import check_choice
-from keras_vit.preprocessing import BIT, Preprocessing
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import unknown
 
 FAMILIES = ("google", "big_vision", "timm", "huggingface", "bit", "keras_hub")
-
-# The tasks of VTAB-1k under their names in BiT's files, and how many classes each has: those of
-# the data set, and for the tasks built from CLEVR, dSprites and KITTI those of the benchmark's
-# own code (google-research/task_adaptation).
-VTAB_TASKS = {
-    name: int(classes)
-    for name, classes in re.findall(
-        r"(\S+)=(\d+)",
-        """
-        caltech101=102 cifar100=100 clevr-count=8 clevr-distance=6 diabetic_retinopathy=5 dmlab=6
-        dsprites-orientation=16 dsprites-xpos=16 dtd=47 eurosat=10 kitti-distance=4
-        oxford_flowers102=102 oxford_iiit_pet=37 patch_camelyon=2 resisc45=45 smallnorb-azimuth=18
-        smallnorb-elevation=9 sun397=397 svhn=10
-        """,
-    )
-}
-VTAB_MODELS = ("R50x1", "R101x1", "R50x3", "R101x3", "R152x4")
-VTAB_RUNS = (0, 1, 2)
+NAME_WIDTH = 50  # of the column of the printed list: longer names get a line of their own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,10 +77,8 @@ def read_tables():
     """All checkpoints, and a dict from further names of some to their names."""
     text = importlib.resources.files("keras_vit.weights").joinpath("catalog.csv").read_text("utf-8")
     rows = list(csv.DictReader(text.splitlines()))
-    found = [_checkpoint(row) for row in rows]
-    parameters = {c.variant: c.parameters for c in found if c.num_classes == 1000}
     aliases = {alias: row["name"] for row in rows for alias in row["aliases"].split("; ") if alias}
-    return (*found, *_vtab(parameters)), aliases
+    return tuple(map(_checkpoint, rows)), aliases
 
 
 def _checkpoint(row):
@@ -103,7 +86,9 @@ def _checkpoint(row):
     readers = {
         "preprocessing": _preprocessing,
         "accuracy": lambda cell: tuple((what, float(value)) for what, value in _pairs(cell)),
-        "overrides": lambda cell: tuple((n, _number_or_text(v)) for n, v in _pairs(cell)),
+        "overrides": lambda cell: tuple(
+            (name, float(value) if value[0].isdigit() else value) for name, value in _pairs(cell)
+        ),
         **dict.fromkeys(("image_size", "num_classes", "size", "parameters"), int),
         "approximate_mib": float,
     }
@@ -115,10 +100,6 @@ def _pairs(cell):
     return [tuple(item.rsplit("=", 1)) for item in cell.split("; ")]
 
 
-def _number_or_text(cell):
-    return float(cell) if cell[0].isdigit() else cell
-
-
 @functools.cache
 def _preprocessing(text):
     resize, crop, interpolation, library = text.split()
@@ -126,33 +107,11 @@ def _preprocessing(text):
     return Preprocessing((0.5,) * 3, (0.5,) * 3, resize, crop, interpolation, library)
 
 
-def _vtab(parameters):
-    """BiT-M fine-tuned three times on each task: `parameters` are those with 1000 classes."""
-    for model in VTAB_MODELS:
-        per_class = 2048 * int(model.partition("x")[2]) + 1  # features of the head and its bias
-        for run in VTAB_RUNS:
-            for task, num_classes in VTAB_TASKS.items():
-                stem = f"BiT-M-{model}-run{run}-{task}"
-                yield Checkpoint(
-                    name=f"vtab/{stem}",
-                    family="bit",
-                    url=f"https://storage.googleapis.com/bit_models/vtab/{stem}.npz",
-                    variant=f"BiT-{model}",
-                    num_classes=num_classes,
-                    preprocessing=BIT,
-                    pretrained_on="imagenet-21k",
-                    finetuned_on=f"vtab-1k/{task}",
-                    licence="Apache-2.0",
-                    parameters=parameters[f"BiT-{model}"] + (num_classes - 1000) * per_class,
-                    label_set=f"vtab-1k/{task}",
-                )
-
-
 # ---- one by its name
 
 
 def find(name):
-    """The checkpoint of a name.
+    """The `Checkpoint` of a name.
 
     Besides the exact name these lead to it: its URL (for a file of Google's buckets with `gs://`
     or `https://storage.googleapis.com/`, with or without the part after the colon), the name of
@@ -161,29 +120,23 @@ def find(name):
     big_vision's own short names, such as `"howto-i21k-B/16"`. One file may be published under
     two names (Google's and timm's): its URL stands for Google's.
 
-    Args:
-        name: the name, such as `"imagenet21k/ViT-B_16"` or `"vit_base_patch16_224.augreg_in21k"`.
-
-    Returns:
-        A `Checkpoint`.
-
     Raises:
         ValueError: no such checkpoint, with the closest names, or several.
     """
     found = lookup(name)
-    if len(found) == 1:
-        return found[0]
-    if found:
+    if len(found) > 1:
         raise ValueError(
             f"Several checkpoints have a file of this name. Received: name={name!r}; choose one "
             f"of {[checkpoint.name for checkpoint in found]}."
         )
-    if len(variants := _variants_like(str(name))) == 1:
+    if not found and len(variants := _variants_like(str(name))) == 1:
         raise ValueError(
             f"Unknown checkpoint. Received: name={name!r}; that is an architecture: "
             f"list_weights(variant={variants[0]!r}) prints its checkpoints."
         )
-    raise unknown("checkpoint", name, _index(), "name", "list_weights()")
+    if not found:
+        raise unknown("checkpoint", name, _index(), "name", "list_weights()")
+    return found[0]
 
 
 def lookup(name):
@@ -200,22 +153,17 @@ def _index():
     everything, others = read_tables()
     index = {c.name: [c] for c in everything}
     index.update({alias: index[name] for alias, name in others.items()})
-    for c in everything:
-        for place in _places(c):
-            index.setdefault(place, [c])
     files = {}
     for c in everything:
+        further = {
+            "timm": (f"timm/{c.name}", f"hf://timm/{c.name}"),
+            "keras_hub": (c.url.rpartition("/")[0],),
+        }
+        for place in (_place(c.url), *further.get(c.family, ())):
+            index.setdefault(place, [c])
         if c.family in ("google", "big_vision", "bit"):
             files.setdefault(_place(c.url).split("/")[-1], []).append(c)
     return {**files, **index}
-
-
-def _places(checkpoint):
-    yield _place(checkpoint.url)
-    if checkpoint.family == "timm":
-        yield from (f"timm/{checkpoint.name}", f"hf://timm/{checkpoint.name}")
-    if checkpoint.family == "keras_hub":
-        yield checkpoint.url.rpartition("/")[0]
 
 
 def _place(text):
@@ -229,15 +177,13 @@ def _place(text):
 
 
 def checkpoints(variant=None, family=None, data=None, image_size=None):
-    """The checkpoints of an architecture, of a family, of a data set, or all.
+    """The published checkpoints that fit all of the arguments; `None` fits every one.
 
     Args:
-        variant: such as `"B/16"`, also written `"B16"`, `"ViT-B/16"`, `"ViT_B16"` or `"vit_b16"`;
-            `None` for every one.
-        family: one of `FAMILIES`, or `None` for every one.
-        data: the data set that the weights were trained on last, such as `"imagenet-1k"` or
-            `"imagenet-21k"`, or `None` for every one.
-        image_size: the resolution in pixels, or `None` for every one.
+        variant: such as `"B/16"`, also written `"B16"`, `"ViT-B/16"`, `"ViT_B16"` or `"vit_b16"`.
+        family: one of `FAMILIES`.
+        data: the data set that the weights were trained on last, such as `"imagenet-1k"`.
+        image_size: the resolution in pixels.
 
     Returns:
         A tuple of `Checkpoint`, in the order of the catalogue.
@@ -274,3 +220,56 @@ def _variants_like(text):
     exact = [variant for variant in known if letters(variant) == letters(text)]
     # The case decides between names such as g/14 and G/14, and is ignored where it need not.
     return exact or [v for v in known if letters(v).lower() == letters(text).lower()]
+
+
+# ---- the printed list
+
+
+def list_weights(variant=None, family=None, data=None, image_size=None):
+    """Prints a table of checkpoints; `keras_vit.weights.checkpoints` gives their records.
+
+    The columns are the name for `weights=`, the architecture, the resolution (px), the number of
+    classes, the data sets (pre-training → fine-tuning), the size in MiB (after `~` computed from
+    the number of float32 parameters), the published ImageNet top-1 accuracy, and the licence. The
+    285 files of BiT on VTAB-1k share one line per model. Arguments and errors are those of
+    `checkpoints`.
+    """
+    found = checkpoints(variant, family, data, image_size)
+    print(_line(("name", "variant", "px", "classes", "trained on", "MiB", "top-1", "licence")))
+    for family in FAMILIES:
+        rows = {row[0]: row for row in (_cells(c) for c in found if c.family == family)}
+        if rows:
+            print(f"\n{family}:", *map(_line, rows.values()), sep="\n")
+    names = {c.name for c in found}
+    tasks = ", ".join(sorted({c.label_set[8:] for c in found if c.name.startswith("vtab/")}))
+    if tasks:
+        text = f"The * of vtab/BiT-M-…-run*-* are the runs 0, 1, 2 and the tasks {tasks}."
+        print("\n" + textwrap.fill(text, 116, break_on_hyphens=False))
+    others = {a: name for a, name in read_tables()[1].items() if name in names and "://" not in a}
+    if others:
+        print("\nother names:", *(f"{a:<18}{name}" for a, name in others.items()), sep="\n")
+
+
+def _cells(c):
+    vtab = c.name.startswith("vtab/")
+    data_sets = (c.pretrained_on, "vtab-1k" if vtab else c.finetuned_on)
+    mib = f"~{c.parameters * 4 / 2**20:.0f}" if c.parameters else "-"
+    top_1 = dict(c.accuracy).get("imagenet top-1")
+    return (
+        f"{c.name.partition('-run')[0]}-run*-*" if vtab else c.name,
+        c.variant,
+        c.image_size or "-",
+        "*" if vtab else c.num_classes or "-",
+        " → ".join(d.replace("imagenet-", "i") for d in data_sets if d),
+        f"{c.approximate_mib:.0f}" if c.approximate_mib else mib,
+        "-" if top_1 is None else f"{top_1:.2f}",
+        c.licence,
+    )
+
+
+def _line(cells):
+    name, *facts = cells
+    formats = ("{:<10}", "{:>4}", "{:>7}", "{:<14}", "{:>5}", "{:>5}", "{:<10}")
+    text = "  ".join(form.format(cell) for form, cell in zip(formats, facts)).rstrip()
+    separator = "  " if len(name) <= NAME_WIDTH else "\n" + " " * (NAME_WIDTH + 2)
+    return f"{name:<{NAME_WIDTH}}{separator}{text}"

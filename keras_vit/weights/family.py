@@ -4,60 +4,39 @@ import dataclasses
 import re
 
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.weights.canonical import (
-    CONFIG,
-    CUSTOM,
-    PROJECTION,
-    ROOT,
-    Canonical,
-    architecture_of,
-    choose_heads,
-    choose_image_size,
-    choose_position,
-    heads_of,
-)
+from keras_vit.weights import canonical as form
+from keras_vit.weights.canonical import CONFIG, CUSTOM, PROJECTION, ROOT, Canonical
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.tables import Table, join_heads, simplified, split_heads
+from keras_vit.weights.tables import Table, join_heads, key_of, split_heads
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A format of Vision Transformers: a table of names, and what its library computes.
+    """A format of Vision Transformers.
 
     A family is an instance with a table, a sign and defaults. One whose files need more than names
     is of a subclass with `complete`, or with another of the methods.
-
-    Attributes:
-        name: whose format it is.
-        table: a `Table`.
-        sign: pattern of a name that only this family has.
-        stripped: pattern of the part of a name that is left out, such as a prefix.
-        ignored: patterns of names that are no part of a model.
-        unsupported: pattern of names -> the part that no model here has.
-        joined_heads: whether the file has no axis for the heads.
-        defaults: fields of the variant as the library of the family computes them.
-        config: key of config.json -> (argument, dict from its values to ours or `None`); an
-            argument of `None` for a value that is only checked.
-        confirmed: key of config.json -> field that the arrays tell.
-        needs_config: whether a config.json that contradicts the arrays is an error; if not, it
-            is of another model and not read.
-        preprocessing: how images are prepared.
-        holds: field -> values that the format has a place for, where that is not all.
-        computes: field -> values that the library of the family computes with.
     """
 
-    name: str
+    name: str  # whose format it is
     table: Table
-    sign: str = r"(?!)"
-    stripped: str = r"(?!)"
-    ignored: tuple = ()
+    sign: str = r"(?!)"  # pattern of a name that only this family has
+    stripped: str = r"(?!)"  # pattern of the part of a name that is left out, such as a prefix
+    ignored: tuple = ()  # patterns of names that are no part of a model
+    # Pattern of names -> the part that no model here has.
     unsupported: dict = dataclasses.field(default_factory=dict)
-    joined_heads: bool = False
+    joined_heads: bool = False  # whether the file has no axis for the heads
+    # Fields of the variant as the library of the family computes them.
     defaults: dict = dataclasses.field(default_factory=dict)
+    # Key of config.json -> argument, or (argument, dict from its values to ours), for reading and
+    # writing. An argument that the arrays tell is compared; one of `None` is a check of the value.
     config: dict = dataclasses.field(default_factory=dict)
-    confirmed: dict = dataclasses.field(default_factory=dict)
+    # Whether a config.json that contradicts the arrays is an error; if not, it is of another model
+    # and not read.
     needs_config: bool = False
-    preprocessing: Preprocessing = GOOGLE
+    preprocessing: Preprocessing = GOOGLE  # how images are prepared
+    # Field -> values that the format has a place for, and that the library computes with, where
+    # that is not all.
     holds: dict = dataclasses.field(default_factory=dict)
     computes: dict = dataclasses.field(default_factory=dict)
 
@@ -72,80 +51,100 @@ class Family:
 
         Patch kernels have the shape (height, width, channels, width of a token).
         """
-        tower, names = simplified(file, self.stripped)
+        prefix = self.prefix_of(file)
+        inside = [name for name in file if name.startswith(prefix)]
+        names = {self.plain_name(name.removeprefix(prefix), file): name for name in inside}
+        if len(names) != len(inside):
+            raise CheckpointError(f"The file has the same arrays with and without {self.stripped}.")
+        tower = {plain: file[name] for plain, name in names.items()}
         for pattern, what in self.unsupported.items():
             if found := [name for name in tower if re.fullmatch(pattern, name)]:
-                raise CheckpointError(
-                    f"The file has {what} ({found[0]!r} and {len(found) - 1} more), which the "
-                    "Vision Transformer of this library has not."
-                )
-        arrays, origin, ignored = self.table.read(tower, self.name, self.ignored)
-        origin = {target: names[where] for target, where in origin.items()}
-        return arrays, origin, tuple(names[name] for name in ignored)
+                raise unsupported(f"{what} ({found[0]!r} and {len(found) - 1} more)")
+        arrays, origin, ignored = self.table.read(self.unstacked(tower), self.name, self.ignored)
+        origin = {target: names.get(where, prefix + where) for target, where in origin.items()}
+        outside = (name for name in file if not name.startswith(prefix))
+        return arrays, origin, (*outside, *(names[name] for name in ignored))
+
+    def prefix_of(self, file):
+        """What the names of the model begin with; arrays under other names are left aside."""
+        return ""
+
+    def plain_name(self, name, file):
+        """The name of an array as it stands in the table."""
+        return re.sub(self.stripped, "", name)
+
+    def unstacked(self, tower):
+        """The arrays, each of them for one layer."""
+        return tower
 
     def read(self, contents, hints):
         """The `Canonical` of a `Contents`; `hints` are arguments of the model that are known."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
-        found = architecture_of(arrays, self.name)
-        found |= {k: v for k, v in self.defaults.items() if k != "stem_numerics" or ROOT in arrays}
+        found = form.architecture_of(arrays, self.name)
         arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, found["width"])
         if not self.joined_heads:
-            found["num_heads"] = heads_of(arrays)
+            found["num_heads"] = form.heads_of(arrays)
         canonical = Canonical(self.name, arrays, origin, found, ignored=ignored)
         canonical.preprocessing = self.preprocessing
-        config = self.config_of(contents, found)
-        said = self.meaning_of(config)
-        for field in dict.fromkeys(field for field, _ in self.config.values()):
-            # Attention pooling shows in the arrays, whatever a config says.
-            is_open = field in self.defaults or (field == "pool" and found["pool"] != "map")
-            if field in said and is_open:
-                found[field], canonical.assumed[field] = said[field], CONFIG
-            elif field in self.defaults:
-                canonical.assumed[field] = CUSTOM
+        config, said = self.config_of(contents, found)
+        fields = {field for _, field, _ in self.settings()}
+        for field, custom in self.defaults.items():
+            if field == "stem_numerics" and ROOT not in arrays:
+                continue
+            found[field] = said.get(field, custom)
+            if field in fields:
+                canonical.assumed[field] = CONFIG if field in said else CUSTOM
+        # Attention pooling shows in the arrays, whatever a config says.
+        if "pool" in said and found["pool"] != "map":
+            found["pool"], canonical.assumed["pool"] = said["pool"], CONFIG
         self.complete(canonical, contents, config, said, hints)
         if self.joined_heads:
-            heads, source = choose_heads(said.get("num_heads"), hints, found)
-            found["num_heads"], canonical.assumed["num_heads"] = heads, source
-            split_heads(arrays, heads)
-        choose_position(canonical, said.get("position"), hints)
-        choose_image_size(canonical, said.get("image_size"), hints)
+            form.settle_heads(canonical, said.get("num_heads"), hints)
+            split_heads(arrays, found["num_heads"])
+        form.settle_position(canonical, said.get("position"), hints)
+        form.settle_image_size(canonical, said.get("image_size"), hints)
         return canonical
+
+    def settings(self):
+        """The rows of `config` as (key, argument, meanings or `None`)."""
+        rows = self.config.items()
+        return [(key, *row) if isinstance(row, tuple) else (key, row, None) for key, row in rows]
 
     def flat_config(self, contents):
         """The config.json beside the arrays as one dict."""
         return contents.config
 
     def config_of(self, contents, found):
-        """The config.json beside the arrays if it is of this model, else an empty dict."""
-        config = self.flat_config(contents)
-        pairs = {k: (config[k], found[f]) for k, f in self.confirmed.items() if k in config}
-        wrong = {key: values for key, values in pairs.items() if values[0] != values[1]}
+        """The config.json beside the arrays, and what it says as arguments of the model.
+
+        Both are empty where it is of another model.
+        """
+        config, said = self.flat_config(contents), {}
+        rows = [row for row in self.settings() if row[0] in config]
+        told = set(found) - set(self.defaults) - {"pool"}
+        wrong = {
+            key: (config[key], found[field])
+            for key, field, _ in rows
+            if field in told and not _same(config[key], found[field])
+        }
         if wrong and self.needs_config:
             raise CheckpointError(
                 f"The config.json is of another model; (config, file) differ in {wrong}."
             )
-        return {} if wrong else config
-
-    def meaning_of(self, config):
-        """What a config says, as arguments of the model."""
-        said = {}
-        for key, (field, meanings) in self.config.items():
-            if key not in config:
-                continue
+        if wrong:
+            return {}, {}
+        for key, field, meanings in rows:
             value = config[key]
             if meanings is not None:
                 if value is None and None not in meanings:
                     continue
                 if not isinstance(value, (str, type(None))) or value not in meanings:
-                    raise CheckpointError(
-                        f"The model of the file was built with {key}={value!r} (its config), which "
-                        "the Vision Transformer of this library has not; expected one of "
-                        f"{list(meanings)}."
-                    )
+                    what = f"been built with {key}={value!r} (its config)"
+                    raise unsupported(what, f"; expected one of {list(meanings)}")
                 value = meanings[value]
-            if field is not None:
+            if field is not None and field not in told:
                 said[field] = value
-        return said
+        return config, said
 
     def complete(self, canonical, contents, config, said, hints):
         """What is special in a family; changes `canonical` and `said`."""
@@ -160,6 +159,17 @@ class Family:
             arrays = {**arrays, PROJECTION: kernel.reshape(shape)}
         return self.table.write(join_heads(arrays) if self.joined_heads else arrays)
 
+    def config_for(self, model):
+        """What `config` says of a model, as the library of the family says it."""
+        said = {}
+        for key, field, meanings in self.settings():
+            if field is not None:
+                value = getattr(model.variant if hasattr(model.variant, field) else model, field)
+                if isinstance(value, tuple):
+                    value = value[0] if len(set(value)) == 1 else list(value)
+                said[key] = value if meanings is None else key_of(meanings, value)
+        return said
+
     def json_files(self, model):
         """Name of a file beside the arrays -> what it says, as a dict."""
         return {}
@@ -171,6 +181,18 @@ class Family:
     def obstacles(self, model):
         """What of a model the library of the family computes otherwise, as texts."""
         return differing(model.variant, self.computes)
+
+
+def unsupported(what, advice=""):
+    """The error for a part of a file that no model here has."""
+    return CheckpointError(f"The file has {what}, which no model of this library has{advice}.")
+
+
+def _same(theirs, ours):
+    """Whether a value of a config is ours, where two equal sides may be one number."""
+    if isinstance(ours, tuple):
+        ours, theirs = list(ours), theirs if isinstance(theirs, list) else [theirs] * len(ours)
+    return theirs == ours
 
 
 def differing(variant, allowed):

@@ -12,16 +12,13 @@ import re
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-_FORMS = "https://HOST/PATH, gs://BUCKET/PATH, hf://ORG/REPO[@REVISION][/FILE]"
 _GCS = re.compile(r"gs://([a-z0-9][\w.-]*)/(.*[^/])", re.ASCII | re.DOTALL)
 _HF = re.compile(
     r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>refs/\w+/[^/@]+|[^/@]+))?(?:/(?P<file>.+)|/)?",
     re.ASCII,
 )
 # What a model needs of a repository.
-_HF_FILES = [*("config.json", "preprocessor_config.json", "model.safetensors"),
-             *("model.safetensors.index.json", "model-*-of-*.safetensors")]  # fmt: skip
-_PIECE = 1 << 16  # bytes in memory at a time
+_HF_FILES = "config.json preprocessor_config.json model.safetensors model.safetensors.index.json"
 _PASSING = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that may be gone the next time
 
 
@@ -33,9 +30,8 @@ def cache_dir():
     """`$KERAS_VIT_CACHE`, or else `$XDG_CACHE_HOME/keras_vit`, or else `~/.cache/keras_vit`."""
     if own := os.environ.get("KERAS_VIT_CACHE"):
         return Path(own).expanduser().absolute()
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared).expanduser().absolute() / "keras_vit"
-    return Path.home() / ".cache" / "keras_vit"
+    shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(shared).expanduser().absolute() / "keras_vit"
 
 
 def fetch(source, *, size=None, sha256=None, offline=None, timeout=30.0, retries=4):
@@ -71,12 +67,12 @@ def fetch(source, *, size=None, sha256=None, offline=None, timeout=30.0, retries
     else:
         url = _https(name)
         path = _place(url)
+        if offline and not path.is_file():
+            raise DownloadError(
+                f"{url} is not in the cache, and nothing is downloaded in offline mode. Unset "
+                f"KERAS_VIT_OFFLINE, or get the file by other means and put it at {path}."
+            )
         if not path.is_file():
-            if offline:
-                raise DownloadError(
-                    f"{url} is not in the cache, and nothing is downloaded in offline mode. Unset "
-                    f"KERAS_VIT_OFFLINE, or get the file by other means and put it at {path}."
-                )
             _fetch_url(url, path, size, sha256, timeout, retries)
     if size is not None or sha256 is not None:
         _check_file(path, name, size, sha256)
@@ -91,14 +87,17 @@ def _check_file(path, name, size, sha256):
             f"size and sha256 are those of one file, and {name!r} names a folder. Received: "
             f"size={size}, sha256={sha256}; add the name of the file."
         )
-    digest = sha256 and pooch.file_hash(str(path))
-    for expected, received in ((size, path.stat().st_size), (sha256 and sha256.lower(), digest)):
-        if expected not in (None, received):
-            raise DownloadError(
-                f"The file {path} is not what it should be, or has been altered since it came from "
-                f"{name}. Delete it, and it will be downloaded anew.\n"
-                f"  Expected: {expected}\n  Received: {received}"
-            )
+    expected = (size, sha256 and sha256.lower())
+    received = (
+        None if size is None else path.stat().st_size,
+        sha256 and pooch.file_hash(str(path)),
+    )
+    if expected != received:
+        raise DownloadError(
+            f"The file {path} is not what it should be, or has been altered since it came from "
+            f"{name}. Delete it, and it will be downloaded anew.\n"
+            f"  Expected: {expected}\n  Received: {received}"
+        )
 
 
 # ---- https
@@ -114,10 +113,13 @@ def _https(name):
     if found := _GCS.fullmatch(name):
         return f"https://storage.googleapis.com/{found[1]}/{quote(found[2])}"
     parts = urlsplit(name)
-    if parts.scheme not in ("https", "http") or not parts.hostname or parts.path in ("", "/"):
-        raise ValueError(f"The source must be {_FORMS}. Received: {name!r}.")
-    if parts.username or parts.password:
-        raise ValueError(f"A URL must not hold a password. Received: one for {parts.hostname}.")
+    is_url = parts.scheme in ("https", "http") and parts.hostname and parts.path not in ("", "/")
+    if not is_url or parts.username or parts.password:
+        received = "a URL with a password" if parts.password else repr(name)
+        raise ValueError(
+            "The source must be https://HOST/PATH, gs://BUCKET/PATH or "
+            f"hf://ORG/REPO[@REVISION][/FILE], without a password. Received: {received}."
+        )
     # What is percent-encoded already stays as it is.
     path, query = (quote(part, safe="/%:=&~+!$,;'()*@?") for part in (parts.path, parts.query))
     return parts._replace(path=path, query=query, fragment="").geturl()
@@ -174,7 +176,7 @@ def _download(url, target, _pooch, size, timeout):
         # disable=None: a bar where stderr is a terminal
         options = {"unit": "B", "unit_scale": True, "disable": None}
         with tqdm(total=expected, desc=url.split("/")[-1], **options) as bar:
-            for piece in response.iter_content(_PIECE):
+            for piece in response.iter_content(1 << 16):
                 received += len(piece)
                 if received > expected:
                     raise DownloadError(f"the server sent more than the {expected} bytes expected")
@@ -191,27 +193,23 @@ def _download(url, target, _pooch, size, timeout):
 
 def _check_answer(url, response, size):
     """The number of bytes to come, after a look at whether it is a file that comes."""
-    status, hops = response.status_code, [r.url for r in (*response.history, response)]
-    if status in _PASSING:
+    if response.status_code in _PASSING:
         response.raise_for_status()
-    if status != 200:
-        raise DownloadError(f"the server answers with HTTP {status}. Check the name")
-    if url.startswith("https:") and any(hop.startswith("http:") for hop in hops):
-        raise DownloadError(f"the server redirects to {hops[-1]}, which is not as safe as https")
-    kind = response.headers.get("Content-Type", "")
-    if "html" in kind:
-        raise DownloadError(f"a web page ({kind}) came instead of the file. Check the URL")
-    if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise DownloadError("the server packed the file, which it was not asked to do")
-    announced = response.headers.get("Content-Length", "")
+    said = response.headers
+    hops = [r.url for r in (*response.history, response) if r.url.startswith("http:")]
+    announced = said.get("Content-Length", "")
     announced = int(announced) if announced.isdecimal() else size
-    if announced is None:
-        raise DownloadError(
-            "the server does not say how large the file is, so that a part could pass for the "
-            "whole. Say it with keras_vit.weights.fetch(url, size=...)"
-        )
-    if size not in (None, announced):
-        raise DownloadError(f"it has {announced} bytes instead of {size}")
+    signs = (
+        (response.status_code != 200, f"the server answers with HTTP {response.status_code}"),
+        (url.startswith("https:") and hops, f"the server redirects to {hops}, which is not https"),
+        ("html" in said.get("Content-Type", ""), "a web page came instead of the file"),
+        (said.get("Content-Encoding", "identity") != "identity", "the server packed the file"),
+        (announced is None, "the server does not say how large the file is: fetch(url, size=...)"),
+        (size not in (None, announced), f"it has {announced} bytes instead of {size}"),
+    )
+    for is_so, what in signs:
+        if is_so:
+            raise DownloadError(f"{what}; check the address")
     return announced
 
 
@@ -239,7 +237,8 @@ def _fetch_hub(name, offline, timeout):
     try:
         if found["file"] is not None:
             return Path(huggingface_hub.hf_hub_download(filename=found["file"], **options))
-        return Path(huggingface_hub.snapshot_download(allow_patterns=_HF_FILES, **options))
+        wanted = [*_HF_FILES.split(), "model-*-of-*.safetensors"]
+        return Path(huggingface_hub.snapshot_download(allow_patterns=wanted, **options))
     except Exception as error:  # of the library, and of what it uses for HTTP
         advice = "unset KERAS_VIT_OFFLINE and HF_HUB_OFFLINE" if offline else "call again"
         raise DownloadError(

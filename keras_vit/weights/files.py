@@ -1,16 +1,15 @@
-"""Arrays in files: npz, safetensors, PyTorch's and HDF5; JSON; and files that appear whole.
+"""What lies at a path: arrays in npz, safetensors, PyTorch's files and HDF5, and JSON beside them.
 
 Nothing is ever unpickled. A file may say anything about the sizes of its arrays, so what it says
-is compared with how large the file is before memory is taken. A file that is written appears
-whole or not at all.
+is compared with how large the file is before memory is taken.
 """
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
 import pathlib
-import tempfile
 import zipfile
 
 import numpy as np
@@ -20,25 +19,119 @@ MAX_ARRAYS = 20_000  # the largest published model has 1,200
 MAX_HEADER = 8 << 20  # bytes of JSON; that of the largest published model has 0.2 MB
 SPARE = 16 << 20  # bytes that a small file may unpack to
 MAX_RATIO = 20  # of unpacked to packed: weights hardly compress, fresh zeros do
+# In the order in which a folder is searched: safetensors first, because it cannot run code.
+FOLDER_FILES = """
+model.safetensors model.safetensors.index.json pytorch_model.bin pytorch_model.bin.index.json
+task.weights.h5 model.weights.h5
+""".split()
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or that does not fit; no model was changed."""
 
 
-def require_file(path):
-    """`path` as a `pathlib.Path` to a regular file that exists."""
-    path = pathlib.Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no checkpoint file {str(path)!r}.")
-    return path
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """A checkpoint on the disk: its path, its arrays by name, and two JSON files beside it."""
+
+    path: pathlib.Path
+    arrays: dict
+    config: dict = dataclasses.field(default_factory=dict)
+    processor: dict = dataclasses.field(default_factory=dict)
+
+
+def open_checkpoint(path):
+    """The `Contents` of a file, or of a folder with one checkpoint in it.
+
+    What kind of file it is follows from its first bytes, never from its name.
+    """
+    path = pathlib.Path(path).expanduser()
+    file = _file_in(path) if path.is_dir() else path
+    arrays = _read_index(file) if file.name.endswith(".index.json") else _read(file)
+    beside = (read_json(file.parent / f"{n}.json") for n in ("config", "preprocessor_config"))
+    return Contents(path, arrays, *beside)
+
+
+def _require(fits, text):
+    """Raises an error that `_reading` explains, unless a part of a file fits."""
+    if not fits:
+        raise ValueError(text)
+
+
+def _file_in(folder):
+    for name in FOLDER_FILES:
+        if (folder / name).is_file():
+            return folder / name
+    found = [f for f in sorted(folder.iterdir()) if f.suffix in (".safetensors", ".npz", ".bin")]
+    if len(found) == 1:
+        return found[0]
+    kind = CheckpointError if found else FileNotFoundError
+    raise kind(
+        f"The folder {str(folder)!r} must hold one of {FOLDER_FILES}, or one other "
+        f"checkpoint. Received: {[file.name for file in found]}; give the path of a file."
+    )
+
+
+def _read(file):
+    """The arrays of one file of any kind."""
+    with _reading(file, "a checkpoint"), open(file, "rb") as stream:
+        start = stream.read(9)
+    if start[:4] == b"PK\x03\x04":
+        return _read_archive(file)
+    if start[:1] == b"\x80":  # a pickle: PyTorch's format before 1.6
+        return read_torch(file)
+    if start[8:] == b"{":
+        return read_safetensors(file)
+    if start.startswith(b"\x89HDF"):
+        return read_hdf5(file)
+    kind = "empty" if not start else f"of an unknown kind (it begins with {start!r})"
+    raise CheckpointError(
+        f"{str(file)!r} is {kind}. Expected a checkpoint in npz, safetensors, PyTorch or HDF5; "
+        "check that the download is complete."
+    )
+
+
+def _read_archive(file):
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+    except Exception:  # damaged: the npz reader says how
+        names = []
+    if "config.json" in names and "model.weights.h5" in names:
+        raise CheckpointError(
+            f"{str(file)!r} is a whole Keras model: open it with keras.saving.load_model."
+        )
+    is_torch = any(name.endswith("/data.pkl") for name in names)
+    return read_torch(file) if is_torch else read_npz(file)
+
+
+def _read_index(index):
+    """The arrays of a checkpoint in several files, as Hugging Face splits large ones."""
+    table, arrays = read_json(index).get("weight_map"), {}
+    with _reading(index, "an index of files that agrees with them"):
+        is_map = isinstance(table, dict) and all(isinstance(f, str) for f in table.values())
+        _require(is_map, "it has no 'weight_map' from names to files")
+        for name in sorted(set(table.values())):
+            # The index is part of a download: it may name files of its own folder, nothing else.
+            is_plain = name == pathlib.PurePath(name).name and "\\" not in name
+            is_plain = is_plain and name not in ("", ".", "..")
+            _require(is_plain, f"it names {name!r}, not a plain name of a file in its folder")
+            part = _read(index.parent / name)
+            repeated = sorted(set(part) & set(arrays))
+            _require(not repeated, f"several files hold {repeated}")
+            arrays.update(part)
+        one, other = sorted(set(table) - set(arrays)), sorted(set(arrays) - set(table))
+        _require(not one and not other, f"only it has {one}, and only the files have {other}")
+    return arrays
 
 
 @contextlib.contextmanager
 def _reading(path, kind):
     """Turns whatever a library raises over a damaged file into a `CheckpointError`."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There is no checkpoint file {str(path)!r}.")
     try:
-        yield require_file(path)
+        yield
     except (CheckpointError, ImportError, FileNotFoundError):
         raise
     except Exception as error:
@@ -63,41 +156,35 @@ def _as_plain(array):
 
 def read_npz(path):
     """Name -> array of an npz file; half precision as float32."""
-    with _reading(path, "an npz file of plain arrays") as path, zipfile.ZipFile(path) as archive:
+    with _reading(path, "an npz file of plain arrays"), zipfile.ZipFile(path) as archive:
         members = _checked_members(archive, path)
-        for member in members:
-            if not member.filename.endswith(".npy"):
-                raise ValueError(f"it holds {member.filename!r}, which is no array")
         arrays = {m.filename.removesuffix(".npy"): _read_npy(archive, m) for m in members}
-        if len(arrays) < len(members):
-            raise ValueError("two arrays have the same name")
+        _require(len(arrays) == len(members), "two arrays have the same name")
         return arrays
 
 
 def _checked_members(archive, path):
     """The entries of a zip archive that does not claim to be much larger than it is."""
-    members, size = archive.infolist(), path.stat().st_size
+    members, size = archive.infolist(), os.path.getsize(path)
     unpacked = sum(member.file_size for member in members)
-    if len(members) > MAX_ARRAYS:
-        raise ValueError(f"it has {len(members)} parts, more than {MAX_ARRAYS}")
-    if unpacked > max(SPARE, MAX_RATIO * size):
-        raise ValueError(f"its {size} bytes would unpack to {unpacked}")
-    if any(m.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for m in members):
-        raise ValueError("it is packed in another way than npz files are")
+    is_small = unpacked <= max(SPARE, MAX_RATIO * size)
+    kinds = {member.compress_type for member in members}
+    _require(len(members) <= MAX_ARRAYS, f"it has {len(members)} parts, more than {MAX_ARRAYS}")
+    _require(is_small, f"its {size} bytes would unpack to {unpacked}")
+    _require(kinds <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}, "it is packed in another way")
     return members
 
 
 def _read_npy(archive, member):
-    form = np.lib.format
+    form, name = np.lib.format, member.filename
+    _require(name.endswith(".npy"), f"it holds {name!r}, which is no array")
     with archive.open(member) as stream:
         is_first = form.read_magic(stream) == (1, 0)
         read_header = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
         shape, _, dtype = read_header(stream)
         promised, there = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
-        if dtype.hasobject:
-            raise ValueError(f"{member.filename!r} holds Python objects, which are never unpickled")
-        if promised != there:
-            raise ValueError(f"{member.filename!r} has {there} bytes of values, not {promised}")
+        _require(not dtype.hasobject, f"{name!r} holds Python objects")
+        _require(promised == there, f"{name!r} has {there} bytes of values, not {promised}")
     with archive.open(member) as stream:
         return _as_plain(form.read_array(stream, allow_pickle=False))
 
@@ -106,13 +193,12 @@ def read_safetensors(path):
     """Name -> array of a safetensors file; half precision as float32."""
     import ml_dtypes  # noqa: F401  safetensors reads bfloat16 once it is imported
 
-    with _reading(path, "a safetensors file") as path:
+    with _reading(path, "a safetensors file"):
         with open(path, "rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
-            if length > MAX_HEADER:
-                raise ValueError(f"its header would have {length} bytes, more than {MAX_HEADER}")
-            if stream.read(length).count(b'"data_offsets"') > MAX_ARRAYS:
-                raise ValueError(f"it has more than {MAX_ARRAYS} arrays")
+            _require(length <= MAX_HEADER, f"its header would have {length} bytes")
+            count = stream.read(length).count(b'"data_offsets"')
+            _require(count <= MAX_ARRAYS, f"it has more than {MAX_ARRAYS} arrays")
         # The library compares types, shapes and places of all arrays with the size of the file.
         return {n: _as_plain(a) for n, a in safetensors.numpy.load_file(path).items()}
 
@@ -124,8 +210,7 @@ def read_hdf5(path):
     """
     import h5py  # comes with Keras, and takes a while
 
-    kind = "an HDF5 file of Keras weights"
-    with _reading(path, kind) as path, h5py.File(path, "r") as file:
+    with _reading(path, "an HDF5 file of Keras weights"), h5py.File(path, "r") as file:
         datasets = {}
 
         def add(name, item):
@@ -136,14 +221,17 @@ def read_hdf5(path):
         file.visititems(add)
         for name, dataset in datasets.items():
             elsewhere = dataset.chunks or dataset.external or dataset.is_virtual
-            if elsewhere or dataset.id.get_storage_size() != dataset.nbytes:
-                raise ValueError(f"{name!r}, of shape {dataset.shape}, has not its values in it")
-            if dataset.dtype.kind not in "fiuV" or dataset.dtype.names is not None:
-                raise ValueError(f"{name!r} is of type {dataset.dtype}, expected numbers")
-        claimed = sum(dataset.nbytes for dataset in datasets.values())
-        if claimed > path.stat().st_size or len(datasets) > MAX_ARRAYS:
-            raise ValueError(f"its {len(datasets)} arrays have {claimed} bytes, more than it has")
+            is_here = not elsewhere and dataset.id.get_storage_size() == dataset.nbytes
+            is_number = dataset.dtype.kind in "fiuV" and dataset.dtype.names is None
+            _require(is_here, f"{name!r}, of shape {dataset.shape}, has not its values in it")
+            _require(is_number, f"{name!r} is of type {dataset.dtype}, expected numbers")
+        _check_claims(datasets, sum(dataset.nbytes for dataset in datasets.values()), path)
         return {name: _as_plain(np.asarray(dataset[()])) for name, dataset in datasets.items()}
+
+
+def _check_claims(arrays, claimed, path, allowed=1):
+    fits = claimed <= allowed * os.path.getsize(path) and len(arrays) <= MAX_ARRAYS
+    _require(fits, f"its {len(arrays)} arrays have {claimed} bytes, more than it has")
 
 
 def read_torch(path):
@@ -154,23 +242,20 @@ def read_torch(path):
     try:
         import torch
     except ImportError as error:
-        raise ImportError(
-            f"{str(path)!r} is a PyTorch file, which only PyTorch reads. Install it with: "
-            'pip install "keras3-vit[torch]", or use the safetensors file of the checkpoint.'
-        ) from error
-    with _reading(path, "a PyTorch file of plain tensors") as path:
+        text = 'a PyTorch file needs PyTorch: pip install "keras3-vit[torch]"'
+        raise ImportError(f"{str(path)!r}: {text}, or use a safetensors file.") from error
+    with _reading(path, "a PyTorch file of plain tensors"):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 _checked_members(archive, path)
                 # PyTorch writes checksums and does not compare them.
-                if damaged := archive.testzip():
-                    raise ValueError(f"the checksum of its part {damaged!r} does not fit")
+                damaged = archive.testzip()
+                _require(not damaged, f"the checksum of its part {damaged!r} does not fit")
         content = _state_dict(torch.load(path, map_location="cpu", weights_only=True))
         tensors = {n: t.detach() for n, t in content.items() if isinstance(t, torch.Tensor)}
         # A tensor may repeat one number along an axis, and so be larger than any file.
         claimed = sum(t.numel() * t.element_size() for t in tensors.values())
-        if claimed > 2 * path.stat().st_size or len(tensors) > MAX_ARRAYS:
-            raise ValueError(f"its {len(tensors)} tensors have {claimed} bytes, more than it has")
+        _check_claims(tensors, claimed, path, allowed=2)
         half = (torch.bfloat16, torch.float16)
         return {n: (t.float() if t.dtype in half else t).numpy() for n, t in tensors.items()}
 
@@ -180,10 +265,8 @@ def _state_dict(content):
     for key in ("state_dict_ema", "model_ema", "state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
-    if not isinstance(content, dict):
-        raise ValueError(f"it holds a {type(content).__name__}, not a dict of tensors")
-    if other := [name for name in content if not isinstance(name, str)]:
-        raise ValueError(f"it calls a tensor {other[0]!r}, which is no name")
+    other = [name for name in content if not isinstance(name, str)]
+    _require(not other, f"it calls a tensor {other[:1]}, which is no name")
     for prefix in ("module.", "_orig_mod."):
         if all(name.startswith(prefix) for name in content):
             content = {name.removeprefix(prefix): value for name, value in content.items()}
@@ -195,50 +278,7 @@ def read_json(path):
     if not path.is_file():
         return {}
     with _reading(path, "JSON, beside the checkpoint"):
-        if path.stat().st_size > MAX_HEADER:
-            raise ValueError(f"it is larger than {MAX_HEADER} bytes")
+        _require(path.stat().st_size <= MAX_HEADER, f"it is larger than {MAX_HEADER} bytes")
         content = json.loads(path.read_text("utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError(f"it holds a {type(content).__name__}, not names and values")
+        _require(isinstance(content, dict), "it holds no names and values")
         return content
-
-
-# ---- writing
-
-
-def write_npz(path, arrays):
-    """Writes a dict from name to array as npz."""
-    with replacing(path) as stream:
-        np.savez(stream, **arrays)
-
-
-def write_safetensors(path, arrays):
-    """Writes a dict from name to array as PyTorch does."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    with replacing(path) as stream:
-        stream.write(safetensors.numpy.save(arrays, {"format": "pt"}))
-
-
-def write_json(path, content):
-    """Writes a dict as JSON."""
-    with replacing(path) as stream:
-        stream.write(json.dumps(content, indent=2).encode() + b"\n")
-
-
-@contextlib.contextmanager
-def replacing(path):
-    """A file opened for writing beside `path`, which takes its place when all went well."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.umask(mask := os.umask(0))
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp lets nobody else read
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

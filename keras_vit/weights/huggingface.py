@@ -9,29 +9,17 @@ processor crops, multiplied by `rescale_factor` and normalised.
 import math
 
 from keras_vit.preprocessing import HUGGING_FACE, Preprocessing
+from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.tables import (
-    CONV,
-    PARTS,
-    SAME,
-    Table,
-    torch_linear,
-    torch_norm,
-    torch_resnet,
-)
+from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 
 # Files name the blocks `encoder.layer.0`; the modules of transformers 5 are called `layers.0`.
 BLOCK = "[encoder.layer|layers].{i}."
 PATCH_EMBEDDINGS = "embeddings.patch_embeddings."
 BACKBONE = PATCH_EMBEDDINGS + "backbone.bit."
-ACTIVATIONS = {
-    **dict.fromkeys(("gelu", "gelu_python"), "erf"),
-    **dict.fromkeys(
-        ("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"), "tanh"
-    ),
-}
+TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_python_tanh", "gelu_fast", "gelu_accurate")
 RESAMPLES = {2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
 # Processors of other models fill in other values than ViT's where a folder does not say them.
 BY_SHORTER_EDGE = ("Bit", "CLIP", "ConvNext")
@@ -56,8 +44,7 @@ class HuggingFace(Family):
         if hints.get("pool", "token") != "token" and "head/kernel" not in canonical.arrays:
             if not hints.get("representation_size"):
                 found["representation_size"] = None
-        canonical.preprocessing, unsaid = preprocessing_of(contents.processor)
-        canonical.ignored = (*unsaid, *canonical.ignored)
+        canonical.prepare(*preprocessing_of(contents.processor))
         canonical.class_names = class_names_of(config, found["num_classes"])
 
     def write(self, model, arrays):
@@ -75,26 +62,16 @@ class HuggingFace(Family):
     def json_files(self, model):
         """`config.json` and `preprocessor_config.json`."""
         v = model.variant
-        size, patch = (s[0] if s[0] == s[1] else list(s) for s in (model.image_size, v.patch_size))
         config = {
             "architectures": ["ViTForImageClassification" if model.num_classes else "ViTModel"],
             "model_type": "vit",
             "attention_probs_dropout_prob": 0.0,
             "hidden_dropout_prob": 0.0,
-            "hidden_act": "gelu_pytorch_tanh" if v.gelu == "tanh" else "gelu",
-            "hidden_size": v.width,
-            "image_size": size,
             "initializer_range": 0.02,
-            "intermediate_size": v.mlp_dim,
-            "layer_norm_eps": v.epsilon,
-            "num_attention_heads": v.num_heads,
-            "num_channels": model.channels,
-            "num_hidden_layers": v.depth,
-            "patch_size": patch,
             "pooler_act": "tanh",
             "pooler_output_size": v.representation_size or v.width,
-            "qkv_bias": v.qkv_bias,
             "torch_dtype": "float32",
+            **self.config_for(model),
             **labels(model),
         }
         return {"config.json": config, "preprocessor_config.json": processor_of(model)}
@@ -107,23 +84,23 @@ FAMILY = HuggingFace(
     table=Table(
         ("embeddings.cls_token", "patch_encoder/class_token", SAME),
         ("embeddings.position_embeddings", POSITION, SAME),
-        *torch_linear(PATCH_EMBEDDINGS + "projection", "patch_encoder/projection", CONV),
-        *torch_norm(BLOCK + "layernorm_before", "block_{i}/norm_1"),
+        *tables.torch_linear(PATCH_EMBEDDINGS + "projection", "patch_encoder/projection", CONV),
+        *tables.torch_norm(BLOCK + "layernorm_before", "block_{i}/norm_1"),
         *(
             row
             for p in PARTS[:3]
-            for row in torch_linear(
+            for row in tables.torch_linear(
                 BLOCK + f"attention.[attention.{p}|{p[0]}_proj]", "block_{i}/attention/" + p
             )
         ),
-        *torch_linear(BLOCK + "attention.[output.dense|o_proj]", "block_{i}/attention/out"),
-        *torch_norm(BLOCK + "layernorm_after", "block_{i}/norm_2"),
-        *torch_linear(BLOCK + "[intermediate.dense|mlp.fc1]", "block_{i}/mlp/dense_1"),
-        *torch_linear(BLOCK + "[output.dense|mlp.fc2]", "block_{i}/mlp/dense_2"),
-        *torch_norm("layernorm", "norm"),
-        *torch_linear("pooler.dense", "pre_logits"),
-        *torch_linear("classifier", "head"),
-        *torch_resnet(
+        *tables.torch_linear(BLOCK + "attention.[output.dense|o_proj]", "block_{i}/attention/out"),
+        *tables.torch_norm(BLOCK + "layernorm_after", "block_{i}/norm_2"),
+        *tables.torch_linear(BLOCK + "[intermediate.dense|mlp.fc1]", "block_{i}/mlp/dense_1"),
+        *tables.torch_linear(BLOCK + "[output.dense|mlp.fc2]", "block_{i}/mlp/dense_2"),
+        *tables.torch_norm("layernorm", "norm"),
+        *tables.torch_linear("pooler.dense", "pre_logits"),
+        *tables.torch_linear("classifier", "head"),
+        *tables.torch_resnet(
             BACKBONE + "embedder.convolution",
             BACKBONE + "embedder.norm",
             BACKBONE + "encoder.stages.{s}.layers.{u}",
@@ -141,17 +118,21 @@ FAMILY = HuggingFace(
         "epsilon": 1e-12,
         "stem_numerics": "timm",
     },
-    confirmed={
+    needs_config=True,
+    config={
         "hidden_size": "width",
         "intermediate_size": "mlp_dim",
         "num_hidden_layers": "depth",
-    },
-    needs_config=True,
-    config={
-        "num_attention_heads": ("num_heads", None),
-        "image_size": ("image_size", None),
-        "hidden_act": ("gelu", ACTIVATIONS),
-        "layer_norm_eps": ("epsilon", None),
+        "num_attention_heads": "num_heads",
+        "num_channels": "channels",
+        "image_size": "image_size",
+        "patch_size": "patch_size",
+        "qkv_bias": "qkv_bias",
+        "hidden_act": (
+            "gelu",
+            {"gelu": "erf", "gelu_python": "erf", **dict.fromkeys(TANH, "tanh")},
+        ),
+        "layer_norm_eps": "epsilon",
     },
     holds={
         "class_token": (True,),

@@ -16,33 +16,30 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError, read_hdf5, read_json
-from keras_vit.weights.tables import FLAX_PATCHES, PARTS, SAME, Layout, Table
+from keras_vit.weights.tables import FLAX_PATCHES, PARTS, SAME, Layout, Table, two_rows
 
 EMBEDDING = "layers/vi_t_patching_and_embedding/"
 ENCODER = "layers/vi_t_encoder/"
 BLOCK = ENCODER + "encoder_layers/vi_t_encoder_block_{i}/"
-POOLS = {"token": "token", "gap": "mean", None: None}
 
 
-def _variables(theirs, ours, names=("kernel", "bias"), layout=SAME):
-    first, second = names
-    return [
-        (f"{theirs}/vars/0", f"{ours}/{first}", layout),
-        (f"{theirs}/vars/1", f"{ours}/{second}", SAME),
-    ]
+def _dense(theirs, ours, layout=SAME):
+    return two_rows(theirs, ours, ("/vars/0", "kernel"), ("/vars/1", "bias"), layout)
 
 
 def _norm(theirs, ours):
-    return _variables(theirs, ours, ("gamma", "beta"))
+    return two_rows(theirs, ours, ("/vars/0", "gamma"), ("/vars/1", "beta"))
 
 
 class KerasHub(Family):
     """Presets of KerasHub, or one of their files."""
 
-    def arrays_of(self, file):
-        plain = {_place(name, file): name for name in file}
-        arrays, origin, ignored = super().arrays_of({p: file[name] for p, name in plain.items()})
-        return arrays, {n: plain[p] for n, p in origin.items()}, tuple(plain[p] for p in ignored)
+    def plain_name(self, name, file):
+        """Keras numbers layers of a kind from the second one."""
+        name = name.replace("/vi_t_encoder_block/", "/vi_t_encoder_block_0/")
+        if "layers/dense_1/vars/0" in file:
+            name = name.replace("layers/dense/", "layers/pre_logits/")
+        return super().plain_name(re.sub(r"^layers/dense(_1)?/", "layers/head/", name), file)
 
     def read(self, contents, hints):
         """A folder with a task is read whole, and so is its `task.weights.h5`.
@@ -55,9 +52,7 @@ class KerasHub(Family):
             contents.arrays.update(read_hdf5(folder / "model.weights.h5"))
         canonical = super().read(contents, hints)
         found = canonical.architecture
-        converter = _preprocessing(folder, found["channels"], found["image_size"])
-        canonical.preprocessing, unsaid = converter
-        canonical.ignored = (*unsaid, *canonical.ignored)
+        canonical.prepare(*_preprocessing(folder, found["channels"], found["image_size"]))
         return canonical
 
     def flat_config(self, contents):
@@ -91,7 +86,7 @@ FAMILY = KerasHub(
     stripped=r"(?<=^layers/)vi_t_backbone/layers/",
     table=Table(
         (EMBEDDING + "vars/0", "patch_encoder/class_token", SAME),
-        *_variables(EMBEDDING + "patch_embedding", "patch_encoder/projection", layout=FLAX_PATCHES),
+        *_dense(EMBEDDING + "patch_embedding", "patch_encoder/projection", layout=FLAX_PATCHES),
         (
             EMBEDDING + "position_embedding/vars/0",
             POSITION,
@@ -101,28 +96,26 @@ FAMILY = KerasHub(
         *(
             row
             for theirs, ours in zip(("query", "key", "value", "output"), PARTS)
-            for row in _variables(BLOCK + f"mha/{theirs}_dense", "block_{i}/attention/" + ours)
+            for row in _dense(BLOCK + f"mha/{theirs}_dense", "block_{i}/attention/" + ours)
         ),
-        *_variables(BLOCK + "mlp/dense_{n}", "block_{i}/mlp/dense_{n}"),
+        *_dense(BLOCK + "mlp/dense_{n}", "block_{i}/mlp/dense_{n}"),
         *_norm(ENCODER + "layer_norm", "norm"),
-        *_variables("layers/pre_logits", "pre_logits"),
-        *_variables("layers/head", "head"),
+        *_dense("layers/pre_logits", "pre_logits"),
+        *_dense("layers/head", "head"),
     ),
     # What training leaves in a file beside the weights.
     ignored=(r"optimizer/.*", r".*/seed_generators?/.*"),
     defaults={"interpolation": "bicubic_no_antialias", "gelu": "erf", "epsilon": 1e-6},
-    confirmed={
+    needs_config=True,
+    config={
         "num_layers": "depth",
         "num_heads": "num_heads",
         "hidden_dim": "width",
         "mlp_dim": "mlp_dim",
         "use_class_token": "class_token",
-    },
-    needs_config=True,
-    config={
-        "layer_norm_epsilon": ("epsilon", None),
-        "image_shape": ("image_size", None),
-        "pooling": ("pool", POOLS),
+        "layer_norm_epsilon": "epsilon",
+        "image_shape": "image_size",
+        "pooling": ("pool", {"token": "token", "gap": "mean", None: None}),
     },
 )
 
@@ -133,14 +126,6 @@ def _folder(contents):
 
 def _config_in(path):
     return read_json(path).get("config", {})
-
-
-def _place(name, file):
-    """The name in the table: Keras numbers layers of a kind from the second one."""
-    name = name.replace("/vi_t_encoder_block/", "/vi_t_encoder_block_0/")
-    if "layers/dense_1/vars/0" in file:
-        name = name.replace("layers/dense/", "layers/pre_logits/")
-    return re.sub(r"^layers/dense(_1)?/", "layers/head/", name)
 
 
 def _add_zero_biases(canonical, config):
@@ -163,17 +148,19 @@ def _choose_pool(canonical, said, hints):
     if not found["num_classes"]:
         # Whoever asks for a number of classes wants the tokens pooled, by custom.
         custom = ("token" if found["class_token"] else "mean") if "num_classes" in hints else None
-        found["pool"] = hints.get("pool", custom)
-        assumed["pool"] = "a backbone alone leaves it open"
+        found["pool"], assumed["pool"] = (
+            hints.get("pool", custom),
+            "a backbone alone leaves it open",
+        )
         return
-    if "pool" not in said:
-        if "pool" not in hints:
-            raise CheckpointError(
-                "The file has a head, and nothing says what the head sees. Put the task.json of "
-                "the preset beside it, or say pool='token' or pool='mean'."
-            )
-        found["pool"] = hints["pool"]
-    assumed["pool"] = "its task.json" if "pool" in said else "pool as given"
+    sources = ((said, "its task.json"), (hints, "pool as given"))
+    known = next(((side["pool"], text) for side, text in sources if "pool" in side), None)
+    if known is None:
+        raise CheckpointError(
+            "The file has a head, and nothing says what the head sees. Put the task.json of "
+            "the preset beside it, or say pool='token' or pool='mean'."
+        )
+    found["pool"], assumed["pool"] = known
     if (found["pool"], found["class_token"]) in (("mean", True), ("token", False)):
         what = "all tokens, the class token too" if found["class_token"] else "the first patch"
         raise CheckpointError(

@@ -6,14 +6,13 @@ import pathlib
 import warnings
 
 from keras_vit.checks import marked
-from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
-from keras_vit.variants import VARIANTS, Variant
-from keras_vit.weights import augreg, big_vision, bit, catalog, google, huggingface, keras_hub, timm
+from keras_vit.models.bit import BIT_VARIANTS
+from keras_vit.variants import VARIANTS
+from keras_vit.weights import augreg, bit, catalog, google, huggingface, keras_hub, timm
 from keras_vit.weights.assign import MODELS, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
-from keras_vit.weights.contents import open_checkpoint
 from keras_vit.weights.fetch import fetch
-from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.files import CheckpointError, open_checkpoint
 from keras_vit.weights.resize import for_a_model
 from keras_vit.weights.tables import shortened
 
@@ -23,25 +22,16 @@ FAMILIES = (
     timm.FAMILY,
     *bit.FAMILIES,
     keras_hub.FAMILY,
-    big_vision.FAMILY,
+    google.BIG_VISION_FAMILY,
     google.FAMILY,
 )
 SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://")
 
 
 def load_weights(
-    model,
-    weights,
-    interpolation=None,
-    file_image_size=None,
-    resize_patches=False,
-    fresh_head=False,
+    model, weights, interpolation=None, file_image_size=None, resize_patches=False, fresh_head=False
 ):
-    """Gives `model` the weights of a checkpoint.
-
-    Formats: npz of google-research/vision_transformer (both generations), big_vision and
-    big_transfer, timm state dicts (safetensors, or PyTorch files), folders of Hugging Face
-    transformers, KerasHub presets. Which it is follows from its content.
+    """Gives `model` the weights of a checkpoint of any format that docs/checkpoints.md lists.
 
     Everything must fit, with three exceptions. Position embeddings of another grid are resampled.
     A head for another number of classes is left out, and the model keeps its own. The pre-logits
@@ -88,8 +78,7 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
     `overrides`, from a config beside it, or from the custom of its family; the report says which.
 
     Args:
-        weights: as in `load_weights`.
-        file_image_size: as in `load_weights`.
+        weights, file_image_size: as in `load_weights`.
         overrides: arguments of the model's class that shall be otherwise than in the file, such
             as `num_classes=10`, `image_size=384` or `patch_size=8` (weights are resized),
             `pool=None`, `channels=1`, `dropout=0.1`; `interpolation` says how positions are
@@ -102,8 +91,7 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    hints = {**overrides, "file_image_size": file_image_size}
-    canonical = _read(*_locate(weights), hints)
+    canonical = _read(*_locate(weights), {**overrides, "file_image_size": file_image_size})
     model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
     model.load_report = assign(
         model,
@@ -121,21 +109,20 @@ def build_and_load(variant, weights, options):
     A field of the variant that a checkpoint decides (`inherited`) and that is not in `options`
     comes from the checkpoint.
     """
-    is_bit = variant in BIT_VARIANTS
-    row = BIT_VARIANTS[variant] if is_bit else VARIANTS[variant]
+    row = {**VARIANTS, **BIT_VARIANTS}[variant]
+    name = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
     source, record = _locate(weights)
     _check_variant(record, variant, row, options)
     # The row says what the arrays of a file may not; all else is the file's to say.
-    known = {} if is_bit else {"width": row.width, "num_heads": row.num_heads}
+    known = {n: getattr(row, n) for n in ("width", "num_heads") if hasattr(row, "num_heads")}
     canonical = _read(source, record, {**known, **_computed_positions(row), **options})
-    name = "BiT" if is_bit else "VisionTransformer"
     if canonical.model != name:
         raise CheckpointError(
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
             "keras_vit.from_checkpoint builds the model that fits a file."
         )
-    inherited = marked(BiTVariant if is_bit else Variant, "inherited")
-    found = {n: canonical.architecture[n] for n in inherited if n in canonical.architecture}
+    found = canonical.architecture
+    found = {n: found[n] for n in marked(type(row), "inherited") if n in found}
     model = MODELS[name](variant, **{**found, **for_a_model(options)})
     model.load_report = assign(model, canonical, options.get("interpolation"))
     return model
@@ -145,12 +132,10 @@ def _check_variant(record, variant, row, options):
     """Raises a ValueError, before anything is downloaded, for weights of another variant."""
     published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
     theirs = published.get(record.variant) if record else None
-    if theirs is None:
-        return
     fields = [n for n in ("width", "depth", "patch_size", "stem", "blocks") if hasattr(row, n)]
-    fits = type(theirs) is type(row) and all(
-        n in options or getattr(theirs, n) == getattr(row, n) for n in fields
-    )
+    fits = theirs is None or type(theirs) is type(row)
+    for name in fields if theirs and fits else ():
+        fits = fits and (name in options or getattr(theirs, name) == getattr(row, name))
     if not fits:
         names = [c.name for c in catalog.checkpoints() if c.variant in (variant, f"BiT-{variant}")]
         raise ValueError(
@@ -168,11 +153,8 @@ def _locate(weights):
             f"keras_vit.list_weights(). Received: {weights!r}."
         )
     path, text = pathlib.Path(weights).expanduser(), str(weights)
-    try:
-        if path.exists():
-            return path, None
-    except (OSError, ValueError):  # a name that no file can have
-        pass
+    if os.path.exists(path):
+        return path, None
     found = catalog.lookup(text)
     record = found[0] if len(found) == 1 else None
     if text.startswith(SCHEMES):
@@ -193,16 +175,14 @@ def _locate(weights):
 def _read(source, record, hints):
     """The `Canonical` of a path or URL, with what its record in the catalogue says."""
     if record is None:
-        path = fetch(source) if isinstance(source, str) else source
-        return read_checkpoint(path, hints)
+        return read_checkpoint(fetch(source) if isinstance(source, str) else source, hints)
     hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
     canonical = read_checkpoint(fetch(source, size=record.size), hints)
     canonical.preprocessing, canonical.label_set = record.preprocessing, record.label_set
     for name, value in record.overrides:
         # The catalogue speaks for files that come alone; a config beside one knows better.
         if canonical.assumed.get(name) != CONFIG:
-            canonical.architecture[name] = value
-            canonical.assumed[name] = "the catalogue"
+            canonical.settle(name, (value, "the catalogue"))
     return canonical
 
 

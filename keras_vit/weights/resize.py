@@ -19,10 +19,9 @@ def resize_positions(arrays, old_grid, new_grid, learned_tokens, method):
 
     Args:
         arrays: dict from canonical name to array; only position embeddings are looked at. A table
-            has the shape (1, learned_tokens + rows * columns, width); what stands for learned
-            tokens (class token, registers) stays as it is.
+            has the shape (1, learned_tokens + rows * columns, width).
         old_grid, new_grid: (rows, columns).
-        learned_tokens: number of tokens before those of the patches.
+        learned_tokens: tokens before those of the patches (class token, registers), which stay.
         method: a rule of `keras_vit.layers.resize_matrix`, such as `"align_corners"`.
 
     Returns:
@@ -39,7 +38,12 @@ def resize_positions(arrays, old_grid, new_grid, learned_tokens, method):
         if match is None:
             continue
         if match[1] == "embedding":
-            _check_table(name, array, old_grid, learned_tokens)
+            tokens = learned_tokens + old_grid[0] * old_grid[1]
+            if array.ndim != 3 or array.shape[:2] != (1, tokens):
+                raise ValueError(
+                    f"{name!r} must have the shape (1, {tokens}, width) for {learned_tokens} "
+                    f"learned tokens and a grid of {old_grid}. Received: shape {array.shape}."
+                )
             first, patches = array[:, :learned_tokens], array[0, learned_tokens:]
             patches = resize_grid(patches, old_grid, new_grid, method)[None]
             changed[name] = np.concatenate([first, patches.astype(array.dtype)], axis=1)
@@ -48,16 +52,6 @@ def resize_positions(arrays, old_grid, new_grid, learned_tokens, method):
             matrix = resize_matrix(old_grid[axis], new_grid[axis], method)
             changed[name] = (matrix @ array).astype(array.dtype)
     return changed
-
-
-def _check_table(name, array, grid, learned_tokens):
-    tokens = learned_tokens + grid[0] * grid[1]
-    if array.ndim != 3 or array.shape[:2] != (1, tokens):
-        raise ValueError(
-            f"{name!r} cannot be resized. Received: shape {array.shape}; expected (1, {tokens}, "
-            f"width) for {learned_tokens} learned tokens and a grid of {grid}. Relative positions "
-            "have no grid to resize."
-        )
 
 
 def resize_patches(kernel, old, new, method="bicubic"):
@@ -97,10 +91,8 @@ def for_a_model(options):
     rule to whoever knows it.
     """
     rule = options.get("interpolation")
-    others = {name: value for name, value in options.items() if name != "interpolation"}
-    if rule is None:
-        return others
-    return {**others, "interpolation": "align_corners" if rule == "scipy_zoom" else rule}
+    kept = {"interpolation": "align_corners" if rule == "scipy_zoom" else rule} if rule else {}
+    return {**{name: v for name, v in options.items() if name != "interpolation"}, **kept}
 
 
 def resize(model, image_size=None, patch_size=None, interpolation=None, **options):
@@ -109,13 +101,11 @@ def resize(model, image_size=None, patch_size=None, interpolation=None, **option
     Args:
         model: a `VisionTransformer`, or a `BiT`, which takes images of any size and only notes
             what it is used at; it stays as it is.
-        image_size: int or (height, width), in pixels; `None` leaves it.
-        patch_size: int or (height, width), in pixels; `None` leaves it. Patch kernels are
-            resized by FlexiViT's pseudo-inverse.
-        interpolation: how position embeddings are resampled: `"align_corners"` (the authors'),
-            `"bilinear"`, `"bicubic"` (antialiased), `"bicubic_no_antialias"`, or `"scipy_zoom"`
-            (the authors' with the fault of their routine); `None` for the rule of the model, which
-            is that of the checkpoint's family.
+        image_size, patch_size: int or (height, width), in pixels; `None` leaves it. Patch kernels
+            are resized by FlexiViT's pseudo-inverse.
+        interpolation: how position embeddings are resampled, as in
+            `keras_vit.layers.resize_matrix`; `None` for the rule of the model, which is that of
+            the checkpoint's family.
         **options: other arguments of `VisionTransformer` to change that leave the weights as they
             are, such as `variable_size=True`, `dropout`, `remat`.
 
@@ -125,40 +115,33 @@ def resize(model, image_size=None, patch_size=None, interpolation=None, **option
     Raises:
         ValueError: the patches do not tile the image, or relative positions, which have no grid.
     """
-    if isinstance(model, BiT):
-        return _resized_bit(model, image_size, patch_size, interpolation, options)
     v = model.variant
-    new_size = pair(model.image_size if image_size is None else image_size, "image_size")
-    new_patch = pair(v.patch_size if patch_size is None else patch_size, "patch_size")
-    new_grid = v.replace(patch_size=new_patch).grid(new_size)
-    if v.position == "relative" and new_grid != model.grid:
+    size = pair(model.image_size if image_size is None else image_size, "image_size")
+    if isinstance(model, BiT):
+        if patch_size is not None or interpolation is not None:
+            raise ValueError(
+                "A BiT has neither patches nor position embeddings. Received: "
+                f"patch_size={patch_size!r}, interpolation={interpolation!r}; leave them out."
+            )
+        copy = type(model).from_config({**model.get_config(), **options, "image_size": size})
+        copy.set_weights(model.get_weights())
+        return copy
+    patch = pair(v.patch_size if patch_size is None else patch_size, "patch_size")
+    grid = v.replace(patch_size=patch).grid(size)
+    if v.position == "relative" and grid != model.grid:
         raise ValueError(
             "Relative positions have one vector per distance in the sequence and no grid to "
-            f"resize. Received: a model with position='relative' and image_size={new_size}."
+            f"resize. Received: a model with position='relative' and image_size={size}."
         )
-    choices = {**options, "image_size": new_size, "patch_size": new_patch}
-    choices = for_a_model({**choices, "interpolation": interpolation})
-    resized = type(model).from_config({**model.get_config(), **choices})
+    choices = {**options, "image_size": size, "patch_size": patch, "interpolation": interpolation}
+    resized = type(model).from_config({**model.get_config(), **for_a_model(choices)})
     arrays = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
-    arrays |= resize_positions(
-        arrays, model.grid, new_grid, v.learned_tokens, interpolation or v.interpolation
-    )
-    arrays[PROJECTION] = resize_patches(arrays[PROJECTION], v.patch_size, new_patch)
+    method = interpolation or v.interpolation
+    arrays |= resize_positions(arrays, model.grid, grid, v.learned_tokens, method)
+    arrays[PROJECTION] = resize_patches(arrays[PROJECTION], v.patch_size, patch)
     for variable in resized.weights:
         variable.assign(arrays[variable.path])
     return resized
-
-
-def _resized_bit(model, image_size, patch_size, interpolation, options):
-    if patch_size is not None or interpolation is not None:
-        raise ValueError(
-            "A BiT has neither patches nor position embeddings. Received: "
-            f"patch_size={patch_size!r}, interpolation={interpolation!r}; leave them out."
-        )
-    size = model.image_size if image_size is None else pair(image_size, "image_size")
-    copy = type(model).from_config({**model.get_config(), **options, "image_size": size})
-    copy.set_weights(model.get_weights())
-    return copy
 
 
 def fold(model):
@@ -178,7 +161,7 @@ def fold(model):
         ValueError: the model has no standardised convolutions, or is folded already.
     """
     v = model.variant
-    field = "folded" if hasattr(v, "folded") else "stem_folded"
+    field = "folded" if isinstance(model, BiT) else "stem_folded"
     if getattr(v, "stem", ()) is None or getattr(v, field):
         raise ValueError(
             "fold needs a hybrid or a BiT whose kernels are not standardised yet. Received: "

@@ -1,15 +1,20 @@
 """Models as checkpoints that other libraries open: Google npz, timm, Hugging Face."""
 
+import contextlib
+import json
+import os
 import pathlib
+import tempfile
 import warnings
 
 import keras
+import numpy as np
+import safetensors.numpy
 
 from keras_vit.models.bit import BiT
 from keras_vit.weights import bit, google, huggingface, timm
 from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.files import write_json, write_npz, write_safetensors
 
 # Format -> the families that write a `VisionTransformer` and a `BiT`.
 WRITERS = {
@@ -17,7 +22,6 @@ WRITERS = {
     "timm": (timm.FAMILY, bit.TIMM),
     "huggingface": (huggingface.FAMILY, bit.HUGGING_FACE),
 }
-FORMATS = tuple(WRITERS)
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
 
 
@@ -31,15 +35,14 @@ def save_weights(model, path, format=None, force=False):
     - `"huggingface"`: a folder for `ViTForImageClassification.from_pretrained`, or `ViTModel` where
       the model has no head; of a BiT, for `BitForImageClassification` or `BitModel`.
 
-    Files appear whole or not at all. A learned 2-D or fixed sin-cos embedding is written as the
-    table that it adds. `keras_vit.load_weights` and `from_checkpoint` read all three.
+    A learned 2-D or fixed sin-cos embedding is written as the table that it adds.
 
     Args:
         model: a `VisionTransformer` or a `BiT`, also of a subclass.
-        path: the file; for `"huggingface"` the folder.
+        path: the file, which appears whole or not at all; for `"huggingface"` the folder.
         format: one of the three; `None` to tell by the suffix of `path`: .npz, .safetensors, none.
-        force: whether to write what the other library would compute otherwise, too. An epsilon of
-            its norms is no reason to refuse, and only warned of.
+        force: whether to write what the other library would compute otherwise, too. Another
+            epsilon of its norms is only warned of.
 
     Returns:
         `path` as a `pathlib.Path`.
@@ -52,10 +55,10 @@ def save_weights(model, path, format=None, force=False):
     check_model(model)
     path = pathlib.Path(path)
     format = BY_SUFFIX.get(path.suffix) if format is None else format
-    if format not in FORMATS:
+    if format not in WRITERS:
         raise ValueError(
             f"Unknown format. Received: path={str(path)!r}, format={format!r}; expected format to "
-            f"be one of {FORMATS}, or a path that ends in .npz, .safetensors or nothing."
+            f"be one of {list(WRITERS)}, or a path that ends in .npz, .safetensors or nothing."
         )
     _check_obstacles(model, format, force)
     family, is_folder = _family(model, format), format == "huggingface"
@@ -75,26 +78,21 @@ def _check_obstacles(model, format, force):
     hard, soft = _obstacles(model, format)
     if not hard and soft and all(text.startswith("epsilon=") for text in soft):
         warnings.warn(
-            f"The code that reads {format!r} files uses another epsilon in its norms than this "
-            f"model, which has {soft[0]}; outputs may differ in late digits.",
+            f"The code that reads {format!r} files has another epsilon in its norms than this "
+            f"model, {soft[0]}; outputs may differ in late digits.",
             stacklevel=3,
         )
         return
-    holding = [f for f in FORMATS if f != format and _obstacles(model, f) == ([], [])]
-    advice = (
-        f"Choose another of the formats, {' or '.join(map(repr, holding))}"
-        if holding
-        else "Choose another of the ways to keep a model (no format here holds this one)"
-    )
     if hard:
+        reason, advice = f"has no place for: {', '.join(hard)}", ""
+    else:
+        reason = f"is for code that computes something else than this model: {', '.join(soft)}"
+        advice = ", or write the weights all the same with force=True"
+    if hard or (soft and not force):
+        holding = [f for f in WRITERS if f != format and _obstacles(model, f) == ([], [])]
         raise ValueError(
-            f"The format {format!r} has no place for: {', '.join(hard)}. {advice}, or save the "
-            "model with model.save(...)."
-        )
-    if soft and not force:
-        raise ValueError(
-            f"The code that reads {format!r} files computes something else than this model, which "
-            f"has: {', '.join(soft)}. {advice}, or force=True to write the weights all the same."
+            f"The format {format!r} {reason}. Choose another of {[*holding, 'model.save(...)']}"
+            f"{advice}."
         )
 
 
@@ -122,3 +120,41 @@ def _canonical_arrays(model):
         table = keras.ops.convert_to_numpy(model.get_layer("patch_encoder").position.table())
         arrays[POSITION] = table
     return arrays
+
+
+# ---- files
+
+
+def write_npz(path, arrays):
+    with replacing(path) as stream:
+        np.savez(stream, **arrays)
+
+
+def write_safetensors(path, arrays):
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with replacing(path) as stream:
+        stream.write(safetensors.numpy.save(arrays, {"format": "pt"}))
+
+
+def write_json(path, content):
+    with replacing(path) as stream:
+        stream.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """A file opened for writing beside `path`, which takes its place when all went well."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.umask(mask := os.umask(0))
+        os.chmod(temporary, 0o666 & ~mask)  # mkstemp lets nobody else read
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

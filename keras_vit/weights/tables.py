@@ -1,9 +1,9 @@
 """A format as one table between names in a file and canonical names, for both directions.
 
-Canonical names are the variable paths of the models. In a name of a table, `{i}` stands for a
-number, `{i+1}` for one more than `{i}` (PyTorch counts from 0), `{i:02}` for one with two digits,
-and `[a|b]` for either text, of which the first is written. In a canonical name `[a|b]` means
-several arrays, which the file keeps as one, joined along their last axis.
+In a name of a table, `{i}` stands for a number, `{i+1}` for one more than `{i}` (PyTorch counts
+from 0), `{i:02}` for one with two digits, and `[a|b]` for either text, of which the first is
+written. In a canonical name `[a|b]` means several arrays, which the file keeps as one, joined along
+their last axis.
 """
 
 import re
@@ -14,7 +14,8 @@ import numpy as np
 
 from keras_vit.weights.files import CheckpointError
 
-_PLACES = re.compile(r"\{(\w)(\+1)?(:\d+)?\}|\[(.*?)\]")
+# Text, and then a number, alternatives, or the end.
+_PIECES = re.compile(r"([^{[]*)(?:\{(\w)(\+1)?(:\d+)?\}|\[(.*?)\]|$)")
 PARTS = ("query", "key", "value", "out")
 
 
@@ -47,35 +48,32 @@ CONV = Layout(4, lambda k: k.transpose(2, 3, 1, 0), lambda k: k.transpose(3, 2, 
 FLAX_PATCHES = Layout(4, lambda k: k, lambda k: k)
 
 
+def two_rows(theirs, ours, first, second, layout=SAME, layout_2=SAME):
+    """Rows of a layer with two arrays, each of which is (end of its name in the file, our name)."""
+    return [
+        (f"{theirs}{first[0]}", f"{ours}/{first[1]}", layout),
+        (f"{theirs}{second[0]}", f"{ours}/{second[1]}", layout_2),
+    ]
+
+
 def flax_dense(theirs, ours):
-    """Rows of a linear map of Flax: the same kernel and bias."""
-    return [(f"{theirs}/{kind}", f"{ours}/{kind}", SAME) for kind in ("kernel", "bias")]
+    return two_rows(theirs, ours, ("/kernel", "kernel"), ("/bias", "bias"))
 
 
 def flax_attention(theirs, ours):
-    """Rows of an attention of Flax, whose parts are called as here."""
     return [row for p in PARTS for row in flax_dense(f"{theirs}/{p}", f"{ours}/{p}")]
 
 
 def flax_norm(theirs, ours, layout=SAME):
-    """Rows of a norm of Flax: scale is gamma, bias is beta."""
-    return [
-        (f"{theirs}/scale", f"{ours}/gamma", layout),
-        (f"{theirs}/bias", f"{ours}/beta", layout),
-    ]
+    return two_rows(theirs, ours, ("/scale", "gamma"), ("/bias", "beta"), layout, layout)
 
 
 def torch_linear(theirs, ours, layout=TRANSPOSED):
-    """Rows of a linear map or convolution of PyTorch: weight is the kernel."""
-    return [
-        (f"{theirs}.weight", f"{ours}/kernel", layout),
-        (f"{theirs}.bias", f"{ours}/bias", SAME),
-    ]
+    return two_rows(theirs, ours, (".weight", "kernel"), (".bias", "bias"), layout)
 
 
 def torch_norm(theirs, ours):
-    """Rows of a norm of PyTorch: weight is gamma, bias is beta."""
-    return [(f"{theirs}.weight", f"{ours}/gamma", SAME), (f"{theirs}.bias", f"{ours}/beta", SAME)]
+    return two_rows(theirs, ours, (".weight", "gamma"), (".bias", "beta"))
 
 
 def torch_resnet(root_conv, root_norm, unit):
@@ -101,13 +99,13 @@ class Table:
         """Canonical name -> array, canonical name -> name in the file, and the names ignored."""
         canonical, origin, left_out, unknown = {}, {}, [], []
         for name, array in arrays.items():
-            row = next((row for row in self._rows if row[0].numbers_in(name) is not None), None)
+            row, numbers = self._row(0, name)
             if row is None:
                 is_ignored = any(re.fullmatch(pattern, name) for pattern in ignored)
                 (left_out if is_ignored else unknown).append(name)
                 continue
-            theirs, ours, layout = row
-            targets = ours.with_numbers(theirs.numbers_in(name))
+            _, ours, layout = row
+            targets = ours.with_numbers(numbers)
             for target, part in zip(targets, _parts(layout, name, array, len(targets))):
                 if target in canonical:
                     text = f"Two arrays for {target!r}: {origin[target]!r}, {name!r}."
@@ -123,11 +121,10 @@ class Table:
         """The arrays of a file from canonical ones."""
         file = {}
         for name in arrays:
-            row = next((row for row in self._rows if row[1].numbers_in(name) is not None), None)
+            row, numbers = self._row(1, name)
             if row is None:
                 raise CheckpointError(f"The format has no name for {name!r}.")
             theirs, ours, layout = row
-            numbers = ours.numbers_in(name)
             parts = ours.with_numbers(numbers)
             if name == parts[0]:  # the others are joined to it
                 whole = arrays[name]
@@ -137,26 +134,26 @@ class Table:
                 file[where] = np.ascontiguousarray(layout.write(whole))
         return file
 
+    def _row(self, side, name):
+        """The first row whose name of a side fits, and the numbers in it; `None` for both."""
+        found = ((row, row[side].numbers_in(name)) for row in self._rows)
+        return next((pair for pair in found if pair[1] is not None), (None, None))
+
 
 class _Name:
     """A name of a table, with places for numbers and alternatives."""
 
     def __init__(self, text):
-        pattern, self.forms, end, self.offsets = "", [""], 0, {}
-        for place in [*_PLACES.finditer(text), None]:
-            between = text[end : place.start() if place else None]
-            pattern, self.forms = pattern + re.escape(between), [f + between for f in self.forms]
-            if place is None:
-                break
-            end, (letter, plus, digits, options) = place.end(), place.groups()
-            if letter is None:
-                options = options.split("|")
-                pattern += f"(?:{'|'.join(map(re.escape, options))})"
-                self.forms = [form + option for option in options for form in self.forms]
-            else:
-                pattern += rf"0*(?P<{letter}>\d{{1,6}})"
-                self.forms = [f"{form}{{{letter}{digits or ''}}}" for form in self.forms]
+        pattern, self.forms, self.offsets = "", [""], {}
+        for between, letter, plus, digits, options in _PIECES.findall(text):
+            if letter:
+                ends = [f"{{{letter}{digits}}}"]
+                pattern += rf"{re.escape(between)}0*(?P<{letter}>\d{{1,6}})"
                 self.offsets[letter] = 1 if plus else 0
+            else:
+                ends = options.split("|")
+                pattern += f"{re.escape(between)}(?:{'|'.join(map(re.escape, ends))})"
+            self.forms = [form + between + end for end in ends for form in self.forms]
         self.pattern = re.compile(pattern)
 
     def numbers_in(self, name):
@@ -189,19 +186,16 @@ def _parts(layout, name, array, count):
         ) from error
 
 
-def simplified(arrays, pattern):
-    """The arrays without a part of their names, such as a prefix, and their full names."""
-    names = {re.sub(pattern, "", name): name for name in arrays}
-    if len(names) != len(arrays):
-        raise CheckpointError(f"The file has the same arrays with and without {pattern!r}.")
-    return {short: arrays[name] for short, name in names.items()}, names
-
-
 def shortened(names, limit=12):
     """A list of names as text, cut where it would fill the screen."""
     names = list(names)
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return f"{names[:limit]}{more}"
+
+
+def key_of(meanings, value):
+    """The first key of a dict that has a value, or its first key where none has it."""
+    return next((key for key, ours in meanings.items() if ours == value), next(iter(meanings)))
 
 
 def split_heads(arrays, num_heads):

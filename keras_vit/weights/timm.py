@@ -8,22 +8,17 @@ config names the architecture and leaves to timm what that name means; where it 
 else than the custom, `ARCHITECTURES` knows.
 """
 
+import dataclasses
 import re
 
 import numpy as np
 
-from keras_vit.preprocessing import TIMM, Preprocessing
+from keras_vit.preprocessing import TIMM
+from keras_vit.weights import tables
 from keras_vit.weights.canonical import CUSTOM, POSITION, SQUARE, find_image_size, shape_of
-from keras_vit.weights.family import Family
+from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.tables import (
-    CONV,
-    SAME,
-    Table,
-    torch_linear,
-    torch_norm,
-    torch_resnet,
-)
+from keras_vit.weights.tables import CONV, SAME, Table
 
 BLOCK = "blocks.{i}."
 BACKBONE = "patch_embed.backbone."
@@ -46,8 +41,14 @@ HYBRIDS = {
     ((), (8, 8)): "vit_tiny_r_s16_p8_224",
 }
 POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
-INTERPOLATIONS = ("bilinear", "bicubic")
-CROPS = {"center": "shortest", "squash": "squash"}
+# Key of `pretrained_cfg` -> field of a `Preprocessing`, and its values there where they are named.
+PREPROCESSING = {
+    "mean": ("mean", None),
+    "std": ("std", None),
+    "crop_pct": ("crop_fraction", None),
+    "crop_mode": ("resize", {"center": "shortest", "squash": "squash"}),
+    "interpolation": ("interpolation", {"bilinear": "bilinear", "bicubic": "bicubic"}),
+}
 
 
 class Timm(Family):
@@ -65,10 +66,6 @@ class Timm(Family):
             flat.setdefault("img_size", list(config["pretrained_cfg"]["input_size"][1:]))
         return flat
 
-    def meaning_of(self, config):
-        said = super().meaning_of(config)
-        return {**said, "position": "none"} if config.get("pos_embed") == "none" else said
-
     def complete(self, canonical, contents, config, said, hints):
         found, arrays = canonical.architecture, canonical.arrays
         _refuse_by_shape(arrays)
@@ -79,8 +76,7 @@ class Timm(Family):
         _refuse_pooled_tokens(found, bool(config.get("pool_include_prefix")))
         fold_layer_scale(arrays, canonical.origin)
         _give_learned_tokens_positions(found, arrays, hints, said.get("image_size"))
-        canonical.preprocessing, unsaid = preprocessing_of(config.get("pretrained_cfg", {}))
-        canonical.ignored = (*unsaid, *canonical.ignored)
+        canonical.prepare(*preprocessing_of(config.get("pretrained_cfg", {})))
 
     def write(self, model, arrays):
         v, file = model.variant, super().write(model, arrays)
@@ -97,37 +93,14 @@ class Timm(Family):
 
     def json_files(self, model):
         """`config.json` as timm's hub has it: the architecture and its arguments."""
-        v = model.variant
-        (pool,) = (name for name, ours in POOLS.items() if ours == v.pool)
-        arguments = {
-            "img_size": list(model.image_size),
-            "patch_size": v.patch_size[0] if len(set(v.patch_size)) == 1 else list(v.patch_size),
-            "in_chans": model.channels,
-            "embed_dim": v.width,
-            "depth": v.depth,
-            "num_heads": v.num_heads,
-            "mlp_ratio": v.mlp_dim / v.width,
-            "qkv_bias": v.qkv_bias,
-            "class_token": v.class_token,
-            "reg_tokens": v.registers,
-            "pos_embed": "none" if v.position == "none" else "learn",
-            "fc_norm": v.norm_after_pool,
-            "final_norm": True,
-            "global_pool": pool,
-            "num_classes": model.num_classes,
-            "act_layer": "gelu_tanh" if v.gelu == "tanh" else "gelu",
-        }
+        v, arguments = model.variant, self.config_for(model)
+        arguments["mlp_ratio"] = v.mlp_dim / v.width
+        arguments |= {"fc_norm": v.norm_after_pool, "final_norm": True}
+        arguments["num_classes"] = model.num_classes
         if v.pool == "map" and v.learned_tokens:  # timm leaves them out unless it is told otherwise
             arguments["pool_include_prefix"] = True
-        config = {
-            "architecture": _hybrid_of(v) or "vit_base_patch16_224",
-            "num_classes": model.num_classes,
-            "num_features": v.width,
-            "global_pool": pool,
-            "model_args": arguments,
-            "pretrained_cfg": pretrained_cfg(model),
-        }
-        return {"config.json": config}
+        config = hub_config(model, _hybrid_of(v) or "vit_base_patch16_224", v.width, arguments)
+        return {"config.json": {**config, "global_pool": arguments["global_pool"]}}
 
 
 FAMILY = Timm(
@@ -137,22 +110,22 @@ FAMILY = Timm(
         ("cls_token", "patch_encoder/class_token", SAME),
         ("reg_token", "patch_encoder/registers", SAME),
         ("pos_embed", POSITION, SAME),
-        *torch_linear("patch_embed.proj", "patch_encoder/projection", CONV),
-        *torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
-        *torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
-        *torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
-        *torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
+        *tables.torch_linear("patch_embed.proj", "patch_encoder/projection", CONV),
+        *tables.torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
+        *tables.torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
+        *tables.torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
+        *tables.torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
         (BLOCK + "ls{n}.gamma", "block_{i}/scale_{n}", SAME),
-        *torch_norm("[|fc_]norm", "norm"),
+        *tables.torch_norm("[|fc_]norm", "norm"),
         ("attn_pool.latent", "pool/probe", SAME),
-        *torch_linear("attn_pool.q", "pool/attention/query"),
-        *torch_linear("attn_pool.kv", "pool/attention/[key|value]"),
-        *torch_linear("attn_pool.proj", "pool/attention/out"),
-        *torch_norm("attn_pool.norm", "pool/norm"),
-        *torch_linear("attn_pool.mlp.fc{n}", "pool/mlp/dense_{n}"),
-        *torch_linear("head", "head"),
+        *tables.torch_linear("attn_pool.q", "pool/attention/query"),
+        *tables.torch_linear("attn_pool.kv", "pool/attention/[key|value]"),
+        *tables.torch_linear("attn_pool.proj", "pool/attention/out"),
+        *tables.torch_norm("attn_pool.norm", "pool/norm"),
+        *tables.torch_linear("attn_pool.mlp.fc{n}", "pool/mlp/dense_{n}"),
+        *tables.torch_linear("head", "head"),
         # A stem without stages is the backbone itself.
-        *torch_resnet(
+        *tables.torch_resnet(
             BACKBONE + "[stem.|]conv", BACKBONE + "[stem.|]norm", BACKBONE + "stages.{s}.blocks.{u}"
         ),
     ),
@@ -164,18 +137,20 @@ FAMILY = Timm(
         r"norm_pre\..*": "a norm before the blocks",
     },
     joined_heads=True,
-    defaults={
-        "interpolation": "bicubic",
-        "gelu": "erf",
-        "epsilon": 1e-6,
-        "stem_numerics": "timm",
-    },
-    confirmed={"embed_dim": "width"},
+    defaults={"interpolation": "bicubic", "gelu": "erf", "epsilon": 1e-6, "stem_numerics": "timm"},
     config={
-        "num_heads": ("num_heads", None),
-        "img_size": ("image_size", None),
-        "act_layer": ("gelu", {"gelu": "erf", "gelu_erf": "erf", "gelu_tanh": "tanh"}),
+        "img_size": "image_size",
+        "patch_size": "patch_size",
+        "in_chans": "channels",
+        "embed_dim": "width",
+        "depth": "depth",
+        "num_heads": "num_heads",
+        "qkv_bias": "qkv_bias",
+        "class_token": "class_token",
+        "reg_tokens": "registers",
+        "pos_embed": ("position", {"learn": None, "none": "none", "": None}),
         "global_pool": ("pool", POOLS),
+        "act_layer": ("gelu", {"gelu": "erf", "gelu_erf": "erf", "gelu_tanh": "tanh"}),
         "block_fn": (None, {"": None, "Block": None}),
         # All of them with an epsilon of 1e-6.
         "norm_layer": (None, dict.fromkeys(("", "layernorm", "LayerNorm", "layernormfp32"))),
@@ -184,6 +159,17 @@ FAMILY = Timm(
     holds={"pool": tuple(POOLS.values()), "representation_size": (None,)},
     computes={"epsilon": (1e-6,), "stem_numerics": ("timm",)},
 )
+
+
+def hub_config(model, architecture, features, arguments):
+    """`config.json` as timm's hub has it."""
+    return {
+        "architecture": architecture,
+        "num_classes": model.num_classes,
+        "num_features": features,
+        "model_args": arguments,
+        "pretrained_cfg": pretrained_cfg(model),
+    }
 
 
 def _hybrid_of(variant):
@@ -204,9 +190,7 @@ def _refuse_by_shape(arrays):
     )
     for is_so, what in signs:
         if is_so:
-            raise CheckpointError(
-                f"The file has {what}, which the Vision Transformer of this library has not."
-            )
+            raise unsupported(what)
 
 
 def _refuse_pooled_tokens(found, with_learned_tokens):
@@ -214,11 +198,10 @@ def _refuse_pooled_tokens(found, with_learned_tokens):
     wrong = (found["pool"], with_learned_tokens) in (("map", False), ("mean", True))
     if wrong and (found["class_token"] or found["registers"]):
         which = "also over" if with_learned_tokens else "without looking at"
-        raise CheckpointError(
-            f"The model of the file pools (pool={found['pool']!r}) {which} its class token and "
-            f"registers, as pool_include_prefix={with_learned_tokens} says or implies; the Vision "
-            "Transformer of this library does not. Where the file was built otherwise, put its "
-            "config.json beside it."
+        raise unsupported(
+            f"a head that pools (pool={found['pool']!r}) {which} its class token and registers, "
+            f"as pool_include_prefix={with_learned_tokens} says or implies",
+            ". Where the file was built otherwise, put its config.json beside it",
         )
 
 
@@ -257,32 +240,20 @@ def _give_learned_tokens_positions(found, arrays, hints, configured):
 
 def preprocessing_of(settings):
     """The `Preprocessing` of a `pretrained_cfg`, and texts for what no recipe here can say."""
-    names = ("mean", "std", "crop_pct", "interpolation", "crop_mode")
-    given = {name: settings[name] for name in names if settings.get(name) is not None}
-    allowed = {"interpolation": INTERPOLATIONS, "crop_mode": CROPS}
-    unsaid = [name for name in allowed if name in given and given[name] not in allowed[name]]
-    recipe = Preprocessing(
-        mean=tuple(given.get("mean", TIMM.mean)),
-        std=tuple(given.get("std", TIMM.std)),
-        resize=CROPS.get(given.get("crop_mode"), "shortest"),
-        crop_fraction=given.get("crop_pct", TIMM.crop_fraction),
-        interpolation=(
-            "bicubic" if "interpolation" in unsaid else given.get("interpolation", "bicubic")
-        ),
-        library="pillow",
-    )
-    return recipe, tuple(f"{name}={given[name]!r} of the preprocessing" for name in unsaid)
+    facts, unsaid = {}, []
+    for key, (field, meanings) in PREPROCESSING.items():
+        value = settings.get(key)
+        if value is not None and (meanings is None or value in meanings):
+            facts[field] = value if meanings is None else meanings[value]
+        elif value is not None:
+            unsaid.append(f"{key}={value!r} of the preprocessing")
+    return dataclasses.replace(TIMM, **facts), tuple(unsaid)
 
 
 def pretrained_cfg(model):
     """What timm's `config.json` says about images and classes."""
-    facts = model.preprocessing
-    return {
-        "input_size": [model.channels, *model.image_size],
-        "mean": list(facts.mean),
-        "std": list(facts.std),
-        "crop_pct": facts.crop_fraction,
-        "crop_mode": "squash" if facts.resize == "squash" else "center",
-        "interpolation": "bicubic" if facts.interpolation == "bicubic" else "bilinear",
-        "num_classes": model.num_classes,
-    }
+    said = {"input_size": [model.channels, *model.image_size], "num_classes": model.num_classes}
+    for key, (field, meanings) in PREPROCESSING.items():
+        value = getattr(model.preprocessing, field)
+        said[key] = value if meanings is None else tables.key_of(meanings, value)
+    return said

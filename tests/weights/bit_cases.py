@@ -10,26 +10,18 @@ import keras_vit
 from keras_vit.weights import bit
 from keras_vit.weights.assign import assign
 from keras_vit.weights.canonical import check_architecture
-from keras_vit.weights.contents import Contents, open_checkpoint
-from tests.support import ORACLES, read_arrays
+from keras_vit.weights.files import Contents, open_checkpoint
+from tests.support import ORACLES, OracleCase
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class Case(OracleCase):
     """A checkpoint: where it is, its constants, and layer -> feature in its io file."""
 
-    path: str
     version: str
     numerics: str
     blocks: tuple
     features: dict = dataclasses.field(hash=False)
-
-    def __str__(self):
-        return self.path
-
-    @property
-    def folder(self):
-        return ORACLES / self.path
 
     @property
     def checkpoint(self):
@@ -40,17 +32,13 @@ class Case:
     def contents(self):
         return open_checkpoint(self.checkpoint)
 
-    @functools.cached_property
-    def io(self):
-        return read_arrays(self.folder / "io.npz")
-
     def feature(self, name):
         x = self.io[name]
         return np.moveaxis(x, 1, -1) if "hidden" in name else x
 
 
 OFFICIAL = Case(
-    "bit_official/r1111_w05",
+    ORACLES / "bit_official" / "r1111_w05",
     "v2",
     "bit",
     (1, 1, 1, 1),
@@ -62,7 +50,7 @@ OFFICIAL = Case(
     },
 )
 PAPER = Case(
-    "big_vision_bit/bit_paper_d21_w05",
+    ORACLES / "big_vision_bit" / "bit_paper_d21_w05",
     "v2",
     "bit_paper",
     (2, 1),
@@ -74,26 +62,24 @@ PAPER = Case(
     },
 )
 ODD = Case(
-    "big_vision_bit/bit_paper_d11_w05_odd",
+    ORACLES / "big_vision_bit" / "bit_paper_d11_w05_odd",
     "v2",
     "bit_paper",
     (1, 1),
     {"root": "feat_f64/stem", "stage_1_unit_1": "feat_f64/stage1/unit01"},
 )
 V1 = Case(
-    "big_vision_bit/bit_v1_d11_w05",
+    ORACLES / "big_vision_bit" / "bit_v1_d11_w05",
     "v1",
     "google",
     (1, 1),
-    {
-        "root": "feat_f64/stem",
-        "stage_2_unit_1": "feat_f64/stage2",
-        "pool": "feat_f64/pre_logits",
-    },
+    {"root": "feat_f64/stem", "stage_2_unit_1": "feat_f64/stage2", "pool": "feat_f64/pre_logits"},
 )
-TIMM = Case("bit_timm/resnetv2_bit_11_w05", "v2", "timm", (1, 1), {"pool": "pre_logits_f64"})
+TIMM = Case(
+    ORACLES / "bit_timm" / "resnetv2_bit_11_w05", "v2", "timm", (1, 1), {"pool": "pre_logits_f64"}
+)
 HUGGING = Case(
-    "bit_hf/bit_preact",
+    ORACLES / "bit_hf" / "bit_preact",
     "v2",
     "timm",
     (1, 1),

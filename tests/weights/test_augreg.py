@@ -169,6 +169,6 @@ def test_nothing_left_says_why(rows, filters, messages):
 
 def test_an_error_does_not_print_thousands_of_values(rows):
     many = [{**rows[0], "filename": str(number)} for number in range(1000)]
-    with pytest.raises(ValueError, match="and more") as error:
+    with pytest.raises(ValueError, match=r"and \d+ more") as error:
         choose_augreg(many, rows[0]["name"], filename="none of them")
     assert len(str(error.value)) < 600

@@ -1,7 +1,7 @@
 """Checkpoints of every family: the model computes what its own library computes.
 
-The expected values are outputs of the authors' code and of big_vision (Flax), of timm and of
-Hugging Face transformers (PyTorch) in float64. Features and attention weights are stored as
+The expected values are outputs of the authors' code and of big_vision (Flax), of KerasHub, of timm
+and of Hugging Face transformers (PyTorch) in float64. Features and attention weights are stored as
 float32, which bounds what can be said about them.
 """
 
@@ -30,6 +30,7 @@ from tests.support import (
 
 FAMILIES = {
     "big_vision_vit": "google-research/big_vision",
+    "keras_hub": "KerasHub",
     "timm": "timm",
     "hf_transformers4": "Hugging Face transformers",
     "hf_transformers5": "Hugging Face transformers",
@@ -47,7 +48,7 @@ def each(cases):
 
 def checkpoint_of(case):
     name = case.name if case.parent.name == "hybrids" else case.parent.name
-    if name.startswith("hf"):
+    if name.startswith(("hf", "keras_hub")):
         return case
     return case / ("model.safetensors" if name.startswith("timm") else "checkpoint.npz")
 

@@ -1,5 +1,6 @@
 """Files that mean harm, and weights that are none: a clear error, and nothing happens."""
 
+import contextlib
 import json
 import os
 import re
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights.files import read_safetensors, write_safetensors
+from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, randomize, read_arrays, tiny_vit, values
 
 pytestmark = pytest.mark.any_backend
@@ -68,17 +70,9 @@ def test_two_arrays_of_one_name(tmp_path):
     path = tmp_path / "twice.npz"
     with zipfile.ZipFile(path, "w") as archive:
         for value in (b"\0" * 4, b"\1" * 4):
-            with pytest.warns(UserWarning) if value[0] else _nothing():
+            with pytest.warns(UserWarning) if value[0] else contextlib.nullcontext():
                 archive.writestr("cls.npy", npy((1,), data=value))
     refused(path, "two arrays have the same name")
-
-
-class _nothing:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
 
 
 def header_of(entries, values=b"\0" * 16):
@@ -136,6 +130,8 @@ def test_tensors_that_are_larger_than_their_file(tmp_path):
                 target.writestr(name, source.read(name))
     assert packed.stat().st_size < 10**5
     refused(packed, "bytes would unpack to")
+    torch.save({1: torch.ones(1)}, packed)
+    refused(packed, r"calls a tensor \[1\], which is no name")
 
 
 def test_an_archive_of_very_many_parts(tmp_path):
@@ -159,19 +155,6 @@ def test_what_never_ends_is_no_file(tmp_path):
     for name in ("pipe.npz", "zero.npz"):
         with pytest.raises(FileNotFoundError, match=name):
             keras_vit.from_checkpoint(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    "name, shape",
-    [
-        ("embedding/kernel", (0, 10**12)),
-        ("embedding/kernel", (8, 8, 3, 0)),
-        ("Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel", (1, 10**6)),
-        ("Transformer/posembed_input/pos_embedding", (1, 0, 48)),
-    ],
-)
-def test_a_model_much_larger_than_its_file_is_not_built(save, arrays, name, shape):
-    refused(save({**arrays, name: np.zeros(shape, "float32")}), "no values|and it has")
 
 
 # ---- an index that names files elsewhere
@@ -210,15 +193,15 @@ def test_an_index_names_files_of_its_folder_only(tmp_path, name):
     table = sharded(folder)
     shutil.copy(HF / "model.safetensors", tmp_path / "secret.safetensors")
     write_index(folder, {**table, "classifier.bias": name})
-    refused(folder, r"Expected a plain name of a file in the same folder")
+    refused(folder, "not a plain name of a file in its folder")
 
 
 def test_an_index_and_its_files_must_agree(tmp_path):
     table = sharded(tmp_path)
     write_index(tmp_path, {**table, "more.weight": "part-1.safetensors"})
-    refused(tmp_path, r"In the index only: \['more.weight'\]")
+    refused(tmp_path, r"only it has \['more.weight'\]")
     write_index(tmp_path, {n: f for n, f in table.items() if n != "classifier.bias"})
-    refused(tmp_path, r"In the files only: \['classifier.bias'\]")
+    refused(tmp_path, r"only the files have \['classifier.bias'\]")
     for content in ("[]", "{}", '{"weight_map": {"a": 1}}', "{", "[" * 100_000):
         (tmp_path / "model.safetensors.index.json").write_text(content)
         refused(tmp_path, "weight_map|JSON")
@@ -291,10 +274,3 @@ def test_weights_that_are_not_numbers(tmp_path):
             keras_vit.load_weights(target, path)
         for name, array in values(target).items():
             np.testing.assert_array_equal(array, before[name])
-
-
-@pytest.mark.parametrize("dtype", ["complex64", "U3", "datetime64[s]"])
-def test_arrays_of_another_kind(tmp_path, dtype):
-    arrays = read_arrays(ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz")
-    np.savez(tmp_path / "kind.npz", **{**arrays, "cls": np.zeros((1, 1, 48), dtype)})
-    refused(tmp_path / "kind.npz", "cls")

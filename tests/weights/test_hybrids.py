@@ -16,6 +16,7 @@ from tests.support import (
     precision,
     randomize,
     read_arrays,
+    tiny_bit,
     values,
 )
 from tests.weights.test_families import checkpoint_of, each, expected_output
@@ -148,13 +149,14 @@ def test_stems_that_cannot_be(options, text):
     assert text in str(error.value)
 
 
-def test_folded_kernels_compute_the_same(tmp_path):
+@pytest.mark.parametrize("kind", ["hybrid", "bit"])
+def test_folded_kernels_compute_the_same(tmp_path, kind):
     """Standardised once, in place of at every call; no checkpoint of the family any more."""
-    model = randomize(small(patch_size=4))
+    model = randomize(small(patch_size=4) if kind == "hybrid" else tiny_bit(image_size=64))
     folded, x = keras_vit.fold(model), images((2, 64, 64, 3))
     expected = forward(model, x)
     assert_close(forward(folded, x), expected, 1e-5 * max(largest(expected), 1))
-    assert folded.variant.stem_folded and not folded.trainable_variables
+    assert not folded.trainable_variables
     kernel = values(folded)["stage_2_unit_1/conv2/kernel"]
     assert_close(kernel.mean(axis=(0, 1, 2)), 0 * kernel[0, 0, 0], 1e-6)
     assert_close(kernel.std(axis=(0, 1, 2)), 0 * kernel[0, 0, 0] + 1, 1e-3)

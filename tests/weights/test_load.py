@@ -3,31 +3,26 @@
 import re
 import zipfile
 
+import keras
 import numpy as np
 import pytest
 
 import keras_vit
-from tests.support import ORACLES, tiny_vit, values
+from keras_vit.inspection import attention_weights
+from tests.support import ORACLES, assert_close, forward, images, randomize, tiny_vit, values
 
+HF = ORACLES / "hf_transformers5" / "vit_cls_p8"
+BIT = ORACLES / "bit_official" / "r1111_w05" / "checkpoint.npz"
+POSITION = "patch_encoder/position/embedding"
 CHECKPOINT = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
 HEAD = ("head/kernel", "head/bias")
-BLOCK_0 = "Transformer/encoderblock_0/"
 pytestmark = pytest.mark.any_backend
 
 
 def model(**options):
     """For the checkpoint, unless the options say otherwise."""
-    return tiny_vit(
-        **{
-            "image_size": 32,
-            "width": 48,
-            "depth": 3,
-            "num_heads": 4,
-            "mlp_dim": 96,
-            "num_classes": 10,
-            **options,
-        }
-    )
+    sizes = {"image_size": 32, "width": 48, "depth": 3, "num_heads": 4, "mlp_dim": 96}
+    return tiny_vit(**{**sizes, "num_classes": 10, **options})
 
 
 def assert_refused(a_model, path, *texts):
@@ -62,26 +57,20 @@ def test_other_classes_keep_a_fresh_head(arrays):
     np.testing.assert_array_equal(values(mine)["head/bias"], -1)
     lines = str(report).splitlines()
     rows = {line[:22].strip(): line[22:].strip() for line in lines}
-    assert list(rows) == ["checkpoint", "loaded", "head", "left at initial value", "ignored"] + [
-        "assumed"
-    ]
+    expected = ["checkpoint", "loaded", "head", "left at initial value", "ignored", "assumed"]
+    assert list(rows) == expected
     assert rows["left at initial value"] == rows["ignored"] == "head/kernel, head/bias"
     assert rows["head"].startswith("10 classes in the file, 7 classes in the model")
 
 
-def test_no_classes_ignore_the_head():
+def test_a_head_on_one_side_only(arrays, save):
     mine = model(include_top=False)
     report = keras_vit.load_weights(mine, CHECKPOINT)
-    assert report.ignored == HEAD
-    assert report.initial == ()
+    assert (report.ignored, report.initial) == (HEAD, ())
     assert len(report.loaded) == len(mine.weights)
-
-
-def test_a_file_without_a_head_leaves_a_fresh_one(arrays, save):
     path = save({name: array for name, array in arrays.items() if name not in HEAD})
     report = keras_vit.load_weights(model(), path)
-    assert report.initial == HEAD
-    assert report.ignored == ()
+    assert (report.ignored, report.initial) == ((), HEAD)
 
 
 def test_there_is_no_such_file(tmp_path):
@@ -95,47 +84,6 @@ def test_what_is_no_npz(tmp_path):
     path.write_text("<html>404</html>")
     with pytest.raises(ValueError, match=r"of an unknown kind.*download is complete"):
         keras_vit.from_checkpoint(path)
-
-
-@pytest.mark.parametrize("kept", [0, 10, 1000, 0.5, 0.99])
-def test_a_download_that_broke_off(tmp_path, kept):
-    content, path = CHECKPOINT.read_bytes(), tmp_path / "part.npz"
-    path.write_bytes(content[: int(kept * len(content)) if kept < 1 else kept])
-    with pytest.raises(keras_vit.CheckpointError, match=r"as an npz file|is empty"):
-        keras_vit.from_checkpoint(path)
-
-
-def test_damage_inside_the_file(tmp_path):
-    content, path = bytearray(CHECKPOINT.read_bytes()), tmp_path / "damaged.npz"
-    for place in range(len(content) // 3, len(content) // 3 + 64):
-        content[place] ^= 255
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="cannot be read as an npz file"):
-        keras_vit.from_checkpoint(path)
-
-
-class Harmful:
-    """Would leave a trace if it were unpickled."""
-
-    def __reduce__(self):
-        return exec, ("import keras_vit; keras_vit.unpickled = True",)
-
-
-def test_nothing_is_unpickled(arrays, tmp_path):
-    path = tmp_path / "objects.npz"
-    np.savez(path, **{**arrays, "cls": np.array([Harmful()], dtype=object)})
-    with pytest.raises(ValueError, match="cannot be read as an npz file of plain arrays"):
-        keras_vit.from_checkpoint(path)
-    assert not hasattr(keras_vit, "unpickled")
-    np.load(path, allow_pickle=True)["cls"]
-    assert hasattr(keras_vit, "unpickled"), "the test itself must be able to fail"
-    del keras_vit.unpickled
-
-
-def test_half_a_stem(arrays, save):
-    strange = {"conv_root/kernel": np.zeros((7, 7, 3, 64)), "block1/unit2/gn1/scale": np.ones(64)}
-    with pytest.raises(ValueError, match=r"The ResNet stem has gaps.*\(1, 2\)"):
-        keras_vit.from_checkpoint(save({**arrays, **strange}))
 
 
 def test_a_zip_of_something_else(tmp_path):
@@ -174,33 +122,6 @@ def test_parts_that_only_one_side_has():
     assert_refused(model(position="sincos_2d"), CHECKPOINT, "posembed_input/pos_embedding")
 
 
-def test_a_missing_array_is_named(save, arrays):
-    del arrays[BLOCK_0 + "LayerNorm_0/scale"]
-    assert_refused(model(), save(arrays), "In the model only: ['block_0/norm_1/gamma']")
-    with pytest.raises(ValueError, match=r"block_0/norm_1/gamma"):
-        keras_vit.from_checkpoint(save(arrays))
-
-
-@pytest.mark.parametrize("module", ["MultiHeadDotProductAttention_1/query", "MlpBlock_3/Dense_0"])
-def test_no_whole_model(save, arrays, module):
-    del arrays[BLOCK_0 + module + "/kernel"]
-    with pytest.raises(ValueError, match="no whole Vision Transformer") as error:
-        keras_vit.from_checkpoint(save(arrays))
-    assert "block_0/" in str(error.value).split("also")[1]
-
-
-def test_a_single_missing_bias(save, arrays):
-    del arrays[BLOCK_0 + "MlpBlock_3/Dense_0/bias"]
-    with pytest.raises(ValueError, match=r"In the model only: \['block_0/mlp/dense_1/bias'\]"):
-        keras_vit.from_checkpoint(save(arrays))
-
-
-def test_a_gap_in_the_blocks(save, arrays):
-    moved = {name.replace("encoderblock_1", "encoderblock_5"): a for name, a in arrays.items()}
-    with pytest.raises(ValueError, match=r"blocks \[0, 2, 5\]; expected blocks numbered from 0"):
-        keras_vit.from_checkpoint(save(moved))
-
-
 def test_an_override_may_drop_the_head(arrays):
     headless = keras_vit.from_checkpoint(CHECKPOINT, include_top=False)
     assert headless.output_shape == (None, 48)
@@ -210,38 +131,145 @@ def test_an_override_may_drop_the_head(arrays):
     assert two.output_shape == (None, 2)
 
 
-def google_name(path):
-    """Name in a file of a canonical name; the inverse of what the library does."""
-    name = path.replace("gamma", "scale").replace("/beta", "/bias")
-    name = name.replace(
-        "patch_encoder/position/embedding", "Transformer/posembed_input/pos_embedding"
-    )
-    name = name.replace("patch_encoder/class_token", "cls")
-    name = name.replace("patch_encoder/projection", "embedding")
-    name = re.sub(r"^block_(\d+)/", r"Transformer/encoderblock_\1/", name)
-    name = re.sub(r"^norm/", "Transformer/encoder_norm/", name)
-    for ours, theirs in {
-        "norm_1": "LayerNorm_0",
-        "norm_2": "LayerNorm_2",
-        "attention": "MultiHeadDotProductAttention_1",
-        "mlp/dense_1": "MlpBlock_3/Dense_0",
-        "mlp/dense_2": "MlpBlock_3/Dense_1",
-    }.items():
-        name = name.replace(ours, theirs)
-    return name
-
-
-def test_a_builder_loads_weights(save):
-    """A ViT-Ti/16 for small images, written in the format of the files."""
+def test_a_builder_loads_weights(tmp_path):
     options = {"image_size": 32, "num_classes": 5, "depth": 2}
-    source = keras_vit.ViT_Ti16(**options)
-    rng = np.random.default_rng(0)
-    arrays = {v.path: rng.normal(size=v.shape).astype("float32") for v in source.weights}
-    file = {google_name(path): array for path, array in arrays.items()}
-    file["embedding/kernel"] = file["embedding/kernel"].reshape(16, 16, 3, 192)
-    built = keras_vit.ViT_Ti16(**options, weights=save(file))
-    assert len(built.load_report.loaded) == len(arrays)
-    for path, value in values(built).items():
-        np.testing.assert_array_equal(value, arrays[path], err_msg=path)
-    assert source.get_config()["depth"] == 2
+    source = randomize(keras_vit.ViT_Ti16(**options))
+    path = keras_vit.save_weights(source, tmp_path / "model.npz")
+    built = keras_vit.ViT_Ti16(**options, weights=path)
+    assert len(built.load_report.loaded) == len(source.weights)
+    for a, b in zip(built.weights, source.weights, strict=True):
+        assert_close(a, b, 0)
     assert not hasattr(source, "load_report")
+
+
+# ---- which models take weights: of a published size, of a subclass; and what is none
+
+
+def timm_file(model, folder):
+    """Written without the config that would tell its heads."""
+    path = keras_vit.save_weights(model, folder / "model.safetensors", force=True)
+    (folder / "config.json").unlink()
+    return path
+
+
+def test_a_builder_knows_its_heads(tmp_path):
+    """By custom heads are 64 wide; those of ViT-H are 80, whatever its depth."""
+    options = {"depth": 1, "mlp_dim": 8, "image_size": 28, "num_classes": 2, "gelu": "erf"}
+    source = randomize(keras_vit.ViT_H14(**options))
+    path = timm_file(source, tmp_path)
+    assert keras_vit.from_checkpoint(path).variant.num_heads == 20
+    built = keras_vit.ViT_H14(**options, weights=path)
+    assert built.variant.num_heads == 16
+    x = images((1, 28, 28, 3))
+    assert_close(forward(built, x), forward(source, x), 1e-5)
+    other = keras_vit.ViT_H14(**options, num_heads=20, weights=path)
+    assert ("num_heads", 20, "num_heads as given") in other.load_report.assumed
+
+
+def test_the_heads_of_a_model_say_nothing_about_a_file_of_another_width(tmp_path):
+    """3 heads do not divide 128: that is not what is wrong."""
+    path = timm_file(tiny_vit(width=128, depth=1), tmp_path)
+    with pytest.raises(ValueError, match=r"a ViT of width 128.*the model is a ViT-Ti/16"):
+        keras_vit.ViT_Ti16(weights=path)
+    with pytest.raises(ValueError, match=r"a ViT of width 128.*a ViT of width 6,"):
+        keras_vit.load_weights(tiny_vit(width=6, num_heads=3), path)
+
+
+def test_a_builder_resamples_with_the_fault_of_the_authors_routine(tmp_path):
+    """It makes the last of 14 rows zero; the model keeps their rule, which is without it."""
+    options = {"width": 8, "num_heads": 2, "mlp_dim": 8, "depth": 1, "patch_size": 4}
+    source = randomize(keras_vit.ViT_Ti16(num_classes=2, image_size=112, **options))
+    path = keras_vit.save_weights(source, tmp_path / "model.npz")
+    choices = {"image_size": 56, "interpolation": "scipy_zoom"}
+    built = keras_vit.ViT_Ti16(num_classes=2, weights=path, **options, **choices)
+    assert built.variant.interpolation == "align_corners"
+    position = values(built)[POSITION]
+    assert not position[0, 1:].reshape(14, 14, 8)[-1].any()
+    for model in (keras_vit.from_checkpoint(path, **choices), keras_vit.resize(source, **choices)):
+        np.testing.assert_array_equal(values(model)[POSITION], position)
+        assert model.variant.interpolation == "align_corners"
+
+
+def test_no_rule_is_the_rule_of_the_family(tmp_path):
+    path = keras_vit.save_weights(tiny_vit(gelu="erf"), tmp_path / "model.safetensors")
+    assert keras_vit.from_checkpoint(path, interpolation=None).variant.interpolation == "bicubic"
+
+
+def test_blocks_from_an_iterator_and_as_a_number():
+    model = tiny_vit()
+    expected = attention_weights(model, images())
+    for a, b in zip(attention_weights(model, images(), iter([1, 0])), expected[::-1], strict=True):
+        assert_close(a, b, 0)
+    with pytest.raises((TypeError, ValueError), match="blocks"):
+        attention_weights(model, images(), 0)
+
+
+class Mine(keras_vit.VisionTransformer):
+    """A model of a user."""
+
+
+class MyBiT(keras_vit.BiT):
+    """Another one."""
+
+
+def test_a_subclass_takes_and_gives_weights(tmp_path):
+    options = {"image_size": 16, "patch_size": 8, "width": 8, "depth": 1, "num_heads": 2}
+    source = randomize(Mine(num_classes=3, **options))
+    path = keras_vit.save_weights(source, tmp_path / "model.npz")
+    target = Mine(num_classes=3, **options)
+    assert len(keras_vit.load_weights(target, path).loaded) == len(target.weights)
+    for a, b in zip(target.weights, source.weights, strict=True):
+        assert_close(a, b, 0)
+    assert type(keras_vit.resize(target, 24)) is Mine
+    mine = MyBiT(blocks=(1, 1, 1, 1), width=0.5, num_classes=10)
+    assert len(keras_vit.load_weights(mine, BIT).loaded) == len(mine.weights)
+    with pytest.raises(ValueError, match=r"holds a BiT; the model .* is a Mine"):
+        keras_vit.load_weights(target, BIT)
+
+
+@pytest.mark.parametrize("call", [keras_vit.load_weights, keras_vit.save_weights])
+def test_what_is_no_model_of_this_library(call, tmp_path):
+    path = tmp_path / "model.npz"
+    around = keras.Sequential([keras.Input((16, 16, 3)), tiny_vit(name="inner")], name="around")
+    for model, text in (
+        (around, "Sequential name=around"),
+        (keras_vit.VisionTransformer, "<class"),
+        (None, "None"),
+    ):
+        words = rf"VisionTransformer or a keras_vit\.BiT.*Received: .*{text}.*get_layer"
+        with pytest.raises(TypeError, match=words):
+            call(model, path)
+    assert not path.exists()
+    keras_vit.save_weights(around.get_layer("inner"), path)
+
+
+def test_a_file_of_another_variant_is_named(tmp_path):
+    large = keras_vit.VisionTransformer("S/16", image_size=16, num_classes=0)
+    path = keras_vit.save_weights(large, tmp_path / "large.npz")
+    with pytest.raises(ValueError, match=r"This is a ViT-S/16 file; the model is a ViT-Ti/16"):
+        keras_vit.load_weights(keras_vit.ViT_Ti16(image_size=16, num_classes=0), path)
+    with pytest.raises(ValueError, match=r"This is a ViT-S/16 file; the model is a ViT-S/32"):
+        keras_vit.ViT_S32(image_size=32, num_classes=0, weights=path)
+
+
+def test_a_model_that_computes_otherwise_says_so():
+    target = model()
+    with pytest.warns(UserWarning, match=r"gelu: 'erf' in the checkpoint, 'tanh' in the model"):
+        report = keras_vit.load_weights(target, HF)
+    assert report.differs == (("gelu", "erf", "tanh"), ("epsilon", 1e-12, 1e-6))
+
+
+def test_a_builder_takes_the_family_s_choices(tmp_path):
+    source = randomize(keras_vit.ViT_Ti16(image_size=32, depth=1, num_classes=5, gelu="erf"))
+    path = tmp_path / "model.safetensors"
+    keras_vit.save_weights(source, path)
+    built = keras_vit.ViT_Ti16(image_size=32, depth=1, num_classes=5, weights=path)
+    assert built.variant.gelu == "erf"
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    assert_close(forward(built, x), forward(source, x), 1e-6)
+    chosen = keras_vit.ViT_Ti16(image_size=16, depth=1, num_classes=2, weights=path, gelu="tanh")
+    assert chosen.variant.gelu == "tanh"
+    assert chosen.load_report.differs == (("gelu", "erf", "tanh"),)
+    assert not values(chosen)["head/kernel"].any()
+    assert "5 classes in the file, 2 classes in the model" in str(chosen.load_report)
+    assert "(2, 2) -> (1, 1), bicubic" in str(chosen.load_report)

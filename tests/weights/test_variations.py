@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights.files import read_safetensors, write_safetensors
+from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, forward, read_arrays, values
 from tests.weights.test_families import expected_output
 
@@ -72,19 +73,6 @@ def test_pytorch_files_and_their_wrappers(tmp_path):
         torch.save(content, path, _use_new_zipfile_serialization=i != 1)
         model = keras_vit.from_checkpoint(path, num_heads=4)
         assert_close(forward(model, inputs), expected, 2e-5)
-
-
-class Harmful:
-    def __reduce__(self):
-        return exec, ("import keras_vit; keras_vit.unpickled = True",)
-
-
-def test_no_object_of_a_pytorch_file_is_unpickled(tmp_path):
-    torch = pytest.importorskip("torch")
-    torch.save({"cls_token": Harmful()}, tmp_path / "harmful.pth")
-    with pytest.raises(keras_vit.CheckpointError, match="PyTorch file of plain tensors"):
-        keras_vit.from_checkpoint(tmp_path / "harmful.pth")
-    assert not hasattr(keras_vit, "unpickled")
 
 
 def test_layer_scale_is_folded(tmp_path):
