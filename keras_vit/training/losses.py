@@ -128,32 +128,6 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
         return {"top": self.top, "name": self.name, "dtype": self.dtype}
 
 
-def check_labels(model, batch):
-    """Checks that a model with one of these losses has a class for each label of a batch.
-
-    What labels mean to other losses is theirs to know.
-
-    Raises:
-        ValueError: integer labels outside of the classes or with a fraction, or one value per
-            class for another number of classes.
-    """
-    if not isinstance(model.loss, ClassificationLoss):
-        return
-    labels = ops.convert_to_numpy(keras.utils.unpack_x_y_sample_weight(batch)[1])
-    classes, wrong = model.output_shape[-1], None
-    if labels.ndim == len(model.output_shape) and labels.shape[-1] != 1:
-        if labels.shape[-1] != classes:
-            wrong = f"{labels.shape[-1]} classes"
-    elif (outside := labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)]).size:
-        wrong = repr(outside.flat[0])
-    if wrong:
-        raise ValueError(
-            f"Labels must be whole numbers from 0 to {classes - 1}, the classes of the model, or "
-            f"one value for each class. Received: {wrong}; build the model with num_classes of the "
-            "data, or mend the labels."
-        )
-
-
 def _one_hot(y_true, logits):
     labels = ops.convert_to_tensor(y_true)
     rank, classes = len(logits.shape), logits.shape[-1]
