@@ -55,12 +55,9 @@ def state_variables(model):
 
 
 def read_state(model):
-    """Pairs of a name and an array, made one at a time: no second copy of all is in memory.
+    """Pairs of a name and an array, one at a time: no second copy of all is in memory.
 
-    Reading a variable that lies on several processes needs all of them.
-
-    Raises:
-        FloatingPointError: a weight is not finite.
+    All processes must call it. Raises a FloatingPointError where a weight is not finite.
     """
     sync(model)
     for name, variable in state_variables(model).items():
@@ -72,11 +69,7 @@ def read_state(model):
 
 
 def assign_state(model, arrays):
-    """Assigns the arrays of a checkpoint, a dict from name to array.
-
-    Raises:
-        ValueError: the model is another one: a variable is missing or has another shape.
-    """
+    """Assigns the arrays of a checkpoint, a dict from name to array, if they are the model's."""
     variables = state_variables(model)
     there = {name: tuple(array.shape) for name, array in arrays.items()}
     here = {name: tuple(variable.shape) for name, variable in variables.items()}
@@ -85,8 +78,7 @@ def assign_state(model, arrays):
         path = f" ({variables[name].path})" if name in variables else ""
         raise ValueError(
             f"The checkpoint is of another model or optimizer: {name}{path} has shape "
-            f"{there.get(name)} there. Received: {here.get(name)}. Build what was trained, or "
-            "choose another output folder."
+            f"{there.get(name)} there. Received: {here.get(name)}; choose another output folder."
         )
     for name, array in arrays.items():
         variables[name].assign(array)
@@ -140,22 +132,15 @@ class Checkpoints:
                 partial.unlink()  # of a run that was killed while it wrote
 
     def paths(self):
-        """The files, oldest first."""
         return sorted(self.folder.glob("step-*.npz"))
 
     def save(self, step, arrays, meta):
-        """Writes the checkpoint of a step, and removes those that are no longer kept.
+        """Writes the checkpoint of a step, removes those that are no longer kept, returns its path.
 
         Args:
             step: batches done so far.
             arrays: pairs of a name and an array.
             meta: what JSON can hold.
-
-        Returns:
-            The path.
-
-        Raises:
-            CheckpointError: the disk is full or fails. The earlier checkpoints are untouched.
         """
         path = self.folder / f"step-{step:010d}.npz"
         if not self.writes:
@@ -183,11 +168,7 @@ class Checkpoints:
         return path
 
     def latest(self):
-        """The newest checkpoint that is whole: (path, meta, arrays), or None if there is none yet.
-
-        Raises:
-            CheckpointError: there are files, and all are damaged.
-        """
+        """(path, meta, arrays) of the newest checkpoint that is whole, or None without any."""
         for path in reversed(self.paths()):
             try:
                 with np.load(path, allow_pickle=False) as file:  # zipfile compares the checksums
@@ -198,9 +179,7 @@ class Checkpoints:
                 print(f"The checkpoint {path} is damaged: {error}. Looking at the one before.")
         if self._damaged:
             raise CheckpointError(
-                f"Every checkpoint in {self.folder} is damaged: "
-                f"{', '.join(sorted(path.name for path in self._damaged))}. Delete the folder to "
-                "begin the run anew."
+                f"Every checkpoint in {self.folder} is damaged. Delete the folder to begin anew."
             )
         return None
 

@@ -170,7 +170,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         return [g if g is None else g * ops.cast(scale, g.dtype) for g in grads]
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
-        """Nothing: `tf.distribute` has summed them before they were clipped."""
+        """Nothing: `_clip_gradients` has summed them."""
         return grads_and_vars
 
     def _apply_weight_decay(self, variables):
@@ -203,10 +203,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
                 average.lerp_(variable.value, self._average_rate().to(average.dtype))
 
     def _may_use_fused(self, variables):
-        """Whether `fused` computes what `update_step` says, tried on a few numbers.
-
-        So a subclass with another rule, or an edit of the rule, is never passed over.
-        """
+        """Whether `fused` computes what the rule, maybe edited, says: tried on a few numbers."""
         dtypes = {keras.backend.standardize_dtype(v.dtype) for v in variables}
         if (
             self.fused is None

@@ -7,12 +7,7 @@ from keras_vit.training.losses import ClassificationLoss
 
 
 def batches(model, data, start, stop):
-    """The batches from `start` to `stop`, also of data that end with each epoch.
-
-    Args:
-        model: a model whose classes the labels must fit.
-        data: what has `from_step(step)`, see `keras_vit.training.fit`.
-    """
+    """The batches from `start` to `stop`, also of data that end with each epoch."""
     batch = start
     while batch < stop:
         before = batch
@@ -48,10 +43,6 @@ def check_labels(model, batch):
     """Checks that a model with a loss of `keras_vit.training` has a class for each label.
 
     What labels mean to other losses is theirs to know.
-
-    Raises:
-        ValueError: integer labels outside of the classes or with a fraction, or one value per
-            class for another number of classes.
     """
     if not isinstance(model.loss, ClassificationLoss):
         return
@@ -65,6 +56,5 @@ def check_labels(model, batch):
     if wrong:
         raise ValueError(
             f"Labels must be whole numbers from 0 to {classes - 1}, the classes of the model, or "
-            f"one value for each class. Received: {wrong}; build the model with num_classes of the "
-            "data, or mend the labels."
+            f"one value for each class. Received: {wrong}; give the model the data's num_classes."
         )

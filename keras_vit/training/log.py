@@ -18,14 +18,7 @@ class RunLog(keras.callbacks.Callback):
     far, `learning_rate` (of the next update), `gradient_norm` (before clipping, of the optimizers
     of `keras_vit.training`) and `images_per_second`.
 
-    Args:
-        run: the `Run`.
-        every: updates between two records.
-        shown: whether each record is printed.
-        curves: whether to draw.
-
-    Attributes:
-        length: bytes of `log.jsonl` that belong to the run; a run that was killed left more.
+    `every` is the number of updates between two records; they are printed if `shown`.
     """
 
     def __init__(self, run, every, shown, curves):
@@ -33,7 +26,8 @@ class RunLog(keras.callbacks.Callback):
         self.run, self.every, self.shown = run, every, shown
         self.writes = run.devices.writes  # the others measure the same, which may need them all
         self.curves, self.file = curves and self.writes, run.output / "log.jsonl"
-        self.length, self._measured, self._drawn = 0, {}, time.monotonic()
+        self.length = 0  # bytes of the file that belong to the run; a killed one left more
+        self._measured, self._drawn = {}, time.monotonic()
         self._mark = None  # batch and time that speed is measured from
 
     def on_train_begin(self, logs=None):
@@ -109,12 +103,7 @@ class RunLog(keras.callbacks.Callback):
 
 
 def plot_history(rows, path):
-    """Draws every metric, with its validation, the learning rate and the gradient norm.
-
-    Args:
-        rows: dicts with `epoch`, counted from 0, and the values of that epoch.
-        path: the picture to write; its ending decides the format.
-    """
+    """Draws every column of the rows, one dict an epoch, with its validation, into a picture."""
     from matplotlib.figure import Figure
 
     names = dict.fromkeys(name.removeprefix("val_") for row in rows for name in row)

@@ -174,9 +174,9 @@ def layer_rates(paths, layer_decay, num_blocks=None):
     blocks = [place for place in places if place not in (0, None, math.inf)]
     if unknown or not (blocks or num_blocks):
         raise ValueError(
-            "layer_decay needs the layers of a VisionTransformer, named block_0, block_1 and so "
-            f"on. Received: variables {(unknown or list(paths))[:3]}; leave layer_decay out "
-            "(None), name what follows the blocks 'head', or give num_blocks where all are frozen."
+            "layer_decay needs the layers of a VisionTransformer, named block_0 and so on. "
+            f"Received: variables {(unknown or list(paths))[:3]}; leave layer_decay out, name what "
+            "follows the blocks 'head', or give num_blocks where all are frozen."
         )
     last = (num_blocks or max(blocks)) + 1
     return tuple(float(layer_decay) ** (last - min(place, last)) for place in places)

@@ -14,11 +14,7 @@ class DivergenceError(ValueError):
 
 
 class Interrupted(SystemExit):
-    """A run was stopped by a signal, and saved.
-
-    Left alone it ends the process with the code that shells expect: 130 after Ctrl-C, 143 after
-    SIGTERM.
-    """
+    """A run was stopped by a signal, and saved; its code is 130 after Ctrl-C, 143 after SIGTERM."""
 
 
 class Signals:
@@ -63,9 +59,6 @@ def only_run_in(folder):
     """A context in which no other process can be for the same folder.
 
     The lock is the operating system's and ends with the process, however that ends.
-
-    Raises:
-        ValueError: another run has the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -73,5 +66,5 @@ def only_run_in(folder):
     except filelock.Timeout:
         raise ValueError(
             f"Another run is writing to this folder. Received: output={str(folder)!r}; wait for "
-            "its end, stop it, or choose another folder."
+            "its end, or choose another folder."
         ) from None
