@@ -24,11 +24,7 @@ def configure(recipe):
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A training run from data to a tested, saved model.
-
-        recipe = keras_vit.recipes.get("digits")
-        configure(recipe)
-        metrics = Job(recipe, "output").run()
+    """A training run from data to a tested, saved model; call `configure` before it.
 
     Attributes:
         recipe: a `keras_vit.recipes.Recipe`.
@@ -57,14 +53,9 @@ class Job:
 
     def load(self, split, batch_size=None):
         """A split of the data, in batches of `model.fit`."""
-        return data.pipeline(
-            self.dataset or self.recipe.dataset,
-            self.recipe,
-            split,
-            batch_size or self.recipe.micro_batch_size,
-            data_dir=self.data_dir,
-            channels=self.channels,
-        )
+        source, size = self.dataset or self.recipe.dataset, self.recipe.micro_batch_size
+        where = {"data_dir": self.data_dir, "channels": self.channels}
+        return data.pipeline(source, self.recipe, split, batch_size or size, **where)
 
     def load_test(self):
         """The images to test on."""
@@ -75,14 +66,14 @@ class Job:
         options = self.recipe.model_options()
         options |= {"channels": train.image_shape[-1], "num_classes": train.num_classes}
         variant = self.model or self.recipe.variant
-        if variant is None:
-            if self.weights:
-                raise ValueError("weights need a model, the variant whose weights they are.")
-            model = VisionTransformer(**options, name="vit_mini")
-        else:
+        if variant is not None:
             model = build(variant, weights=self.weights, **options)
-            if self.weights:
-                print(model.load_report)
+        elif self.weights:
+            raise ValueError("weights need a model, the variant whose weights they are.")
+        else:
+            model = VisionTransformer(**options, name="vit_mini")
+        if self.weights:
+            print(model.load_report)
         model.class_names = tuple(train.class_names)
         if self.freeze:
             print(training.freeze(model, self.freeze))
@@ -149,11 +140,7 @@ class Job:
 
     @classmethod
     def read(cls, output):
-        """The job of a finished run, from the folder of its output.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """The job of a finished run, from the folder of its output."""
         settings = pathlib.Path(output) / "settings.json"
         if not settings.is_file():
             raise ValueError(f"There is no finished run in {output!r}: {settings.name} is missing.")

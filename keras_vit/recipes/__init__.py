@@ -1,16 +1,16 @@
 """The paper's protocols, and those of its authors' codebases, as values: each is a `Recipe`."""
 
-from keras_vit.recipes.finetuning import finetune, own_images
-from keras_vit.recipes.listing import all_recipes, digits, fashion_mnist, get, list_recipes
-from keras_vit.recipes.paper import FewShotProtocol, fewshot, pretrain, vtab
-from keras_vit.recipes.recipe import Recipe
-from keras_vit.recipes.studies import (
-    augreg,
-    augreg_grid,
-    better_plain,
-    bit_hyperrule,
-    bit_pretrain,
+from keras_vit.recipes.finetuning import FewShotProtocol, bit_hyperrule, fewshot, finetune, vtab
+from keras_vit.recipes.listing import (
+    all_recipes,
+    digits,
+    fashion_mnist,
+    get,
+    list_recipes,
+    own_images,
 )
+from keras_vit.recipes.pretraining import augreg, augreg_grid, better_plain, bit_pretrain, pretrain
+from keras_vit.recipes.recipe import Recipe
 
 __all__ = [
     "FewShotProtocol",

@@ -36,12 +36,8 @@ class DatasetFacts:
 
     def all_images(self):
         """Fields of a recipe that trains on all images."""
-        return {
-            "dataset": self.name,
-            "test_split": self.test_split,
-            "examples": self.examples,
-            "num_classes": self.num_classes,
-        }
+        fields = {"dataset": self.name, "test_split": self.test_split}
+        return {**fields, "examples": self.examples, "num_classes": self.num_classes}
 
     def without_held_out(self):
         """Fields of a recipe that trains on the images that are not held out."""
@@ -64,7 +60,6 @@ _ALL = (
     DatasetFacts("oxford_iiit_pet", 3680, 37, 10, aliases=("pets", "pet", "oxford_pets")),
     DatasetFacts("oxford_flowers102", 1020, 102, 10, aliases=("flowers", "flowers102")),
 )
-DATASETS = {facts.name: facts for facts in _ALL}
 
 # Group -> task -> the name in the tables of the papers, in their order.
 VTAB_GROUPS = {
@@ -102,34 +97,31 @@ def find_dataset(name, among):
     Raises:
         ValueError: none of these; the message lists the nearest.
     """
+
+    def plain(text):
+        return "".join(filter(str.isalnum, str(text).lower()))
+
     for facts in _ALL:
-        known = map(_plain, (facts.name, *facts.aliases))
-        if facts.name in among and _plain(name) in known:
+        if facts.name in among and plain(name) in map(plain, (facts.name, *facts.aliases)):
             return facts
     raise unknown("dataset", name, list(among))
 
 
-def _plain(name):
-    return "".join(filter(str.isalnum, str(name).lower()))
-
-
 def vit_jax(image_size):
-    """Training and evaluation images of google-research/vision_transformer, input_pipeline.py.
+    """The transforms of google-research/vision_transformer, input_pipeline.py.
 
-    Two `Transform`: a random box of 5 to 100 % of the image, mirrored half of the time; and the
-    whole image, resized without regard to its aspect ratio.
+    A random box of 5 to 100 % of the image, mirrored half of the time; and the whole image,
+    resized without regard to its aspect ratio.
     """
-    return {
-        "train": Transform(image_size, "inception", flip=True),
-        "eval": Transform(image_size, "squash"),
-    }
+    train = Transform(image_size, "inception", flip=True)
+    return {"train": train, "eval": Transform(image_size, "squash")}
 
 
 def big_vision(image_size, crop="inception_crop", randaugment=None):
-    """Training and evaluation images of google-research/big_vision, configs/transfer.py.
+    """The transforms of google-research/big_vision, configs/transfer.py, to 224 or 384 pixels.
 
-    Two `Transform` of 224 or 384 pixels; `"resmall_crop"`, the other `crop`, and the evaluation
-    cut windows from images whose shorter side is 256 or 448 pixels.
+    `"resmall_crop"`, the other `crop`, and the evaluation cut windows from images whose shorter
+    side is 256 or 448 pixels.
     """
     rounded = {"image_size": image_size, "round_to_uint8": True}
     window = {"resize_small": {224: 256, 384: 448}[image_size], "interpolation": "area", **rounded}

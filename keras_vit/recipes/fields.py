@@ -18,12 +18,34 @@ def checked(check, default=dataclasses.MISSING):
     return dataclasses.field(default=default, metadata={"check": check})
 
 
-def check_fields(recipe):
-    """Brings every field into its type, or raises a ValueError that names it."""
-    for field in dataclasses.fields(recipe):
-        value = field.metadata["check"](getattr(recipe, field.name), field.name)
-        object.__setattr__(recipe, field.name, value)
-    _check_together(recipe)
+def must_be(what, convert, holds):
+    """The check that converts what `holds` is true of, and refuses anything else, and bools."""
+
+    def check(value, name):
+        try:
+            if not isinstance(value, bool) and holds(value):
+                return convert(value)
+        except (TypeError, ValueError, OverflowError):
+            pass
+        raise ValueError(f"{name} must be {what}. Received: {name}={value!r}.")
+
+    return check
+
+
+text = must_be("text", str, lambda value: isinstance(value, str))
+whole = must_be("a whole number of at least 0", int, lambda value: value == int(value) >= 0)
+number = must_be("a number", float, math.isfinite)
+not_negative = must_be("a number of at least 0", float, lambda value: 0 <= value < math.inf)
+transform = must_be(
+    "a keras_vit.data.Transform", lambda value: value, lambda value: isinstance(value, Transform)
+)
+pairs = must_be(
+    "a dict of arguments of the model, such as {'depth': 6}",
+    lambda value: tuple(
+        (k, tuple(v) if isinstance(v, list) else v) for k, v in dict(value).items()
+    ),
+    lambda value: dict(value) is not None,
+)
 
 
 def optional(check):
@@ -33,91 +55,33 @@ def optional(check):
 
 def choice(*choices):
     """The check for one of some values."""
-
-    def check(value, name):
-        check_choice(name, value, choices)
-        return value
-
-    return check
+    return lambda value, name: check_choice(name, value, choices) or value
 
 
 def tuple_of(check):
     """The check for a tuple or list whose values all pass `check`."""
-
-    def checked_tuple(values, name):
-        if not isinstance(values, (tuple, list)):
-            raise ValueError(f"{name} must be a tuple. Received: {name}={values!r}.")
-        return tuple(check(value, f"{name}[{i}]") for i, value in enumerate(values))
-
-    return checked_tuple
+    is_tuple = must_be("a tuple", tuple, lambda values: isinstance(values, (tuple, list)))
+    return lambda values, name: tuple(
+        check(value, f"{name}[{i}]") for i, value in enumerate(is_tuple(values, name))
+    )
 
 
-def text(value, name):
-    """A str."""
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be text. Received: {name}={value!r}.")
-    return value
-
-
-def whole(value, name):
-    """A whole number of at least 0."""
-    if value == 0 and not isinstance(value, bool):
-        return 0
-    try:
-        return positive_int(value, name)
-    except ValueError:
+def check_fields(r):
+    """Brings every field of a recipe into its type, or raises a ValueError that names it."""
+    for field in dataclasses.fields(r):
+        value = field.metadata["check"](getattr(r, field.name), field.name)
+        object.__setattr__(r, field.name, value)
+    arguments, boundaries = dict(r.architecture), list(r.boundaries)
+    if own := sorted({"image_size", "num_classes", "dtype"} & arguments.keys()):
         raise ValueError(
-            f"{name} must be a whole number of at least 0. Received: {name}={value!r}."
-        ) from None
-
-
-def number(value, name):
-    """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a number. Received: {name}={value!r}.")
-    return float(value)
-
-
-def not_negative(value, name):
-    """A finite number of at least 0."""
-    if number(value, name) < 0:
-        raise ValueError(f"{name} must be a number of at least 0. Received: {name}={value!r}.")
-    return float(value)
-
-
-def transform(value, name):
-    """A `Transform`."""
-    if not isinstance(value, Transform):
-        raise ValueError(f"{name} must be a keras_vit.data.Transform. Received: {name}={value!r}.")
-    return value
-
-
-def model_arguments(value, name):
-    """Pairs of an argument of the model and its value, from a dict or pairs."""
-    try:
-        items = dict(value).items()
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"{name} must be a dict of arguments of the model, such as {{'depth': 6}}. "
-            f"Received: {name}={value!r}."
-        ) from None
-    own = {"image_size", "num_classes", "dtype"} & dict(items).keys()
-    if own:
-        raise ValueError(
-            f"{name} must not have image_size, num_classes or dtype, which follow from the recipe; "
-            f"use replace(image_size=..., num_classes=..., precision=...). Received: {sorted(own)}."
+            "architecture must not have image_size, num_classes or dtype; use "
+            f"replace(image_size=..., num_classes=..., precision=...). Received: {own}."
         )
-    return tuple((key, tuple(v) if isinstance(v, list) else v) for key, v in items)
-
-
-def _check_together(r):
-    """Raises a ValueError for values that are right by themselves but contradict each other."""
-    if r.variant not in (None, *BIT_VARIANTS) and "blocks" not in dict(r.architecture):
+    if r.variant not in (None, *BIT_VARIANTS) and "blocks" not in arguments:
         try:
             get_variant(r.variant)
         except ValueError:
             raise unknown("variant", r.variant, [*VARIANTS, *BIT_VARIANTS]) from None
-    boundaries = list(r.boundaries)
     rising = boundaries == sorted(boundaries) and max(boundaries, default=0) <= r.steps
     contradictions = {
         "warmup_steps must be below steps; scale(...) changes both": r.warmup_steps >= r.steps,
@@ -135,22 +99,21 @@ def _check_together(r):
     }
     for expected, is_wrong in contradictions.items():
         if is_wrong:
-            names = [field.name for field in dataclasses.fields(r)]
-            named = [name for name in re.findall(r"\w+", expected) if name in names]
+            named = [word for word in re.findall(r"\w+", expected) if word in vars(r)]
             received = ", ".join(f"{name}={getattr(r, name)!r}" for name in named)
             raise ValueError(f"{expected}. Received: {received}.")
 
 
 def scale(recipe, batch_size=None, steps=None, epochs=None):
-    """The recipe for k times the batch or another number of updates.
+    """The recipe for another batch or number of updates.
 
     With k times the batch, the run sees as many images: steps, warm-up, boundaries and so on are
     divided by k, and per update
 
-    - the learning rate is multiplied by k under SGD (Goyal et al., 2017; the authors of BiT),
-      and by √k under Adam (Malladi et al., 2022), and so are those of the sweep;
+    - the learning rate, and those of the sweep, are multiplied by k under SGD (Goyal et al., 2017;
+      the authors of BiT), and by √k under Adam (Malladi et al., 2022);
     - the weight decay is multiplied by √k under Adam, so that a kernel shrinks as much in the
-      whole run as before (under SGD it does so by itrecipe);
+      whole run as before (under SGD it does so by itself);
     - the momentum of the averaged weights is taken to the power of k (Busbridge et al., 2023),
       so that the average reaches as many images back.
 
@@ -168,16 +131,14 @@ def scale(recipe, batch_size=None, steps=None, epochs=None):
     """
     batch_size = positive_int(recipe.batch_size if batch_size is None else batch_size, "batch_size")
     k = batch_size / recipe.batch_size
-    if steps is not None and epochs is not None:
-        raise ValueError(
-            f"Give steps or epochs, not both. Received: steps={steps}, epochs={epochs}."
-        )
-    if epochs is not None and not recipe.examples:
-        raise ValueError(
-            "epochs need a known number of images; give steps, or first replace(examples=...). "
-            f"Received: epochs={epochs} for {recipe.name} with examples=None."
-        )
     if epochs is not None:
+        if steps is not None:
+            raise ValueError(f"Give steps or epochs, not both. Received: {steps=}, {epochs=}.")
+        if not recipe.examples:
+            raise ValueError(
+                f"{recipe.name} has no known number of images; give steps, or first "
+                f"replace(examples=...). Received: {epochs=}."
+            )
         steps = max(1, round(positive_float(epochs, "epochs") * recipe.examples / batch_size))
     if steps is None:
         steps = max(1, round(recipe.steps / k))

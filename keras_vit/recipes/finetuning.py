@@ -1,23 +1,29 @@
-"""Fine-tuning as the paper and the authors' codebases do it, and on images of one's own."""
+"""Fine-tuning: the paper's Table 4, the authors' configs, VTAB, BiT's rule, images of one's own."""
 
-from keras_vit.checks import pair, positive_int
+import dataclasses
+
+from keras_vit.checks import positive_int
 from keras_vit.data.transform import Transform
-from keras_vit.recipes.datasets import big_vision, find_dataset, vit_jax
-from keras_vit.recipes.paper import FINE_TUNING, LOW, TABLE_4, finetune_paper, vtab
+from keras_vit.data.vtab import VTAB_TASKS
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.recipes.datasets import VTAB_GROUPS, big_vision, find_dataset, vit_jax
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import unknown
 
-VT = "google-research/vision_transformer, vit_jax/configs"
-IN_PARTS = "The authors compute a batch in 8 parts; replace(accumulate=8) does so."
-DROPOUT = ("L/16", "H/14", "R50+B/16", "R50+L/32")  # 0.1 in VT's configs/models.py, else 0
-# big_vision's best for ViT-B/32: crop, learning rate.
-BEST = {
-    "imagenet2012": ("inception_crop", 0.03),
-    "cifar10": ("resmall_crop", 0.003),
-    "cifar100": ("resmall_crop", 0.01),
-    "oxford_iiit_pet": ("inception_crop", 0.003),
-    "oxford_flowers102": ("inception_crop", 0.003),
+PAPER = "Dosovitskiy et al., 2021"
+VIT_JAX = "google-research/vision_transformer, vit_jax/configs"
+SHARED = {"optimizer": "sgdm", "batch_size": 512, "schedule": "cosine", "clip_norm": 1.0}
+LOW, HIGH = (0.001, 0.003, 0.01, 0.03), (0.003, 0.01, 0.03, 0.06)
+# Table 4: updates, learning rates of the sweep, the one to begin with, warm-up.
+# Then big_vision's best for ViT-B/32: crop, learning rate.
+TABLE_4 = {
+    "imagenet2012": (20_000, HIGH, 0.03, 500, "inception_crop", 0.03),
+    "cifar10": (10_000, LOW, 0.01, 500, "resmall_crop", 0.003),
+    "cifar100": (10_000, LOW, 0.03, 500, "resmall_crop", 0.01),
+    "oxford_iiit_pet": (500, LOW, 0.003, 100, "inception_crop", 0.003),
+    "oxford_flowers102": (500, LOW, 0.003, 100, "inception_crop", 0.003),
 }
+SOURCES = ("paper", "vit_jax", "augreg", "big_vision")
 
 
 def finetune(dataset, variant=None, source="paper"):
@@ -38,125 +44,216 @@ def finetune(dataset, variant=None, source="paper"):
     Raises:
         ValueError: no such data set or source; the message lists the nearest.
     """
-    makers = {
-        "paper": finetune_paper,
-        "vit_jax": _vit_jax,
-        "augreg": _augreg,
-        "big_vision": _big_vision,
-    }
-    if source not in list(makers):
-        raise unknown("source", source, makers)
+    if source not in SOURCES:
+        raise unknown("source", source, SOURCES)
     family, _, task = str(dataset).lower().partition("/")
     if family == "vtab":
         if source != "paper":
             raise ValueError(f"VTAB has the settings of the paper only. Received: {source=}.")
         return vtab(task, variant)
-    return makers[source](dataset, variant)
+    of_vit_jax = ("imagenet2012", "cifar10", "cifar100")
+    facts = find_dataset(dataset, of_vit_jax if source == "vit_jax" else TABLE_4)
+    steps, rates, rate, warmup, crop, best = TABLE_4[facts.name]
+    in_parts = "The authors compute a batch in 8 parts; replace(accumulate=8) does so."
+    if source == "paper":
+        settings = _paper(facts, variant)
+        settings |= {"learning_rate": rate, "learning_rates": rates}
+    elif source == "vit_jax":
+        dropout = variant in ("L/16", "H/14", "R50+B/16", "R50+L/32")  # configs/models.py
+        settings = {
+            "source": f"{VIT_JAX}/common.py, vit.py and models.py",
+            "notes": (in_parts,),
+            **facts.without_held_out(),
+            **vit_jax(378 if variant == "H/14" else 384),
+            "warmup_steps": 500,
+            "learning_rate": 0.01 if (facts.name, variant) == ("cifar10", "B/16") else 0.03,
+            "dropout": 0.1 if dropout else 0.0,
+        }
+    elif source == "augreg":
+        published = "The published runs took the best of 500, 2500, 10000 and 20000 updates."
+        settings = {
+            "source": f"{VIT_JAX}/augreg.py",
+            "notes": (published, in_parts),
+            **facts.all_images(),
+            **vit_jax(384),
+            "steps": 500,
+            "warmup_steps": 100,
+            "learning_rate": 0.03,
+        }
+    else:
+        settings = {
+            "source": "google-research/big_vision, configs/transfer.py",
+            "notes": ("Crop and learning rate are the best for ViT-B/32 of augreg.",),
+            **facts.without_held_out(),
+            **big_vision(384, crop),
+            "learning_rate": best,
+        }
+    name = f"finetune-{facts.name}" + (f"-{source}" if source != "paper" else "")
+    shared = {"steps": steps, "warmup_steps": warmup, "learning_rates": LOW, **SHARED}
+    return Recipe(name=named(name, variant), variant=variant, **{**shared, **settings})
 
 
-def _codebase(facts, variant, suffix, **settings):
-    """What the codebases share: all but length, learning rate, and images."""
-    return Recipe(
-        name=f"finetune-{facts.name}-{suffix}" + (f"-{variant}" if variant else ""),
-        variant=variant,
-        learning_rates=LOW,
-        **FINE_TUNING,
-        **settings,
+def named(name, variant):
+    return name + (f"-{variant}" if variant else "")
+
+
+def _paper(facts, variant):
+    """What Table 4 does not say of all data sets alike."""
+    size, ema, extra = 384, None, ()
+    if facts.name == "imagenet2012" and variant in ("L/16", "H/14"):
+        size, ema = {"L/16": 512, "H/14": 518}[variant], 0.9999
+        extra = ("Resolution and averaging are those of Table 2 (appendix B.1.1).",)
+    elif variant == "H/14":
+        size = 378
+        extra = (
+            "Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out.",
+        )
+    chosen = (
+        f"Table 4 chooses among the learning rates on {facts.held_out} % held-out training images "
+        "and then trains on all; warm-up and augmentation are those of the authors' code."
     )
-
-
-def _vit_jax(dataset, variant):
-    facts = find_dataset(dataset, ("imagenet2012", "cifar10", "cifar100"))
-    return _codebase(
-        facts,
-        variant,
-        "vit_jax",
-        source=f"{VT}/common.py, vit.py and models.py",
-        notes=(IN_PARTS,),
-        **facts.without_held_out(),
-        **vit_jax(384 if variant != "H/14" else 378),
-        steps=TABLE_4[facts.name][0],
-        warmup_steps=500,
-        learning_rate=0.01 if (facts.name, variant) == ("cifar10", "B/16") else 0.03,
-        dropout=0.1 if variant in DROPOUT else 0.0,
-    )
-
-
-def _augreg(dataset, variant):
-    facts = find_dataset(dataset, BEST)
-    return _codebase(
-        facts,
-        variant,
-        "augreg",
-        source=f"{VT}/augreg.py",
-        notes=("The published runs took the best of 500, 2500, 10000 and 20000 updates.", IN_PARTS),
+    return {
+        "source": f"{PAPER}, Table 4 and appendix B.1.1",
+        "notes": (chosen, *extra),
         **facts.all_images(),
-        **vit_jax(384),
-        steps=500,
-        warmup_steps=100,
-        learning_rate=0.03,
+        "validation_split": facts.validation_split,
+        **vit_jax(size),
+        "ema": ema,
+    }
+
+
+def vtab(task, variant=None):
+    """Fine-tuning on one task of VTAB-1k: 2,500 updates, learning rate 0.01, 384 pixels.
+
+    Args:
+        task: such as `"dtd"`, `"eurosat"` or `"clevr_count"`.
+        variant: the model, or `None`.
+
+    Returns:
+        A `Recipe`; its data set is `"vtab/<task>"`: 800 + 200 images for training, and the whole
+        test set.
+
+    Raises:
+        ValueError: no such task; the message lists the nearest.
+    """
+    name = str(task).strip().lower().replace("-", "_").removeprefix("vtab/")
+    if name not in VTAB_TASKS:
+        raise unknown("VTAB task", task, VTAB_TASKS)
+    size = 378 if variant == "H/14" else 384
+    train = Transform(size, "squash_random", resize_small=round(size * 512 / 480), flip=True)
+    note = "Crop and mirroring are BiT's; 410 in front of 384 keeps its 512 to 480."
+    if name in VTAB_GROUPS["structured"]:
+        train = Transform(size, "squash")
+        note = "Not mirrored and not cropped, because the label may depend on the place."
+    return Recipe(
+        name=named(f"vtab-{name}", variant),
+        source=f"{PAPER}, Table 4 and appendix B.1.1; Zhai et al., 2020 (VTAB)",
+        notes=(note,),
+        dataset=f"vtab/{name}",
+        train_split="train800val200",
+        variant=variant,
+        examples=1000,
+        num_classes=VTAB_TASKS[name].num_classes,
+        steps=2500,
+        train=train,
+        eval=Transform(size, "squash"),
+        **SHARED,
+        learning_rate=0.01,
+        learning_rates=(0.01,),
+        warmup_steps=500,
     )
 
 
-def _big_vision(dataset, variant):
-    facts = find_dataset(dataset, BEST)
-    crop, rate = BEST[facts.name]
-    return _codebase(
-        facts,
-        variant,
-        "big_vision",
-        source="google-research/big_vision, configs/transfer.py",
-        notes=("Crop and learning rate are the best for ViT-B/32 of augreg.",),
-        **facts.without_held_out(),
-        **big_vision(384, crop),
-        steps=TABLE_4[facts.name][0],
-        warmup_steps=TABLE_4[facts.name][3],
-        learning_rate=rate,
-    )
+# Up to so many images: warm-up, the updates after which the learning rate is divided by ten, end.
+_HYPERRULE = (
+    (20_000, (100, 200, 300, 400, 500)),
+    (500_000, (500, 3000, 6000, 9000, 10_000)),
+    (float("inf"), (500, 6000, 12_000, 18_000, 20_000)),
+)
 
 
-def own_images(num_examples, num_classes=None, variant=None, image_size=224):
-    """Fine-tuning of a pre-trained model on a folder of one's own, of a few dozen images or more.
+def length_for(num_examples):
+    """Warm-up, boundaries and end of the BiT-HyperRule for so many images."""
+    return next(lengths for limit, lengths in _HYPERRULE if num_examples < limit)
 
-    It is Table 4, changed for a small set: at least eight batches make an epoch, images keep their
-    aspect ratio, and crops keep most of an image, because nothing is known about what it shows.
-    Choose among `recipe.learning_rates` with validation images, as the authors do.
 
-        found = keras_vit.data.load("photos", image_size=224)
-        recipe = keras_vit.recipes.own_images(len(found.train_images), found.num_classes)
+def bit_hyperrule(num_examples, area, variant=None, num_classes=None):
+    """Fine-tuning by the BiT-HyperRule: all follows from how many images there are, and how large.
 
     Args:
         num_examples: training images.
+        area: height times width of an image, in pixels.
+        variant: such as `"R50x1"`, or `None`.
         num_classes: K, or `None`.
-        variant: the model, or `None`.
-        image_size: int or (height, width) in pixels.
-
-    Returns:
-        A `Recipe`; its data set is `"folder"`, to be replaced by the folder's name.
 
     Raises:
         ValueError: a number is not positive, or no such variant.
     """
-    count, size = positive_int(num_examples, "num_examples"), pair(image_size, "image_size")
-    batch_size = 512
-    while batch_size > 1 and batch_size * 8 > count:
-        batch_size //= 2
-    # Updates and warm-up of Table 4 for sets of this size.
-    lengths = ((20_000, 500, 100), (500_000, 10_000, 500), (float("inf"), 20_000, 500))
-    steps, warmup = next((steps, warmup) for most, steps, warmup in lengths if count < most)
+    positive_int(num_examples, "num_examples")
+    small = positive_int(area, "area") < 96 * 96
+    resize, crop = (160, 128) if small else (512, 480)
+    warmup, *boundaries, steps = length_for(num_examples)
     return Recipe(
-        name=f"own-{count}" + (f"-{variant}" if variant else ""),
-        source="keras_vit's own, after Dosovitskiy et al., 2021, Table 4",
-        notes=("The learning rate is that of Table 4's small sets; it was not tuned for yours.",),
-        dataset="folder",
+        name=f"bit_hyperrule-{num_examples}-{'small' if small else 'large'}",
+        source="Kolesnikov et al., 2020, section 3.3; google-research/big_transfer, "
+        "bit_hyperrule.py",
+        notes=(
+            "Half of the images are mirrored, as the paper says; the authors' TF2 and JAX pipeline "
+            "mirrors every one.",
+        ),
+        dataset="any",
         variant=variant,
-        examples=count,
+        examples=num_examples,
         num_classes=num_classes,
-        **{**FINE_TUNING, "batch_size": batch_size},
+        batch_size=512,
         steps=steps,
-        train=Transform(size, "inception", area=(0.25, 1.0), flip=True),
-        eval=Transform(size, "resize_small_center", resize_small=round(max(size) * 256 / 224)),
+        train=Transform(crop, "squash_random", resize_small=resize, flip=True),
+        eval=Transform(crop, "squash"),
+        mixup=0.1 if num_examples >= 20_000 else 0.0,
+        optimizer="sgdm",
         learning_rate=0.003,
-        learning_rates=LOW,
+        schedule="stairs",
         warmup_steps=warmup,
+        boundaries=tuple(boundaries),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class FewShotProtocol:
+    """Linear regression on frozen features, from a few images per class (section 4.1).
+
+    Attributes:
+        source: where it is written.
+        datasets: TFDS names that the authors' code evaluates.
+        shots: images per class.
+        seeds: of the draws of these images; results are averaged over them.
+        l2: λ of (XᵀX + λI)⁻¹Xᵀy, the same for every data set.
+        features: the layer that gives X, `"pre_logits"`: what the linear head sees.
+        constant: value of the feature that stands for the bias, so large that λ leaves it alone.
+        epsilon: added to the standard deviations that the features are divided by.
+        image_size: (height, width) of the images in pixels.
+        preprocessing: of the images, for `keras_vit.data.preprocess` or a model's `preprocessing`:
+            squashed to 256 x 256, in whole grey levels, the middle.
+    """
+
+    source: str
+    datasets: tuple[str, ...]
+    shots: tuple[int, ...] = (1, 5, 10, 25)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    l2: float = 1024.0
+    features: str = "pre_logits"
+    constant: float = 100.0
+    epsilon: float = 1e-5
+    image_size: tuple[int, int] = (224, 224)
+    preprocessing: Preprocessing = Preprocessing(  # noqa: RUF009
+        crop_fraction=224 / 256, library="tensorflow_uint8"
+    )
+
+
+def fewshot():
+    """The `FewShotProtocol` with the authors' numbers; docs/evaluation.md shows its use."""
+    return FewShotProtocol(
+        source=f"{PAPER}, section 4.1; google-research/big_vision, evaluators/fewshot_lsr.py and "
+        "configs/common_fewshot.py",
+        datasets=tuple("caltech101 cars196:2.1.0 cifar100 dtd oxford_iiit_pet uc_merced".split()),
     )

@@ -1,21 +1,24 @@
-"""All recipes by name, and the two small ones that train from scratch without a network."""
+"""This library's own recipes, and all recipes by name."""
 
+from keras_vit.checks import pair, positive_int
 from keras_vit.data.transform import Transform
 from keras_vit.data.vtab import VTAB_TASKS
+from keras_vit.recipes import pretraining
 from keras_vit.recipes.fields import epochs
-from keras_vit.recipes.finetuning import BEST, finetune
-from keras_vit.recipes.paper import TABLE_3, TABLE_4, pretrain, vtab
-from keras_vit.recipes.recipe import Recipe
-from keras_vit.recipes.studies import (
-    CHOSEN,
-    STUDIED,
-    augreg,
-    augreg_grid,
-    better_plain,
+from keras_vit.recipes.finetuning import (
+    LOW,
+    SHARED,
+    TABLE_4,
     bit_hyperrule,
-    bit_pretrain,
+    finetune,
+    length_for,
+    named,
+    vtab,
 )
+from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import table, unknown
+
+_STUDIED = [(v, dataset) for dataset in pretraining.CHOSEN for v in pretraining.STUDIED]
 
 
 def digits():
@@ -65,19 +68,62 @@ def _small(name, examples, transform, architecture, **settings):
     )
 
 
+def own_images(num_examples, num_classes=None, variant=None, image_size=224):
+    """Fine-tuning of a pre-trained model on a folder of one's own, of a few dozen images or more.
+
+    It is Table 4, changed for a small set: at least eight batches make an epoch, images keep their
+    aspect ratio, and crops keep most of an image, because nothing is known about what it shows.
+    Choose among `recipe.learning_rates` with validation images, as the authors do.
+
+    Args:
+        num_examples: training images.
+        num_classes: K, or `None`.
+        variant: the model, or `None`.
+        image_size: int or (height, width) in pixels.
+
+    Returns:
+        A `Recipe`; its data set is `"folder"`, to be replaced by the folder's name.
+
+    Raises:
+        ValueError: a number is not positive, or no such variant.
+    """
+    count, size = positive_int(num_examples, "num_examples"), pair(image_size, "image_size")
+    warmup, *_, steps = length_for(count)  # as in Table 4 for sets of this size
+    batch_size = 512
+    while batch_size > 1 and batch_size * 8 > count:
+        batch_size //= 2
+    return Recipe(
+        name=named(f"own-{count}", variant),
+        source="keras_vit's own, after Dosovitskiy et al., 2021, Table 4",
+        notes=("The learning rate is that of Table 4's small sets; it was not tuned for yours.",),
+        dataset="folder",
+        variant=variant,
+        examples=count,
+        num_classes=num_classes,
+        **{**SHARED, "batch_size": batch_size},
+        steps=steps,
+        train=Transform(size, "inception", area=(0.25, 1.0), flip=True),
+        eval=Transform(size, "resize_small_center", resize_small=round(max(size) * 256 / 224)),
+        learning_rate=0.003,
+        learning_rates=LOW,
+        warmup_steps=warmup,
+    )
+
+
 def all_recipes():
     """Every recipe that is written somewhere, without the whole grid of augreg."""
-    table_3 = [(v, d, n) for d, rows in TABLE_3.items() for v, row in rows.items() for n in row[0]]
+    table_3 = pretraining.TABLE_3.items()
+    table_3 = [(v, d, n) for d, rows in table_3 for v, row in rows.items() for n in row[0]]
     return (
-        *(pretrain(*row) for row in table_3),
-        *(augreg(variant, dataset) for dataset in CHOSEN for variant in STUDIED),
-        *(better_plain(epochs) for epochs in (90, 150, 300)),
-        *(bit_pretrain("R50x1", dataset) for dataset in ("imagenet2012", "imagenet21k")),
+        *(pretraining.pretrain(*row) for row in table_3),
+        *(pretraining.augreg(*row) for row in _STUDIED),
+        *(pretraining.better_plain(epochs) for epochs in (90, 150, 300)),
+        *(pretraining.bit_pretrain("R50x1", data) for data in ("imagenet2012", "imagenet21k")),
         *(finetune(dataset) for dataset in TABLE_4),
         *(finetune("imagenet2012", variant) for variant in ("L/16", "H/14")),
         *(finetune(d, None, "vit_jax") for d in ("imagenet2012", "cifar10", "cifar100")),
-        *(finetune(dataset, None, "augreg") for dataset in BEST),
-        *(finetune(dataset, None, "big_vision") for dataset in BEST),
+        *(finetune(dataset, None, "augreg") for dataset in TABLE_4),
+        *(finetune(dataset, None, "big_vision") for dataset in TABLE_4),
         *(vtab(task) for task in VTAB_TASKS),
         *(bit_hyperrule(n, 224 * 224) for n in (1000, 50_000, 1_281_167)),
         digits(),
@@ -89,19 +135,11 @@ def list_recipes():
     """Prints a table of all recipes and returns them."""
     found = all_recipes()
     header = ("recipe", "data", "px", "batch", "updates", "epochs", "optimizer", "learning rate")
-    rows = [
-        (
-            r.name,
-            f"{r.dataset} {r.train_split}",
-            r.image_size[0],
-            f"{r.batch_size:,}",
-            f"{r.steps:,}",
-            epochs(r),
-            r.optimizer,
-            f"{r.learning_rate:.3g} {r.schedule}",
-        )
-        for r in found
-    ]
+    rows = []
+    for r in found:
+        sizes = r.image_size[0], f"{r.batch_size:,}", f"{r.steps:,}", epochs(r)
+        rate = f"{r.learning_rate:.3g} {r.schedule}"
+        rows.append((r.name, f"{r.dataset} {r.train_split}", *sizes, r.optimizer, rate))
     print(table(rows, header, left=2))
     return found
 
@@ -117,7 +155,7 @@ def get(name):
     """
     found = {recipe.name: recipe for recipe in all_recipes()}
     if str(name) not in found and str(name).startswith("augreg-"):
-        grids = [augreg_grid(v, d) for d in CHOSEN for v in STUDIED]
+        grids = (pretraining.augreg_grid(*row) for row in _STUDIED)
         found |= {recipe.name: recipe for grid in grids for recipe in grid}
     if str(name) not in found:
         raise unknown("recipe", name, found, listed="keras_vit.recipes.list_recipes()")

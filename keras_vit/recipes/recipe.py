@@ -9,23 +9,8 @@ import keras
 from keras_vit import training
 from keras_vit.checks import pair, positive_float, positive_int, rate
 from keras_vit.data.transform import Transform
-from keras_vit.recipes.fields import (
-    OF_A_VIT,
-    check_fields,
-    checked,
-    choice,
-    model_arguments,
-    not_negative,
-    number,
-    optional,
-    resized,
-    scale,
-    settings,
-    text,
-    transform,
-    tuple_of,
-    whole,
-)
+from keras_vit.recipes import fields
+from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
 from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
 
@@ -33,11 +18,6 @@ from keras_vit.variants import POOLS, POSITIONS
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     """Everything that decides a training run but the machine, with its source.
-
-        recipe = keras_vit.recipes.finetune("cifar100")
-        model = keras_vit.ViT_B16(weights="...", **recipe.model_options())
-        recipe.compile(model)
-        model.fit(...)
 
     A recipe never changes: `replace` and `scale` return another one. `print(recipe)` shows it.
 
@@ -71,58 +51,60 @@ class Recipe:
         ValueError: a value is out of range.
     """
 
-    name: str = checked(text)
-    source: str = checked(text)
-    dataset: str = checked(text)
-    variant: str | None = checked(optional(text))
+    name: str = checked(fields.text)
+    source: str = checked(fields.text)
+    dataset: str = checked(fields.text)
+    variant: str | None = checked(optional(fields.text))
     batch_size: int = checked(positive_int)
     steps: int = checked(positive_int)
-    train: Transform = checked(transform)  # noqa: RUF009
-    eval: Transform = checked(transform)  # noqa: RUF009
+    train: Transform = checked(fields.transform)  # noqa: RUF009
+    eval: Transform = checked(fields.transform)  # noqa: RUF009
     learning_rate: float = checked(positive_float)
     examples: int | None = checked(optional(positive_int), None)
     num_classes: int | None = checked(optional(positive_int), None)
-    train_split: str = checked(text, "train")
-    validation_split: str | None = checked(optional(text), None)
-    test_split: str = checked(text, "test")
-    notes: tuple[str, ...] = checked(tuple_of(text), ())
-    architecture: tuple = checked(model_arguments, ())
-    mixup: float = checked(not_negative, 0.0)
-    cutmix: float = checked(not_negative, 0.0)
-    loss: str = checked(choice("softmax", "sigmoid"), "softmax")
+    train_split: str = checked(fields.text, "train")
+    validation_split: str | None = checked(optional(fields.text), None)
+    test_split: str = checked(fields.text, "test")
+    notes: tuple[str, ...] = checked(tuple_of(fields.text), ())
+    architecture: tuple = checked(fields.pairs, ())
+    mixup: float = checked(fields.not_negative, 0.0)
+    cutmix: float = checked(fields.not_negative, 0.0)
+    loss: str = checked(fields.choice("softmax", "sigmoid"), "softmax")
     label_smoothing: float = checked(rate, 0.0)
-    head_bias: float = checked(number, 0.0)
+    head_bias: float = checked(fields.number, 0.0)
     representation_size: int | None = checked(optional(positive_int), None)
-    pool: str | None = checked(choice(*POOLS), None)
-    position: str | None = checked(choice(*POSITIONS, None), None)
+    pool: str | None = checked(fields.choice(*POOLS), None)
+    position: str | None = checked(fields.choice(*POSITIONS, None), None)
     dropout: float = checked(rate, 0.0)
     stochastic_depth: float = checked(rate, 0.0)
-    remat: bool = checked(choice(False, True), False)
-    optimizer: str = checked(choice("adam", "sgdm"), "adam")
+    remat: bool = checked(fields.choice(False, True), False)
+    optimizer: str = checked(fields.choice("adam", "sgdm"), "adam")
     learning_rates: tuple[float, ...] = checked(tuple_of(positive_float), ())
-    schedule: str = checked(choice("cosine", "linear", "rsqrt", "stairs", "constant"), "cosine")
-    warmup_steps: int = checked(whole, 0)
-    end_learning_rate: float = checked(not_negative, 0.0)
-    boundaries: tuple[int, ...] = checked(tuple_of(whole), ())
+    schedule: str = checked(
+        fields.choice("cosine", "linear", "rsqrt", "stairs", "constant"), "cosine"
+    )
+    warmup_steps: int = checked(fields.whole, 0)
+    end_learning_rate: float = checked(fields.not_negative, 0.0)
+    boundaries: tuple[int, ...] = checked(tuple_of(fields.whole), ())
     timescale: int = checked(positive_int, 10_000)
-    cooldown_steps: int = checked(whole, 0)
+    cooldown_steps: int = checked(fields.whole, 0)
     beta1: float = checked(rate, 0.9)
     beta2: float = checked(rate, 0.999)
     epsilon: float = checked(positive_float, 1e-8)
     momentum: float = checked(rate, 0.9)
-    weight_decay: float = checked(not_negative, 0.0)
-    decayed: tuple[str, ...] = checked(tuple_of(text), ("kernel",))
+    weight_decay: float = checked(fields.not_negative, 0.0)
+    decayed: tuple[str, ...] = checked(tuple_of(fields.text), ("kernel",))
     clip_norm: float | None = checked(optional(positive_float), None)
     layer_decay: float | None = checked(optional(positive_float), None)
     ema: float | None = checked(optional(positive_float), None)
     accumulate: int = checked(positive_int, 1)
     precision: str = checked(
-        choice("float32", "mixed_bfloat16", "mixed_float16", "float64"), "float32"
+        fields.choice("float32", "mixed_bfloat16", "mixed_float16", "float64"), "float32"
     )
-    seed: int = checked(whole, 0)
+    seed: int = checked(fields.whole, 0)
 
     def __post_init__(self):
-        check_fields(self)
+        fields.check_fields(self)
 
     @property
     def image_size(self):
@@ -137,8 +119,7 @@ class Recipe:
     @property
     def epochs(self):
         """Passes through the training images, the last one begun; `None` for unknown images."""
-        passes = self.passes
-        return passes and math.ceil(round(passes, 2))
+        return self.passes and math.ceil(round(self.passes, 2))
 
     @property
     def passes(self):
@@ -165,24 +146,26 @@ class Recipe:
         if "image_size" in changes:
             size = pair(changes.pop("image_size"), "image_size")
             for name in ("train", "eval"):
-                value = transform(changes.get(name, getattr(self, name)), name)
-                changes[name] = resized(value, size)
+                value = fields.transform(changes.get(name, getattr(self, name)), name)
+                changes[name] = fields.resized(value, size)
         return dataclasses.replace(self, **changes)
 
-    scale = scale
+    scale = fields.scale
 
     def model_options(self):
         """Arguments for the builder of `variant`, or for its class, as a dict.
 
         What the recipe leaves as it is in the model (no dropout, say) is not among them.
         """
-        options = {"image_size": self.image_size, "num_classes": self.num_classes}
-        if self.precision != "float32":
-            options["dtype"] = self.precision
-        for name in ("head_bias", *(() if self.is_bit else OF_A_VIT)):
-            options[name] = getattr(self, name) or None
+        own = ("head_bias", *(() if self.is_bit else OF_A_VIT))
+        options = {
+            "image_size": self.image_size,
+            "num_classes": self.num_classes,
+            "dtype": None if self.precision == "float32" else self.precision,
+            **{name: getattr(self, name) or None for name in own},
+        }
         options = {name: value for name, value in options.items() if value is not None}
-        return {**options, **dict(self.architecture)}
+        return options | dict(self.architecture)
 
     def make_schedule(self):
         """The learning rate: a `LearningRateSchedule`, or a number if it is constant."""
@@ -197,12 +180,14 @@ class Recipe:
 
     def make_optimizer(self, model=None):
         """A `keras_vit.training` optimizer; `layer_decay` counts the blocks of `model`."""
+        names = [layer.name for layer in getattr(model, "layers", ())]
+        blocks = [name for name in names if re.fullmatch(r"block_\d+", name)]  # frozen ones, too
         shared = {
             "weight_decay": self.weight_decay,
             "decayed": self.decayed,
             "global_clipnorm": self.clip_norm,
             "layer_decay": self.layer_decay,
-            "num_blocks": _num_blocks(model) if self.layer_decay else None,
+            "num_blocks": len(blocks) or None,
             "use_ema": self.ema is not None,
             "ema_momentum": self.ema or 0.99,
             "gradient_accumulation_steps": self.accumulate if self.accumulate > 1 else None,
@@ -239,10 +224,8 @@ class Recipe:
         """
         if not isinstance(model, keras.Model):
             raise TypeError(f"model must be a keras.Model. Received: model={model!r}.")
-        if "optimizer" not in options:
-            options["optimizer"] = self.make_optimizer(model)
-        made = {"loss": self.make_loss(), "metrics": self.metrics()}
-        model.compile(**{**made, **options})
+        made = {"optimizer": self.make_optimizer(model), "loss": self.make_loss()}
+        model.compile(**{**made, "metrics": self.metrics(), **options})
         return model
 
     def to_dict(self):
@@ -250,14 +233,14 @@ class Recipe:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, fields):
+    def from_dict(cls, values):
         """The recipe of a dict as `to_dict` returns it, also after JSON.
 
         Raises:
             TypeError: a name that is no field, or a field that is missing.
             ValueError: a value out of range.
         """
-        made = dict(fields)
+        made = dict(values)
         for name in {"train", "eval"} & made.keys():
             if isinstance(of := made[name], dict):
                 of = {n: tuple(v) if isinstance(v, list) else v for n, v in of.items()}
@@ -266,13 +249,7 @@ class Recipe:
 
     def table(self):
         """The settings that matter as a list of (field, value), both strings."""
-        return settings(self)
+        return fields.settings(self)
 
     def __str__(self):
-        return table(settings(self), left=2)
-
-
-def _num_blocks(model):
-    """How many blocks a model has, frozen ones too, or `None` if it has none."""
-    names = [layer.name for layer in getattr(model, "layers", ())]
-    return sum(bool(re.fullmatch(r"block_\d+", name)) for name in names) or None
+        return table(self.table(), left=2)

@@ -1,6 +1,5 @@
 """What stands around `model.fit`."""
 
-from keras_vit.training.callbacks import DivergenceError, Interrupted
 from keras_vit.training.checkpoint import CheckpointError
 from keras_vit.training.ema import EvaluateAverages, averaged_weights, return_weights
 from keras_vit.training.fit import fit
@@ -16,6 +15,7 @@ from keras_vit.training.schedules import (
     WarmupStairs,
     layer_rates,
 )
+from keras_vit.training.stop import DivergenceError, Interrupted
 from keras_vit.training.sweep import SweepResult, sweep
 from keras_vit.workarounds import keep_memory, set_random_seed
 

@@ -1,17 +1,13 @@
 """The state of a training run, the files that keep it, and what makes two runs the same run."""
 
+import importlib
 import json
-import pathlib
-import re
 import shutil
-import time
 import zipfile
 
-import filelock
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int
 from keras_vit.distribution import to_numpy
 from keras_vit.training.freeze import nested_layers
 from keras_vit.weights.save import replacing
@@ -21,79 +17,71 @@ class CheckpointError(OSError):
     """A checkpoint could not be written, or none that is left can be read."""
 
 
-class TrainingState:
-    """All variables that the next update depends on.
+# ---- the state of a compiled model
 
-    These are the weights, the state of the optimizer, the seed generators of layers (which are
-    variables of the model), and the metrics of the present epoch.
 
-    Args:
-        model: a compiled model.
-        batch: one of its batches. The optimizer and the metrics are built by it, as `fit` would
-            do at its first batch, which is too late to restore a checkpoint.
+def build_state(model, batch):
+    """Builds optimizer and metrics by a batch.
+
+    `fit` does so at its first batch, which is too late to restore a checkpoint.
     """
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
+    specs = keras.tree.map_structure(
+        lambda v: keras.KerasTensor(v.shape, keras.backend.standardize_dtype(v.dtype)), x
+    )
+    if not model.built:
+        model.build(keras.tree.map_structure(lambda v: v.shape, specs))
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    outputs = model.compute_output_spec(specs)
+    outputs = keras.tree.map_structure(lambda v: keras.ops.zeros(v.shape, v.dtype), outputs)
+    with keras.StatelessScope():  # what they count is not kept
+        model.compute_loss(x, y, outputs, weights)
+        model.compute_metrics(x, y, outputs, weights)
 
-    def __init__(self, model, batch):
-        self.model = model
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
-        specs = keras.tree.map_structure(
-            lambda v: keras.KerasTensor(v.shape, keras.backend.standardize_dtype(v.dtype)), x
+
+def state_variables(model):
+    """Name in a checkpoint -> variable, of all variables that the next update depends on.
+
+    These are the weights, the seed generators of layers (variables of the model, too), the state
+    of the optimizer, and the metrics of the present epoch.
+    """
+    groups = {
+        "model": model.variables,
+        "optimizer": model.optimizer.variables,
+        "metrics": model.metrics_variables,
+    }
+    return {f"{group}/{i:04d}": v for group, vs in groups.items() for i, v in enumerate(vs)}
+
+
+def read_state(model):
+    """Pairs of a name and an array, one at a time: no second copy of all is in memory.
+
+    All processes must call it. Raises a FloatingPointError where a weight is not finite.
+    """
+    sync(model)
+    for name, variable in state_variables(model).items():
+        value = value_of(variable)
+        weight = name.startswith("model/") and value.dtype.kind == "f"
+        if weight and not np.isfinite(value).all():
+            raise FloatingPointError(f"the weight {variable.path} is not finite")
+        yield name, value
+
+
+def assign_state(model, arrays):
+    """Assigns the arrays of a checkpoint, a dict from name to array, if they are the model's."""
+    variables = state_variables(model)
+    there = {name: tuple(array.shape) for name, array in arrays.items()}
+    here = {name: tuple(variable.shape) for name, variable in variables.items()}
+    if there != here:
+        name = next(n for n in {**there, **here} if there.get(n) != here.get(n))
+        path = f" ({variables[name].path})" if name in variables else ""
+        raise ValueError(
+            f"The checkpoint is of another model or optimizer: {name}{path} has shape "
+            f"{there.get(name)} there. Received: {here.get(name)}; choose another output folder."
         )
-        if not model.built:
-            model.build(keras.tree.map_structure(lambda v: v.shape, specs))
-        if not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
-        outputs = model.compute_output_spec(specs)
-        outputs = keras.tree.map_structure(lambda v: keras.ops.zeros(v.shape, v.dtype), outputs)
-        with keras.StatelessScope():  # what they count is not kept
-            model.compute_loss(x, y, outputs, weights)
-            model.compute_metrics(x, y, outputs, weights)
-
-    @property
-    def variables(self):
-        """Name in a checkpoint -> variable."""
-        groups = {
-            "model": self.model.variables,
-            "optimizer": self.model.optimizer.variables,
-            "metrics": self.model.metrics_variables,
-        }
-        return {f"{group}/{i:04d}": v for group, vs in groups.items() for i, v in enumerate(vs)}
-
-    def save(self):
-        """Pairs of a name and an array, made one at a time: no second copy of all is in memory.
-
-        Reading a variable that lies on several processes needs all of them.
-
-        Raises:
-            FloatingPointError: a weight is not finite.
-        """
-        sync(self.model)
-        for name, variable in self.variables.items():
-            value = value_of(variable)
-            weight = name.startswith("model/") and value.dtype.kind == "f"
-            if weight and not np.isfinite(value).all():
-                raise FloatingPointError(f"the weight {variable.path} is not finite")
-            yield name, value
-
-    def restore(self, arrays):
-        """Assigns the arrays of a checkpoint, a dict from name to array.
-
-        Raises:
-            ValueError: the model is another one: a variable is missing or has another shape.
-        """
-        variables = self.variables
-        there = {name: tuple(array.shape) for name, array in arrays.items()}
-        here = {name: tuple(variable.shape) for name, variable in variables.items()}
-        if there != here:
-            name = next(n for n in {**there, **here} if there.get(n) != here.get(n))
-            path = f" ({variables[name].path})" if name in variables else ""
-            raise ValueError(
-                f"The checkpoint is of another model or optimizer: {name}{path} has shape "
-                f"{there.get(name)} there. Received: {here.get(name)}. Build what was trained, or "
-                "choose another output folder."
-            )
-        for name, array in arrays.items():
-            variables[name].assign(array)
+    for name, array in arrays.items():
+        variables[name].assign(array)
 
 
 def sync(model):
@@ -119,6 +107,9 @@ def inner_optimizer(model):
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
+# ---- files
+
+
 class Checkpoints:
     """A folder of files `step-<number>.npz`, of which the last ones are kept.
 
@@ -127,36 +118,29 @@ class Checkpoints:
     checksum (CRC-32, by the zip format), by which a damaged file is recognised.
 
     Args:
-        folder: where the files are; it is created.
+        folder: a `pathlib.Path` to where the files are; it is created.
         keep: how many of the newest stay.
         writes: whether this process does; of several that train one model, one writes.
     """
 
     def __init__(self, folder, keep=2, writes=True):
-        self.folder, self.keep, self.writes = pathlib.Path(folder), keep, writes
+        self.folder, self.keep, self.writes = folder, keep, writes
         self._damaged = set()
         if writes:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for partial in self.folder.glob("step-*.npz.*"):
+            folder.mkdir(parents=True, exist_ok=True)
+            for partial in folder.glob("step-*.npz.*"):
                 partial.unlink()  # of a run that was killed while it wrote
 
     def paths(self):
-        """The files, oldest first."""
         return sorted(self.folder.glob("step-*.npz"))
 
     def save(self, step, arrays, meta):
-        """Writes the checkpoint of a step, and removes those that are no longer kept.
+        """Writes the checkpoint of a step, removes those that are no longer kept, returns its path.
 
         Args:
             step: batches done so far.
             arrays: pairs of a name and an array.
             meta: what JSON can hold.
-
-        Returns:
-            The path.
-
-        Raises:
-            CheckpointError: the disk is full or fails. The earlier checkpoints are untouched.
         """
         path = self.folder / f"step-{step:010d}.npz"
         if not self.writes:
@@ -184,11 +168,7 @@ class Checkpoints:
         return path
 
     def latest(self):
-        """The newest checkpoint that is whole: (path, meta, arrays), or None if there is none yet.
-
-        Raises:
-            CheckpointError: there are files, and all are damaged.
-        """
+        """(path, meta, arrays) of the newest checkpoint that is whole, or None without any."""
         for path in reversed(self.paths()):
             try:
                 with np.load(path, allow_pickle=False) as file:  # zipfile compares the checksums
@@ -199,96 +179,60 @@ class Checkpoints:
                 print(f"The checkpoint {path} is damaged: {error}. Looking at the one before.")
         if self._damaged:
             raise CheckpointError(
-                f"Every checkpoint in {self.folder} is damaged: "
-                f"{', '.join(sorted(path.name for path in self._damaged))}. Delete the folder to "
-                "begin the run anew."
+                f"Every checkpoint in {self.folder} is damaged. Delete the folder to begin anew."
             )
         return None
 
 
-class SaveInterval:
-    """When the next checkpoint is due: every so many updates, or every "600s"."""
-
-    def __init__(self, every):
-        seconds = re.fullmatch(r"(\d+(\.\d+)?)s", str(every))
-        self.seconds, self.steps = float(seconds[1]) if seconds else None, None
-        if not seconds:
-            try:
-                self.steps = positive_int(every, "save_every")
-            except ValueError as error:
-                raise ValueError(f'{error} Or give seconds as text, such as "600s".') from None
-        self.saved(0)
-
-    def saved(self, step):
-        """Takes note of a checkpoint."""
-        self._step, self._time = step, time.monotonic()
-
-    def due(self, step):
-        """Whether it is time for one."""
-        if self.steps:
-            return step // self.steps > self._step // self.steps
-        return time.monotonic() - self._time >= self.seconds
+# ---- what makes two runs the same run
 
 
-def only_run_in(folder):
-    """A context in which no other process can be for the same folder.
-
-    The lock is the operating system's and ends with the process, however that ends.
-
-    Raises:
-        ValueError: another run has the folder.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        return filelock.FileLock(folder / ".lock").acquire(timeout=1)
-    except filelock.Timeout:
-        raise ValueError(
-            f"Another run is writing to this folder. Received: output={str(folder)!r}; wait for "
-            "its end, stop it, or choose another folder."
-        ) from None
-
-
-def describe(model, data, progress, given):
-    """What makes two runs the same run: a flat dict from a name to a value that JSON can hold."""
+def describe(model, **settings):
+    """Settings and what a compiled model is, as a flat dict from a name to a value for JSON."""
     optimizer = inner_optimizer(model)
     rate = getattr(optimizer, "schedule", None) or optimizer.get_config()["learning_rate"]
-    settings = {
+    settings |= {
         "backend": keras.backend.backend(),
-        "steps": progress.total_updates,
-        "steps_per_epoch": progress.per_epoch,
-        "batch_size": progress.batch_size,
-        "data": getattr(data, "settings", None) or {},
-        "model": [_plain(layer) for layer in nested_layers(model) if layer is not model],
-        "optimizer": _plain(optimizer),
-        "learning_rate": _plain(rate),
-        "loss": _plain(model.loss),
-        "settings": given or {},
+        "model": [_facts(layer) for layer in nested_layers(model) if layer is not model],
+        "optimizer": _facts(optimizer),
+        "learning_rate": _facts(rate),
+        "loss": _facts(model.loss),
     }
-    return dict(_flatten(json.loads(json.dumps(settings, default=str))))
+    plain = json.loads(json.dumps(settings, default=str))
+    return {".".join(map(str, at)): v for at, v in keras.tree.flatten_with_path(plain)}
 
 
-def _plain(thing):
-    """The class of an object and its public attributes that are numbers or text."""
+def check_same_run(output, there, here):
+    """Raises a ValueError that names where two results of `describe` differ."""
+    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    if names:
+        told = [f"{name}: {there.get(name)!r} there, {here.get(name)!r} here" for name in names]
+        raise ValueError(
+            f"{output} holds a run with other settings, which cannot be continued with these. "
+            "Received:\n  " + "\n  ".join(told) + "\nUse the settings of that run, or another "
+            "output folder."
+        )
+
+
+def versions():
+    """The packages on which the last bits depend."""
+    module = importlib.import_module(keras.backend.backend())
+    return {"keras": keras.__version__, module.__name__: module.__version__}
+
+
+def _facts(thing):
+    """The class of an object and its public attributes that are numbers or text.
+
+    The names that Keras gives to layers are not among them: they differ from model to model.
+    """
     if thing is None or isinstance(thing, (str, int, float, dict, list)):
         return thing
-    simple, attributes = (bool, int, float, str, type(None)), {}
+    found = {"class": type(thing).__name__}
     for name, value in vars(thing).items():
-        parts = value if isinstance(value, tuple) else [value]
-        if not name.startswith("_") and all(isinstance(part, simple) for part in parts):
-            attributes[name] = value
-    for name in ("name", "built", "training"):
-        attributes.pop(name, None)
+        parts = value if isinstance(value, tuple) else (value,)
+        plain = all(part is None or isinstance(part, (int, float, str)) for part in parts)
+        if plain and not name.startswith("_") and name not in ("name", "built", "training"):
+            found[name] = value
     if isinstance(thing, keras.Layer):
-        attributes |= {"dtype": thing.dtype_policy.name, "trainable": thing.trainable}
-    return {"class": type(thing).__name__, **attributes}
-
-
-def _flatten(value, name=""):
-    """Pairs of a dotted name and a value that is no dict and no list of dicts."""
-    if isinstance(value, list) and any(isinstance(part, dict) for part in value):
-        value = dict(enumerate(value))
-    if not isinstance(value, dict):
-        yield name, value
-        return
-    for key, part in value.items():
-        yield from _flatten(part, f"{name}.{key}" if name else str(key))
+        found |= {"dtype": thing.dtype_policy.name, "trainable": thing.trainable}
+    return found

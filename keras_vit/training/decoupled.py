@@ -24,9 +24,9 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     the published files and in `keras.optimizers.AdamW`.
 
     With `gradient_accumulation_steps=n`, schedules, the bias correction and the average move once
-    per n batches. (Keras moves schedules and averages once per batch.) A group that is incomplete
-    at the end of an epoch goes on in the next one. After each update `gradient_norm`, a float32
-    variable, holds the norm of all gradients before clipping.
+    per n batches; Keras moves schedules and averages once per batch. A group that is incomplete at
+    the end of an epoch goes on in the next one. `gradient_norm`, a float32 variable, holds the norm
+    of all gradients of the last update before clipping.
 
     Args:
         learning_rate: float or a `keras.optimizers.schedules.LearningRateSchedule`.
@@ -34,8 +34,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         decayed: last parts of the paths of the variables that decay.
         layer_decay, num_blocks: of `layer_rates`, whose factors hold for update and decay; the
             depth is needed where blocks are frozen.
-        use_ema: whether to keep averages of the weights, `averages`. Only `averaged_weights` and
-            `EvaluateAverages` put them in place of the weights.
+        use_ema: whether to keep averages of the weights, see `averaged_weights`.
         ema_momentum: share of the average that an update keeps; the first update makes the
             average equal to the weights.
         gradient_accumulation_steps: batches of an update, or `None` for one.
@@ -63,14 +62,11 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         gradient_accumulation_steps=None,
         **kwargs,
     ):
-        weight_decay = weight_decay or 0.0
+        weight_decay, rate = weight_decay or 0.0, learning_rate
         if weight_decay < 0:
-            raise ValueError(
-                f"weight_decay must not be negative. Received: weight_decay={weight_decay}."
-            )
+            raise ValueError(f"weight_decay must not be negative. Received: {weight_decay=}.")
         if not 0 <= ema_momentum <= 1:
-            raise ValueError(f"ema_momentum must be in [0, 1]. Received: {ema_momentum}.")
-        rate = learning_rate
+            raise ValueError(f"ema_momentum must be in [0, 1]. Received: {ema_momentum=}.")
         if gradient_accumulation_steps and callable(rate):
             rate = _PerUpdate(rate, gradient_accumulation_steps)
         super().__init__(rate, gradient_accumulation_steps=gradient_accumulation_steps, **kwargs)
@@ -99,15 +95,12 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self._uses_fused = self._may_use_fused(variables)
 
     def direction(self, gradient, slots, step):
-        """The update before learning rate and decay, for one variable or a part of it.
+        """The update before learning rate and decay, and the new slots.
 
         Args:
-            gradient: tensor, at least float32.
+            gradient: tensor of at least float32, of one variable or a part of it.
             slots: tensors of the same shape, in the order of `slot_names`.
             step: number of this update, from 1, in the dtype of the gradient.
-
-        Returns:
-            The update and the new slots.
         """
         raise NotImplementedError
 
@@ -145,8 +138,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
         """Refused: Keras forgets such exclusions when an optimizer is loaded."""
         raise ValueError(
-            f"{type(self).__name__} decays the variables whose paths end in decayed="
-            f"{self.decayed}. Received: a call of exclude_from_weight_decay; give `decayed`."
+            f"{type(self).__name__} decays the variables whose paths end in {self.decayed}. "
+            "Received: a call of exclude_from_weight_decay; give `decayed` instead."
         )
 
     def get_config(self):
@@ -177,7 +170,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         return [g if g is None else g * ops.cast(scale, g.dtype) for g in grads]
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
-        """Nothing: `tf.distribute` has summed them before they were clipped."""
+        """Nothing: `_clip_gradients` has summed them."""
         return grads_and_vars
 
     def _apply_weight_decay(self, variables):
@@ -210,10 +203,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
                 average.lerp_(variable.value, self._average_rate().to(average.dtype))
 
     def _may_use_fused(self, variables):
-        """Whether `fused` computes what `update_step` says, tried on a few numbers.
-
-        So a subclass with another rule, or an edit of the rule, is never passed over.
-        """
+        """Whether `fused` computes what the rule, maybe edited, says: tried on a few numbers."""
         dtypes = {keras.backend.standardize_dtype(v.dtype) for v in variables}
         if (
             self.fused is None

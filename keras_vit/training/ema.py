@@ -15,12 +15,8 @@ def averaged_weights(model):
     """Gives a model its averaged weights for a `with` block, and then its own back.
 
     Its own come back however the block ends. Inside, `evaluate`, `predict` and `save` see the
-    averages; an optimizer saved inside is of no use for training on.
-
-        with keras_vit.training.averaged_weights(model):
-            model.save("averaged.keras")
-
-    Before the first update there is no average, and the weights stay as they are.
+    averages; an optimizer saved inside is of no use for training on. Before the first update there
+    is no average, and the weights stay as they are.
 
     Args:
         model: compiled with an optimizer of `keras_vit.training` that has `use_ema=True`.
@@ -38,12 +34,11 @@ def averaged_weights(model):
 class EvaluateAverages(keras.callbacks.Callback):
     """Lets the evaluation within `fit` see the averaged weights.
 
-    The metrics `val_...` are then those of the averages, and training goes on with the model's own
-    weights. A `fit` that comes to its end leaves the averages in the model. Where an error or
-    Ctrl-C ends an evaluation within `model.fit`, they stay in the model until
-    `return_weights(model)` or the next `fit` with such a callback; `keras_vit.training.fit` returns
-    the weights by itself. (`keras.callbacks.SwapEMAWeights` would train on the averages after an
-    evaluation that was interrupted, or after `predict`.)
+    Training goes on with the model's own weights; a `fit` that comes to its end leaves the averages
+    in the model. Where an error or Ctrl-C ends an evaluation within `model.fit`, they stay in the
+    model until `return_weights(model)` or the next `fit` with such a callback;
+    `keras_vit.training.fit` returns the weights by itself. (`keras.callbacks.SwapEMAWeights` would
+    train on the averages after an evaluation that was interrupted, or after `predict`.)
     """
 
     def on_train_begin(self, logs=None):
@@ -77,8 +72,7 @@ def _averaging_optimizer(model):
     optimizer = inner_optimizer(model)
     if not getattr(optimizer, "keeps_averages", False):
         raise ValueError(
-            "Averaged weights need an optimizer of keras_vit.training that keeps them. Received: "
-            f"{type(optimizer).__name__} without use_ema; compile the model with, for instance, "
+            f"The optimizer keeps no averages. Received: {type(optimizer).__name__}; compile with "
             "keras_vit.training.AdamW(use_ema=True), or with a recipe that has ema=0.9999."
         )
     return optimizer

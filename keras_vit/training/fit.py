@@ -1,13 +1,15 @@
 """`model.fit` for runs that may be stopped at any moment and go on as if nothing had been."""
 
 import contextlib
+import math
 import pathlib
+import re
 
 from keras_vit import distribution
 from keras_vit.checks import positive_int
-from keras_vit.training.callbacks import Progress
-from keras_vit.training.checkpoint import SaveInterval, inner_optimizer, only_run_in
+from keras_vit.training.checkpoint import inner_optimizer
 from keras_vit.training.run import Run
+from keras_vit.training.stop import only_run_in
 
 
 def fit(
@@ -69,8 +71,8 @@ def fit(
     """
     if not (hasattr(data, "from_step") and hasattr(data, "steps_per_epoch")):
         raise TypeError(
-            "The data must have `steps_per_epoch` and `from_step(step)`, the batches from one on, "
-            f"as a pipeline of keras_vit.data has them. Received: {type(data).__name__}."
+            "The data must have `steps_per_epoch` and `from_step(step)`, as a pipeline of "
+            f"keras_vit.data has them. Received: {type(data).__name__}."
         )
     if (epochs is None) == (steps is None):
         raise ValueError(f"Give epochs or steps. Received: epochs={epochs!r}, steps={steps!r}.")
@@ -81,15 +83,22 @@ def fit(
             f"{type(optimizer).__name__}(use_ema=True); take keras_vit.training.AdamW(use_ema=True)"
             " or another optimizer from there, whose averages stay apart."
         )
-    accumulate = optimizer.gradient_accumulation_steps or 1
     if epochs is None:
-        total = positive_int(steps, "steps") * accumulate
+        total = positive_int(steps, "steps") * (optimizer.gradient_accumulation_steps or 1)
     else:
         total = positive_int(epochs, "epochs") * data.steps_per_epoch
-    progress = Progress(total, data.steps_per_epoch, accumulate, getattr(data, "batch_size", None))
-    interval, keep = SaveInterval(save_every), positive_int(keep, "keep")
+    if seconds := re.fullmatch(r"(\d+(\.\d+)?)s", str(save_every)):
+        every = math.inf, float(seconds[1])
+    elif str(save_every).isdecimal():
+        every = positive_int(save_every, "save_every"), math.inf
+    else:
+        raise ValueError(
+            'save_every must be a number of updates such as 500, or seconds as text such as "600s".'
+            f" Received: save_every={save_every!r}."
+        )
+    keep, log_every = positive_int(keep, "keep"), positive_int(log_every, "log_every")
     validation_freq = positive_int(validation_freq, "validation_freq")
-    log_every, output = positive_int(log_every, "log_every"), pathlib.Path(output)
+    output, callbacks = pathlib.Path(output), list(callbacks)
     with only_run_in(output) if distribution.current().writes else contextlib.nullcontext():
-        run = Run(model, data, output, progress, interval, keep)
-        return run.train(validation, validation_freq, log_every, list(callbacks), curves, settings)
+        run = Run(model, data, output, total, every, keep, log_every, callbacks, curves)
+        return run.train(validation, validation_freq, settings)

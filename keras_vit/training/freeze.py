@@ -11,7 +11,7 @@ from keras_vit.text import nearest, table
 
 @dataclasses.dataclass(frozen=True)
 class TrainableSummary:
-    """What of a model is frozen and what is trained, in parameters; printing it shows a table.
+    """What of a model is frozen and what is trained; printing it shows a table.
 
     Attributes:
         layers: (name, frozen parameters, trained parameters) of each top-level layer.
@@ -65,10 +65,7 @@ def freeze(model, patterns):
 
 
 def unfreeze(model, patterns="*"):
-    """Returns to training what the patterns select; by default, everything.
-
-    Arguments, return value and errors are those of `freeze`.
-    """
+    """Returns to training what the patterns select, by default everything; otherwise `freeze`."""
     return set_frozen(model, frozen_paths(model).difference(select(paths(model), patterns)))
 
 
@@ -86,8 +83,7 @@ def select(candidates, patterns):
             known = dict.fromkeys(name for own in names.values() for name in own)
             raise ValueError(
                 f"The pattern selects nothing. Received: {pattern!r}; the nearest names are "
-                f"{nearest(glob, known)}. Without a slash, a pattern is a name at any depth; with "
-                "one, a path from the top, such as 'block_0/attention/*'."
+                f"{nearest(glob, known)}. With a slash, it is a path from the top."
             )
         chosen = chosen - found if pattern.startswith("!") else chosen | found
     return [path for path in candidates if path in chosen]
@@ -97,8 +93,7 @@ def paths(model):
     """Path of each variable below the model -> the variable."""
     if not model.built:
         raise ValueError(
-            "The variables of a model must exist before they are frozen. Received: "
-            f"{model.name!r}, which is not built; call it on a batch first."
+            f"The model is not built. Received: {model.name!r}; call it on a batch first."
         )
     return {v.path.removeprefix(f"{model.name}/"): v for v in model.weights}
 
@@ -128,18 +123,17 @@ def frozen_paths(model):
 
 def set_frozen(model, frozen):
     """Freezes the variables with the paths `frozen` and trains all others that can be trained."""
-    before, compiled = frozen_paths(model), model.compiled
+    before, compiled, counts = frozen_paths(model), model.compiled, {}
     train_all(model)
     for path, variable in paths(model).items():
         if path in frozen and variable.trainable:
             variable.trainable = False
+        count = counts.setdefault(path.split("/")[0], [0, 0])
+        count[variable.trainable] += math.prod(variable.shape)
     for layer in layer_paths(model).values():
         if not any(v.trainable for v in layer.weights):
             layer.trainable = False
-    changed, counts = before ^ frozen_paths(model), {}
-    for path, variable in paths(model).items():
-        count = counts.setdefault(path.split("/")[0], [0, 0])
-        count[variable.trainable] += math.prod(variable.shape)
+    changed = before ^ frozen_paths(model)
     layers = tuple((name, *count) for name, count in counts.items())
     ordered = tuple(path for path in paths(model) if path in changed)
     return TrainableSummary(layers, ordered, compiled and bool(changed))

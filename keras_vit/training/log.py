@@ -18,45 +18,40 @@ class RunLog(keras.callbacks.Callback):
     far, `learning_rate` (of the next update), `gradient_norm` (before clipping, of the optimizers
     of `keras_vit.training`) and `images_per_second`.
 
-    Args:
-        run: the `Run`.
-        every: updates between two records.
-        shown: whether each record is printed.
-        curves: whether to draw.
-        length: bytes of `log.jsonl` that belong to what the run goes on from.
+    `every` is the number of updates between two records; they are printed if `shown`.
     """
 
-    def __init__(self, run, every, shown, curves, length):
+    def __init__(self, run, every, shown, curves):
         super().__init__()
-        self.run, self.progress, self.every, self.shown = run, run.progress, every, shown
+        self.run, self.every, self.shown = run, every, shown
         self.writes = run.devices.writes  # the others measure the same, which may need them all
         self.curves, self.file = curves and self.writes, run.output / "log.jsonl"
-        self._logged, self._measured, self._drawn = run.progress.updates, {}, time.monotonic()
+        self.length = 0  # bytes of the file that belong to the run; a killed one left more
+        self._measured, self._drawn = {}, time.monotonic()
         self._mark = None  # batch and time that speed is measured from
+
+    def on_train_begin(self, logs=None):
+        self._logged = self.run.updates
         if self.writes:
             with self.file.open("ab") as file:
-                file.truncate(min(length, file.tell()))
-
-    def length(self):
-        """The bytes of `log.jsonl` so far."""
-        return self.file.stat().st_size if self.writes else 0
+                file.truncate(min(self.length, file.tell()))
 
     def on_epoch_begin(self, epoch, logs=None):
         if self._mark:  # validation and saving take no part in the speed
-            self._mark = (self.progress.batch, time.perf_counter())
+            self._mark = (self.run.batch, time.perf_counter())
 
     def on_train_batch_end(self, batch, logs=None):
-        progress = self.progress
-        self._mark = self._mark or (progress.batch, time.perf_counter())  # after compilation
-        if progress.updates // self.every == self._logged // self.every and not progress.ends_epoch:
-            return
-        self._logged = progress.updates
-        self._measured = self._measure()
-        self._write("step", {"step": progress.updates, "epoch": progress.epoch}, logs)
+        run = self.run
+        self._mark = self._mark or (run.batch, time.perf_counter())  # after compilation
+        if run.updates // self.every > self._logged // self.every or run.ends_epoch:
+            self._logged, self._measured = run.updates, self._measure()
+            where = f"update {run.updates}/{run.total // run.accumulate}"
+            self._write("step", where, {"step": run.updates, "epoch": run.epoch}, logs)
 
     def on_epoch_end(self, epoch, logs=None):
+        place = {"epoch": epoch, "step": self.run.updates}
         rows = self.run.rows
-        rows.append(self._write("epoch", {"epoch": epoch, "step": self.progress.updates}, logs))
+        rows.append(self._write("epoch", "ended", place, logs))
         if not self.writes:
             return
         table, partial = self.run.output / "history.csv", self.run.output / "history.csv.partial"
@@ -82,39 +77,33 @@ class RunLog(keras.callbacks.Callback):
 
     def _measure(self):
         sync(self.model)
-        optimizer = inner_optimizer(self.model)
+        optimizer, run = inner_optimizer(self.model), self.run
         rate = keras.ops.convert_to_numpy(optimizer.learning_rate)
         measured = {"learning_rate": float(rate)}
         if hasattr(optimizer, "gradient_norm"):
             measured["gradient_norm"] = float(value_of(optimizer.gradient_norm))
-        batches, seconds = self.progress.batch - self._mark[0], time.perf_counter() - self._mark[1]
-        if batches and self.progress.batch_size:
-            measured["images_per_second"] = batches * self.progress.batch_size / seconds
-        self._mark = (self.progress.batch, time.perf_counter())
+        batches, seconds = run.batch - self._mark[0], time.perf_counter() - self._mark[1]
+        if batches and run.batch_size:
+            measured["images_per_second"] = batches * run.batch_size / seconds
+        self._mark = (run.batch, time.perf_counter())
         return measured
 
-    def _write(self, kind, place, logs):
-        record = {**place, **{k: float(v) for k, v in (logs or {}).items()}, **self._measured}
+    def _write(self, kind, where, place, logs):
+        numbers = {**{k: float(v) for k, v in (logs or {}).items()}, **self._measured}
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         if self.writes:
-            with self.file.open("a") as file:
-                file.write(json.dumps({"kind": kind, "time": now, **record}) + "\n")
-        progress = self.progress
-        where = f"update {progress.updates}/{progress.total_updates}" if kind == "step" else "ended"
-        numbers = (f"{k} {v:.4g}" for k, v in record.items() if k not in place)
+            record = {"kind": kind, "time": now, **place, **numbers}
+            with self.file.open("ab") as file:
+                file.write(json.dumps(record).encode() + b"\n")
+                self.length = file.tell()
         if self.shown:
-            epoch = f"epoch {record['epoch'] + 1}/{progress.epochs}"
-            self.run.say("  ".join([epoch, where, *numbers]))
-        return record
+            epoch = f"epoch {place['epoch'] + 1}/{self.run.epochs}"
+            self.run.say("  ".join([epoch, where, *(f"{k} {v:.4g}" for k, v in numbers.items())]))
+        return place | numbers
 
 
 def plot_history(rows, path):
-    """Draws every metric, with its validation, the learning rate and the gradient norm.
-
-    Args:
-        rows: dicts with `epoch`, counted from 0, and the values of that epoch.
-        path: the picture to write; its ending decides the format.
-    """
+    """Draws every column of the rows, one dict an epoch, with its validation, into a picture."""
     from matplotlib.figure import Figure
 
     names = dict.fromkeys(name.removeprefix("val_") for row in rows for name in row)

@@ -1,6 +1,7 @@
 """Low-rank adaptation, LoRA (Hu et al., 2022): a frozen model and small trained products."""
 
 import json
+import math
 
 import keras
 import numpy as np
@@ -23,9 +24,8 @@ def enable_lora(model, rank, patterns=("attention", "mlp"), alpha=None, train=("
     and value projections, whose last axis is the width of a head, that is one product per head
     with a common B. Everything else is frozen, biases included, but for what `train` selects.
 
-    A saved model of this library keeps the parts and opens with LoRA; `merge_lora` gives a model
-    without, and `save_lora` a small file of the parts alone. Of other models, Keras saves the sum,
-    which it rounds to half precision under a mixed dtype policy.
+    A saved model of this library keeps the parts and opens with LoRA. Of other models, Keras saves
+    the sum, which it rounds to half precision under a mixed dtype policy.
 
     Args:
         model: a built Keras model; it is changed in place. Compile it afterwards.
@@ -51,11 +51,10 @@ def enable_lora(model, rank, patterns=("attention", "mlp"), alpha=None, train=("
                 f"LoRA can be enabled once. Received: {path!r} has it, with rank "
                 f"{layer.lora_rank}; merge_lora gives a model without."
             )
-        if rank > min(np.prod(into), out):
+        if rank > (largest := min(math.prod(into), out)):
             raise ValueError(
-                f"rank must not exceed that of the kernels. Received: rank={rank}, and {path!r} "
-                f"has a kernel of shape {tuple(layer.kernel.shape)}, whose last axis is factorised;"
-                f" choose at most {min(np.prod(into), out)}, or other patterns."
+                f"rank must not exceed that of the kernels. Received: rank={rank}, and {path!r} of "
+                f"shape {tuple(layer.kernel.shape)}; choose at most {largest}, or other patterns."
             )
     for path in chosen:
         dense[path].enable_lora(rank, lora_alpha=alpha)
@@ -70,9 +69,12 @@ def _dense_layers(model):
     return {path: layer for path, layer in layer_paths(model).items() if isinstance(layer, dense)}
 
 
-def adapted_layers(model):
-    """Path of each layer with LoRA -> the layer."""
-    return {path: layer for path, layer in _dense_layers(model).items() if layer.lora_enabled}
+def adapted_layers(model, required=False):
+    """Path of each layer with LoRA -> the layer; if `required`, there must be one."""
+    found = {path: layer for path, layer in _dense_layers(model).items() if layer.lora_enabled}
+    if required and not found:
+        raise ValueError(f"The model has no LoRA. Received: {model.name!r}; enable_lora first.")
+    return found
 
 
 def merge_lora(model):
@@ -86,7 +88,7 @@ def merge_lora(model):
     Raises:
         ValueError: the model has no LoRA.
     """
-    adapted = _need_lora(model)
+    adapted = adapted_layers(model, required=True)
     merged = type(model).from_config(_without_lora(model.get_config()))
     train_all(merged)
     values, twins = paths(model), layer_paths(merged)
@@ -104,15 +106,6 @@ def merge_lora(model):
             product = ops.cast(product, twin.kernel.dtype) * (layer.lora_alpha / layer.lora_rank)
             twin.kernel.assign_add(product)
     return merged
-
-
-def _need_lora(model):
-    adapted = adapted_layers(model)
-    if not adapted:
-        raise ValueError(
-            f"The model has no LoRA. Received: {model.name!r}; call enable_lora first."
-        )
-    return adapted
 
 
 def _without_lora(config):
@@ -134,7 +127,7 @@ def save_lora(model, path):
     Raises:
         ValueError: the model has no LoRA.
     """
-    adapted = _need_lora(model)
+    adapted = adapted_layers(model, required=True)
     facts = {path: [layer.lora_rank, layer.lora_alpha] for path, layer in adapted.items()}
     arrays = {p: ops.convert_to_numpy(v) for p, v in paths(model).items() if v.trainable}
     write_npz(path, {_FACTS: np.array(json.dumps(facts)), **arrays})
@@ -148,7 +141,7 @@ def load_lora(model, path):
         path: the file to read.
 
     Returns:
-        A `TrainableSummary`: the model is frozen as the saved one was.
+        A `TrainableSummary`: what is frozen is what the saved model had frozen.
 
     Raises:
         ValueError: the file is none of `save_lora`, or belongs to another architecture.
@@ -168,9 +161,8 @@ def load_lora(model, path):
         wrong += [name] * (facts.get(name) != [layer.lora_rank, layer.lora_alpha])
     if wrong:
         raise ValueError(
-            f"The file does not fit {model.name!r}: other layers, shapes or ranks in {wrong[:5]} "
-            f"({len(wrong)} in all). Received: {str(path)!r}; load it into the architecture that "
-            "it was saved from, with its number of classes."
+            f"The file does not fit {model.name!r}: other layers, shapes or ranks in {wrong[:5]}. "
+            f"Received: {str(path)!r}; load it into the architecture that it was saved from."
         )
     for name, (rank, alpha) in facts.items():
         if not dense[name].lora_enabled:

@@ -41,20 +41,26 @@ class ClassificationLoss(keras.losses.Loss):
         raise NotImplementedError
 
     def call(self, y_true, y_pred):
-        logits = ops.convert_to_tensor(y_pred)
-        labels = _one_hot(y_true, logits)
-        if self.label_smoothing:
-            s = self.label_smoothing
-            labels = labels * (1.0 - s) + s / logits.shape[-1]
+        logits, labels = ops.convert_to_tensor(y_pred), ops.convert_to_tensor(y_true)
+        shape, classes = tuple(labels.shape), logits.shape[-1]
+        dtype = keras.backend.standardize_dtype(logits.dtype)
+        if len(shape) == len(logits.shape) and shape[-1] == classes:
+            labels = ops.cast(labels, dtype)
+        elif len(shape) == len(logits.shape) - 1 or shape[-1:] == (1,):
+            labels = ops.reshape(ops.cast(labels, "int32"), ops.shape(logits)[:-1])
+            labels = ops.one_hot(labels, classes, dtype=dtype)
+        else:
+            raise ValueError(
+                "Labels must be integers (batch,) or one value per class (batch, classes). "
+                f"Received: labels of shape {shape} for logits of shape {tuple(logits.shape)}."
+            )
+        if s := self.label_smoothing:
+            labels = labels * (1.0 - s) + s / classes
         return self.per_example(labels, logits)
 
     def get_config(self):
-        return {
-            "label_smoothing": self.label_smoothing,
-            "reduction": self.reduction,
-            "name": self.name,
-            "dtype": self.dtype,
-        }
+        names = ("label_smoothing", "reduction", "name", "dtype")
+        return {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -126,45 +132,3 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
 
     def get_config(self):
         return {"top": self.top, "name": self.name, "dtype": self.dtype}
-
-
-def check_labels(model, batch):
-    """Checks that a model with one of these losses has a class for each label of a batch.
-
-    What labels mean to other losses is theirs to know.
-
-    Raises:
-        ValueError: integer labels outside of the classes or with a fraction, or one value per
-            class for another number of classes.
-    """
-    if not isinstance(model.loss, ClassificationLoss):
-        return
-    labels = ops.convert_to_numpy(keras.utils.unpack_x_y_sample_weight(batch)[1])
-    classes, wrong = model.output_shape[-1], None
-    if labels.ndim == len(model.output_shape) and labels.shape[-1] != 1:
-        if labels.shape[-1] != classes:
-            wrong = f"{labels.shape[-1]} classes"
-    elif (outside := labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)]).size:
-        wrong = repr(outside.flat[0])
-    if wrong:
-        raise ValueError(
-            f"Labels must be whole numbers from 0 to {classes - 1}, the classes of the model, or "
-            f"one value for each class. Received: {wrong}; build the model with num_classes of the "
-            "data, or mend the labels."
-        )
-
-
-def _one_hot(y_true, logits):
-    labels = ops.convert_to_tensor(y_true)
-    rank, classes = len(logits.shape), logits.shape[-1]
-    dtype = keras.backend.standardize_dtype(logits.dtype)
-    if len(labels.shape) == rank and labels.shape[-1] == classes:
-        return ops.cast(labels, dtype)
-    if len(labels.shape) == rank and labels.shape[-1] == 1:
-        labels = ops.squeeze(labels, axis=-1)
-    if len(labels.shape) != rank - 1:
-        raise ValueError(
-            "Labels must be integers (batch,) or one value per class (batch, classes). Received: "
-            f"labels of shape {tuple(labels.shape)} for logits of shape {tuple(logits.shape)}."
-        )
-    return ops.one_hot(ops.cast(labels, "int32"), classes, dtype=dtype)

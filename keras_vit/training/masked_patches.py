@@ -12,8 +12,7 @@ from keras_vit.models.vit import VisionTransformer
 from keras_vit.training.masked_patches_task import CorruptPatches, Target, gather
 
 # How the authors pre-trained ViT-B/16 (appendix B.1.2, which names no weight decay, clipping or
-# augmentation). They saw little further gain in transfer after 100,000 steps, and similar gains
-# from pre-training on ImageNet.
+# augmentation).
 PAPER = {"variant": "B/16", "dataset": "JFT-300M", "target": "mean_color", "corrupted": 0.5}
 PAPER |= {"optimizer": "adam", "learning_rate": 2e-4, "warmup_steps": 10_000, "decay": "cosine"}
 PAPER |= {"batch_size": 4096, "steps": 1_000_000, "epochs": 14, "weight_decay": 0.0}
@@ -27,11 +26,6 @@ class MaskedPatchModel(keras.Model):
     `CorruptPatches`); the encoder runs on them, and a linear layer, zero when fresh, predicts each
     corrupted patch from its normalised output token. Loss and accuracy are those of the corrupted
     patches alone.
-
-        masked = MaskedPatchModel(keras_vit.ViT_B16(num_classes=0))
-        masked.compile(keras.optimizers.Adam(2e-4))
-        masked.fit(images)
-        model = masked.classifier(num_classes=10)
 
     The data may be images alone, or images with labels, which are ignored; sample weights weigh
     images (Keras drops them where there are no labels).
@@ -67,10 +61,7 @@ class MaskedPatchModel(keras.Model):
         _check_encoder(encoder)
         low, high = self.value_range = tuple(map(float, value_range))
         if not low < high:
-            raise ValueError(
-                "value_range must be (black, white), with black below white. Received: "
-                f"value_range={value_range!r}."
-            )
+            raise ValueError(f"value_range must have black below white. Received: {value_range=}.")
         super().__init__(name=name or f"masked_{encoder.name}", **kwargs)
         v, policy = encoder.variant, encoder.dtype_policy
         layers = {layer.name: layer for layer in encoder.layers}
@@ -109,8 +100,7 @@ class MaskedPatchModel(keras.Model):
         """As in Keras, but without a loss and metrics: the target decides them."""
         if loss is not None or metrics is not None:
             raise ValueError(
-                "The target decides loss and metrics. Received: "
-                f"loss={loss!r}, metrics={metrics!r}; leave them out."
+                f"Leave loss and metrics to the target. Received: {loss=}, {metrics=}."
             )
         super().compile(optimizer, **kwargs)
 
@@ -189,8 +179,8 @@ class MaskedPatchModel(keras.Model):
             if [w.shape for w in twin.weights] != [w.shape for w in layer.weights]:
                 raise ValueError(
                     f"The encoder's {layer.name!r} has other weights than a model with these "
-                    f"options. Received: {options}; leave out what changes shapes, and resize "
-                    "later: keras_vit.save_weights, then load that with another image_size."
+                    f"options. Received: {options}; leave out what changes shapes, and use "
+                    "keras_vit.resize for another image_size."
                 )
             twin.set_weights(layer.get_weights())
         return model
@@ -214,8 +204,7 @@ class MaskedPatchModel(keras.Model):
 def _check_encoder(encoder):
     if not isinstance(encoder, VisionTransformer):
         raise TypeError(
-            "encoder must be a keras_vit.VisionTransformer. Received: an object of type "
-            f"{type(encoder).__name__}."
+            f"encoder must be a keras_vit.VisionTransformer. Received: {type(encoder).__name__}."
         )
     v = encoder.variant
     reasons = {

@@ -33,19 +33,14 @@ class CorruptPatches(keras.layers.Layer):
     def __init__(self, corrupted=0.5, seed=None, **kwargs):
         super().__init__(**kwargs)
         if isinstance(corrupted, bool) or not 0 < corrupted <= 1:
-            raise ValueError(
-                f"corrupted must be a share in (0, 1]. Received: corrupted={corrupted!r}."
-            )
+            raise ValueError(f"corrupted must be a share in (0, 1]. Received: {corrupted=}.")
         self.corrupted, self.seed = float(corrupted), seed
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, input_shape):
         _, self.patches, width = input_shape
         if self.patches is None or self.patches < 2:
-            raise ValueError(
-                "Masked patch prediction needs at least two patches per image, of a known number. "
-                f"Received: {self.patches}."
-            )
+            raise ValueError(f"An image must have at least two patches. Received: {self.patches}.")
         self.count = max(round(self.corrupted * self.patches), 1)
         self.mask = self.add_weight(
             (1, 1, width), keras.initializers.RandomNormal(stddev=0.02), name="mask"
@@ -96,8 +91,8 @@ class Target:
         colors = 2 ** (BITS * channels)
         if self.is_color and channels > 4:
             raise ValueError(
-                f"A colour of {channels} channels is one of {colors:,}. Received: "
-                f"target={name!r}; choose target='pixels'."
+                f"A colour of {channels} channels is one of {colors:,}. Received: target={name!r}; "
+                "choose target='pixels'."
             )
         if any(size % self.side for size in patch_size):
             raise ValueError(

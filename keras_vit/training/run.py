@@ -1,78 +1,98 @@
-"""One run of `training.fit`: its epochs, its checkpoints, and what stops it."""
+"""One run of `training.fit`: its data, its epochs, its checkpoints, and what stops it."""
 
 import gc
-import importlib
 import itertools
 import math
 import signal
 import sys
+import time
 import traceback
 
 import keras
 import numpy as np
 
 from keras_vit import distribution
-from keras_vit.training import ema
-from keras_vit.training.callbacks import DivergenceError, Interrupted, RunCallbacks, Signals
-from keras_vit.training.checkpoint import Checkpoints, TrainingState, describe, sync
+from keras_vit.training import checkpoint, ema, feed
+from keras_vit.training.checkpoint import versions
 from keras_vit.training.log import RunLog
-from keras_vit.training.losses import check_labels
+from keras_vit.training.stop import DivergenceError, Interrupted, Signals
 
+_SAVED = ("batch", "seed", "rows", "epoch_logs", "finished")  # besides the variables
 _TALK_EVERY = 10  # batches, where there are several processes
 
 
-class Run:
-    """One run, from its checkpoint if there is one: a `model.fit` for each epoch, and what follows.
+class Run(keras.callbacks.CallbackList):
+    """One run: a `model.fit` for each epoch, with callbacks that see one training.
 
-    The arguments are those of `fit`, and the run's `Progress` and `SaveInterval`.
+    Keras calls `on_train_begin` and `on_train_end` in each `fit`, counts the batches of an epoch
+    that is continued from 0, and ends an epoch before its validation. Here the two come once, the
+    batch numbers go on, and an epoch ends after its validation.
+
+    The arguments are those of `fit`, but for `total`, batches of the whole run, and `every`: the
+    updates and the seconds between two checkpoints, one of them infinite.
     """
 
-    def __init__(self, model, data, output, progress, interval, keep):
-        self.model, self.data, self.output, self.progress = model, data, output, progress
-        self.interval, self.signals, self.devices = interval, Signals(), distribution.current()
+    def __init__(self, model, data, output, total, every, keep, log_every, callbacks, curves):
+        self.devices, self.signals = distribution.current(), Signals()
         self.devices.prepare(model)
-        self.shared = self.devices.share(data)
-        self.checkpoints = Checkpoints(output / "checkpoints", keep, self.devices.writes)
+        self.data, self.shared, self.output = data, self.devices.share(data), output
+        self.total, self.per_epoch = total, data.steps_per_epoch
+        self.batch_size = getattr(data, "batch_size", None)
+        optimizer = checkpoint.inner_optimizer(model)
+        self.accumulate = optimizer.gradient_accumulation_steps or 1  # batches of an update
+        self.every, self.saved = every, (0, time.monotonic())
+        folder = output / "checkpoints"
+        self.checkpoints = checkpoint.Checkpoints(folder, keep, self.devices.writes)
         # What a checkpoint holds besides the variables:
+        self.batch = 0  # batches done
         self.seed = None  # on PyTorch the noise of a batch is a function of this and its number
         self.rows = []  # the epochs so far
         self.epoch_logs = None  # the metrics of an epoch that is not validated yet
         self.finished = False
-
-    def train(self, validation, validation_freq, log_every, callbacks, curves, settings):
-        """Trains what is left. Returns the history, a dict from column to values."""
-        progress, model = self.progress, self.model
-        path, meta, arrays = self.checkpoints.latest() or (None, {}, {})
-        progress.batch = meta.get("batch", 0)
-        self._open_data()
-        with self.devices.scope():
-            self.state = TrainingState(model, self.example)
-        self.settings = describe(model, self.data, progress, settings)
-        if path:
-            self._restore(path, meta, arrays)
-        self.metrics = {k: v for k, v in arrays.items() if k.startswith("metrics/")}
-        if self.seed is None and keras.backend.backend() == "torch":
-            import torch
-
-            self.seed = int(torch.randint(2**31, ()))
-        self.devices.agree("run", {"batch": progress.batch, **self.settings, **versions()})
-
-        self.keeping = [callback for callback in callbacks if hasattr(callback, "get_state")]
         terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
-        self.log = RunLog(self, log_every, not terminal, curves, meta.get("log", 0))
-        self.callbacks = RunCallbacks(
-            self,
+        self.log = RunLog(self, log_every, not terminal, curves)
+        self.keeping = [callback for callback in callbacks if hasattr(callback, "get_state")]
+        super().__init__(
             [*self.devices.callbacks(), *callbacks, self.log],
             add_history=True,
             add_progbar=terminal,
             model=model,
             verbose=1,
-            epochs=progress.epochs,
-            steps=progress.per_epoch,
+            epochs=self.epochs,
+            steps=self.per_epoch,
         )
+
+    @property
+    def epoch(self):
+        """The epoch of the last batch, counted from 0."""
+        return max(self.batch - 1, 0) // self.per_epoch
+
+    @property
+    def epochs(self):
+        """Epochs of the whole run; the last one may be incomplete."""
+        return -(-self.total // self.per_epoch)
+
+    @property
+    def updates(self):
+        """Updates done."""
+        return self.batch // self.accumulate
+
+    @property
+    def ends_epoch(self):
+        """Whether the last batch was the last one of its epoch, or of the run."""
+        return self.batch == self.total or self.batch % self.per_epoch == 0
+
+    def say(self, text):
+        """Prints a line at once, so that a killed run has said all that it did."""
+        if self.devices.writes:
+            print(text, flush=True)
+
+    def train(self, validation, validation_freq, settings):
+        """Trains what is left; returns the history of the whole run, column -> values."""
+        memories = self._begin(settings)
         if not self.finished:
-            self.callbacks.begin()
-            for callback, memory in zip(self.keeping, meta.get("callbacks", ())):
+            super().on_train_begin()
+            for callback, memory in zip(self.keeping, memories):
                 callback.set_state(memory)
             try:
                 with self.signals:
@@ -88,105 +108,86 @@ class Run:
         columns = dict.fromkeys(name for row in self.rows for name in row)
         return {name: [row.get(name) for row in self.rows] for name in columns}
 
-    def _restore(self, path, meta, arrays):
-        before, now = meta["settings"], self.settings
-        names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-        if names:
-            told = [f"{name}: {before.get(name)!r} there, {now.get(name)!r} here" for name in names]
-            raise ValueError(
-                f"{self.output} holds a run with other settings, which cannot be continued with "
-                "these. Received:\n  " + "\n  ".join(told) + "\nUse the settings of that run, or "
-                "another output folder."
-            )
-        self.state.restore(arrays)
-        for name in ("seed", "rows", "epoch_logs", "finished"):
-            setattr(self, name, meta[name])
-        progress = self.progress
-        self.interval.saved(progress.updates)
-        self.say(f"{path}: continuing after update {progress.updates} of {progress.total_updates}.")
-        if meta["versions"] != versions():
-            self.say(f"It is of {meta['versions']}, not {versions()}. The last bits may differ.")
-
-    # ---- data
-
-    def _open_data(self):
-        """Begins to read, and keeps the first batch, by which the model is built."""
-        rest = self._batches(self.progress.batch, self.progress.total)
+    def _begin(self, settings):
+        """Opens the data and builds the state, or restores it; returns what callbacks remember."""
+        path, meta, arrays = self.checkpoints.latest() or (None, {}, {})
+        self.batch = meta.get("batch", 0)
+        rest = feed.batches(self.model, self.shared, self.batch, self.total)
         first = next(rest, None)
         self.rest = itertools.chain([first], rest)
-        self.example = first or next(self._batches(0, 1))
+        self.example = first or next(feed.batches(self.model, self.shared, 0, 1))
+        with self.devices.scope():
+            checkpoint.build_state(self.model, self.example)
+        self.settings = checkpoint.describe(
+            self.model,
+            steps=self.total // self.accumulate,
+            steps_per_epoch=self.per_epoch,
+            batch_size=self.batch_size,
+            data=getattr(self.data, "settings", None) or {},
+            settings=settings or {},
+        )
+        if path:
+            checkpoint.check_same_run(self.output, meta["settings"], self.settings)
+            checkpoint.assign_state(self.model, arrays)
+            vars(self).update({name: meta[name] for name in _SAVED})
+            self.log.length, self.saved = meta["log"], (self.updates, time.monotonic())
+            total, then, now = self.total // self.accumulate, meta["versions"], versions()
+            self.say(f"{path}: continuing after update {self.updates} of {total}.")
+            if then != now:
+                self.say(f"It is of {then}, not {now}. The last bits may differ.")
+        self.metrics = {name: v for name, v in arrays.items() if name.startswith("metrics/")}
+        if self.seed is None and keras.backend.backend() == "torch":
+            import torch
 
-    def _batches(self, start, stop):
-        """The batches from `start` to `stop`, also of data that end with each epoch."""
-        batch = start
-        while batch < stop:
-            before = batch
-            for each in self.shared.from_step(batch):
-                each = tuple(each) if isinstance(each, list) else each
-                check_labels(self.model, each)
-                yield each
-                batch += 1
-                if batch == stop:
-                    return
-            if batch == before:
-                raise ValueError(
-                    f"The data gave no batch from batch {batch} on, of a run that goes to {stop}; "
-                    "`from_step(step)` must give those from there to the end of the epoch, or on."
-                )
-
-    def _take(self, count):
-        """The next batches, for `model.fit`."""
-        batches, start = itertools.islice(self.rest, count), self.progress.batch
-        if keras.backend.backend() != "tensorflow":
-            return (batch for batch in batches)  # Keras knows generators
-        import tensorflow as tf
-
-        def begin():
-            # With several devices Keras reads a batch to see what comes, and then begins again.
-            return self._batches(start, start + count) if self.devices.replicas > 1 else batches
-
-        def spec(x):
-            x = np.asarray(x)
-            return tf.TensorSpec((None, *x.shape[1:]), x.dtype)
-
-        signature = keras.tree.map_structure(spec, self.example)
-        return tf.data.Dataset.from_generator(begin, output_signature=signature).prefetch(2)
+            self.seed = int(torch.randint(2**31, ()))
+        self.devices.agree("run", {"batch": self.batch, **self.settings, **versions()})
+        return meta.get("callbacks", ())
 
     # ---- epochs
 
     def _train_epochs(self, validation, validation_freq):
-        progress, model = self.progress, self.model
         while not self.finished:
             if self.epoch_logs is None:  # otherwise the epoch was stopped within its validation
-                epoch, done = divmod(progress.batch, progress.per_epoch)
-                count = min(progress.per_epoch - done, progress.total - progress.batch)
-                model.fit(
-                    self.devices.feed(self._take(count)),
+                epoch, done = divmod(self.batch, self.per_epoch)
+                count = min(self.per_epoch - done, self.total - self.batch)
+                self.model.fit(
+                    self._take(count),
                     initial_epoch=epoch,
                     epochs=epoch + 1,
                     steps_per_epoch=count,
-                    callbacks=self.callbacks,
+                    callbacks=self,
                     shuffle=False,
                     verbose=0,
                 )
-                self.epoch_logs = self.callbacks.epoch_logs
-                self.finished = model.stop_training or progress.batch == progress.total
+                self.finished = self.model.stop_training or self.batch == self.total
             logs = dict(self.epoch_logs)
-            if validation is not None and (progress.epoch + 1) % validation_freq == 0:
+            if validation is not None and (self.epoch + 1) % validation_freq == 0:
                 logs |= self._validate(validation)
-            self.callbacks.end_epoch(progress.epoch, logs)
+            super().on_epoch_end(self.epoch, logs)
             self.epoch_logs = None
-            self.finished |= model.stop_training or progress.batch == progress.total
+            self.finished |= self.model.stop_training or self.batch == self.total
             if not self.finished:
                 self._save_or_stop()
-        self.callbacks.end()
+        super().on_train_end()
         self.save()
+
+    def _take(self, count):
+        """The next batches, for `model.fit`."""
+        start, rest = self.batch, itertools.islice(self.rest, count)
+
+        def begin():
+            # On several devices TensorFlow reads a batch to see what comes, and begins again.
+            if keras.backend.backend() == "tensorflow" and self.devices.replicas > 1:
+                return feed.batches(self.model, self.shared, start, start + count)
+            return rest
+
+        return self.devices.feed(feed.for_keras(begin, self.example))
 
     def _validate(self, validation):
         """The metrics of an evaluation, `val_...`; a signal that comes in it stops the run."""
-        options = {"callbacks": self.callbacks, "verbose": 0}
+        options = {"callbacks": self, "verbose": 0}
         if isinstance(validation, (tuple, list)):
-            options["batch_size"] = self.progress.batch_size
+            options["batch_size"] = self.batch_size
         try:
             logs = self.devices.evaluate(self.model, validation, **options)
         finally:
@@ -195,35 +196,43 @@ class Run:
             self._stop()
         return {f"val_{name}": float(value) for name, value in logs.items()}
 
-    # ---- called by `RunCallbacks`
+    # ---- what Keras calls
 
-    def begin_epoch(self):
-        """Sets the metrics of an epoch that goes on, which `model.fit` has just reset."""
-        if self.progress.batch % self.progress.per_epoch:
+    def on_train_begin(self, logs=None):
+        """Nothing: `train` calls the callbacks, once."""
+
+    on_train_end = on_train_begin
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._start = self.batch
+        if self._start % self.per_epoch:  # `fit` has just reset the metrics
             for name, value in self.metrics.items():
-                self.state.variables[name].assign(value)
+                checkpoint.state_variables(self.model)[name].assign(value)
         self.metrics = {}
+        super().on_epoch_begin(epoch, logs)
 
-    def begin_batch(self):
-        """Makes the noise a function of run and batch: PyTorch's layers share one generator."""
-        if keras.backend.backend() == "torch":
+    def on_epoch_end(self, epoch, logs=None):
+        self.epoch_logs = {name: float(value) for name, value in (logs or {}).items()}
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if keras.backend.backend() == "torch":  # whose layers share one generator
             import torch
 
-            here = self.seed, self.progress.batch, self.devices.process
-            own = np.random.SeedSequence(here)
+            own = np.random.SeedSequence((self.seed, self.batch, self.devices.process))
             torch.manual_seed(int(own.generate_state(1)[0]))
+        super().on_train_batch_begin(batch + self._start % self.per_epoch, logs)
 
-    def check_losses(self, logs):
-        """Raises a DivergenceError for a loss that is not finite."""
-        for name, value in logs.items():
+    def on_train_batch_end(self, batch, logs=None):
+        self.batch = self._start + batch + 1
+        for name, value in (logs or {}).items():
             if name.endswith("loss") and not math.isfinite(value):
                 raise self._diverged(f"{name} is {value}")
-
-    def end_batch(self):
-        if not self.progress.ends_epoch:  # otherwise it is saved after the validation
+        super().on_train_batch_end(batch + self._start % self.per_epoch, logs)
+        if not self.ends_epoch:  # otherwise it is saved after the validation
             self._save_or_stop()
 
-    def end_test_batch(self):
+    def on_test_batch_end(self, batch, logs=None):
+        super().on_test_batch_end(batch, logs)
         if self.signals.asked and self.devices.processes == 1:
             self.model.stop_evaluating = True
 
@@ -235,15 +244,17 @@ class Run:
         One that left the others would keep them waiting for ever. As asking one another takes time,
         they do so at the end of an epoch and every few batches.
         """
-        due, asked = self.interval.due(self.progress.updates), self.signals.asked is not None
+        updates, seconds = self.every
+        due = self.updates // updates > self.saved[0] // updates
+        late, asked = time.monotonic() - self.saved[1] >= seconds, self.signals.asked is not None
         if self.devices.processes > 1:
-            if self.progress.batch % _TALK_EVERY and not self.progress.ends_epoch:
-                due, asked = bool(self.interval.steps) and due, False
+            if self.batch % _TALK_EVERY and not self.ends_epoch:
+                late = asked = False
             else:
-                due, asked = self.devices.any_of(due, asked)
+                due, late, asked = self.devices.any_of(due, late, asked)
         if asked:
             self._stop()
-        if due:
+        if due or late:
             self.save()
 
     def _stop(self):
@@ -253,43 +264,32 @@ class Run:
         raise Interrupted(128 + (self.signals.asked or signal.SIGTERM))  # of another process
 
     def save(self):
-        """Writes a checkpoint of the present moment, and returns its path.
-
-        Raises:
-            DivergenceError: a weight is not finite.
-        """
-        meta = {name: getattr(self, name) for name in ("seed", "rows", "epoch_logs", "finished")}
-        meta |= {"batch": self.progress.batch, "settings": self.settings, "versions": versions()}
+        """Writes a checkpoint of the present moment, and returns its path."""
+        meta = {name: getattr(self, name) for name in _SAVED}
+        meta |= {
+            "settings": self.settings,
+            "versions": versions(),
+            "log": self.log.length,
+        }
         meta |= {"callbacks": [callback.get_state() for callback in self.keeping]}
-        meta |= {"log": self.log.length()}
         try:
-            path = self.checkpoints.save(self.progress.batch, self.state.save(), meta)
+            arrays = checkpoint.read_state(self.model)
+            path = self.checkpoints.save(self.batch, arrays, meta)
         except FloatingPointError as error:
             raise self._diverged(str(error)) from None
-        self.interval.saved(self.progress.updates)
+        self.saved = self.updates, time.monotonic()
         return path
 
     def _diverged(self, what):
         """The error for what is not finite; the batch is saved."""
-        sync(self.model)
-        progress, path = self.progress, self.output / "nan_batch.npz"
-        batch = keras.tree.flatten(next(iter(self.data.from_step(progress.batch - 1))))
+        checkpoint.sync(self.model)
+        path = self.output / "nan_batch.npz"
+        batch = keras.tree.flatten(next(iter(self.data.from_step(self.batch - 1))))
         np.savez(path, *[keras.ops.convert_to_numpy(part) for part in batch])
         rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         return DivergenceError(
-            f"At update {progress.updates} (epoch {progress.epoch + 1}), with learning rate "
-            f"{rate:.3g}, {what}, so training stopped. The batch is in {path}. The last good "
-            f"weights are in {self.output / 'checkpoints'}. Lower the learning rate, lengthen its "
-            "warm-up, clip the gradients, or compute in float32, in another output folder."
+            f"At update {self.updates} (epoch {self.epoch + 1}), with learning rate {rate:.3g}, "
+            f"{what}, so training stopped. The batch is in {path}. The last good weights are in "
+            f"{self.output / 'checkpoints'}. Lower the learning rate, lengthen its warm-up, clip "
+            "the gradients, or compute in float32, in another output folder."
         )
-
-    def say(self, text):
-        """Prints a line at once, so that a killed run has said all that it did."""
-        if self.devices.writes:
-            print(text, flush=True)
-
-
-def versions():
-    """The packages on which the last bits depend."""
-    module = importlib.import_module(keras.backend.backend())
-    return {"keras": keras.__version__, module.__name__: module.__version__}

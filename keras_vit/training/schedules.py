@@ -1,5 +1,6 @@
 """Learning rates: over the updates of a run, as the authors have them, and from layer to layer."""
 
+import dataclasses
 import math
 import re
 
@@ -9,12 +10,13 @@ from keras import ops
 from keras_vit.checks import positive_float, positive_int
 
 
+@dataclasses.dataclass(eq=False)
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """A linear warm-up from 0, times a decay that a subclass defines.
 
-    The warm-up multiplies: at update t it is min(1, t / warmup_steps), counted from 0, so that
-    the first update has the learning rate 0. `progress` is the share of the updates after the
-    warm-up that are done, within [0, 1]. All is computed in float32, as by the authors.
+    At update t, counted from 0, the warm-up multiplies by min(1, t / warmup_steps); `progress` is
+    the share of the updates after it that are done, within [0, 1]. All is computed in float32, as
+    by the authors.
 
     Args:
         learning_rate: the base, reached after the warm-up.
@@ -28,17 +30,18 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     big_vision/utils.py has the same.
     """
 
-    own = ()  # what the constructor of a subclass takes besides
+    learning_rate: float
+    steps: int
+    warmup_steps: int = 0
 
-    def __init__(self, learning_rate, steps, warmup_steps=0, name=None):
-        self.base = positive_float(learning_rate, "learning_rate")
-        self.steps = positive_int(steps, "steps")
-        if not 0 <= warmup_steps < steps:
+    def __post_init__(self):
+        self.learning_rate = positive_float(self.learning_rate, "learning_rate")
+        self.steps = positive_int(self.steps, "steps")
+        if not 0 <= self.warmup_steps < self.steps:
             raise ValueError(
-                "The warm-up must be shorter than the run. Received: "
-                f"warmup_steps={warmup_steps}, steps={steps}; lower warmup_steps or train longer."
+                "The warm-up must be shorter than the run. Received: warmup_steps="
+                f"{self.warmup_steps}, steps={self.steps}; lower warmup_steps or train longer."
             )
-        self.warmup_steps, self.name = warmup_steps, name
 
     def decay(self, step, progress):
         """The learning rate at a step (float32 tensor) without the warm-up."""
@@ -51,24 +54,23 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return rate * ops.minimum(1.0, step / self.warmup_steps) if self.warmup_steps else rate
 
     def get_config(self):
-        return {
-            "learning_rate": self.base,
-            "steps": self.steps,
-            "warmup_steps": self.warmup_steps,
-            "name": self.name,
-            **{name: getattr(self, name) for name in self.own},
-        }
+        return dataclasses.asdict(self)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
 class WarmupCosine(WarmupSchedule):
-    """Half a cosine from the base to 0: base · ½(1 + cos(π · progress))."""
+    """Half a cosine from the base to 0: base · ½(1 + cos(π · progress)).
+
+    Args:
+        learning_rate, steps, warmup_steps: as in `WarmupSchedule`.
+    """
 
     def decay(self, step, progress):
-        return self.base * 0.5 * (1.0 + ops.cos(math.pi * progress))
+        return self.learning_rate * 0.5 * (1.0 + ops.cos(math.pi * progress))
 
 
 @keras.saving.register_keras_serializable("keras_vit")
+@dataclasses.dataclass(eq=False)
 class WarmupLinear(WarmupSchedule):
     """A straight line from the base to `end`.
 
@@ -77,17 +79,14 @@ class WarmupLinear(WarmupSchedule):
         end: the learning rate at the last step; the authors of the paper end at 1e-5.
     """
 
-    own = ("end",)
-
-    def __init__(self, learning_rate, steps, warmup_steps=0, end=1e-5, name=None):
-        super().__init__(learning_rate, steps, warmup_steps, name)
-        self.end = end
+    end: float = 1e-5
 
     def decay(self, step, progress):
-        return self.end + (self.base - self.end) * (1.0 - progress)
+        return self.end + (self.learning_rate - self.end) * (1.0 - progress)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
+@dataclasses.dataclass(eq=False)
 class WarmupRsqrt(WarmupSchedule):
     """The reciprocal of a square root, which needs no length of the run, and a linear cooldown.
 
@@ -102,23 +101,23 @@ class WarmupRsqrt(WarmupSchedule):
     Source: Zhai et al., 2022 (section 3.5), and big_vision/utils.py.
     """
 
-    own = ("timescale", "cooldown_steps")
+    timescale: int = 10_000
+    cooldown_steps: int = 0
 
-    def __init__(
-        self, learning_rate, steps, warmup_steps=0, timescale=10_000, cooldown_steps=0, name=None
-    ):
-        super().__init__(learning_rate, steps, warmup_steps, name)
-        self.timescale, self.cooldown_steps = positive_int(timescale, "timescale"), cooldown_steps
+    def __post_init__(self):
+        super().__post_init__()
+        self.timescale = positive_int(self.timescale, "timescale")
 
     def decay(self, step, progress):
         since = ops.maximum(step - self.warmup_steps, 0.0)
-        rate = self.base / ops.sqrt(1.0 + since / self.timescale)
+        rate = self.learning_rate / ops.sqrt(1.0 + since / self.timescale)
         if self.cooldown_steps:
             rate = rate * ops.clip((self.steps - step) / self.cooldown_steps, 0.0, 1.0)
         return rate
 
 
 @keras.saving.register_keras_serializable("keras_vit")
+@dataclasses.dataclass(eq=False)
 class WarmupStairs(WarmupSchedule):
     """Divides by ten after each boundary: base · 0.1^(number of boundaries below the step).
 
@@ -129,14 +128,14 @@ class WarmupStairs(WarmupSchedule):
     Source: bit_hyperrule.py of google-research/big_transfer, `get_lr`.
     """
 
-    own = ("boundaries",)
+    boundaries: tuple[int, ...] = ()
 
-    def __init__(self, learning_rate, steps, warmup_steps=0, boundaries=(), name=None):
-        super().__init__(learning_rate, steps, warmup_steps, name)
-        self.boundaries = tuple(boundaries)
+    def __post_init__(self):
+        super().__post_init__()
+        self.boundaries = tuple(self.boundaries)
 
     def decay(self, step, progress):
-        rate = self.base + 0.0 * step
+        rate = self.learning_rate + 0.0 * step
         for boundary in self.boundaries:
             rate = ops.where(step > boundary, rate / 10, rate)
         return rate
@@ -146,8 +145,7 @@ def layer_rates(paths, layer_decay, num_blocks=None):
     """The factor of the learning rate for each variable, from the names of the layers.
 
     The head and all that follows the blocks have the factor 1, the last block `layer_decay`, the
-    one before it `layer_decay`², and so on down to the embedding (with the stem of a hybrid),
-    which has `layer_decay` to the power of the number of blocks + 1.
+    one before it `layer_decay`², and so on down to the embedding, with the stem of a hybrid.
 
     Args:
         paths: paths of variables, such as `"block_3/attention/query/kernel"`; names of models
@@ -169,17 +167,16 @@ def layer_rates(paths, layer_decay, num_blocks=None):
         return (1.0,) * len(paths)
     if not isinstance(layer_decay, (int, float)) or not 0 < layer_decay <= 1:
         raise ValueError(
-            "layer_decay must be a number in (0, 1], such as 0.75. Received: "
-            f"layer_decay={layer_decay!r}."
+            f"layer_decay must be a number in (0, 1], such as 0.75. Received: {layer_decay=}."
         )
     places = [_place(path) for path in paths]
     unknown = [path for path, place in zip(paths, places) if place is None]
     blocks = [place for place in places if place not in (0, None, math.inf)]
     if unknown or not (blocks or num_blocks):
         raise ValueError(
-            "layer_decay needs the layers of a VisionTransformer, named block_0, block_1 and so "
-            f"on. Received: variables {(unknown or list(paths))[:3]}; leave layer_decay out "
-            "(None), name what follows the blocks 'head', or give num_blocks where all are frozen."
+            "layer_decay needs the layers of a VisionTransformer, named block_0 and so on. "
+            f"Received: variables {(unknown or list(paths))[:3]}; leave layer_decay out, name what "
+            "follows the blocks 'head', or give num_blocks where all are frozen."
         )
     last = (num_blocks or max(blocks)) + 1
     return tuple(float(layer_decay) ** (last - min(place, last)) for place in places)

@@ -59,8 +59,7 @@ def sweep(
         monitor: the metric that decides, by its name in `model.evaluate`. Higher is better,
             but for a loss.
         early_stop: end a run after this many epochs without a better score, and take the weights
-            of its best epoch (`keras.callbacks.EarlyStopping`); `None` for the full length. A
-            schedule that decays to zero at the end of the run never gets there if it is stopped.
+            of its best epoch (`keras.callbacks.EarlyStopping`); `None` for the full length.
         path: a .json file for the result, written after each run.
         **fit_options: of `model.fit`; by default the recipe decides `batch_size` and `epochs`.
 
@@ -103,8 +102,7 @@ def sweep(
         scores = model.evaluate(*data, verbose=0, return_dict=True)
         if monitor not in scores:
             raise ValueError(
-                "monitor must be a metric of the model. Received: "
-                f"monitor={monitor!r}; it has {sorted(scores)}."
+                f"monitor must be a metric. Received: {monitor=}; the model has {sorted(scores)}."
             )
         loss, score = history.history["loss"][-1], scores[monitor]
         if not all(map(math.isfinite, (loss, score, scores["loss"]))):

@@ -152,6 +152,8 @@ class Slow(keras.callbacks.Callback):
 
 
 def main(output, seconds="0", save_every="1"):
+    # A shell that runs the tests in the background makes its children deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get("FILE_SIZE_LIMIT"):
         import resource
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from keras_vit import training
-from keras_vit.training.callbacks import Signals
+from keras_vit.training.stop import Signals
 from tests.support import BACKEND, ROOT
 from tests.training import resume_case as case
 

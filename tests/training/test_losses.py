@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.training import Accuracy, SigmoidLoss, SoftmaxLoss, sigmoid_head_bias
-from keras_vit.training.losses import check_labels
+from keras_vit.training.feed import check_labels
 from tests.support import precision, to_numpy
 
 CLASSES = 7

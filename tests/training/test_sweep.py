@@ -104,7 +104,7 @@ def test_what_a_sweep_refuses():
         ({"learning_rates": []}, "needs learning rates"),
         ({"learning_rates": [-1.0]}, "learning_rate must be a positive number"),
         ({"train": iter([TRAIN])}, "can go through anew.*iterator"),
-        ({"monitor": "f1"}, r"monitor must be.*monitor='f1'.*\['accuracy', 'loss'\]"),
+        ({"monitor": "f1"}, r"monitor must be a metric.*monitor='f1'.*\['accuracy', 'loss'\]"),
         ({"early_stop": 0}, "early_stop must be a positive integer"),
     ):
         with pytest.raises(ValueError, match=message):

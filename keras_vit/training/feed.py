@@ -1,0 +1,60 @@
+"""The batches of a run: from any one on, with labels that fit, in a form that Keras takes."""
+
+import keras
+import numpy as np
+
+from keras_vit.training.losses import ClassificationLoss
+
+
+def batches(model, data, start, stop):
+    """The batches from `start` to `stop`, also of data that end with each epoch."""
+    batch = start
+    while batch < stop:
+        before = batch
+        for each in data.from_step(batch):
+            each = tuple(each) if isinstance(each, list) else each
+            check_labels(model, each)
+            yield each
+            batch += 1
+            if batch == stop:
+                return
+        if batch == before:
+            raise ValueError(
+                f"The data gave no batch from batch {batch} on, of a run that goes to {stop}; "
+                "`from_step(step)` must give those from there to the end of the epoch, or on."
+            )
+
+
+def for_keras(begin, example):
+    """What `model.fit` takes, of a function that begins to read and of one of the batches."""
+    if keras.backend.backend() != "tensorflow":
+        return (batch for batch in begin())  # Keras knows generators
+    import tensorflow as tf
+
+    def spec(x):
+        x = np.asarray(x)
+        return tf.TensorSpec((None, *x.shape[1:]), x.dtype)
+
+    signature = keras.tree.map_structure(spec, example)
+    return tf.data.Dataset.from_generator(begin, output_signature=signature).prefetch(2)
+
+
+def check_labels(model, batch):
+    """Checks that a model with a loss of `keras_vit.training` has a class for each label.
+
+    What labels mean to other losses is theirs to know.
+    """
+    if not isinstance(model.loss, ClassificationLoss):
+        return
+    labels = keras.ops.convert_to_numpy(keras.utils.unpack_x_y_sample_weight(batch)[1])
+    classes, wrong = model.output_shape[-1], None
+    if labels.ndim == len(model.output_shape) and labels.shape[-1] != 1:
+        if labels.shape[-1] != classes:
+            wrong = f"{labels.shape[-1]} classes"
+    elif (outside := labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)]).size:
+        wrong = repr(outside.flat[0])
+    if wrong:
+        raise ValueError(
+            f"Labels must be whole numbers from 0 to {classes - 1}, the classes of the model, or "
+            f"one value for each class. Received: {wrong}; give the model the data's num_classes."
+        )
