@@ -9,6 +9,7 @@ import functools
 import hashlib
 import os
 import re
+import time
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -19,6 +20,7 @@ _HF = re.compile(
 )
 # What a model needs of a repository.
 _HF_FILES = "config.json preprocessor_config.json model.safetensors model.safetensors.index.json"
+_SLOWEST = 10_000  # bytes per second; from a slower server nothing is taken
 _PASSING = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that may be gone the next time
 
 
@@ -48,7 +50,8 @@ def fetch(source, *, size=None, sha256=None, offline=None, timeout=30.0, retries
         sha256: hash of the file in hexadecimal.
         offline: `True` uses only the cache; `None` asks the environment variable
             `KERAS_VIT_OFFLINE`; huggingface_hub also heeds its own, `HF_HUB_OFFLINE`.
-        timeout: seconds to wait for the server to send something.
+        timeout: seconds to wait for the server to send something; a download may take that long
+            and a second for every 10,000 bytes.
         retries: how many further attempts may follow one that failed in passing.
 
     Returns:
@@ -173,13 +176,18 @@ def _download(url, target, _pooch, size, timeout):
     with response, open(target, "wb") as file:
         expected = _check_answer(url, response, size)
         received, digest = 0, hashlib.md5(usedforsecurity=False)
+        start = time.monotonic()
+        # read1 gives what has come, so that a server which sends a byte now and then is noticed.
+        read = getattr(response.raw, "read1", response.raw.read)
         # disable=None: a bar where stderr is a terminal
         options = {"unit": "B", "unit_scale": True, "disable": None}
         with tqdm(total=expected, desc=url.split("/")[-1], **options) as bar:
-            for piece in response.iter_content(1 << 16):
+            while piece := _next_piece(read):
                 received += len(piece)
                 if received > expected:
                     raise DownloadError(f"the server sent more than the {expected} bytes expected")
+                if time.monotonic() - start > timeout + received / _SLOWEST:
+                    raise DownloadError(f"the server sent only {received} bytes in {timeout:g} s")
                 file.write(piece)
                 digest.update(piece)
                 bar.update(len(piece))
@@ -189,6 +197,16 @@ def _download(url, target, _pooch, size, timeout):
     known = re.search(r"md5=([\w+/=]+)", response.headers.get("x-goog-hash", ""))
     if known and base64.b64decode(known[1]) != digest.digest():
         raise ValueError(f"its MD5 is not the announced one, {known[1]}")
+
+
+def _next_piece(read):
+    import requests
+    import urllib3
+
+    try:
+        return read(1 << 16)
+    except urllib3.exceptions.HTTPError as error:
+        raise requests.exceptions.ConnectionError(str(error)) from error
 
 
 def _check_answer(url, response, size):

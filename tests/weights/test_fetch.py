@@ -154,6 +154,12 @@ def test_silence_ends(cache, server):
     assert time.monotonic() - start < 25
 
 
+def test_a_trickle_ends(cache, server):
+    start = time.monotonic()
+    refused(server.add("/slow", Answer(CONTENT, pieces=1)), "sent only", timeout=0.2)
+    assert time.monotonic() - start < 5
+
+
 def test_offline(cache, server, monkeypatch):
     url = server.add("/file", Answer(CONTENT))
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
