@@ -186,9 +186,15 @@ def settings(recipe):
 
 
 def epochs(recipe):
-    """Passes as text: a whole number if no number of updates comes nearer to it."""
+    """Passes as text: a whole number if no number of updates comes nearer to it.
+
+    A pipeline leaves out the images that fill no batch, so that whole numbers of its epochs count.
+    """
     if not recipe.passes:
         return ""
+    epochs, rest = divmod(recipe.steps, max(recipe.examples // recipe.batch_size, 1))
+    if not rest:
+        return str(epochs)
     nearest = max(1, round(recipe.passes))
     is_whole = recipe.steps == max(1, round(nearest * recipe.examples / recipe.batch_size))
     return str(nearest) if is_whole else f"{recipe.passes:.4g}"

@@ -107,6 +107,7 @@ def test_the_table_shows_what_was_set():
     [
         (recipes.digits().replace(examples=72, warmup_steps=0).scale(epochs=9), "9"),
         (recipes.digits().scale(epochs=2), "2"),
+        (recipes.digits().scale(steps=44), "2"),  # of 22 whole batches
         (recipes.finetune("cifar10"), "102.4"),
         (recipes.finetune("imagenet", source="augreg"), "0.1998"),
     ],
