@@ -106,7 +106,7 @@ def onednn_is_faster(dtype):
 
 
 def gelu(x, approximate):
-    """The GELU of `kernels.gelu`; in compiled code a sigmoid takes a third of the time of a tanh."""
+    """The GELU of `kernels.gelu`; compiled, a sigmoid takes a third of the time of a tanh."""
     if approximate and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
         return x * torch.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
     return F.gelu(x, approximate="tanh" if approximate else "none")
