@@ -36,17 +36,12 @@ class JaxDevices(Devices):
         self._rules = {**self._own_rules, **layout.LAYOUT_RULES}
         self.processes, self.process = jax.process_count(), jax.process_index()
         self.model_devices = model_devices if mode == "model_parallel" else 1
-        if len(names) % self.model_devices:
+        shared, own = self.model_devices, len(names) // self.processes
+        if len(names) % shared or (own % shared and shared % own):
             raise ValueError(
-                "model_devices must divide the number of devices. Received: "
-                f"model_devices={self.model_devices}, {len(names)} devices."
-            )
-        own = len(names) // self.processes
-        if own % self.model_devices and self.model_devices % own:
-            raise ValueError(
-                "The devices that share a model must be some of one process, or all of several. "
-                f"Received: model_devices={self.model_devices}, {self.processes} processes of "
-                f"{own} devices."
+                "model_devices must divide the devices, and those that share a model must be some "
+                f"of one process or all of several. Received: model_devices={shared}, {len(names)} "
+                f"devices, {self.processes} processes of {own}."
             )
         self.replicas = len(names) // self.model_devices
         if mode == "data_parallel":
@@ -65,8 +60,7 @@ class JaxDevices(Devices):
             if not isinstance(variable.value.sharding, jax.sharding.NamedSharding):
                 raise ValueError(
                     "The model must be made after distribution.setup, which spreads its variables. "
-                    f"Received: {model.name}, whose {variable.path} lies on "
-                    f"{variable.value.sharding} alone; call setup first."
+                    f"Received: {model.name} with {variable.path} on {variable.value.sharding}."
                 )
         if self.mode == "model_parallel":
             layout.check_rules(self._own_rules, [variable.path for variable in model.variables])

@@ -216,15 +216,6 @@ def test_no_images_give_no_logits():
     assert tuple(forward(tiny_vit(), images((0, 16, 16, 3))).shape) == (0, 3)
 
 
-def test_summary_names_the_parts():
-    lines = []
-    tiny_vit().summary(print_fn=lambda line, **_: lines.append(line))
-    text = "\n".join(lines)
-    for name in ("patch_encoder", "block_1", "norm", "head"):
-        assert name in text
-    assert f"Total params: {tiny_vit().count_params():,}" in text
-
-
 def test_values_reach_the_model_unchanged():
     """uint8 pixels are converted, not rescaled: preprocessing is not part of the model."""
     model = randomize(tiny_vit())
