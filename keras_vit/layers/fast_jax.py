@@ -130,8 +130,7 @@ def initial(initializer):
     """
     initializer = None if initializer is None else initializers.get(initializer)
     kinds = (initializers.RandomNormal, initializers.VarianceScaling)
-    is_known = any(type(initializer).__call__ is kind.__call__ for kind in kinds)
-    if not is_known or getattr(initializer, "input_axes", None):
+    if not any(type(initializer).__call__ is kind.__call__ for kind in kinds):
         return initializer
 
     def by_blocks(shape, dtype=None):
@@ -156,8 +155,11 @@ def _distribution(initializer, shape):
     """A name of `jax.random`, a shift and a factor: the values are factor * number + shift."""
     if isinstance(initializer, initializers.RandomNormal):
         return "normal", initializer.mean, initializer.stddev
-    # Axes before the last two are those of a convolution.
-    fan_in, fan_out = (math.prod(shape[:-2]) * side for side in (shape[-2:][0], shape[-1]))
+    if initializer.input_axes is None:  # axes before the last two are those of a convolution
+        fan_in, fan_out = (math.prod(shape[:-2]) * side for side in (shape[-2:][0], shape[-1]))
+    else:  # EinsumDense sets them by its equation
+        axes = (initializer.input_axes, initializer.output_axes)
+        fan_in, fan_out = (math.prod(shape[axis] for axis in each) for each in axes)
     fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
     deviation = math.sqrt(initializer.scale / max(1.0, fans[initializer.mode]))
     if initializer.distribution == "uniform":
