@@ -1,10 +1,13 @@
 """keras_vit: the Vision Transformer in Keras 3, on TensorFlow, JAX and PyTorch."""
 
+# ruff: noqa: F401
+
 import importlib
 import importlib.util
+import types
 
 try:
-    import keras  # noqa: F401
+    import keras
 except ModuleNotFoundError as error:
     if error.name not in ("tensorflow", "jax", "torch"):
         raise
@@ -65,7 +68,7 @@ from keras_vit.weights import (
 )
 from keras_vit.weights.resize import fold, resize
 
-# Read when they are first used; the others hold classes that saved models need to be known.
+# Imported when they are first used; the others hold classes that saved models need to be known.
 _LATER = ("evaluation", "inspection", "recipes")
 
 
@@ -75,65 +78,9 @@ def __getattr__(name):
     raise AttributeError(f"module 'keras_vit' has no attribute {name!r}")
 
 
-__all__ = [
-    "BIT_VARIANTS",
-    "VARIANTS",
-    "BiT",
-    "BiTVariant",
-    "BiT_R50x1",
-    "BiT_R50x2",
-    "BiT_R50x3",
-    "BiT_R101x1",
-    "BiT_R101x3",
-    "BiT_R152x1",
-    "BiT_R152x2",
-    "BiT_R152x4",
-    "BiT_R200x3",
-    "CheckpointError",
-    "EfficientNet_L2",
-    "Later",
-    "LoadReport",
-    "Prediction",
-    "Preprocessing",
-    "R26_ViT_B32",
-    "R26_ViT_S32",
-    "R50_ViT_B16",
-    "R50_ViT_B32",
-    "R50_ViT_L16",
-    "R50_ViT_L32",
-    "R_ViT_Ti16",
-    "Variant",
-    "ViT_B8",
-    "ViT_B16",
-    "ViT_B32",
-    "ViT_G14",
-    "ViT_H14",
-    "ViT_L16",
-    "ViT_L32",
-    "ViT_S16",
-    "ViT_S16_plain",
-    "ViT_S32",
-    "ViT_So400m14",
-    "ViT_Ti16",
-    "ViT_g14",
-    "VisionTransformer",
-    "__version__",
-    "build",
-    "data",
-    "distribution",
-    "evaluation",
-    "fold",
-    "from_checkpoint",
-    "get_variant",
-    "inspection",
-    "layers",
-    "list_weights",
-    "load_weights",
-    "predict",
-    "preprocess",
-    "recipes",
-    "resize",
-    "save_weights",
-    "training",
-    "weights",
+__all__ = ["__version__", "data", "distribution", "layers", "training", "weights", *_LATER]
+__all__ += [
+    name
+    for name, value in vars().items()
+    if not name.startswith("_") and not isinstance(value, types.ModuleType)
 ]

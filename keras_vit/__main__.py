@@ -21,24 +21,14 @@ def main(arguments=None):
     add("--top", type=int, default=5, help="classes to tell (default: 5)")
     add("--megabytes", type=float, default=5.0, help="largest size for each image (default: 5)")
     args = parser.parse_args(arguments)
+    options = {"blocks": args.blocks, "top": args.top, "megabytes": args.megabytes}
     try:
-        return _explore(args)
+        from keras_vit import inspection
+
+        path = inspection.explore(_open(args.model), args.images, args.output, **options)
     except (ValueError, ImportError, OSError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-
-
-def _explore(args):
-    from keras_vit import inspection
-
-    path = inspection.explore(
-        _open(args.model),
-        args.images,
-        args.output,
-        blocks=args.blocks,
-        top=args.top,
-        megabytes=args.megabytes,
-    )
     print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
     return 0
 

@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+from keras_vit.text import unknown
+
 
 def positive_int(value, name):
     """`value` as an int of at least 1, or a ValueError that names it."""
@@ -113,10 +115,9 @@ def check_choices(variant):
 def check_names(variant, names, further=()):
     """Raises a ValueError where a name is neither a field of a dataclass nor a further one."""
     known = [field.name for field in dataclasses.fields(variant)] + list(further)
-    if unknown := sorted(set(names) - set(known)):
-        raise ValueError(
-            f"Unknown arguments. Received: {unknown}; an architecture is made of {known}."
-        )
+    for name in names:
+        if name not in known:
+            raise unknown("argument", name, known)
 
 
 def marked(variant_class, mark):

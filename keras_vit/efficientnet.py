@@ -27,7 +27,7 @@ def EfficientNet_L2(num_classes=1000, image_size=RESOLUTION, weights=None, inclu
     """EfficientNet-L2 (Xie et al., 2020), as Keras's own EfficientNet with the published factors.
 
     480,309,308 trained parameters with 1000 classes. The authors trained at 475 pixels and
-    fine-tuned at 800. It stands here to be compared with: `keras_vit` lists no checkpoint of it.
+    fine-tuned at 800. `keras_vit` lists no checkpoint of it.
 
     Args:
         num_classes: number of logits; 0 for none.
@@ -37,14 +37,11 @@ def EfficientNet_L2(num_classes=1000, image_size=RESOLUTION, weights=None, inclu
 
     Returns:
         A `keras.Model` of images that `keras_vit.preprocess(images, model)` made.
-
-    Raises:
-        ValueError: `weights` is neither `None` nor the path of a file.
     """
     if weights is not None and not pathlib.Path(weights).is_file():
         raise ValueError(
-            "weights must be None or the path of a file written by Keras's save_weights; no "
-            f"checkpoint of EfficientNet-L2 is listed. Received: weights={weights!r}."
+            "weights must be None or the path of a file written by Keras's save_weights. "
+            f"Received: weights={weights!r}."
         )
     height, width = pair(image_size, "image_size")
     classes = num_classes if include_top else 0

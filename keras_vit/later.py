@@ -33,9 +33,6 @@ class Later:
         pre_norm: norm between the embedding and the first block, a name of `norm`, or `None`.
         biases: which linear maps of a block have a bias: `"all"`, `"no_key"` for all but the key,
             or `"none"`. `Variant.qkv_bias=False` takes those of query, key and value away.
-
-    Raises:
-        ValueError: a value is outside its range.
     """
 
     norm: str = choice("layer_norm", NORMS)
@@ -62,9 +59,8 @@ class Later:
 
     def changes(self):
         """The fields that differ from the paper, as texts such as "norm='rms_norm'"."""
-        fields = dataclasses.fields(self)
-        values = {f.name: getattr(self, f.name) for f in fields}
-        return [f"{f.name}={values[f.name]!r}" for f in fields if values[f.name] != f.default]
+        mine, paper = self.to_config(), Later().to_config()
+        return [f"{name}={mine[name]!r}" for name in mine if mine[name] != paper[name]]
 
 
 LATER = tuple(field.name for field in dataclasses.fields(Later))

@@ -7,17 +7,8 @@ dropout) is an argument of `keras_vit.VisionTransformer` instead.
 
 import dataclasses
 
-from keras_vit.checks import (
-    check_choices,
-    check_heads,
-    check_names,
-    choice,
-    grid_of,
-    pair,
-    positive_float,
-    positive_int,
-    unit_counts,
-)
+from keras_vit import checks
+from keras_vit.checks import choice, grid_of, pair, positive_int
 from keras_vit.later import LATER, Later, get_later
 
 POOLS = ("token", "mean", "map", "first", None)
@@ -64,8 +55,6 @@ class Variant:
         epsilon: added to the variance in every LayerNorm.
         later: what families after the paper changed, a `Later` or a dict of its fields.
 
-    Raises:
-        ValueError: a value is outside its range, or two values contradict each other.
     """
 
     width: int = 768
@@ -95,34 +84,26 @@ class Variant:
     later: Later = choice(Later(), inherited=True, compared=True)  # noqa: RUF009
 
     def __post_init__(self):
-        values = {
-            name: positive_int(getattr(self, name), name)
-            for name in ("width", "depth", "num_heads")
-        }
-        check_heads(self.width, self.num_heads)
+        for name in ("width", "depth", "num_heads"):
+            self._set(name, positive_int(getattr(self, name), name))
+        checks.check_heads(self.width, self.num_heads)
         mlp_dim = 4 * self.width if self.mlp_dim is None else self.mlp_dim
-        values["mlp_dim"] = positive_int(mlp_dim, "mlp_dim")
-        values["patch_size"] = pair(self.patch_size, "patch_size")
+        self._set("mlp_dim", positive_int(mlp_dim, "mlp_dim"))
+        self._set("patch_size", pair(self.patch_size, "patch_size"))
         if self.class_token is None:
-            values["class_token"] = self.pool in ("token", None)
+            self._set("class_token", self.pool in ("token", None))
         if self.representation_size is not None:
             positive_int(self.representation_size, "representation_size")
-        values["position"] = "none" if self.position is None else self.position
+        self._set("position", "none" if self.position is None else self.position)
         if self.position_at is None:
-            relative = self.position == "relative"
-            values["position_at"] = "every_layer" if relative else "input"
-        values["registers"] = self.registers and positive_int(self.registers, "registers")
+            self._set("position_at", "every_layer" if self.position == "relative" else "input")
+        self._set("registers", self.registers and positive_int(self.registers, "registers"))
         if self.stem is not None:
-            values["stem"] = unit_counts(self.stem, "stem")
-        values["stem_width"] = positive_float(self.stem_width, "stem_width")
-        positive_float(self.epsilon, "epsilon")
-        values["later"] = get_later(self.later)
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-        check_choices(self)
-        self._check_contradictions()
-
-    def _check_contradictions(self):
+            self._set("stem", checks.unit_counts(self.stem, "stem"))
+        self._set("stem_width", checks.positive_float(self.stem_width, "stem_width"))
+        checks.positive_float(self.epsilon, "epsilon")
+        self._set("later", get_later(self.later))
+        checks.check_choices(self)
         if (self.pool, self.class_token) in (("token", False), ("first", True)):
             raise ValueError(
                 "pool='token' reads the class token, and pool='first' the first patch of a model "
@@ -131,7 +112,7 @@ class Variant:
             )
         if self.position == "relative" and self.position_at == "input":
             raise ValueError(
-                "Relative positions live in the attention of a block, not at the input. Received: "
+                "Relative positions belong to the attention of a block. Received: "
                 "position='relative', position_at='input'; choose 'every_layer' or 'shared'."
             )
         if self.position == "relative" and self.later.rotary:
@@ -141,9 +122,12 @@ class Variant:
             )
         if self.norm_after_pool and self.pool not in ("token", "mean"):
             raise ValueError(
-                "norm_after_pool needs a pooled vector, so pool must be 'token' or 'mean'. "
+                "norm_after_pool needs pool='token' or 'mean'. "
                 f"Received: norm_after_pool=True, pool={self.pool!r}."
             )
+
+    def _set(self, name, value):
+        object.__setattr__(self, name, value)  # of a frozen dataclass
 
     @property
     def learned_tokens(self):
@@ -174,7 +158,7 @@ class Variant:
 
     @property
     def _shrink(self):
-        """Pixels for one place of the feature map: root and later stages halve."""
+        # Pixels for one place of the feature map: the root halves twice, later stages once.
         return 1 if self.stem is None else 2 ** (2 + max(len(self.stem) - 1, 0))
 
     @property
@@ -187,12 +171,9 @@ class Variant:
 
         A field that follows from a changed one takes its default again unless it is named too:
         `mlp_dim` follows `width`, `class_token` follows `pool`, `position_at` follows `position`.
-
-        Raises:
-            ValueError: a name that is no field.
         """
         changed = {name: choices.pop(name) for name in LATER if name in choices}
-        check_names(self, choices, LATER)
+        checks.check_names(self, choices, LATER)
         if changed:
             later = get_later(choices.get("later", self.later))
             choices["later"] = dataclasses.replace(later, **changed)
@@ -248,9 +229,6 @@ def get_variant(variant=None, **choices):
         variant: a `Variant`, a name of the table such as `"B/16"`, a size of the table with any
             other patch size such as `"B/24"`, or `None` for the defaults (ViT-B/16).
         choices: fields of `Variant` to change.
-
-    Raises:
-        ValueError: an unknown name or field.
     """
     if variant is None:
         return Variant().replace(**choices)

@@ -13,10 +13,6 @@ def set_random_seed(seed):
     """What `keras.utils.set_random_seed` does, without importing TensorFlow on other backends.
 
     Keras 3.15 imports it wherever it is installed, which takes seconds and half a gigabyte.
-    Layers that are given no seed draw theirs from Python's generator.
-
-    Args:
-        seed: a whole number.
     """
     random.seed(seed)
     np.random.seed(seed)
@@ -34,13 +30,9 @@ def keep_memory():
     """Lets this process keep the memory that it frees, instead of returning it to the system.
 
     On a CPU, JAX 0.10 takes the memory of each step from the system anew and gives it back, which
-    can cost a third of a step: call this before the first model is built. It holds for the whole
-    process, whose memory then stays at its peak; hence nothing here calls it by itself. The same
-    from outside: `GLIBC_TUNABLES=glibc.malloc.mmap_max=0` and, joined to it by colons,
-    `glibc.malloc.trim_threshold=2147483647` and `glibc.malloc.arena_max=1`.
-
-    Returns:
-        Whether it could be done: it takes Linux with the GNU C library.
+    can cost a third of a step: call this before the first model is built. The memory of the whole
+    process then stays at its peak, so nothing here calls it by itself; docs/performance.md has the
+    same as an environment variable. Returns whether it could be done: it takes Linux and glibc.
     """
     mallopt = sys.platform.startswith("linux") and getattr(ctypes.CDLL(None), "mallopt", None)
     # Of mallopt(3): M_ARENA_MAX, M_MMAP_MAX and M_TRIM_THRESHOLD.
@@ -92,8 +84,8 @@ def sum_over_replicas(gradients):
 def different_noise_on_replicas(model):
     """Lets the seeds of a model's layers differ from replica to replica of `tf.distribute`.
 
-    In Keras 3.15 the state of a `SeedGenerator` is the same on all replicas, so that each drops the
-    same units of its images.
+    In Keras 3.15 the state of a `SeedGenerator` is the same on all replicas, which drop the same
+    units.
     """
     import tensorflow as tf
 
@@ -118,10 +110,8 @@ def make_workers_strategy(timeout):
     """A `MultiWorkerMirroredStrategy` under which Keras's `fit` and `evaluate` run.
 
     Keras 3.15 asks it for what it does not give: the mean over the first axis of metrics, which
-    have no axis, and one batch of the values that its replicas have, to build a model by.
-
-    Args:
-        timeout: seconds after which an operation that needs another process fails.
+    have no axis, and one batch of the values that its replicas have, to build a model by. An
+    operation that needs another process fails after `timeout` seconds.
     """
     import tensorflow as tf
 

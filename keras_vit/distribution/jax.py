@@ -1,7 +1,6 @@
 """Many devices with JAX: `keras.distribution`, in one process or several."""
 
 import contextlib
-import itertools
 import os
 import sys
 
@@ -9,7 +8,14 @@ import keras
 import numpy as np
 
 from keras_vit.distribution import layout
-from keras_vit.distribution.setup import Devices, batches_of, copied, to_numpy
+from keras_vit.distribution.setup import (
+    Devices,
+    batches_of,
+    check_count,
+    evaluate_batches,
+    results_of,
+    to_numpy,
+)
 
 _VARIABLES = tuple(
     f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
@@ -19,14 +25,8 @@ _VARIABLES = tuple(
 class JaxDevices(Devices):
     """Devices of JAX, under a `keras.distribution` that is set for the whole process.
 
-    Args:
-        mode: `"data_parallel"`, `"model_parallel"` or `"fully_sharded"`.
-        names: the devices, as `keras.distribution.list_devices` has them.
-        model_devices: how many of them share one model, if the mode is `"model_parallel"`.
-        rules: layout rules of the caller's, before `LAYOUT_RULES`.
-
-    Raises:
-        ValueError: the numbers do not fit.
+    The arguments are those of `setup`; `names` are the devices as `keras.distribution.list_devices`
+    has them.
     """
 
     def __init__(self, mode, names, model_devices=1, rules=None):
@@ -36,17 +36,12 @@ class JaxDevices(Devices):
         self._rules = {**self._own_rules, **layout.LAYOUT_RULES}
         self.processes, self.process = jax.process_count(), jax.process_index()
         self.model_devices = model_devices if mode == "model_parallel" else 1
-        if len(names) % self.model_devices:
+        shared, own = self.model_devices, len(names) // self.processes
+        if len(names) % shared or (own % shared and shared % own):
             raise ValueError(
-                "model_devices must divide the number of devices. Received: "
-                f"model_devices={self.model_devices}, {len(names)} devices."
-            )
-        own = len(names) // self.processes
-        if own % self.model_devices and self.model_devices % own:
-            raise ValueError(
-                "The devices that share a model must be some of one process, or all of several. "
-                f"Received: model_devices={self.model_devices}, {self.processes} processes of "
-                f"{own} devices."
+                "model_devices must divide the devices, and those that share a model must be some "
+                f"of one process or all of several. Received: model_devices={shared}, {len(names)} "
+                f"devices, {self.processes} processes of {own}."
             )
         self.replicas = len(names) // self.model_devices
         if mode == "data_parallel":
@@ -59,15 +54,13 @@ class JaxDevices(Devices):
             self.seed_alike()
 
     def prepare(self, model):
-        """See `Devices.prepare`."""
         import jax
 
         for variable in model.variables:
             if not isinstance(variable.value.sharding, jax.sharding.NamedSharding):
                 raise ValueError(
                     "The model must be made after distribution.setup, which spreads its variables. "
-                    f"Received: {model.name}, whose {variable.path} lies on "
-                    f"{variable.value.sharding} alone; call setup first."
+                    f"Received: {model.name} with {variable.path} on {variable.value.sharding}."
                 )
         if self.mode == "model_parallel":
             layout.check_rules(self._own_rules, [variable.path for variable in model.variables])
@@ -83,36 +76,29 @@ class JaxDevices(Devices):
 
     @property
     def part(self):
-        """See `Devices.part`. The processes that share a model read the same part."""
+        # The processes that share a model read the same part.
         parts = min(self.processes, self.replicas)
         return self.process * parts // self.processes, parts
 
     def evaluate(self, model, data, **options):
-        """See `Devices.evaluate`.
-
-        Of each batch, the rows that the devices do not divide are left over. They are evaluated at
-        the end, whole on every device, and the sums of both evaluations are added.
-        """
-        options.pop("batch_size", None)  # that of Keras's arrays
+        # Of each batch, the rows that the devices do not divide are left over. They are evaluated
+        # at the end, whole on every device, and the sums of both evaluations are added.
         sums, left = [], []
-        even = self._even_rows(batches_of(data), left)
-        first = next(even, None)
-        if first is not None:
-            model.evaluate((part for part in itertools.chain([first], even)), **options)
+        if evaluate_batches(model, self._even_rows(data, left), **options):
             sums.append([to_numpy(v) for v in model.metrics_variables])
         if left:
             rest = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *left)
             with self.distribution.whole_batches():
-                model.evaluate((part for part in [rest]), **options)
+                evaluate_batches(model, iter([rest]), **options)
             sums.append([to_numpy(v) for v in model.metrics_variables])
         for variable, *parts in zip(model.metrics_variables, *sums):
             variable.assign(sum(parts))
-        return {name: float(value) for name, value in model.get_metrics_result().items()}
+        return results_of(model)
 
-    def _even_rows(self, batches, left):
+    def _even_rows(self, data, left):
         """This process's part of what the devices divide of each batch; `left` gets the rest."""
         part, parts = self.part
-        for batch in batches:
+        for batch in batches_of(data):
             batch = keras.tree.map_structure(np.asarray, tuple(batch))
             count = len(keras.tree.flatten(batch)[0])
             even = count - count % self.replicas
@@ -123,12 +109,10 @@ class JaxDevices(Devices):
                 left.append(keras.tree.map_structure(lambda x: x[even:], batch))  # noqa: B023
 
     def local_copy(self, model):
-        """See `Devices.local_copy`."""
         with self._alone():
-            return copied(model)
+            return super().local_copy(model)
 
     def predict(self, model, x, **options):
-        """See `Devices.predict`."""
         copy = self.local_copy(model)
         with self._alone():
             return copy.predict(x, **options)
@@ -143,7 +127,6 @@ class JaxDevices(Devices):
             keras.distribution.set_distribution(self.distribution)
 
     def stack(self, array):
-        """See `Devices.stack`."""
         from jax.experimental import multihost_utils
 
         return np.asarray(multihost_utils.process_allgather(array)).reshape(-1, *array.shape)
@@ -159,7 +142,6 @@ class JaxDevices(Devices):
         return layout.split_axes(self._rules, variable.path, shape, self.model_devices)
 
     def close(self):
-        """See `Devices.close`."""
         keras.distribution.set_distribution(None)
         super().close()
 
@@ -224,28 +206,14 @@ def make(mode, devices, model_devices, rules, timeout):
         mode = "data_parallel" if len(names) > 1 else "single"
     if mode == "single":
         return Devices()
-    if devices is not None and devices > len(names):
-        raise ValueError(
-            f"There are not so many devices. Received: devices={devices}; JAX has "
-            f"{len(names)}: {names}. On a CPU, XLA_FLAGS="
-            f"--xla_force_host_platform_device_count={devices} makes as many."
-        )
-    if devices is not None and devices < len(names) and processes > 1:
-        raise ValueError(
-            "Several processes use all of their devices. Received: "
-            f"devices={devices}, {len(names)} devices of {processes} processes; leave "
-            "devices out, or start fewer processes."
-        )
+    flag = f"XLA_FLAGS=--xla_force_host_platform_device_count={devices}"
+    check_count(devices, names, processes, f"On a CPU, {flag} makes as many.")
     names = names[:devices]
     return JaxDevices(mode, names, model_devices or len(names), rules)
 
 
 def _join(timeout):
-    """Lets JAX join the other processes, if the environment tells of any.
-
-    The variables of `keras.distribution.initialize` come first, then what JAX itself detects:
-    Slurm, MPI, Kubernetes and the hosts of a TPU slice.
-    """
+    """Lets JAX join the other processes that the variables name or that JAX itself detects."""
     import jax
 
     if jax.distributed.is_initialized():

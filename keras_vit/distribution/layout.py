@@ -61,12 +61,7 @@ def find_rule(rules, path):
 
 
 def split_axes(rules, path, shape, devices):
-    """The mesh axis of each axis of a variable, a tuple as long as its shape.
-
-    Args:
-        rules: pattern -> axes, as `LAYOUT_RULES`.
-        path, shape: of the variable.
-        devices: how many share a model.
+    """The mesh axis of each axis of a variable, if `devices` share a model, by `LAYOUT_RULES`.
 
     Raises:
         ValueError: no rule covers the variable; the rule has another number of axes; the devices
@@ -80,9 +75,9 @@ def split_axes(rules, path, shape, devices):
             f"{{{re.escape(path)!r}: ()}} to leave it whole on every device."
         )
     axes = tuple(rules[pattern])
-    if not axes:
-        return (None,) * len(shape)
-    if _is_relative(path, shape, axes):
+    # All heads share the table of relative positions, which has two axes.
+    is_relative = path.endswith("position/embedding") and len(shape) == 2 and len(axes) == 3
+    if not axes or is_relative:
         return (None,) * len(shape)
     if len(axes) != len(shape):
         raise ValueError(
@@ -91,35 +86,18 @@ def split_axes(rules, path, shape, devices):
         )
     for side, axis in zip(shape, axes):
         if axis == MODEL and side % devices:
-            raise ValueError(_not_divisible(path, shape, side, devices))
+            fitting = [n for n in range(1, side + 1) if side % n == 0 and n <= 64]
+            what = f"{side} heads" if "/attention/" in path else f"an axis of {side}"
+            raise ValueError(
+                "The devices that share a model must divide what is cut among them. Received: "
+                f"{devices} devices for {path!r} of shape {tuple(shape)}, which has {what}; pass "
+                f"one of {fitting} as model_devices=."
+            )
     return axes
 
 
-def _is_relative(path, shape, axes):
-    """Whether this is the table of relative positions, which all heads share."""
-    return path.endswith("position/embedding") and len(shape) == 2 and len(axes) == 3
-
-
-def _not_divisible(path, shape, side, devices):
-    fitting = [n for n in range(1, side + 1) if side % n == 0 and n <= 64]
-    what = f"{side} heads" if "/attention/" in path else f"an axis of {side}"
-    return (
-        f"The devices that share a model must divide what is cut among them. Received: {devices} "
-        f"devices for {path!r} of shape {tuple(shape)}, which has {what}; numbers that fit are "
-        f"{fitting}: pass one as model_devices=."
-    )
-
-
 def check_rules(rules, paths):
-    """Checks that each rule of the caller's covers a variable.
-
-    Args:
-        rules: the patterns that must.
-        paths: of all variables of the model.
-
-    Raises:
-        ValueError: one covers none; the message names it and the paths that come near.
-    """
+    """Raises a ValueError where a pattern matches none of the paths of variables."""
     for pattern in rules:
         if not any(re.fullmatch(pattern, path) for path in paths):
             last = pattern.split("/")[-1]
@@ -131,10 +109,7 @@ def check_rules(rules, paths):
 
 
 def largest_axis(shape, devices):
-    """The axis along which a variable is cut for fully sharded training, or None.
-
-    It is the longest of those that the devices divide, so that kernels are cut and scalars stay.
-    """
+    """The axis that fully sharded training cuts: the longest that the devices divide, or None."""
     if math.prod(shape) < 2 * devices:
         return None
     fitting = [i for i, side in enumerate(shape) if side and side % devices == 0]

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import itertools
 import json
 import random
 import re
@@ -19,24 +20,19 @@ _ENGINES = ("jax", "tensorflow", "torch")
 def setup(mode="auto", *, devices=None, model_devices=None, rules=None, timeout=300):
     """Chooses the devices that this process trains on, before the first model is made.
 
-        with keras_vit.distribution.setup("data_parallel") as devices:
-            with devices.scope():
-                model = recipe.compile(keras_vit.ViT_B16(**recipe.model_options()))
-            keras_vit.training.fit(model, train, "output", steps=recipe.steps)
-
-    Several processes are joined if the environment names them: docs/distribution.md says how.
+    Several processes are joined if the environment names them; docs/distribution.md says how.
 
     Args:
         mode: `"single"`: one device. `"data_parallel"`: each device has the whole model and a part
             of each batch. `"model_parallel"`: groups of devices share a model, cut by
             `LAYOUT_RULES`, and a batch is cut over the groups. `"fully_sharded"`: a batch is cut
             over all devices, and so is each variable with its optimizer's state. `"auto"`:
-            `"data_parallel"` where there is more than one device, else `"single"`.
+            `"data_parallel"` if there is more than one device, else `"single"`.
         devices: how many devices to use; all by default.
         model_devices: with `"model_parallel"`, how many devices share a model; all by default.
         rules: with `"model_parallel"`, dict from the pattern of a variable's whole path to the
             mesh axis (`"model"` or `None`) of each of its axes, or `()` for not cut. They come
-            before `LAYOUT_RULES`; each must match a variable, and each variable one rule.
+            before `LAYOUT_RULES`, and each must match a variable.
         timeout: seconds after which the engine gives up a process that does not answer.
 
     Returns:
@@ -52,8 +48,8 @@ def setup(mode="auto", *, devices=None, model_devices=None, rules=None, timeout=
     modes = MODES if backend == "jax" else MODES[:3] if backend in _ENGINES else MODES[:2]
     if mode not in modes:
         raise ValueError(
-            f"The {backend} backend has no mode {mode!r}. Received: mode={mode!r}; it has {modes}, "
-            f"and JAX has {MODES}."
+            f"The {backend} backend has no mode {mode!r}. Received: mode={mode!r}; take one of "
+            f"{modes}, or JAX, which has {MODES}."
         )
     devices = None if devices is None else positive_int(devices, "devices")
     if mode != "model_parallel" and (model_devices is not None or rules is not None):
@@ -75,8 +71,8 @@ def setup(mode="auto", *, devices=None, model_devices=None, rules=None, timeout=
 class Devices:
     """What this process trains on. It is made by `setup`, and in force until `close`.
 
-    This class itself is one process on one device, where Keras does everything. The engines, each
-    in its module, override what more devices need.
+    This class is one process on one device; the subclass of each backend overrides what more
+    devices need.
 
     Attributes:
         mode: `"single"`, `"data_parallel"`, `"model_parallel"` or `"fully_sharded"`.
@@ -93,11 +89,9 @@ class Devices:
         return contextlib.nullcontext()
 
     def prepare(self, model):
-        """Readies a compiled model for training; `training.fit` calls it.
+        """Prepares a compiled model for training, or raises a ValueError if these devices cannot.
 
-        Raises:
-            ValueError: the model was made outside of `scope`, it was compiled with what these
-                devices cannot do, or its variables do not fit the layout.
+        `training.fit` calls it.
         """
 
     def callbacks(self):
@@ -107,21 +101,15 @@ class Devices:
     def share(self, data):
         """The part of the training batches that this process reads.
 
-        Args:
-            data: what `training.fit` takes. Several processes need its method
-                `shard(process, processes)`, which returns data with a part of every batch.
-
-        Raises:
-            ValueError: the devices do not divide the batch.
-            TypeError: `data` has no `shard`, and there are several processes.
+        Several processes need data with a method `shard(process, processes)`, which returns data
+        with a part of every batch.
         """
         size = getattr(data, "batch_size", None)
         if size is not None and size % self.replicas:
             nearest = max(size - size % self.replicas, self.replicas)
             raise ValueError(
-                "Every device must get the same number of images. Received: a batch of "
-                f"{size} images, {self.replicas} devices; the nearest sizes that fit are "
-                f"{nearest} and {nearest + self.replicas}."
+                f"The devices must divide the batch. Received: a batch of {size} images, "
+                f"{self.replicas} devices; {nearest} and {nearest + self.replicas} fit."
             )
         part, parts = self.part
         if parts == 1:
@@ -145,11 +133,8 @@ class Devices:
     def evaluate(self, model, data, **options):
         """The metrics of `model.evaluate` as a dict, each image counted once; all must call it.
 
-        Args:
-            model: a compiled model.
-            data: what `model.evaluate` takes, (images, labels) as one tuple. On several devices, a
-                `keras_vit.data` pipeline, a `keras.utils.PyDataset` or arrays.
-            **options: of `model.evaluate`.
+        The data are what `model.evaluate` takes, (images, labels) as one tuple; on several devices,
+        a `keras_vit.data` pipeline, a `keras.utils.PyDataset` or arrays.
         """
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         return model.evaluate(x, y, sample_weight=weights, return_dict=True, **options)
@@ -166,7 +151,7 @@ class Devices:
 
     def local_copy(self, model):
         """A trained model on one device of this process, uncompiled; all must call it."""
-        return model
+        return model if self.mode == "single" else copied(model)
 
     def gather(self, text):
         """One text of each process, in every process, as a list by number of the process."""
@@ -180,11 +165,7 @@ class Devices:
         return array[None]
 
     def agree(self, what, facts):
-        """Checks that all processes have the same facts, a dict that JSON can hold.
-
-        Raises:
-            ValueError: they have not; the message tells which process has what.
-        """
+        """Raises a ValueError where the facts, a dict for JSON, differ between the processes."""
         all_facts = [json.loads(text) for text in self.gather(json.dumps(facts))]
         names = dict.fromkeys(name for each in all_facts for name in each)
         told = [
@@ -195,9 +176,8 @@ class Devices:
         ]
         if told:
             raise ValueError(
-                f"All processes must have the same {what}. Received:{''.join(told)}\nStart every "
-                "process with the same command, code and packages, and an output folder that all "
-                "see."
+                f"All processes must have the same {what}. Received:{''.join(told)}\n"
+                "Start all with the same command, code, packages and output folder."
             )
 
     def any_of(self, *flags):
@@ -205,14 +185,14 @@ class Devices:
         return [bool(flag) for flag in self.stack(np.array(flags, np.int32)).any(0)]
 
     def seed_alike(self):
-        """Gives all processes the random state of the first: they make one model together."""
+        """Gives all processes the random state of the first, so that they make the same model."""
         # Keras draws the seeds of layers from Python's generator.
         seeds = self.gather(str(random.Random(str(random.getstate())).randrange(2**31)))
         if len(set(seeds)) > 1:
             set_random_seed(int(seeds[0]))
 
     def explain(self, error):
-        """The error to raise for one of training: another one if a process was lost."""
+        """The error to raise for an error of training: another one if a process was lost."""
         words = "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|cancelled|deadline"
         first = (str(error).splitlines() or [""])[0]
         if self.processes == 1 or not re.search(words, str(error), re.IGNORECASE):
@@ -224,7 +204,7 @@ class Devices:
         )
 
     def close(self):
-        """Ends what `setup` began; what comes after is on one device again."""
+        """Ends what `setup` began: from now on there is one device."""
         _CURRENT.clear()
 
     def __enter__(self):
@@ -233,12 +213,6 @@ class Devices:
     def __exit__(self, *_):
         self.close()
 
-    def __repr__(self):
-        return (
-            f"{type(self).__name__}({self.mode!r}, replicas={self.replicas}, "
-            f"process={self.process} of {self.processes})"
-        )
-
 
 _CURRENT = []
 
@@ -246,6 +220,20 @@ _CURRENT = []
 def current():
     """The `Devices` in force: those of the last `setup`, or a single device."""
     return _CURRENT[-1] if _CURRENT else Devices()
+
+
+def check_count(devices, names, processes, advice):
+    """Raises a ValueError if there are not `devices` of the devices `names` of all processes."""
+    if devices is not None and devices > len(names):
+        raise ValueError(
+            f"There are not so many devices. Received: devices={devices}; there are {len(names)}: "
+            f"{names}. {advice}"
+        )
+    if devices is not None and devices < len(names) and processes > 1:
+        raise ValueError(
+            "Several processes use all of their devices. Received: "
+            f"devices={devices}, {len(names)} devices of {processes} processes; leave devices out."
+        )
 
 
 def to_numpy(value):
@@ -267,12 +255,21 @@ def copied(model):
     return copy
 
 
-def batches_of(data):
-    """The batches of an evaluation, one after the other.
+def evaluate_batches(model, batches, batch_size=None, **options):
+    """Evaluates the batches of an iterator; returns whether there were any."""
+    first = next(batches, None)
+    if first is not None:  # Keras takes a generator
+        model.evaluate((batch for batch in itertools.chain([first], batches)), **options)
+    return first is not None
 
-    Raises:
-        TypeError: `data` is not what `Devices.evaluate` takes on several devices.
-    """
+
+def results_of(model):
+    """The metrics of a model as a dict of floats."""
+    return {name: float(value) for name, value in model.get_metrics_result().items()}
+
+
+def batches_of(data):
+    """The batches of an evaluation on several devices."""
     if isinstance(data, (tuple, list)):
         for start in range(0, len(data[0]), 32):  # Keras's default
             yield tuple(array[start : start + 32] for array in data)
@@ -283,8 +280,8 @@ def batches_of(data):
             yield data[i]
     else:
         raise TypeError(
-            "Data for an evaluation on several devices must be a keras_vit.data pipeline, a "
-            f"keras.utils.PyDataset or arrays. Received: {type(data).__name__}."
+            "Several devices evaluate a keras_vit.data pipeline, a keras.utils.PyDataset or "
+            f"arrays. Received: {type(data).__name__}."
         )
 
 

@@ -7,19 +7,14 @@ import sys
 import keras
 import numpy as np
 
-from keras_vit.distribution.setup import Devices, batches_of, copied, rows
+from keras_vit.distribution.setup import Devices, batches_of, check_count, rows
 from keras_vit.workarounds import different_noise_on_replicas, make_workers_strategy
 
 _WORKERS = []  # the strategy of several processes: TensorFlow joins them once in a process's life
 
 
 class TensorFlowDevices(Devices):
-    """Devices of TensorFlow, under a strategy of `tf.distribute`.
-
-    Args:
-        strategy: a `tf.distribute.Strategy`.
-        process, processes: the number of this process, and how many there are.
-    """
+    """Devices of TensorFlow, under a strategy of `tf.distribute`."""
 
     mode = "data_parallel"
 
@@ -28,11 +23,9 @@ class TensorFlowDevices(Devices):
         self.replicas = strategy.num_replicas_in_sync
 
     def scope(self):
-        """See `Devices.scope`."""
         return self.strategy.scope()
 
     def prepare(self, model):
-        """See `Devices.prepare`."""
         import tensorflow as tf
 
         if model.distribute_strategy is not self.strategy:
@@ -41,34 +34,23 @@ class TensorFlowDevices(Devices):
                 f"Received: {model.name}, which was made outside."
             )
         optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-        if optimizer.gradient_accumulation_steps:
-            raise ValueError(
-                "tf.distribute cannot accumulate gradients: Keras updates within a condition, "
-                "where replicas cannot meet. Received: gradient_accumulation_steps="
-                f"{optimizer.gradient_accumulation_steps} on {self.replicas} devices; use smaller "
-                "batches, more devices, or JAX or PyTorch."
-            )
+        accumulated, steps = optimizer.gradient_accumulation_steps, model.steps_per_execution
         clips = optimizer.clipnorm or optimizer.clipvalue or optimizer.global_clipnorm
-        if clips and not getattr(optimizer, "clips_sum", False):
-            raise ValueError(
-                "Keras's optimizers clip the gradient of each replica, before they are summed. "
-                f"Received: {type(optimizer).__name__} with clipping; take one of "
-                "keras_vit.training, which clip the sum."
-            )
-        if model.steps_per_execution != 1:
-            raise ValueError(
-                "Under tf.distribute Keras runs one update at a time. Received: "
-                f"steps_per_execution={model.steps_per_execution}; compile with 1."
-            )
-        if model.jit_compile and not isinstance(self.strategy, tf.distribute.TPUStrategy):
-            raise ValueError(
-                "XLA cannot compile an update of several devices of a MirroredStrategy. Received: "
-                "jit_compile=True; compile with jit_compile=False."
-            )
+        clips = clips and not getattr(optimizer, "clips_sum", False)
+        xla = model.jit_compile and not isinstance(self.strategy, tf.distribute.TPUStrategy)
+        clipping = f"{type(optimizer).__name__} with clipping, which Keras does on each replica"
+        for is_refused, received in (
+            # Keras updates within a condition, where replicas cannot meet.
+            (accumulated, f"gradient_accumulation_steps={accumulated}; use smaller batches"),
+            (clips, f"{clipping}; take an optimizer of keras_vit.training, which clips the sum"),
+            (steps != 1, f"steps_per_execution={steps}; compile with 1"),
+            (xla, "jit_compile=True; compile with jit_compile=False"),
+        ):
+            if is_refused:
+                raise ValueError(f"tf.distribute cannot train this model. Received: {received}.")
         different_noise_on_replicas(model)
 
     def feed(self, data):
-        """See `Devices.feed`. Each replica gets its part of what this process reads."""
         if self.processes == 1:
             return data
         own = self.replicas // self.processes
@@ -77,11 +59,10 @@ class TensorFlowDevices(Devices):
         return self._distribute(data)
 
     def _distribute(self, dataset):
-        """Batches of one replica each; TensorFlow's own sharding reads all images everywhere."""
+        # Batches of one replica each; TensorFlow's own sharding reads all images everywhere.
         return self.strategy.distribute_datasets_from_function(lambda context: dataset)
 
     def evaluate(self, model, data, **options):
-        """See `Devices.evaluate`."""
         if self.processes == 1:
             return super().evaluate(model, data, **options)
         options.pop("batch_size", None)  # that of Keras's arrays
@@ -104,12 +85,7 @@ class TensorFlowDevices(Devices):
         steps = sum(1 for _ in batches_of(data)) if isinstance(data, (tuple, list)) else len(data)
         return model.evaluate(self._distribute(dataset), steps=steps, return_dict=True, **options)
 
-    def local_copy(self, model):
-        """See `Devices.local_copy`."""
-        return copied(model)
-
     def stack(self, array):
-        """See `Devices.stack`."""
         import tensorflow as tf
 
         value = tf.constant(array[None])
@@ -135,12 +111,7 @@ def make(mode, devices, model_devices, rules, timeout):
     process, addresses = _read(os.environ.get("TF_CONFIG"))
     if len(addresses) > 1:
         strategy = _join(process, addresses, timeout)
-        if devices is not None and devices != strategy.num_replicas_in_sync:
-            raise ValueError(
-                "Several processes use all of their devices. Received: "
-                f"devices={devices}, {strategy.num_replicas_in_sync} devices of {len(addresses)} "
-                "processes; leave devices out, or start other processes."
-            )
+        check_count(devices, range(strategy.num_replicas_in_sync), len(addresses), "")
         return TensorFlowDevices(strategy, process, len(addresses))
     if os.environ.get("TPU_NAME"):
         return TensorFlowDevices(_tpu(os.environ["TPU_NAME"]))
@@ -148,12 +119,8 @@ def make(mode, devices, model_devices, rules, timeout):
     names = names or [each.name for each in tf.config.list_logical_devices("CPU")]
     if mode == "single" or (mode == "auto" and devices is None and len(names) == 1):
         return Devices()
-    if devices is not None and devices > len(names):
-        raise ValueError(
-            f"There are not so many devices. Received: devices={devices}; TensorFlow has "
-            f"{len(names)}: {names}. tf.config.set_logical_device_configuration makes more of a "
-            "CPU, before anything is computed."
-        )
+    advice = "tf.config.set_logical_device_configuration makes several of a CPU at the start."
+    check_count(devices, names, 1, advice)
     return TensorFlowDevices(tf.distribute.MirroredStrategy(names[:devices]))
 
 

@@ -1,13 +1,12 @@
 """Many devices with PyTorch: `torch.distributed`, one process for each device, by `torchrun`."""
 
 import datetime
-import itertools
 import os
 
 import keras
 import numpy as np
 
-from keras_vit.distribution.setup import Devices, copied, rows
+from keras_vit.distribution.setup import Devices, evaluate_batches, results_of, rows
 
 _NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _SEED_STRIDE = 1_000_003  # between the seeds of two processes; Keras adds the calls to them
@@ -27,44 +26,33 @@ class TorchDevices(Devices):
         self.seed_alike()
 
     def prepare(self, model):
-        """Gives the model the weights of the first process."""
         import torch.distributed as dist
 
+        # All processes start with the weights of the first.
         for variable in model.variables:
             dist.broadcast(variable.value.data, 0)
 
     def callbacks(self):
-        """See `Devices.callbacks`."""
         return [self._callback]
 
     def evaluate(self, model, data, **options):
-        """See `Devices.evaluate`. Each process evaluates its part, then the metrics are added."""
-        options.pop("batch_size", None)  # that of Keras's arrays
         parts = rows(data, *self.part)
         own = (part for part in parts if len(keras.tree.flatten(part)[0]))
-        first = next(own, None)
-        if first is None:
+        if not evaluate_batches(model, own, **options):
             model.reset_metrics()
-        else:
-            model.evaluate((part for part in itertools.chain([first], own)), **options)
         add_up([variable.value.data for variable in model.metrics_variables])
-        return {name: float(value) for name, value in model.get_metrics_result().items()}
-
-    def local_copy(self, model):
-        """See `Devices.local_copy`."""
-        return copied(model)
+        return results_of(model)
 
     def stack(self, array):
-        """See `Devices.stack`."""
         import torch
 
-        own = torch.tensor(array, device=_device())
+        device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
+        own = torch.tensor(array, device=device)
         found = [torch.empty_like(own) for _ in range(self.processes)]
         torch.distributed.all_gather(found, own)
         return np.stack([each.cpu().numpy() for each in found])
 
     def close(self):
-        """See `Devices.close`."""
         import torch.distributed as dist
 
         self._callback.stop()
@@ -77,9 +65,9 @@ class TrainTogether(keras.callbacks.Callback):
     """Lets `model.fit` in each process train on the batch of all.
 
     The gradient of each variable is averaged over the processes as soon as it is there, while
-    others are still computed; so clipping, accumulation and moving averages see the whole batch.
-    (`DistributedDataParallel` does this for modules that are called as such, which Keras's trainer
-    does not do.) Metrics count the images of all processes, and each drops other units.
+    others are still computed, so that clipping, accumulation and moving averages see the whole
+    batch. (`DistributedDataParallel` does this for modules that are called as such, which Keras's
+    trainer does not do.) Metrics count the images of all processes; each drops other units.
     """
 
     def __init__(self, process, processes):
@@ -126,7 +114,6 @@ class TrainTogether(keras.callbacks.Callback):
         self.stop()
 
     def stop(self):
-        """From now on the gradients are those of each process alone."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -134,12 +121,7 @@ class TrainTogether(keras.callbacks.Callback):
 
 
 def add_up(values, before=None):
-    """Adds to tensors what they have gained in the other processes.
-
-    Args:
-        values: tensors, which are changed.
-        before: what they were; zeros by default.
-    """
+    """Adds to tensors what they gained in the other processes since `before`, or since zero."""
     import torch
 
     if not values:
@@ -150,12 +132,6 @@ def add_up(values, before=None):
     parts = gained.split([value.numel() for value in values])
     for value, old, part in zip(values, before, parts):
         value.copy_(old + part.view(old.shape).to(old.dtype))
-
-
-def _device():
-    import torch
-
-    return "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
 
 
 def make(mode, devices, model_devices, rules, timeout):

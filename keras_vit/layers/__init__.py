@@ -1,5 +1,9 @@
 """The layers of the paper, one short file each."""
 
+# ruff: noqa: F401
+
+import types
+
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.dropout import Dropout, StochasticDepth
 from keras_vit.layers.head import AttentionPool, TokenPool
@@ -14,28 +18,7 @@ from keras_vit.layers.resnet import Bottleneck, GroupNorm, Root, StdConv2D
 from keras_vit.layers.transformer_block import RematTransformerBlock, TransformerBlock
 
 __all__ = [
-    "MLP",
-    "AttentionPool",
-    "Bottleneck",
-    "Dropout",
-    "GroupNorm",
-    "LayerNorm",
-    "LayerScale",
-    "Linear",
-    "MultiHeadSelfAttention",
-    "PatchEncoder",
-    "Patches",
-    "PositionEmbedding",
-    "RMSNorm",
-    "RelativePosition",
-    "RematTransformerBlock",
-    "Root",
-    "RotaryPosition",
-    "StdConv2D",
-    "StochasticDepth",
-    "SwiGLU",
-    "TokenPool",
-    "TransformerBlock",
-    "resize_grid",
-    "resize_matrix",
+    name
+    for name, value in vars().items()
+    if not name.startswith("_") and not isinstance(value, types.ModuleType)
 ]

@@ -17,18 +17,18 @@ from keras_vit.layers.position import relative_scores, rotate
 class MultiHeadSelfAttention(Layer):
     """MSA(z) = [SA_1(z); ...; SA_k(z)] U_msa (Eq. 8), with SA(z) = A v (Eq. 7).
 
-    The projections [q, k, v] = z U_qkv (Eq. 5) are three, and keep the head axis: their kernels
-    have shape (width, heads, head width), that of the output (heads, head width, width), as in
-    the authors' files. A = softmax(q kᵀ / √D_h) (Eq. 6) stays inside the backend's fused kernel;
-    asking for it computes it a second time and leaves the output as it is.
+    The projections [q, k, v] = z U_qkv (Eq. 5) are three layers with kernels of shape (width,
+    heads, head width), that of the output (heads, head width, width), as in the authors' files.
+    A = softmax(q kᵀ / √D_h) (Eq. 6) stays inside the backend's fused kernel; asking for it
+    computes it a second time and leaves the output as it is.
 
     Shapes: (batch, tokens, width) -> the same, or with the scores (batch, heads, tokens, tokens).
 
     Args:
         num_heads: k; must divide the width of the input.
         qkv_bias: whether the query, key and value projections have a bias.
-        dropout: rate at which attention weights are dropped in training. The paper uses 0; any
-            other rate leaves the fused kernel.
+        dropout: rate at which attention weights are dropped in training; above 0 there is no
+            fused kernel.
         epsilon: of the norms of queries and keys, which only later families have.
         later: `keras_vit.Later`, or its fields as a dict.
     """
@@ -63,10 +63,9 @@ class MultiHeadSelfAttention(Layer):
     ):
         """
         Args:
-            x: the tokens that ask.
-            memory: the tokens that answer, where they are others (attention pooling).
-            relative_position: output of `RelativePosition`, for Table 8's relative attention, or
-                of `RotaryPosition`.
+            x: the tokens of the queries.
+            memory: the tokens of keys and values, if they are others (attention pooling).
+            relative_position: output of `RelativePosition` (Table 8) or `RotaryPosition`.
             return_attention_scores: whether to return A beside the output, in at least float32.
         """
         memory = x if memory is None else memory

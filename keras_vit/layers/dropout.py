@@ -1,4 +1,4 @@
-"""Dropout and stochastic depth, with masks that a rematerialised block can draw beforehand."""
+"""Dropout and stochastic depth, whose seeds a rematerialised block can draw beforehand."""
 
 import contextlib
 import contextvars
@@ -13,7 +13,7 @@ _DRAWN_SEEDS = contextvars.ContextVar("_DRAWN_SEEDS")
 
 
 class SeedGenerator(keras.random.SeedGenerator):
-    """Keras's generator, whose next seed may have been drawn beforehand (see `drawn_seeds`)."""
+    """Keras's generator, whose next seed may come from `drawn_seeds`."""
 
     def next(self, ordered=True):
         seed = _DRAWN_SEEDS.get({}).get(id(self))
@@ -34,13 +34,10 @@ def drawn_seeds(generators, seeds):
 class Dropout(Layer):
     """While training, sets values to zero with probability `rate` (Srivastava et al., 2014).
 
-    The others are divided by 1 - rate, so that the expectation stays.
+    The others are divided by 1 - rate, so that the expectation stays. A `seed` makes the masks
+    repeatable.
 
     Shapes: any -> the same.
-
-    Args:
-        rate: probability, in [0, 1).
-        seed: optional integer for repeatable masks.
     """
 
     noise_shape = None
@@ -66,11 +63,7 @@ class Dropout(Layer):
 class StochasticDepth(Dropout):
     """While training, drops the whole residual branch of an example (Huang et al., 2016).
 
-    Shapes: (batch, tokens, width) -> the same.
-
-    Args:
-        rate: probability that the branch of an example becomes zero, in [0, 1).
-        seed: optional integer for repeatable masks.
+    Shapes: (batch, tokens, width) -> the same. The arguments are those of `Dropout`.
     """
 
     noise_shape = (None, 1, 1)

@@ -1,8 +1,8 @@
-"""What JAX does faster on a CPU; `kernels` has the twin of each function.
+"""Functions of `kernels` that are faster like this with JAX on a CPU.
 
-XLA asks the operating system for the values that a gradient keeps, and gives them back, at every
-step: on a CPU they are time. The tangents here are written so that their transposes, the gradients,
-keep little. Accelerators keep XLA's own, whose kernels are fused there.
+XLA takes the memory of what a gradient keeps from the operating system at every step, and gives it
+back, which costs time. The tangents here are written so that their transposes, the gradients, keep
+little. On accelerators XLA fuses the functions of `kernels` itself.
 """
 
 import functools
@@ -48,12 +48,8 @@ def _normalised(x, gamma, epsilon):
 def attention(query, key, value):
     """softmax(q kᵀ / √D_h) v for shapes (batch, tokens, heads, head width)."""
     query = query * query.shape[-1] ** -0.5
-    return _swap(_attention(*(_swap(x) for x in (query, key, value))))
-
-
-def _swap(x):
-    """Heads and tokens change places: each head is one matrix then."""
-    return x.swapaxes(1, 2)
+    # With heads before tokens each head is one matrix.
+    return _attention(*(x.swapaxes(1, 2) for x in (query, key, value))).swapaxes(1, 2)
 
 
 @jax.custom_jvp
@@ -84,11 +80,11 @@ def _attention_tangent(primals, tangents):
 
 
 def remat(function):
-    """The rematerialisation of `kernels.remat`, of which XLA drops nothing.
+    """The rematerialisation of `kernels.remat`, in a form that XLA does not undo.
 
     On a CPU XLA removes the barriers of `jax.checkpoint`, sees two runs of the same values, and
-    keeps those of the first. Here the second run stands in a branch: XLA takes nothing into it that
-    was computed outside, and leaves nothing of it for later.
+    keeps those of the first. Here the second run stands in a branch, which XLA does not merge with
+    what is outside of it.
     """
 
     def rematerialized(*inputs):
@@ -109,16 +105,14 @@ def _computed_again_forward(function, inputs, variables):
 
 def _computed_again_backward(function, kept, dy):
     def gradients():
-        return jax.vjp(lambda x, v: function(*x, *v), *kept)[1](dy)
+        return of_floats(jax.vjp(lambda x, v: function(*x, *v), *kept)[1](dy))
 
     def of_floats(values):  # seeds have no gradient
-        def select(x, value):
-            return value if jnp.issubdtype(x.dtype, jnp.floating) else None
-
-        return jax.tree.map(select, kept, values)
+        is_float = jax.tree.map(lambda x: jnp.issubdtype(x.dtype, jnp.floating), kept)
+        return jax.tree.map(lambda floats, value: value if floats else None, is_float, values)
 
     never = dy[(0,) * dy.ndim] > jnp.inf  # which XLA does not know
-    return jax.lax.cond(never, lambda: of_floats(kept), lambda: of_floats(gradients()))
+    return jax.lax.cond(never, lambda: of_floats(kept), gradients)
 
 
 _computed_again.defvjp(_computed_again_forward, _computed_again_backward)
@@ -144,19 +138,26 @@ def initial(initializer):
         is_generator = isinstance(seed, keras.random.SeedGenerator)
         key = seed.next() if is_generator else np.array([seed % 2**32, 0], "uint32")
         drawn_as = "float64" if dtype == "float64" else "float32"
-        values = draw(key, shape, drawn_as, *_distribution(initializer, shape))
-        return keras.ops.convert_to_tensor(values, dtype=dtype)
+        kind, shift, factor = _distribution(initializer, shape)
+        size = math.prod(shape)
+        numbers = np.arange(max(-(-size // BLOCK), 1), dtype="uint32")
+        block = functools.partial(_block, kind, drawn_as, key, shift, factor)
+        if isinstance(block(numbers[0]), jax.core.Tracer):
+            values = jax.vmap(block)(numbers).reshape(-1)
+        else:
+            values = np.concatenate([np.asarray(block(number)) for number in numbers])
+        return keras.ops.convert_to_tensor(values[:size].reshape(shape), dtype=dtype)
 
     return by_blocks
 
 
 def _distribution(initializer, shape):
-    """Which numbers to draw, a shift and a factor: the values are factor * number + shift."""
+    """A name of `jax.random`, a shift and a factor: the values are factor * number + shift."""
     if isinstance(initializer, initializers.RandomNormal):
         return "normal", initializer.mean, initializer.stddev
     if initializer.input_axes is None:  # axes before the last two are those of a convolution
         fan_in, fan_out = (math.prod(shape[:-2]) * side for side in (shape[-2:][0], shape[-1]))
-    else:
+    else:  # EinsumDense sets them by its equation
         axes = (initializer.input_axes, initializer.output_axes)
         fan_in, fan_out = (math.prod(shape[axis] for axis in each) for each in axes)
     fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
@@ -167,28 +168,6 @@ def _distribution(initializer, shape):
     if initializer.distribution == "untruncated_normal":
         return "normal", 0.0, deviation
     return "truncated_normal", 0.0, deviation / CUT_DEVIATION
-
-
-def draw(key, shape, dtype, kind, shift, factor):
-    """Random values of a shape, a block at a time, so that one program draws all shapes.
-
-    Args:
-        key: a raw key of JAX.
-        kind: `"uniform"` between 0 and 1, `"normal"`, or `"truncated_normal"`, cut at -2 and 2.
-        shift, factor: the values are factor * number + shift.
-
-    Returns:
-        A NumPy array; while JAX traces, its tensor, with the same values.
-    """
-    size = math.prod(shape)
-    numbers = np.arange(max(-(-size // BLOCK), 1), dtype="uint32")
-    block = functools.partial(_block, kind, dtype, key, shift, factor)
-    if isinstance(block(numbers[0]), jax.core.Tracer):
-        values = jax.vmap(block)(numbers).reshape(-1)
-    else:
-        blocks = [block(number) for number in numbers]
-        values = np.concatenate([np.asarray(each) for each in blocks])
-    return values[:size].reshape(shape)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

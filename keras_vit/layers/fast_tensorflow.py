@@ -1,4 +1,4 @@
-"""What TensorFlow does faster than `keras.ops` asks for; `kernels` has the twin."""
+"""A function of `kernels` that is faster like this with TensorFlow."""
 
 import tensorflow as tf
 
@@ -31,5 +31,5 @@ def layer_norm(x, gamma, beta, epsilon):
 
         return tf.cast(x_hat * gamma + beta, x.dtype), gradient
 
-    # A variable among the arguments would count as something else than an argument.
+    # custom_gradient treats variables differently from tensors.
     return function(*map(tf.convert_to_tensor, (x, gamma, beta)))

@@ -1,4 +1,4 @@
-"""What PyTorch does faster than `keras.ops` asks for; `kernels` has the twin of each function.
+"""Functions of `kernels` that are faster like this with PyTorch.
 
 Channels-last maps are given to PyTorch as they lie in memory, as a view with the channels in
 front: oneDNN computes on either layout, and nothing is copied.
@@ -13,9 +13,8 @@ import keras
 import torch
 import torch.nn.functional as F
 
-# glibc keeps up to 62 MiB of what is freed once a block of 31 MiB was freed. Before, it returns
-# every activation of some MiB to the system, and takes it again page by page: a sixth of the time
-# of an inference.
+# Once a block of 31 MiB was freed, glibc keeps up to 62 MiB of what is freed. Before, it returns
+# every activation to the system and takes it again page by page, a sixth of an inference's time.
 torch.empty(31 * 2**20, dtype=torch.uint8, device="cpu")
 
 
@@ -43,7 +42,7 @@ def _product(x, kernel, bias):
 
 
 def _takes_onednn(x, bias=None):
-    """Not where PyTorch only writes down what is computed: its formats lack the operation."""
+    # The formats in which PyTorch records a graph lack the operation.
     is_recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
     if is_recorded or torch.is_autocast_enabled("cpu") or type(x) is not torch.Tensor:
         return False
@@ -89,13 +88,15 @@ class _Product(torch.autograd.Function):
 
 @functools.cache
 def onednn_is_faster(dtype):
-    """Whether oneDNN's linear map is the faster one here. False where this PyTorch has none.
+    """Whether this PyTorch has oneDNN's linear map, and in float32 whether the CPU is AMD's.
 
-    In float32 PyTorch multiplies by MKL, which has no fast code for AMD's CPUs. In bfloat16
-    PyTorch itself takes oneDNN, so that having it is enough.
+    For float32 PyTorch itself takes MKL, which has no fast code for AMD's CPUs. The maker decides
+    rather than a timing, because a resumed training must multiply as before.
     """
-    if dtype == torch.float32 and not is_amd():
-        return False
+    if dtype == torch.float32:
+        cpu = pathlib.Path("/proc/cpuinfo")
+        if "AuthenticAMD" not in (cpu.read_text() if cpu.exists() else platform.processor()):
+            return False
     x = torch.ones(2, 2, dtype=dtype)
     try:
         _Product.forward(x, x, x[0])
@@ -104,35 +105,21 @@ def onednn_is_faster(dtype):
     return True
 
 
-def is_amd():
-    """Whether the CPU is AMD's. Not measured: a resumed training must multiply as before."""
-    try:
-        return "AuthenticAMD" in pathlib.Path("/proc/cpuinfo").read_text()
-    except OSError:  # no Linux
-        return "AuthenticAMD" in platform.processor()
-
-
 def gelu(x, approximate):
-    """The GELU of `kernels.gelu`; in compiled code a sigmoid takes a third of the time of a tanh.
-
-    (1 + tanh y) / 2 is sigmoid(2 y).
-    """
+    """The GELU of `kernels.gelu`; compiled, a sigmoid takes a third of the time of a tanh."""
     if approximate and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
         return x * torch.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
     return F.gelu(x, approximate="tanh" if approximate else "none")
 
 
 def attention(query, key, value):
-    """The attention of `kernels.attention` without bias, which the compiler reads in one graph.
-
-    That of `keras.ops` it does not, and it copies the heads.
-    """
+    """The attention of `kernels.attention`; that of `keras.ops` breaks compiled graphs."""
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
     return F.scaled_dot_product_attention(query, key, value).transpose(1, 2)
 
 
 def constant(array):
-    """The constant of `kernels.constant`; Keras's conversion of NumPy stops the compiler."""
+    """The constant of `kernels.constant`; Keras's conversion of NumPy breaks compiled graphs."""
     if torch.compiler.is_compiling():
         array = torch.as_tensor(array)
     return keras.ops.convert_to_tensor(array)
@@ -154,7 +141,7 @@ def conv(x, kernel, strides, explicit_padding):
 
 
 def _padding(side, size, strides, explicit):
-    """Zeros before and after; "same" puts the odd one after."""
+    """Pixels before and after a side; "same" puts the odd one after."""
     if explicit:
         return (size // 2, size // 2)
     total = max((-(-side // strides) - 1) * strides + size - side, 0)
@@ -162,7 +149,7 @@ def _padding(side, size, strides, explicit):
 
 
 def lay_out(kernel):
-    """Moves the values of a variable to the order in which `conv` reads them; its shape stays."""
+    """See `kernels.lay_out`."""
     values = kernel.value.data.permute(3, 2, 0, 1)
     kernel.value.data = values.contiguous(memory_format=torch.channels_last).permute(2, 3, 1, 0)
 
@@ -182,7 +169,7 @@ def group_norm(x, groups, gamma, beta, epsilon):
 
 
 class _GroupNorm(torch.autograd.Function):
-    """PyTorch's own forward pass; its backward pass crashes on maps with channels last.
+    """PyTorch's forward pass with a backward pass for channels-last maps, where its own crashes.
 
     With x̂ = (x - mean) r, r = 1 / deviation and g = γ dy, all of a group of n values:
     dx = r (g - Σg / n - x̂ Σ(g x̂) / n), dγ = Σ dy x̂ and dβ = Σ dy.

@@ -43,8 +43,7 @@ class TokenPool(Layer):
 class AttentionPool(Layer):
     """Multi-head attention pooling, MAP (Zhai et al., 2022; Lee et al., 2019).
 
-    One learned query, the probe, attends to all tokens; an MLP with a residual connection
-    follows.
+    One learned query, the probe, attends to all tokens; an MLP with a residual connection follows.
 
     Shapes: (batch, tokens, width) -> (batch, width).
 
@@ -90,12 +89,8 @@ def pre_logits(rank, representation_size, dtype=None):
         representation_size: units.
         dtype: dtype policy, or `None` for the global one.
     """
-    return Linear(
-        **_equation(rank, representation_size),
-        activation=kernels.tanh,
-        dtype=dtype,
-        name="pre_logits",
-    )
+    how = _equation(rank, representation_size)
+    return Linear(**how, activation=kernels.tanh, dtype=dtype, name="pre_logits")
 
 
 def linear_head(rank, num_classes, bias=0.0, dtype=None):
@@ -105,11 +100,10 @@ def linear_head(rank, num_classes, bias=0.0, dtype=None):
     needs more digits of the logits than half precision keeps.
 
     Args:
-        rank: axes of the input: 2 for (batch, width), 3 for (batch, tokens, width).
+        rank, dtype: as in `pre_logits`.
         num_classes: K, the number of logits.
         bias: initial value of every bias: 0, or about -log(K) for a sigmoid loss over K classes,
             so that training starts from rare positives.
-        dtype: dtype policy of the model, or `None` for the global one.
     """
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
     return Linear(

@@ -1,8 +1,6 @@
-"""The computations of the network, each behind one function.
+"""The computations of the network as functions of tensors, written in `keras.ops`.
 
-They are the place for what a backend or a precision needs. What a backend does faster in its own
-words stands in `fast_jax`, `fast_tensorflow` and `fast_torch`; the function here says the same in
-`keras.ops`.
+A faster form for one backend has the same name in `fast_jax`, `fast_tensorflow` or `fast_torch`.
 
 In float64 `keras.ops` goes down to float32 on JAX and PyTorch in `matmul`, `mean`,
 `layer_normalization` and `dot_product_attention`, on JAX in `tanh`, and on TensorFlow in the
@@ -26,12 +24,12 @@ OWN = (
 
 
 def fast(name):
-    """The backend's own form of a function of this module, or `None`."""
+    """The backend's faster form of a function of this module, or `None`."""
     return getattr(OWN, name, None) if OWN is not None and OWN.applies() else None
 
 
 def initial(initializer):
-    """An initializer of Keras, or its name, in the form that suits the backend."""
+    """An initializer of Keras, or its name, in a form that the backend compiles fast."""
     own = getattr(OWN, "initial", None)
     return own(initializer) if own else initializer
 
@@ -39,10 +37,8 @@ def initial(initializer):
 def linear(x, kernel, bias=None, activation=None, contracted=1):
     """activation(x·W + b), as one product of two matrices, whatever the axes.
 
-    Shapes: (..., in axes), (in axes, out axes), (out axes) -> (..., out axes).
-
-    Args:
-        contracted: the number of in axes.
+    Shapes: (..., in axes), (in axes, out axes), (out axes) -> (..., out axes); `contracted` is the
+    number of in axes.
     """
     if own := fast("linear"):
         x = own(x, ops.convert_to_tensor(kernel), bias, contracted)
@@ -88,12 +84,7 @@ def silu(x):
     return x * ops.sigmoid(x)
 
 
-ACTIVATIONS = {
-    "gelu_tanh": gelu_tanh,
-    "gelu_erf": gelu_erf,
-    "quick_gelu": quick_gelu,
-    "silu": silu,
-}
+ACTIVATIONS = {f.__name__: f for f in (gelu_tanh, gelu_erf, quick_gelu, silu)}
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -118,17 +109,10 @@ def layer_norm(x, gamma, beta, epsilon):
 
 
 def conv(x, kernel, strides, explicit_padding):
-    """A convolution without bias.
+    """A convolution without bias; the arguments are those of `StdConv2D`.
 
     Shapes: (batch, height, width, in), (size, size, in, out) ->
     (batch, ceil(height / strides), ceil(width / strides), out).
-
-    Args:
-        x: the images or maps.
-        kernel: of an odd size.
-        strides: of both axes.
-        explicit_padding: whether size // 2 zeros stand on each side, rather than as many as
-            "same" needs.
     """
     if own := fast("conv"):
         return own(x, kernel, strides, explicit_padding)
@@ -140,16 +124,15 @@ def conv(x, kernel, strides, explicit_padding):
 
 
 def lay_out(kernel):
-    """Prepares a variable for being the kernel of `conv`, where a backend gains by it."""
+    """Orders the values of a variable in memory as the backend's `conv` reads them."""
     if own := fast("lay_out"):
         own(kernel)
 
 
 def max_pool(x, size, strides, same):
-    """The largest value of each window of each channel.
+    """The largest value of each window of each channel; `same` pads so that all pixels count.
 
     Shapes: (batch, height, width, channels) -> (batch, rows of windows, columns, channels).
-    With `same`, windows also begin outside of the map and leave nothing of it out.
     """
     if own := fast("max_pool"):
         return own(x, size, strides, same)
@@ -217,7 +200,7 @@ def constant(array):
 
 
 def remat(function):
-    """`function` of tensors to one tensor; its backward pass runs it again and keeps nothing."""
+    """A function of tensors whose backward pass runs it again, instead of keeping values."""
     own = fast("remat")
     return own(function) if own else keras.remat(function)
 

@@ -1,4 +1,4 @@
-"""What the layers have in common: their config, and a stand-in for a layer that is not there."""
+"""The base class of the layers, and a stand-in for a layer that an architecture lacks."""
 
 import dataclasses
 import functools
@@ -40,10 +40,7 @@ def _signature(cls):
 
 
 class Identity:
-    """Stands where an architecture has no layer: the output is the input.
-
-    It is no Keras layer, because a call of one takes time that shows in small batches.
-    """
+    """Returns its input. It is no Keras layer, because a call of one shows in small batches."""
 
     rate = 0.0  # of what is dropped
 

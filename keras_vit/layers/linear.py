@@ -9,14 +9,11 @@ from keras_vit.layers import kernels
 class Linear(keras.layers.EinsumDense):
     """`keras.layers.EinsumDense`, computed as one product of two matrices.
 
-    The kernel keeps the axes of the equation (heads, for one), which is what checkpoints and
-    sharding rules want to see; the product folds batch and tokens into rows and the kernel into a
-    matrix, because the gradient of a product with more axes is slow on some backends. The last
-    axes of the input must be the contracted ones, as in `"btd,dhk->bthk"`.
-
-    Initial weights are the authors' unless said otherwise: Xavier-uniform kernel, zero bias.
-    An `activation` must be a function of single values.
-    LoRA, quantisation and every other ability of `EinsumDense` work as there.
+    The kernel keeps the axes of the equation (heads, for one), as checkpoints and sharding rules
+    need them; the product folds batch and tokens into rows and the kernel into a matrix, because
+    the gradient of a product with more axes is slow on some backends. The last axes of the input
+    must be the contracted ones, as in `"btd,dhk->bthk"`, and an `activation` must act on single
+    values. LoRA, quantisation and every other ability of `EinsumDense` work as there.
     """
 
     def add_weight(self, shape=None, initializer=None, *args, **kwargs):
@@ -27,12 +24,12 @@ class Linear(keras.layers.EinsumDense):
         return kernels.linear(inputs, self.kernel, self.bias, self.activation, self._contracted)
 
     def quantize(self, mode=None, type_check=True, config=None):
-        # Keras passes subclasses over, as they might compute something else: this one does not.
+        # Keras skips subclasses, as they might compute something else: this one does not.
         super().quantize(mode, type_check=False, config=config)
 
     def save_own_variables(self, store):
-        # With LoRA, EinsumDense saves the sum alone, and loads it with both factors zero: then
-        # their gradients are zero too, and stay so.
+        # With LoRA, EinsumDense saves the sum alone and loads both factors as zero, where their
+        # gradients are zero too.
         if self.lora_enabled:
             for variable in self.weights:
                 store[variable.name] = variable

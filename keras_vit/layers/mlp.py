@@ -37,8 +37,8 @@ class MLP(Layer):
         activation = kernels.ACTIVATIONS[self.later.activation or f"gelu_{self.gelu}"]
         self.dense_1 = self._linear("dense_1", width, self.hidden_dim, activation)
         self.dense_2 = self._linear("dense_2", self.hidden_dim, width)
-        self.dropout_1.build((*input_shape[:-1], self.hidden_dim))
-        self.dropout_2.build(input_shape)
+        self.dropout_1.build(None)
+        self.dropout_2.build(None)
 
     def _linear(self, name, width, units, activation=None):
         linear = Linear(
@@ -66,12 +66,13 @@ class SwiGLU(MLP):
     """
 
     def build(self, input_shape):
+        width = input_shape[-1]
         activation = kernels.ACTIVATIONS[self.later.activation or "silu"]
-        self.gate = self._linear("gate", input_shape[-1], self.hidden_dim, activation)
-        self.dense_1 = self._linear("dense_1", input_shape[-1], self.hidden_dim)
-        self.dense_2 = self._linear("dense_2", self.hidden_dim, input_shape[-1])
-        self.dropout_1.build((*input_shape[:-1], self.hidden_dim))
-        self.dropout_2.build(input_shape)
+        self.gate = self._linear("gate", width, self.hidden_dim, activation)
+        self.dense_1 = self._linear("dense_1", width, self.hidden_dim)
+        self.dense_2 = self._linear("dense_2", self.hidden_dim, width)
+        self.dropout_1.build(None)
+        self.dropout_2.build(None)
 
     def call(self, x, training=False):
         x = self.dropout_1(self.gate(x) * self.dense_1(x), training=training)

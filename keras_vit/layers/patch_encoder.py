@@ -6,11 +6,10 @@ import keras
 from keras import ops
 
 from keras_vit.checks import pair, positive_int
-from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
-from keras_vit.layers.position import PositionEmbedding
+from keras_vit.layers.position import PositionEmbedding, small_normal
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -29,8 +28,7 @@ class PatchEncoder(Layer):
             embedding belongs at the input.
         dropout: rate on the tokens in training.
         registers: number of further learned tokens, after the class token (Darcet et al., 2024).
-        interpolation: how the position embedding is resampled, as in
-            `keras_vit.layers.resize_matrix`.
+        interpolation: how the position embedding is resampled, a method of `resize_matrix`.
     """
 
     def __init__(
@@ -67,18 +65,13 @@ class PatchEncoder(Layer):
     def build(self, input_shape):
         self.projection.build((input_shape[0], None, input_shape[-1]))
         if self.has_class_token:
-            self.class_token = self.add_weight(
-                (1, 1, self.width), initializer="zeros", name="class_token"
-            )
+            self.class_token = self.add_weight((1, 1, self.width), "zeros", name="class_token")
         if self.num_registers:
-            self.registers = self.add_weight(
-                (1, self.num_registers, self.width),
-                initializer=kernels.initial(keras.initializers.RandomNormal(stddev=0.02)),
-                name="registers",
-            )
+            shape = (1, self.num_registers, self.width)
+            self.registers = self.add_weight(shape, small_normal(), name="registers")
         if self.position is not None:
             self.position.build(self.compute_output_shape(input_shape))
-        self.dropout.build(self.compute_output_shape(input_shape))
+        self.dropout.build(None)
 
     def call(self, patches, training=False):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None

@@ -61,24 +61,16 @@ class Patches(Layer):
         return tuple(None if side is None else n for side, n in zip(images_shape[1:3], grid))
 
     def inverse(self, patches, image_size):
-        """The images that `patches` were cut from.
+        """The images of `image_size`, an int or (height, width), that `patches` were cut from.
 
         Shapes: (batch, N, P²·C) -> (batch, height, width, channels).
-
-        Args:
-            patches: what this layer returned.
-            image_size: int or (height, width) of the images.
-
-        Raises:
-            ValueError: the number or length of the patches does not fit `image_size`.
         """
         (rows, columns), (p_h, p_w) = grid_of(image_size, self.patch_size), self.patch_size
         shape, pixels = tuple(patches.shape), p_h * p_w
         if len(shape) != 3 or shape[1] != rows * columns or shape[2] % pixels:
             raise ValueError(
-                f"Expected patches of shape (batch, {rows * columns}, values), with a multiple of "
-                f"{pixels} values, for image_size={image_size} and patch_size={self.patch_size}. "
-                f"Received: shape {shape}."
+                f"Expected patches of shape (batch, {rows * columns}, a multiple of {pixels}) for "
+                f"image_size={image_size}, patch_size={self.patch_size}. Received: shape {shape}."
             )
         channels = shape[2] // pixels
         x = ops.reshape(patches, (-1, rows, columns, p_h, p_w, channels))

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_choice, pair
+from keras_vit.later import ROTARIES
 from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.resample import resize_matrix
@@ -14,8 +15,8 @@ from keras_vit.layers.resample import resize_matrix
 ABSOLUTE = ("learned_1d", "learned_2d", "sincos_2d")
 
 
-def _normal():
-    # One for each variable: an initializer that is used twice gives the same numbers twice.
+def small_normal():
+    """A new initializer for one variable, as it gives the same numbers when it is used twice."""
     return kernels.initial(keras.initializers.RandomNormal(stddev=0.02))
 
 
@@ -38,7 +39,7 @@ class PositionEmbedding(Layer):
         grid: (rows, columns) of patches.
         class_token: whether the first token is a class token.
         registers: number of register tokens before the patches.
-        interpolation: how the embedding is resampled for patches of another grid, as in
+        interpolation: how the embedding is resampled for patches of another grid, a method of
             `resize_matrix`; `"sincos_2d"` is computed for that grid instead.
     """
 
@@ -55,28 +56,22 @@ class PositionEmbedding(Layer):
         """Tokens before those of the patches."""
         return int(self.class_token) + self.registers
 
-    @property
-    def _precise_dtype(self):
-        return kernels.at_least_float32(self.variable_dtype)
-
     def build(self, input_shape):
         tokens, width = input_shape[1:]
         rows, columns = self.grid
         expected = rows * columns + self.learned_tokens
         if tokens not in (None, expected):
-            registers = f" and {self.registers} registers" * bool(self.registers)
             raise ValueError(
-                f"A grid of {rows}x{columns} patches {'with' if self.class_token else 'without'} "
-                f"class token{registers} has {expected} tokens. "
-                f"Received: tokens of shape {tuple(input_shape)}."
+                f"A grid of {rows}x{columns} patches with {self.learned_tokens} learned tokens has "
+                f"{expected} tokens. Received: tokens of shape {tuple(input_shape)}."
             )
         if self.kind == "learned_1d":
-            self.embedding = self.add_weight((1, expected, width), _normal(), name="embedding")
+            self.embedding = self.add_weight((1, expected, width), small_normal(), name="embedding")
         elif self.kind == "learned_2d":
             _check_multiple(width, 2, self.kind)
-            self.row_embedding = self.add_weight((rows, width // 2), _normal(), name="rows")
+            self.row_embedding = self.add_weight((rows, width // 2), small_normal(), name="rows")
             self.column_embedding = self.add_weight(
-                (columns, width // 2), _normal(), name="columns"
+                (columns, width // 2), small_normal(), name="columns"
             )
         else:
             self.width, self.fixed = width, sincos_2d(self.grid, width)
@@ -87,46 +82,41 @@ class PositionEmbedding(Layer):
         Args:
             grid: (rows, columns) of the patches, ints or tensors; `None` for those of the layer.
         """
-        same = grid is None or (_are_ints(grid) and tuple(grid) == self.grid)
-        if self.kind == "sincos_2d":
-            if same:
-                table = kernels.constant(self.fixed)
-            else:
-                table = sincos_2d(grid, self.width, *self._arithmetic(grid))
-            return self._below_learned_tokens(ops.cast(table, self.compute_dtype))
-        if self.kind == "learned_2d":
-            return self._below_learned_tokens(self._rows_and_columns(None if same else grid))
-        if same:
+        is_known = grid is None or all(isinstance(side, int) for side in grid)
+        if is_known and grid is not None and tuple(grid) == self.grid:
+            grid = None
+        if self.kind == "learned_1d" and grid is None:
             return ops.convert_to_tensor(self.embedding)
-        table = ops.cast(self.embedding[0], self._precise_dtype)
+        precise = kernels.at_least_float32(self.variable_dtype)
+        # Where the grid is known, NumPy computes what does not depend on the weights, in float64.
+        library = (np, "float64") if is_known else (ops, precise)
+        if self.kind == "sincos_2d":
+            table = sincos_2d(grid, self.width, *library) if grid else kernels.constant(self.fixed)
+            return self._below_zeros(ops.cast(table, self.compute_dtype))
+        resize = []
+        if grid is not None:
+            how = (self.interpolation, *library)
+            matrices = [resize_matrix(old, new, *how) for old, new in zip(self.grid, grid)]
+            resize = [ops.convert_to_tensor(matrix, precise) for matrix in matrices]
+        if self.kind == "learned_2d":
+            row = ops.cast(self.row_embedding, precise)
+            column = ops.cast(self.column_embedding, precise)
+            if resize:
+                row, column = resize[0] @ row, resize[1] @ column
+            (rows, half), (columns, _) = ops.shape(row), ops.shape(column)
+            x = ops.broadcast_to(column[None], (rows, columns, half))
+            y = ops.broadcast_to(row[:, None], (rows, columns, half))
+            table = ops.reshape(ops.concatenate([x, y], axis=-1), (-1, 2 * half))
+            return self._below_zeros(table)
+        table = ops.cast(self.embedding[0], precise)
         first, patches = ops.split(table, [self.learned_tokens], axis=0)
         patches = ops.reshape(patches, (*self.grid, patches.shape[-1]))
-        rows, columns = self._matrices(grid)
-        patches = ops.einsum("ro,opd->rpd", rows, patches)
-        patches = ops.einsum("cp,rpd->rcd", columns, patches)
+        patches = ops.einsum("ro,opd->rpd", resize[0], patches)
+        patches = ops.einsum("cp,rpd->rcd", resize[1], patches)
         patches = ops.reshape(patches, (-1, patches.shape[-1]))
         return ops.concatenate([first, patches], axis=0)[None]
 
-    def _rows_and_columns(self, grid):
-        dtype = self._precise_dtype
-        row, column = ops.cast(self.row_embedding, dtype), ops.cast(self.column_embedding, dtype)
-        if grid is not None:
-            row, column = (m @ e for m, e in zip(self._matrices(grid), (row, column)))
-        (rows, half), (columns, _) = ops.shape(row), ops.shape(column)
-        x = ops.broadcast_to(column[None], (rows, columns, half))
-        y = ops.broadcast_to(row[:, None], (rows, columns, half))
-        return ops.reshape(ops.concatenate([x, y], axis=-1), (-1, 2 * half))
-
-    def _arithmetic(self, grid):
-        """NumPy and float64 where the backend knows the grid."""
-        return (np, "float64") if _are_ints(grid) else (ops, self._precise_dtype)
-
-    def _matrices(self, grid):
-        how = (self.interpolation, *self._arithmetic(grid))
-        matrices = [resize_matrix(old, new, *how) for old, new in zip(self.grid, grid)]
-        return [ops.convert_to_tensor(matrix, self._precise_dtype) for matrix in matrices]
-
-    def _below_learned_tokens(self, patches):
+    def _below_zeros(self, patches):
         zeros = ops.zeros((self.learned_tokens, patches.shape[-1]), dtype=patches.dtype)
         return ops.concatenate([zeros, patches], axis=0)[None]
 
@@ -152,7 +142,7 @@ class RelativePosition(Layer):
 
     def build(self, input_shape):
         self.embedding = self.add_weight(
-            self.compute_output_shape(input_shape), _normal(), name="embedding"
+            self.compute_output_shape(input_shape), small_normal(), name="embedding"
         )
 
     def call(self, x):
@@ -182,10 +172,6 @@ def relative_scores(query, table):
     x = ops.pad(x, ((0, 0), (0, 0), (0, tokens - 1)))
     x = ops.reshape(x, (-1, heads, tokens + 1, 2 * tokens - 1))
     return x[:, :, :tokens, tokens - 1 :]
-
-
-def _are_ints(grid):
-    return all(isinstance(side, int) for side in grid)
 
 
 def sincos_2d(grid, width, xp=np, dtype="float64", temperature=10_000.0):
@@ -219,21 +205,6 @@ def _check_multiple(width, factor, kind):
         )
 
 
-def dinov3_angles(grid, half_width, xp, dtype):
-    """The angles of DINOv3 (Siméoni et al., 2025): rows and columns from -1 to 1, periods to 100.
-
-    Shapes: (rows, columns) -> (rows * columns, half_width), rows in the first half.
-    """
-    count = half_width // 2
-    frequency = xp.array(2 * math.pi * 100.0 ** (-np.arange(count) / count), dtype=dtype)
-    places = [(2 * xp.arange(n, dtype=dtype) + 1) / xp.array(n, dtype=dtype) - 1 for n in grid]
-    angles = [xp.reshape(p, (-1, 1)) * frequency for p in xp.meshgrid(*places, indexing="ij")]
-    return xp.concatenate(angles, axis=1)
-
-
-ROTARIES = {"dinov3": dinov3_angles}
-
-
 @keras.saving.register_keras_serializable("keras_vit")
 class RotaryPosition(Layer):
     """Cosines and sines of the angles by which `rotate` turns the tokens of one image.
@@ -244,7 +215,7 @@ class RotaryPosition(Layer):
     head width), cosines first.
 
     Args:
-        kind: a name of `ROTARIES`.
+        kind: `"dinov3"` (Siméoni et al., 2025).
         head_width: D_h; a multiple of 4.
         grid: (rows, columns) of patches, where these do not tell it.
         learned_tokens: number of tokens before those of the patches.
@@ -252,7 +223,7 @@ class RotaryPosition(Layer):
 
     def __init__(self, kind, head_width, grid, learned_tokens=0, **kwargs):
         super().__init__(**kwargs)
-        check_choice("kind", kind, tuple(ROTARIES))
+        check_choice("kind", kind, ROTARIES)
         if head_width % 4:
             raise ValueError(
                 "Rotary positions need a head width that 4 divides. Received: "
@@ -269,9 +240,13 @@ class RotaryPosition(Layer):
         return ops.cast(self._table(ops.shape(patches)[1:3], ops, dtype), self.compute_dtype)
 
     def _table(self, grid, xp, dtype):
-        angles = ROTARIES[self.kind](grid, self.head_width // 2, xp, dtype)
+        # Rows and columns run from -1 to 1, periods to 100.
+        count = self.head_width // 4
+        frequency = xp.array(2 * math.pi * 100.0 ** (-np.arange(count) / count), dtype=dtype)
+        places = [(2 * xp.arange(n, dtype=dtype) + 1) / xp.array(n, dtype=dtype) - 1 for n in grid]
+        angles = [xp.reshape(p, (-1, 1)) * frequency for p in xp.meshgrid(*places, indexing="ij")]
+        angles = xp.concatenate([*angles, *angles], axis=1)  # the same for each half of a head
         angles = xp.pad(angles, ((self.learned_tokens, 0), (0, 0)))
-        angles = xp.concatenate([angles, angles], axis=1)  # one for each half of a head
         return xp.stack([xp.cos(angles), xp.sin(angles)])
 
     def compute_output_spec(self, patches):

@@ -1,8 +1,4 @@
-"""Resampling on a grid: the matrices that turn `old` samples into `new` ones along one axis.
-
-Every rule for resizing position embeddings is linear and separable, so that a grid is resized by
-one matrix for its rows and one for its columns.
-"""
+"""Resampling on a grid, by one matrix for its rows and one for its columns."""
 
 import numpy as np
 
@@ -24,31 +20,23 @@ def resize_matrix(old, new, method, xp=np, dtype="float64"):
             (antialias), as in timm and DINOv2 with registers.
             `"bicubic_no_antialias"`: half-pixel centres, cubic with a = -0.75, edges repeated, as
             in Hugging Face's `interpolate_pos_encoding`.
-        xp: `numpy`, or `keras.ops` where `new` may be a tensor.
+        xp: `numpy`, or `keras.ops` where `new` may be a tensor (not for `"scipy_zoom"`).
         dtype: of the matrix.
-
-    Raises:
-        ValueError: an unknown method.
     """
     check_choice("method", method, tuple(MATRICES))
     return MATRICES[method](xp, old, new, dtype)
 
 
 def resize_grid(table, old, new, method):
-    """Resamples vectors that lie on a grid.
+    """Resamples vectors on a grid, from `old` to `new` (rows, columns), by `resize_matrix`.
 
-    Shapes: (old rows * old columns, width) -> (new rows * new columns, width).
-
-    Args:
-        table: NumPy array, positions in reading order.
-        old, new: (rows, columns).
-        method: as in `resize_matrix`.
+    Shapes: (old rows * old columns, width) -> (new rows * new columns, width), NumPy arrays with
+    positions in reading order.
     """
     rows, columns = (resize_matrix(o, n, method) for o, n in zip(old, new))
     grid = np.asarray(table, "float64").reshape(*old, -1)
-    return np.einsum("ro,cp,opd->rcd", rows, columns, grid, optimize=True).reshape(
-        new[0] * new[1], -1
-    )
+    resized = np.einsum("ro,cp,opd->rcd", rows, columns, grid, optimize=True)
+    return resized.reshape(new[0] * new[1], -1)
 
 
 # These names are the same in NumPy and keras.ops; `xp.array` casts.
@@ -110,5 +98,5 @@ MATRICES = {
     "bilinear": _bilinear,
     "bicubic": _bicubic,
     "bicubic_no_antialias": _bicubic_no_antialias,
-    "scipy_zoom": _scipy_zoom,  # in NumPy alone
+    "scipy_zoom": _scipy_zoom,
 }

@@ -18,20 +18,12 @@ GROUPS, ROOT_FILTERS = 32, 64
 
 @dataclasses.dataclass(frozen=True)
 class Numerics:
-    """The constants in which the published ResNets differ.
+    """The constants in which the published ResNets differ."""
 
-    Attributes:
-        of_variance: whether `weight_epsilon` is added to the variance of a kernel, rather than to
-            its standard deviation.
-        weight_epsilon: keeps a constant kernel from a division by zero.
-        norm_epsilon: added to the variance in group norm.
-        pool_padding: what surrounds the feature map in front of the max pooling of a v2 root.
-    """
-
-    of_variance: bool
-    weight_epsilon: float
-    norm_epsilon: float
-    pool_padding: float = 0.0
+    of_variance: bool  # weight_epsilon is added to the variance, not to the standard deviation
+    weight_epsilon: float  # keeps a constant kernel from a division by zero
+    norm_epsilon: float  # added to the variance in group norm
+    pool_padding: float = 0.0  # around the feature map before the max pooling of a v2 root
 
 
 NUMERICS = {
@@ -90,7 +82,7 @@ class StdConv2D(Layer):
 
     def build(self, input_shape):
         shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
-        # Not rounded to half precision in front of the standardisation, but behind it.
+        # Standardised in full precision, and rounded to half precision only then.
         self.kernel = self.add_weight(
             shape, kernels.initial("lecun_normal"), autocast=False, name="kernel"
         )
@@ -104,9 +96,13 @@ class StdConv2D(Layer):
         return kernels.conv(x, kernel, self.strides, self.explicit_padding)
 
     def compute_output_shape(self, input_shape):
-        batch, *sides, _ = input_shape
         # Explicit padding of an odd kernel gives as many outputs as "same".
-        return (batch, *(s and -(-s // self.strides) for s in sides), self.filters)
+        return _strided(input_shape, self.strides, self.filters)
+
+
+def _strided(shape, strides, channels):
+    batch, *sides, _ = shape
+    return (batch, *(side and -(-side // strides) for side in sides), channels)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -148,18 +144,16 @@ class Root(Layer):
     Args:
         filters: output channels, 64 for a width factor of 1.
         version: `"v1"`, with norm and ReLU between the two, or `"v2"`, without.
-        numerics: a name of `NUMERICS`.
-        folded: whether the kernel is standardised already.
+        numerics, folded: as in `StdConv2D`.
     """
 
     def __init__(self, filters, version="v1", numerics="google", folded=False, **kwargs):
         super().__init__(**kwargs)
-        self.filters, self.version, self.numerics = filters, version, numerics
-        facts, policy = NUMERICS[numerics], self.dtype_policy
-        explicit = version == "v2"
-        self.conv = StdConv2D(filters, 7, 2, explicit, numerics, folded, dtype=policy, name="conv")
+        self.filters, self.version, self.facts = filters, version, NUMERICS[numerics]
+        explicit, kind = version == "v2", {"dtype": self.dtype_policy}
+        self.conv = StdConv2D(filters, 7, 2, explicit, numerics, folded, **kind, name="conv")
         if version == "v1":
-            self.norm = GroupNorm(facts.norm_epsilon, dtype=policy, name="norm")
+            self.norm = GroupNorm(self.facts.norm_epsilon, **kind, name="norm")
 
     def build(self, input_shape):
         self.conv.build(input_shape)
@@ -169,10 +163,9 @@ class Root(Layer):
     def call(self, x):
         x = self.conv(x)
         if self.version == "v1":
-            x = ops.relu(self.norm(x))
-            return kernels.max_pool(x, 3, 2, same=True)
-        padding = NUMERICS[self.numerics].pool_padding
-        x = ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=padding)
+            return kernels.max_pool(ops.relu(self.norm(x)), 3, 2, same=True)
+        padding = ((0, 0), (1, 1), (1, 1), (0, 0))
+        x = ops.pad(x, padding, constant_values=self.facts.pool_padding)
         return kernels.max_pool(x, 3, 2, same=False)
 
     def convolutions(self):
@@ -180,8 +173,7 @@ class Root(Layer):
         return [self.conv]
 
     def compute_output_shape(self, input_shape):
-        batch, *sides, _ = self.conv.compute_output_shape(input_shape)
-        return (batch, *(side and -(-side // 2) for side in sides), self.filters)
+        return _strided(_strided(input_shape, 2, None), 2, self.filters)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -196,11 +188,9 @@ class Bottleneck(Layer):
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / strides), ..., 4 * filters).
 
     Args:
-        filters: channels of the 3 x 3 convolution.
-        strides: of the 3 x 3 convolution.
+        filters, strides: of the 3 x 3 convolution.
         version: `"v1"` or `"v2"`.
-        numerics: a name of `NUMERICS`.
-        folded: whether the kernels are standardised already.
+        numerics, folded: as in `StdConv2D`.
     """
 
     def __init__(self, filters, strides=1, version="v1", numerics="google", folded=False, **kwargs):
@@ -223,34 +213,34 @@ class Bottleneck(Layer):
         return GroupNorm(epsilon, gamma, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape):
-        inner = (*input_shape[:-1], self.filters)
-        self.needs_projection = input_shape[-1] != 4 * self.filters or self.strides != 1
+        inner, outer = ((*input_shape[:-1], self.filters * factor) for factor in (1, 4))
         after = self.version == "v1"
         self.conv1.build(input_shape)
-        self.norm1.build(inner if after else input_shape)
         self.conv2.build(inner)
-        self.norm2.build(inner)
         self.conv3.build(inner)
-        self.norm3.build((*inner[:-1], 4 * self.filters) if after else inner)
+        self.norm1.build(inner if after else input_shape)
+        self.norm2.build(inner)
+        self.norm3.build(outer if after else inner)
+        self.needs_projection = input_shape[-1] != outer[-1] or self.strides != 1
         if self.needs_projection:
-            self.conv_proj = self._conv("conv_proj", 1, self.strides, 4 * self.filters)
+            self.conv_proj = self._conv("conv_proj", 1, self.strides, outer[-1])
             self.conv_proj.build(input_shape)
             if after:
                 self.norm_proj = self._norm("norm_proj")
-                self.norm_proj.build((*inner[:-1], 4 * self.filters))
+                self.norm_proj.build(outer)
 
     def call(self, x):
-        return self._post_activation(x) if self.version == "v1" else self._pre_activation(x)
-
-    def _post_activation(self, x):
-        y = ops.relu(self.norm1(self.conv1(x)))
-        y = ops.relu(self.norm2(self.conv2(y)))
-        y = self.norm3(self.conv3(y))
-        return ops.relu(y + (self.norm_proj(self.conv_proj(x)) if self.needs_projection else x))
-
-    def _pre_activation(self, x):
+        shortcut = x
+        if self.version == "v1":
+            y = ops.relu(self.norm1(self.conv1(x)))
+            y = ops.relu(self.norm2(self.conv2(y)))
+            y = self.norm3(self.conv3(y))
+            if self.needs_projection:
+                shortcut = self.norm_proj(self.conv_proj(x))
+            return ops.relu(y + shortcut)
         y = ops.relu(self.norm1(x))
-        shortcut = self.conv_proj(y) if self.needs_projection else x
+        if self.needs_projection:
+            shortcut = self.conv_proj(y)
         y = self.conv2(ops.relu(self.norm2(self.conv1(y))))
         return shortcut + self.conv3(ops.relu(self.norm3(y)))
 
@@ -260,8 +250,7 @@ class Bottleneck(Layer):
         return [self.conv1, self.conv2, self.conv3, *projection]
 
     def compute_output_shape(self, input_shape):
-        batch, *sides, _ = input_shape
-        return (batch, *(s and -(-s // self.strides) for s in sides), 4 * self.filters)
+        return _strided(input_shape, self.strides, 4 * self.filters)
 
 
 def resnet_stages(x, blocks, width, version, numerics, folded, policy):
@@ -275,9 +264,7 @@ def resnet_stages(x, blocks, width, version, numerics, folded, policy):
         x: images, shape (batch, height, width, channels).
         blocks: number of units of each stage, such as (3, 4, 6, 3); empty for the root alone.
         width: factor of all channels.
-        version: `"v1"`, post-activation, or `"v2"`, pre-activation.
-        numerics: a name of `keras_vit.layers.resnet.NUMERICS`.
-        folded: whether the kernels are standardised already.
+        version, numerics, folded: as in `Bottleneck`.
         policy: dtype policy of the layers.
 
     Returns:

@@ -18,10 +18,8 @@ class TransformerBlock(Layer):
     Shapes: (batch, tokens, width) -> the same.
 
     Args:
-        num_heads: attention heads; must divide the width of the input.
-        mlp_dim: hidden units of the MLP.
-        gelu: `"tanh"` or `"erf"`.
-        qkv_bias: whether the query, key and value projections have a bias.
+        num_heads, qkv_bias: as in `MultiHeadSelfAttention`.
+        mlp_dim, gelu: hidden units and activation of the `MLP`.
         epsilon: added to the variance in LayerNorm.
         dropout: rate after the attention and in the MLP.
         attention_dropout: rate at which attention weights are dropped.
@@ -89,31 +87,21 @@ class RematTransformerBlock(TransformerBlock):
     """A `TransformerBlock` whose backward pass computes it again instead of keeping its inside.
 
     It takes less memory and about a third more time. The outputs and gradients are the same.
-
-    The second run must drop what the first one dropped. Therefore the seeds are drawn here,
-    outside, and handed in: drawing inside would change the masks on TensorFlow and leak a tracer
-    on JAX.
     """
 
     def call(self, x, relative_position=None, training=False):
         if not training:
             return super().call(x, relative_position=relative_position)
-        call, generators = super().call, self._seed_generators_in_use()
+        layers = (self.attention.dropout, self.dropout, self.drop_path_1)
+        layers += (self.mlp.dropout_1, self.mlp.dropout_2, self.drop_path_2)
+        generators = [layer.seed_generator for layer in layers if layer.rate > 0]
+        call = super().call
 
+        # The second run must drop what the first one dropped. Drawing seeds inside would change
+        # the masks on TensorFlow and leak a tracer on JAX, so they are drawn outside.
         def block(seeds, x, *relative_position):
             with drawn_seeds(generators, seeds):
                 return call(x, *relative_position, training=True)
 
         inputs = (x,) if relative_position is None else (x, relative_position)
         return kernels.remat(block)([generator.next() for generator in generators], *inputs)
-
-    def _seed_generators_in_use(self):
-        layers = (
-            self.attention.dropout,
-            self.dropout,
-            self.drop_path_1,
-            self.mlp.dropout_1,
-            self.mlp.dropout_2,
-            self.drop_path_2,
-        )
-        return [layer.seed_generator for layer in layers if layer.rate > 0]

@@ -5,20 +5,13 @@ import dataclasses
 import keras
 from keras import ops
 
-from keras_vit.checks import (
-    check_choices,
-    check_names,
-    choice,
-    pair,
-    positive_float,
-    positive_int,
-    unit_counts,
-)
+from keras_vit import checks
+from keras_vit.checks import choice
 from keras_vit.layers import kernels
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.resnet import GROUPS, NUMERICS, ROOT_FILTERS, GroupNorm, resnet_stages
-from keras_vit.models.classifier import Classifier, check_precision, input_dtype
+from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
 from keras_vit.preprocessing import BIT
 
 
@@ -36,9 +29,6 @@ class BiTVariant:
             `keras_vit.layers.resnet.NUMERICS`.
         folded: whether the kernels are standardised already (`keras_vit.fold`).
 
-    Raises:
-        ValueError: a value is outside its range.
-
     Source: section 3.1 and bit_tf2/models.py of google-research/big_transfer.
     """
 
@@ -49,9 +39,9 @@ class BiTVariant:
     folded: bool = False
 
     def __post_init__(self):
-        object.__setattr__(self, "blocks", unit_counts(self.blocks, "blocks", least=1))
-        object.__setattr__(self, "width", positive_float(self.width, "width"))
-        check_choices(self)
+        object.__setattr__(self, "blocks", checks.unit_counts(self.blocks, "blocks", least=1))
+        object.__setattr__(self, "width", checks.positive_float(self.width, "width"))
+        checks.check_choices(self)
         if ROOT_FILTERS * self.width % GROUPS:
             raise ValueError(
                 f"width must be a multiple of {GROUPS / ROOT_FILTERS}, because group norm splits "
@@ -72,23 +62,22 @@ class BiTVariant:
         return int(ROOT_FILTERS * self.width) * 2 ** (stage - 1)
 
     def replace(self, **choices):
-        """A copy with the named fields changed.
-
-        Raises:
-            ValueError: a name that is no field.
-        """
-        check_names(self, choices)
+        """A copy with the named fields changed."""
+        checks.check_names(self, choices)
         return dataclasses.replace(self, **choices)
 
 
 def _table():
-    depths = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3)}
-    depths["R200"] = (3, 24, 36, 3)
     # R50x2 and R152x1 are of the Vision Transformer's Table 6; the others are published.
-    widths_of = {"R50": (1, 2, 3), "R101": (1, 3), "R152": (1, 2, 4), "R200": (3,)}
+    sizes = {  # name: units of the stages, widths
+        "R50": ((3, 4, 6, 3), (1, 2, 3)),
+        "R101": ((3, 4, 23, 3), (1, 3)),
+        "R152": ((3, 8, 36, 3), (1, 2, 4)),
+        "R200": ((3, 24, 36, 3), (3,)),
+    }
     return {
-        f"{name}x{width}": BiTVariant(depths[name], float(width))
-        for name, widths in widths_of.items()
+        f"{name}x{width}": BiTVariant(blocks, float(width))
+        for name, (blocks, widths) in sizes.items()
         for width in widths
     }
 
@@ -97,15 +86,7 @@ BIT_VARIANTS = _table()
 
 
 def get_bit_variant(variant=None, **choices):
-    """The `BiTVariant` that `variant` stands for, with `choices` changed in it.
-
-    Args:
-        variant: a `BiTVariant`, a name of `BIT_VARIANTS` such as `"R50x1"`, or `None` for R50x1.
-        choices: fields of `BiTVariant` to change.
-
-    Raises:
-        ValueError: an unknown name or field.
-    """
+    """The `BiTVariant` of a name (`None`: R50x1), or itself, with some fields changed."""
     variant = BiTVariant() if variant is None else variant
     if not isinstance(variant, BiTVariant):
         if str(variant) not in BIT_VARIANTS:
@@ -136,16 +117,9 @@ class BiT(Classifier):
         variant: a name such as `"R50x1"`, a `keras_vit.BiTVariant`, or `None` for R50x1's numbers.
         image_size: int or (height, width), in pixels: what the model is trained at, for its
             preprocessing. It takes images of other sizes too.
-        num_classes: K, or 0 for no head.
-        include_top: `False` is the same as `num_classes=0`.
-        channels: 3 for RGB, 1 for grayscale, any other number.
-        head_bias: initial bias of the head, for sigmoid losses.
+        num_classes, include_top, channels, head_bias: as in `VisionTransformer`.
         name, dtype: as in Keras.
-        **architecture: fields of `keras_vit.BiTVariant` to change or to give: `blocks`, `width`,
-            `version`, `numerics`.
-
-    Raises:
-        ValueError: a value is outside its range.
+        **architecture: fields of `keras_vit.BiTVariant` to change or to give.
 
     Source: bit_tf2/models.py and bit_jax/models.py of google-research/big_transfer.
     """
@@ -162,29 +136,19 @@ class BiT(Classifier):
         dtype=None,
         **architecture,
     ):
+        checks.check_names(BiTVariant, architecture, argument_names(BiT))
         v = get_bit_variant(variant, **architecture)
-        image_size, channels = pair(image_size, "image_size"), positive_int(channels, "channels")
-        num_classes = positive_int(num_classes, "num_classes") if include_top and num_classes else 0
-        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        check_precision(policy)
-
-        images = keras.Input((None, None, channels), dtype=input_dtype(policy), name="images")
+        common = arguments(image_size, num_classes, include_top, channels, head_bias, dtype)
+        policy = common["dtype_policy"]
+        images = image_input(None, None, common["channels"], policy)
         x = resnet_stages(images, v.blocks, v.width, v.version, v.numerics, v.folded, policy)
         if v.version == "v2":  # the units of v1 end with both
             x = GroupNorm(NUMERICS[v.numerics].norm_epsilon, dtype=policy, name="norm")(x)
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
-        if num_classes:
-            x = linear_head(2, num_classes, head_bias, dtype=policy)(x)
-        super().__init__(images, x, name=name)
-
-        self.dtype_policy = policy  # Functional models ignore the argument
-        self.variant, self.image_size = v, image_size
-        self.num_classes, self.channels, self.head_bias = num_classes, channels, head_bias
-        self.preprocessing, self.class_names, self.label_set = BIT, None, None
-
-    def get_config(self):
-        return {**super().get_config(), "head_bias": self.head_bias}
+        if common["num_classes"]:
+            x = linear_head(2, common["num_classes"], head_bias, dtype=policy)(x)
+        super().__init__(images, x, v, common, BIT, name)
 
 
 @keras.saving.register_keras_serializable("keras_vit")

@@ -1,35 +1,79 @@
-"""What models have in common: which images they take, facts of the weights, and exact float64."""
+"""What the models have in common: their arguments, which images they take, and their config."""
 
 import dataclasses
 import functools
+import inspect
 import itertools
 import json
 
 import keras
 import numpy as np
 
+from keras_vit.checks import pair, positive_int
 from keras_vit.layers import kernels
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import keep_values_after_errors
 
-# Of a config, not of __init__.
-CHANGES = ("dtype", "quantization_config", "lora_rank", "lora_alpha")  # of a layer's config
+# The part of a layer's config that `changed_layers` keeps.
+CHANGES = ("dtype", "quantization_config", "lora_rank", "lora_alpha")
+# The part of a model's config that is no argument of its constructor.
 FACTS = ("changed_layers", "frozen", "preprocessing", "class_names", "label_set")
+
+
+def argument_names(model_class):
+    """The names of a model's arguments, without those of its architecture."""
+    found = inspect.signature(model_class).parameters.values()
+    return [each.name for each in found if each.kind is not each.VAR_KEYWORD]
+
+
+def arguments(image_size, num_classes, include_top, channels, head_bias, dtype):
+    """The arguments that every classifier takes, checked, by the attributes that they become."""
+    policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+    given = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(np.zeros(())).dtype)
+    if policy.compute_dtype == "float64" != given:
+        raise ValueError(
+            f"The backend cuts float64 down to {given}. Received: dtype policy {policy.name!r}; "
+            "with JAX, set the environment variable JAX_ENABLE_X64=1 before Python starts."
+        )
+    num_classes = positive_int(num_classes, "num_classes") if include_top and num_classes else 0
+    return {
+        "image_size": pair(image_size, "image_size"),
+        "num_classes": num_classes,
+        "channels": positive_int(channels, "channels"),
+        "head_bias": head_bias,
+        "dtype_policy": policy,
+    }
+
+
+def image_input(height, width, channels, policy):
+    """The input; half precision would lose digits of pixels before any layer."""
+    dtype = "float64" if policy.compute_dtype == "float64" else "float32"
+    return keras.Input((height, width, channels), dtype=dtype, name="images")
 
 
 @keras.saving.register_keras_serializable("keras_vit")
 class Classifier(keras.Model):
     """A model of images whose config also holds how it was changed and what came with its weights.
 
-    It can be saved quantised, with LoRA and with frozen parts, and opens as it was.
+    It can be saved quantised, with LoRA and with frozen parts, and opens as it was. Images that do
+    not fit its input raise a ValueError; values that it can hardly want are warned of.
 
-    A subclass sets `variant`, `image_size`, `num_classes`, `channels` and `dtype_policy`, and
-    `preprocessing`, `class_names` and `label_set`; it adds what else its constructor takes to the
-    config. Images that do not fit its input raise a ValueError; values that it can hardly want are
-    warned of.
+    Args:
+        images, outputs: of the Functional graph.
+        variant: the dataclass of its architecture.
+        common: what `arguments` returned.
+        preprocessing: of its images.
+        options: what else its constructor takes.
     """
 
     input_spec = None  # Keras would refuse wrong images first, without saying what to do
+
+    def __init__(self, images, outputs, variant, common, preprocessing, name, **options):
+        super().__init__(images, outputs, name=name)
+        for attribute, value in common.items():  # Functional models ignore dtype as an argument
+            setattr(self, attribute, value)
+        self.variant, self.preprocessing, self._options = variant, preprocessing, options
+        self.class_names = self.label_set = None
 
     def call(self, inputs, training=None, mask=None):
         inputs = keras.tree.map_structure(_as_tensor, self.checked(inputs))
@@ -67,21 +111,23 @@ class Classifier(keras.Model):
         return super().compute_output_spec(inputs, training=training, mask=mask)
 
     def checked(self, images):
-        """The images as they are, if they fit the input of the model.
+        """The images, a tensor or what holds it alone, or a ValueError if it does not fit.
 
         On TensorFlow, sides that are known only when the graph runs are checked then.
-
-        Args:
-            images: tensor or array, or a list or dict that holds it alone.
-
-        Raises:
-            ValueError: the images have another shape.
         """
         expected = tuple(self.inputs[0].shape)
         shapes = [tuple(getattr(x, "shape", ())) for x in keras.tree.flatten(images)]
         if len(shapes) != 1 or not _fits(shapes[0][1:], expected[1:]):
             received = f"shape {shapes[0]}" if len(shapes) == 1 else f"{len(shapes)} inputs"
-            self._refuse(received, expected)
+            names = ("batch", "height", "width", "channels")
+            wanted = tuple(side or name for side, name in zip(expected, names))
+            do, change = ("Resize", "image_size and channels")
+            if None in expected[1:]:
+                do, change = ("Reshape", "channels")
+            raise ValueError(
+                f"{self.name} takes images of shape {wanted}, channels last. Received: {received}. "
+                f"{do} the images, or build the model with their {change}."
+            )
         if keras.backend.backend() == "tensorflow" and None in shapes[0][1:]:
             import tensorflow as tf
 
@@ -90,29 +136,16 @@ class Classifier(keras.Model):
             )
         return images
 
-    def _refuse(self, received, expected):
-        any_size = None in expected[1:]
-        sides = [side or name for side, name in zip(expected[1:], ("height", "width", "channels"))]
-        raise ValueError(
-            f"{self.name} takes images of shape {('batch', *sides)}, channels last. Received: "
-            f"{received}. {'Reshape' if any_size else 'Resize'} the images, or build the "
-            f"model with their {'channels' if any_size else 'image_size and channels'}."
-        )
-
     def get_config(self):
         return {
             "image_size": self.image_size,
             "num_classes": self.num_classes,
             "channels": self.channels,
+            "head_bias": self.head_bias,
+            **self._options,
             **dataclasses.asdict(self.variant),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
-            **self.facts(),
-        }
-
-    def facts(self):
-        """The part of the config that is no argument of the constructor."""
-        return {
             "changed_layers": changed_layers(self),
             "frozen": [v.path for v in self.weights if not v.trainable and not _is_seed(v)],
             "preprocessing": self.preprocessing.to_config(),
@@ -158,28 +191,8 @@ def _is_seed(variable):
     return "seed_generator" in variable.path
 
 
-def input_dtype(policy):
-    """The dtype of the images: half precision would lose digits of pixels before any layer."""
-    return "float64" if policy.compute_dtype == "float64" else "float32"
-
-
-def check_precision(policy):
-    """Raises a ValueError where the backend would compute float64 in float32 without a word."""
-    given = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(np.zeros(())).dtype)
-    if policy.compute_dtype == "float64" != given:
-        raise ValueError(
-            "The backend cuts float64 down to "
-            f"{given}. With JAX, set the environment variable JAX_ENABLE_X64=1 before Python "
-            f"starts. Received: dtype policy {policy.name!r}."
-        )
-
-
 def changed_layers(model):
-    """What makes the layers of a new model those of this one.
-
-    Returns:
-        A dict from the path of each changed layer with weights to a part of its config.
-    """
+    """What makes the layers of a new model those of this one: path -> a part of the config."""
     changed = {}
     for path in _layer_paths(model):
         layer = _layer(model, path)
@@ -195,14 +208,7 @@ def changed_layers(model):
 
 
 def change_layers(model, changed):
-    """Quantises and adapts layers as `changed_layers` found them; what the model lacks is left out.
-
-    The values of the variables are not those of the other model.
-
-    Args:
-        model: a new model.
-        changed: what `changed_layers` returned.
-    """
+    """Quantises and adapts the layers that `changed_layers` found, as far as the model has them."""
     for path, config in changed.items():
         layer = _layer(model, path)
         if layer is None:

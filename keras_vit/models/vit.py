@@ -2,7 +2,8 @@
 
 import keras
 
-from keras_vit.checks import pair, positive_int, rate
+from keras_vit.checks import check_names, rate
+from keras_vit.later import LATER
 from keras_vit.layers.head import AttentionPool, TokenPool, linear_head, pre_logits
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.patch_encoder import PatchEncoder
@@ -10,9 +11,9 @@ from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding, RelativePosition, RotaryPosition
 from keras_vit.layers.resnet import resnet_stages
 from keras_vit.layers.transformer_block import RematTransformerBlock, TransformerBlock
-from keras_vit.models.classifier import Classifier, check_precision, input_dtype
+from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.variants import get_variant
+from keras_vit.variants import Variant, get_variant
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -51,8 +52,6 @@ class VisionTransformer(Classifier):
         **architecture: fields of `keras_vit.Variant`, and of its group `later`, to change or to
             give; and Keras's `name`, `dtype`.
 
-    Raises:
-        ValueError: a value is outside its range or contradicts another one.
     """
 
     def __init__(
@@ -72,11 +71,15 @@ class VisionTransformer(Classifier):
         dtype=None,
         **architecture,
     ):
+        check_names(Variant, architecture, [*LATER, *argument_names(VisionTransformer)])
         v = get_variant(variant, **architecture)
-        if variable_size:
-            _check_variable_size(v)
-        image_size, channels = pair(image_size, "image_size"), positive_int(channels, "channels")
-        num_classes = positive_int(num_classes, "num_classes") if include_top and num_classes else 0
+        if variable_size and v.position_at != "input" and v.position != "none":
+            raise ValueError(
+                "variable_size needs the position embedding at the input. Received: "
+                f"position={v.position!r}, position_at={v.position_at!r}; build a model for each "
+                "image size."
+            )
+        common = arguments(image_size, num_classes, include_top, channels, head_bias, dtype)
         grid = v.grid(image_size)
         rates = {
             "dropout": dropout,
@@ -85,13 +88,11 @@ class VisionTransformer(Classifier):
         }
         for key, value in rates.items():
             rate(value, key)
-        policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        check_precision(policy)
+        policy = common["dtype_policy"]
         kind = {"dtype": policy}
 
-        shape = (*((None, None) if variable_size else image_size), channels)
-        images = keras.Input(shape, dtype=input_dtype(policy), name="images")
-        x = images
+        sides = (None, None) if variable_size else common["image_size"]
+        x = images = image_input(*sides, common["channels"], policy)
         if v.stem is not None:
             x = resnet_stages(x, v.stem, v.stem_width, "v1", v.stem_numerics, v.stem_folded, policy)
         cut = Patches(v.patch_size, variable_size, v.stem is not None, **kind, name="patches")
@@ -112,10 +113,8 @@ class VisionTransformer(Classifier):
         relative = None
         if v.later.rotary:
             head_width, learned = v.width // v.num_heads, v.learned_tokens
-            rotary = RotaryPosition(
-                v.later.rotary, head_width, grid, learned, **kind, name="rotary"
-            )
-            relative = rotary(patches)
+            rotary = (v.later.rotary, head_width, grid, learned)
+            relative = RotaryPosition(*rotary, **kind, name="rotary")(patches)
         for i, position in enumerate(_block_positions(v, grid, kind)):
             if v.position == "relative":
                 relative = position(x)
@@ -138,21 +137,11 @@ class VisionTransformer(Classifier):
         x = _pooled(x, v, kind)
         if v.representation_size:
             x = pre_logits(len(x.shape), v.representation_size, **kind)(x)
-        if num_classes:
-            x = linear_head(len(x.shape), num_classes, head_bias, **kind)(x)
-        super().__init__(images, x, name=name)
-
-        self.dtype_policy = policy  # Functional models ignore the argument
-        self.variant, self.image_size, self.grid = v, image_size, grid
-        self.num_classes, self.channels = num_classes, channels
-        self.variable_size = bool(variable_size)
-        self.preprocessing, self.class_names, self.label_set = Preprocessing(), None, None
-        self._options = {
-            **rates,
-            "head_bias": head_bias,
-            "remat": remat,
-            "variable_size": self.variable_size,
-        }
+        if common["num_classes"]:
+            x = linear_head(len(x.shape), common["num_classes"], head_bias, **kind)(x)
+        options = {**rates, "remat": remat, "variable_size": bool(variable_size)}
+        super().__init__(images, x, v, common, Preprocessing(), name, **options)
+        self.grid, self.variable_size = grid, bool(variable_size)
 
     def checked(self, images):
         images = super().checked(images)
@@ -162,18 +151,6 @@ class VisionTransformer(Classifier):
             known = [side or stride for side, stride in zip(shape[1:3], v.stride)]
             v.grid(known)
         return images
-
-    def get_config(self):
-        return {**super().get_config(), **self._options}
-
-
-def _check_variable_size(v):
-    if v.position_at != "input" and v.position != "none":
-        raise ValueError(
-            "variable_size needs the position embedding at the input. Received: "
-            f"position={v.position!r}, position_at={v.position_at!r}; build one model per image "
-            "size instead."
-        )
 
 
 def _pooled(x, v, kind):

@@ -188,16 +188,15 @@ def settings(recipe):
 def epochs(recipe):
     """Passes as text: a whole number if no number of updates comes nearer to it.
 
-    A pipeline leaves out the images that fill no batch, so that whole numbers of its epochs count.
+    So is a whole number of a pipeline's epochs, which leave out the few images that fill no batch.
     """
     if not recipe.passes:
         return ""
-    epochs, rest = divmod(recipe.steps, max(recipe.examples // recipe.batch_size, 1))
-    if not rest:
-        return str(epochs)
     nearest = max(1, round(recipe.passes))
-    is_whole = recipe.steps == max(1, round(nearest * recipe.examples / recipe.batch_size))
-    return str(nearest) if is_whole else f"{recipe.passes:.4g}"
+    if recipe.steps == max(1, round(nearest * recipe.examples / recipe.batch_size)):
+        return str(nearest)
+    epochs, rest = divmod(recipe.steps, max(recipe.examples // recipe.batch_size, 1))
+    return str(epochs) if not rest and epochs < 1.05 * recipe.passes else f"{recipe.passes:.4g}"
 
 
 def _shown(value):

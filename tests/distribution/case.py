@@ -154,7 +154,6 @@ def train_once(folder, setup=None, **options):
     with distribution.setup(**(setup or {})) as devices:
         found = run(folder / "run", devices, **options)
         np.savez(folder / f"process_{devices.process}.npz", **found)
-        print(devices, flush=True)
 
 
 if __name__ == "__main__":

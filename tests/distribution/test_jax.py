@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_told_before_the_first_step(tmp_path):
     cases = {
         "which has 2 heads": {"setup": MODES["model_parallel"], "model": {"num_heads": 2}},
         "batch of 6 images, 4 devices": {"setup": MODES["data_parallel"], "batch_size": 6},
-        "devices=5; JAX has 4": {"setup": {"mode": "data_parallel", "devices": 5}},
+        "devices=5; there are 4": {"setup": {"mode": "data_parallel", "devices": 5}},
         "model_devices=3, 4 devices": {"setup": {"mode": "model_parallel", "model_devices": 3}},
         "'block_9/mlp/bias', which matches none of": {
             "setup": {"mode": "model_parallel", "rules": {"block_9/mlp/bias": []}}

@@ -153,7 +153,7 @@ def test_what_does_not_fit_all_is_told_before_the_first_step(tmp_path):
 def test_groups_that_begin_in_one_process_and_end_in_another_are_told(tmp_path):
     options = {"setup": {"mode": "model_parallel", "model_devices": 2}}
     for printed in all_printed(launch(tmp_path, options, devices=3), 1):
-        assert "model_devices=2, 2 processes of 3" in printed, printed
+        assert "model_devices=2, 6 devices, 2 processes of 3" in printed, printed
 
 
 @only["jax"]

@@ -36,7 +36,7 @@ def test_what_does_not_fit_is_told_before_the_first_step(tmp_path):
     cases = {
         "batch of 6 images, 4 devices": {"batch_size": 6},
         "gradient_accumulation_steps=2": {"accumulate": 2},
-        "devices=5; TensorFlow has 4": {"setup": {"mode": "data_parallel", "devices": 5}},
+        "devices=5; there are 4": {"setup": {"mode": "data_parallel", "devices": 5}},
         "jit_compile=True": {"compile": {"jit_compile": True}},
         "steps_per_execution=2": {"compile": {"steps_per_execution": 2}},
         "which was made outside": {"outside": True},

@@ -30,13 +30,6 @@ def block(remat=False, **options):
     return randomize(layer)
 
 
-def test_norm_comes_first():
-    layer = block()
-    x = X + to_numpy(layer.attention(layer.norm_1(X)))
-    expected = x + to_numpy(layer.mlp(layer.norm_2(x)))
-    assert_close(layer(X), expected, 1e-6)
-
-
 def test_attention_scores_are_those_inside():
     layer = block()
     _, expected = layer.attention(layer.norm_1(X), return_attention_scores=True)

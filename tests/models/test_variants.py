@@ -10,7 +10,7 @@ import pytest
 import keras_vit
 from keras_vit import VARIANTS, Later, Variant, VisionTransformer, get_variant, later
 from keras_vit.checks import marked
-from keras_vit.layers import kernels, mlp, norm, position
+from keras_vit.layers import kernels, mlp, norm
 from tests.support import ORACLES, canonical_arrays, without_values
 
 pytestmark = pytest.mark.any_backend
@@ -201,7 +201,6 @@ def test_each_choice_of_later_families_is_a_name_of_a_table(name):
 def test_the_tables_of_layers_have_the_names_of_the_variants():
     assert {None, *later.NORMS} == set(norm.NORMS)
     assert set(later.MLPS) == set(mlp.MLPS)
-    assert set(later.ROTARIES) == set(position.ROTARIES)
     assert set(later.ACTIVATIONS) == set(kernels.ACTIVATIONS)
 
 
