@@ -87,23 +87,23 @@ def test_all_is_what_the_package_imports(package):
 FLOORS = {
     "version": 0,
     "workarounds": 0,
-    "checks": 0,
+    "checks": 1,
     "text": 0,
-    "preprocessing": 1,
-    "later": 1,
-    "variants": 2,
-    "layers": 3,
-    "models": 4,
-    "weights": 5,
-    "data": 6,
-    "inspection": 7,
-    "distribution": 8,
-    "training": 9,
-    "recipes": 10,
-    "evaluation": 11,
-    "job": 13,
+    "preprocessing": 2,
+    "later": 2,
+    "variants": 3,
+    "layers": 4,
+    "models": 5,
+    "weights": 6,
+    "data": 7,
+    "inspection": 8,
+    "distribution": 9,
+    "training": 10,
+    "recipes": 11,
+    "evaluation": 12,
+    "job": 14,
 }
-TOP_FLOOR = 12
+TOP_FLOOR = 13
 
 
 def floor_of(module):

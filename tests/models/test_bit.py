@@ -276,7 +276,7 @@ def test_a_pipeline_that_does_not_know_its_shapes():
 WRONG_ARGUMENTS = [
     ({"variant": "R34x1"}, "variant='R34x1'", "'R50x1'"),
     ({"variant": 224}, "variant=224", "'R152x4'"),
-    ({"depth": 3}, "['depth']", "'blocks'"),
+    ({"depth": 3}, "argument='depth'", "'blocks'"),
     ({"blocks": ()}, "blocks=()", "(3, 4, 6, 3)"),
     ({"blocks": 50}, "blocks=50", "(3, 4, 6, 3)"),
     ({"blocks": (1, 0)}, "each number of blocks=0", "positive integer"),
