@@ -1,7 +1,8 @@
 """Published checkpoints by address: https files through pooch, hf:// names through huggingface_hub.
 
 A file gets its name in the cache when it is whole: it has the size that the server announced or the
-catalogue knows, and the hash where one is known (Google's servers send the MD5 of most files).
+catalogue knows, and the hash that the server announces: Google's send the MD5 of most files, the hub
+names large ones by their SHA-256.
 """
 
 import base64
@@ -254,12 +255,18 @@ def _fetch_hub(name, offline, timeout):
     }
     try:
         if found["file"] is not None:
-            return Path(huggingface_hub.hf_hub_download(filename=found["file"], **options))
-        wanted = [*_HF_FILES.split(), "model-*-of-*.safetensors"]
-        return Path(huggingface_hub.snapshot_download(allow_patterns=wanted, **options))
+            path = Path(huggingface_hub.hf_hub_download(filename=found["file"], **options))
+        else:
+            wanted = [*_HF_FILES.split(), "model-*-of-*.safetensors"]
+            path = Path(huggingface_hub.snapshot_download(allow_patterns=wanted, **options))
     except Exception as error:  # of the library, and of what it uses for HTTP
         advice = "unset KERAS_VIT_OFFLINE and HF_HUB_OFFLINE" if offline else "call again"
         raise DownloadError(
             f"huggingface_hub could not get {name}: {type(error).__name__}: {error}\nCheck the "
             f"name and HF_TOKEN, then {advice}, or pass the path of a copy of its folder."
         ) from error
+    for file in path.iterdir() if path.is_dir() else [path]:
+        # The hub calls a large file by its SHA-256, and so does the cache, which does not check it.
+        if re.fullmatch("[0-9a-f]{64}", file.resolve().name):
+            _check_file(file.resolve(), name, None, file.resolve().name)
+    return path

@@ -273,6 +273,15 @@ def test_one_file_of_a_repository(hub):
     refused(f"{name}/weights/vit.npz", "not what it should be", size=3)
 
 
+def test_another_content_than_the_hub_announced(hub, server):
+    """Of the same size, as after a bit that flipped on the disk or in a cache on the way."""
+    name = hub(REPOSITORY)
+    folder = fetch(name)
+    (folder / "model.safetensors").resolve().write_bytes(CONTENT[::-1])
+    refused(name, "not what it should be", "altered", offline=True)
+    refused(f"{name}/model.safetensors", "not what it should be", offline=True)
+
+
 def test_a_repository_that_is_not_there(hub):
     refused("hf://org/nothing", "huggingface_hub could not get", "HF_TOKEN")
     refused("hf://org/nothing", "KERAS_VIT_OFFLINE", offline=True)
