@@ -40,7 +40,7 @@ import numpy as np
 
 # %%
 virtual = "--xla_force_host_platform_device_count=4"  # read when jax starts
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {virtual}".strip()
+os.environ["XLA_FLAGS"] = f"{virtual} {os.environ.get('XLA_FLAGS', '')}".strip()
 import keras
 
 BACKEND = keras.backend.backend()

@@ -56,7 +56,8 @@ class JaxDevices(Devices):
     def prepare(self, model):
         import jax
 
-        for variable in model.variables:
+        several = self.replicas * self.model_devices > 1
+        for variable in model.variables if several else ():
             if not isinstance(variable.value.sharding, jax.sharding.NamedSharding):
                 raise ValueError(
                     "The model must be made after distribution.setup, which spreads its variables. "

@@ -1,8 +1,10 @@
 """Four CPU devices of JAX in one process: what one device computes, in every mode."""
 
+import keras
 import numpy as np
 import pytest
 
+from keras_vit.distribution import setup
 from tests.distribution.processes import (
     all_refused,
     all_trained,
@@ -11,7 +13,7 @@ from tests.distribution.processes import (
     start,
     trained,
 )
-from tests.support import BACKEND
+from tests.support import BACKEND, images, run_in_fresh_process, tiny_vit
 
 pytestmark = pytest.mark.skipif(BACKEND != "jax", reason="JAX's devices")
 
@@ -83,14 +85,24 @@ def test_what_does_not_fit_is_told_before_the_first_step(tmp_path):
 
 
 def test_a_model_made_before_setup_is_told():
-    import keras
+    code = """
+from keras_vit.distribution import setup
+from tests.support import tiny_vit
+model = tiny_vit()
+with setup("data_parallel") as devices:
+    devices.prepare(model)
+"""
+    flags = "--xla_force_host_platform_device_count=2"
+    assert "made after" in run_in_fresh_process(code, check=False, XLA_FLAGS=flags)
 
-    from keras_vit.distribution import setup
-    from tests.support import tiny_vit
 
-    model = tiny_vit()
+def test_one_device_may_be_asked_to_be_parallel():
+    """One command serves machines with one device and with many."""
     before = keras.distribution.distribution()
-    with setup("data_parallel") as devices, pytest.raises(ValueError, match="made after"):
+    with setup("data_parallel", devices=1) as devices:
+        model = tiny_vit()
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         devices.prepare(model)
+        model.fit(images((4, 16, 16, 3)), np.zeros(4), verbose=0)
     assert keras.distribution.distribution() is before is None
-    assert np.isfinite(model.predict(np.zeros((2, 16, 16, 3)), verbose=0)).all()
+    assert np.isfinite(model.predict(images((2, 16, 16, 3)), verbose=0)).all()
