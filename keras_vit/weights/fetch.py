@@ -1,8 +1,8 @@
 """Published checkpoints by address: https files through pooch, hf:// names through huggingface_hub.
 
-A file gets its name in the cache when it is whole: it has the size that the server announced or the
-catalogue knows, and the hash that the server announces: the MD5 of most files at Google, the SHA-256
-of large ones of the hub.
+A file gets its name in the cache when it is whole: it has the size that the server announced or
+the catalogue knows, and the hash that the server announces: the MD5 of most files of Google, the
+SHA-256 of large ones of the hub.
 """
 
 import base64
