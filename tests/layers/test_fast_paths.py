@@ -153,6 +153,14 @@ def test_layer_norm_of_bfloat16_has_gradients():
         assert_close(a, b, 0.03 * largest(b))
 
 
+@pytest.mark.parametrize("approximate", [True, False])
+def test_the_gradient_of_gelu_ends_in_a_step(approximate):
+    function = lambda x: kernels.gelu(x, approximate)  # noqa: E731
+    x = np.array([-1e4, -30.0, 30.0, 1e4])
+    _, gradient = outputs_and_gradients(function, [x], "float32")
+    assert_close(gradient, np.cos(np.arange(4)) * (x > 0), 1e-6)
+
+
 def test_attention_takes_scores_that_overflow_an_exponential():
     q, k, v = normal(1, 4, 1, 2), normal(1, 4, 1, 2), normal(1, 4, 1, 2)
     found = outputs_and_gradients(kernels.attention, [1e4 * q, k, v], "float32")

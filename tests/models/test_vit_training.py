@@ -16,6 +16,7 @@ from tests.support import (
     slow_unless_torch,
     tiny_vit,
     to_numpy,
+    values,
 )
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -42,6 +43,20 @@ def test_fit_learns_and_predict_is_the_call(dtype):
     predictions = model.predict(x[:20], batch_size=16, verbose=0)
     assert predictions.dtype == "float32"
     assert_close(predictions, model(x[:20]), 1e-5 if dtype == "float32" else 0.05)
+
+
+def test_freezing_the_blocks():
+    x, y = easy_task(16)
+    model = randomize(tiny_vit())
+    for layer in model.layers:
+        layer.trainable = layer.name == "head"
+    assert [v.path for v in model.trainable_variables] == ["head/kernel", "head/bias"]
+    before = values(model)
+    model.compile(keras.optimizers.SGD(0.1), LOSS)
+    model.fit(x, y, batch_size=16, verbose=0)
+    for path, value in values(model).items():
+        moved = largest(value - before[path])
+        assert (moved > 1e-4) if path.startswith("head/") else (moved == 0), path
 
 
 def test_features_of_every_block():
@@ -102,3 +117,23 @@ def test_the_global_dtype_policy_counts_too():
         keras.config.set_dtype_policy("float32")
     assert model.get_layer("block_0").compute_dtype == "bfloat16"
     assert model.get_layer("head").compute_dtype == "float32"
+
+
+def test_low_rank_adaptation_of_one_projection():
+    """`Linear` is an `EinsumDense` to Keras's LoRA: frozen kernel, two small new ones."""
+    model = randomize(tiny_vit(depth=1))
+    x, before = images(), values(model)
+    expected = to_numpy(model(x))
+    block = model.get_layer("block_0")
+    attention, query = block.attention, block.attention.query
+    parts = (block.norm_1, block.norm_2, block.mlp, attention.key, attention.value, attention.out)
+    for layer in (*parts, *(layer for layer in model.layers if layer is not block)):
+        layer.trainable = False
+    query.enable_lora(2)
+    assert_close(model(x), expected, 1e-6)
+    adapted = [v.path.rsplit("/")[-1] for v in model.trainable_variables]
+    assert sorted(adapted) == ["bias", "lora_kernel_a", "lora_kernel_b"]
+    query.lora_kernel_b.assign(np.ones(query.lora_kernel_b.shape))
+    assert largest(to_numpy(model(x)) - expected) > 1e-3
+    for path in before:
+        assert_close(values(model)[path], before[path], 0)
