@@ -54,9 +54,10 @@ from keras_vit.builders import (
 )
 from keras_vit.data import Prediction, predict, preprocess
 from keras_vit.efficientnet import EfficientNet_L2
+from keras_vit.later import Later, Rotary
 from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.variants import VARIANTS, Later, Variant, get_variant
+from keras_vit.variants import VARIANTS, Variant, get_variant
 from keras_vit.version import __version__
 from keras_vit.weights import (
     CheckpointError,

@@ -1,14 +1,14 @@
-"""What families after the paper changed in the blocks, as data."""
+"""What families after the paper changed, as data: one field for each thing that varies."""
 
 import dataclasses
 
-from keras_vit.checks import check_choices, choice, positive_float
+from keras_vit.checks import check_choices, choice, pair, positive_float, positive_int
 
 # Under these names, layers stand in tables of `keras_vit.layers`.
 NORMS = ("layer_norm", "rms_norm")
+BLOCKS = ("pre_norm", "post_norm", "parallel")
 MLPS = ("mlp", "swiglu")
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "quick_gelu", "silu")
-ROTARIES = ("dinov3",)
 BIASES = {  # the linear maps of a block that have a bias
     "all": ("query", "key", "value", "out", "mlp"),
     "no_key": ("query", "value", "out", "mlp"),
@@ -17,50 +17,130 @@ BIASES = {  # the linear maps of a block that have a bias
 
 
 @dataclasses.dataclass(frozen=True)
+class Rotary:
+    """By which angles queries and keys are turned (Su et al., 2021).
+
+    A head has D_h / 2 pairs of values. Half of them are turned by the row of a patch and half by
+    its column, at frequencies from 1 down to about 1 / temperature.
+
+    Args:
+        places: `"index"`, rows and columns counted from 0, or `"centered"`, the middles of the
+            patches from -1 to 1 times 2 pi.
+        temperature: how far the frequencies go down.
+        reference: (rows, columns) of the grid on which rows and columns are counted, whatever the
+            grid of the image; `None` for that of the image.
+        offset: added to the counted rows and columns.
+        order: which of both comes first in a head: `"rows"` or `"columns"`.
+        pairs: values that are turned together: `"adjacent"` (x_0 with x_1) or `"halves"` (x_0 with
+            the first one of the second half).
+        learned: whether each head of each block learns its own frequencies, of which all are
+            turned by row and column at once (Heo et al., 2024).
+    """
+
+    places: str = choice("index", ("index", "centered"))
+    temperature: float = 10_000.0
+    reference: tuple[int, int] | None = None
+    offset: float = 0.0
+    order: str = choice("rows", ("rows", "columns"))
+    pairs: str = choice("adjacent", ("adjacent", "halves"))
+    learned: bool = False
+
+    def __post_init__(self):
+        check_choices(self)
+        positive_float(self.temperature, "temperature")
+        if self.reference is not None:
+            object.__setattr__(self, "reference", pair(self.reference, "reference"))
+
+
+ROTARIES = {
+    "dinov3": Rotary("centered", 100.0, pairs="halves"),  # Siméoni et al., 2025
+    "eva02": Rotary(reference=(16, 16)),  # Fang et al., 2023
+    "axial": Rotary(temperature=100.0, order="columns"),  # Heo et al., 2024
+    "mixed": Rotary(temperature=10.0, order="columns", learned=True),  # the same
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Later:
-    """What families after the paper changed in the blocks; the defaults are the paper's.
+    """What families after the paper changed; the defaults are the paper's.
 
     Args:
         norm: `"layer_norm"`, or `"rms_norm"` without mean and beta (Zhang and Sennrich, 2019).
+        block: `"pre_norm"`; `"post_norm"`, whose norms follow the attention and the MLP before
+            they are added (Liu et al., 2022); or `"parallel"`, whose attention and MLP read the
+            same norm and are added at once (Dehghani et al., 2023).
         mlp: `"mlp"`, or `"swiglu"`, whose hidden layer has a gate (Shazeer, 2020).
         activation: of the hidden layer of the MLP: `"gelu_tanh"`, `"gelu_erf"`, `"quick_gelu"` or
             `"silu"`; `None` means the GELU that `Variant.gelu` names, and silu in a gate.
         layer_scale: initial value of a learned factor for each channel of a residual branch
             (Touvron et al., 2021), or `None` for no such factors.
-        qk_norm: norm of queries and keys, a name of `norm`, or `None`.
-        rotary: positions by which queries and keys are turned (Su et al., 2021): `"dinov3"`, or
-            `None`. They come beside the position embedding; take `position="none"` for no other.
-        pre_norm: norm between the embedding and the first block, a name of `norm`, or `None`.
+        qk_norm, mlp_norm, attention_norm, patch_norm, pre_norm: norms in further places, each a
+            name of `norm` or `None`: of queries and keys; of the hidden layer of the MLP; of the
+            joined heads; of the patches' tokens before their positions; and before the first block.
+        final_norm: whether there is a norm after the last block.
         biases: which linear maps of a block have a bias: `"all"`, `"no_key"` for all but the key,
             or `"none"`. `Variant.qkv_bias=False` takes those of query, key and value away.
+        patch_bias: whether the projection of the patches has a bias.
+        rotary: positions by which queries and keys are turned: a `Rotary`, a name of `ROTARIES`,
+            a dict of its fields, or `None`. They come beside the position embedding; take
+            `position="none"` for no other.
+        distillation: whether a second token follows the class token, with a head of its own; the
+            logits are the mean of both heads (Touvron et al., 2021).
+        pool_heads, pool_mlp_dim: heads and hidden units of attention pooling; `None` means those
+            of the blocks.
+        pool_patches: whether attention pooling reads the patches only.
+        projection: units of a linear map without bias that follows the pooling, into the space
+            that images and texts share (Radford et al., 2021), or `None`.
     """
 
-    norm: str = choice("layer_norm", NORMS)
-    mlp: str = choice("mlp", MLPS)
-    activation: str | None = choice(None, (None, *ACTIVATIONS))
-    layer_scale: float | None = None
-    qk_norm: str | None = choice(None, (None, *NORMS))
-    rotary: str | None = choice(None, (None, *ROTARIES))
-    pre_norm: str | None = choice(None, (None, *NORMS))
-    biases: str = choice("all", tuple(BIASES))
+    norm: str = choice("layer_norm", NORMS, inherited=True)
+    block: str = choice("pre_norm", BLOCKS, inherited=True, compared=True)
+    mlp: str = choice("mlp", MLPS, inherited=True)
+    activation: str | None = choice(None, (None, *ACTIVATIONS), inherited=True, compared=True)
+    layer_scale: float | None = choice(None, inherited=True)
+    qk_norm: str | None = choice(None, (None, *NORMS), inherited=True)
+    mlp_norm: str | None = choice(None, (None, *NORMS), inherited=True)
+    attention_norm: str | None = choice(None, (None, *NORMS), inherited=True)
+    patch_norm: str | None = choice(None, (None, *NORMS), inherited=True)
+    pre_norm: str | None = choice(None, (None, *NORMS), inherited=True)
+    final_norm: bool = choice(True, inherited=True)
+    biases: str = choice("all", tuple(BIASES), inherited=True)
+    patch_bias: bool = choice(True, inherited=True)
+    rotary: Rotary | str | dict | None = choice(  # noqa: RUF009
+        None, inherited=True, compared=True
+    )
+    distillation: bool = choice(False, inherited=True)
+    pool_heads: int | None = choice(None, inherited=True, compared=True)
+    pool_mlp_dim: int | None = choice(None, inherited=True)
+    pool_patches: bool = choice(False, inherited=True, compared=True)
+    projection: int | None = choice(None, inherited=True)
 
     def __post_init__(self):
         check_choices(self)
         if self.layer_scale is not None:
             positive_float(self.layer_scale, "layer_scale")
+        for name in ("pool_heads", "pool_mlp_dim", "projection"):
+            if getattr(self, name) is not None:
+                positive_int(getattr(self, name), name)
+        if self.block == "post_norm" and self.layer_scale is not None:
+            raise ValueError(
+                "The norms of a post_norm block scale its branches already. Received: "
+                f"layer_scale={self.layer_scale}, block='post_norm'; choose layer_scale=None."
+            )
+        object.__setattr__(self, "rotary", get_rotary(self.rotary))
 
     def has_bias(self, name):
         """Whether the linear maps of a name of `BIASES` have a bias."""
         return name in BIASES[self.biases]
 
-    def to_config(self):
-        """The fields as a dict."""
-        return dataclasses.asdict(self)
+    @property
+    def later(self):
+        """The fields of `Later` alone."""
+        return Later(**{name: getattr(self, name) for name in LATER})
 
-    def changes(self):
-        """The fields that differ from the paper, as texts such as "norm='rms_norm'"."""
-        mine, paper = self.to_config(), Later().to_config()
-        return [f"{name}={mine[name]!r}" for name in mine if mine[name] != paper[name]]
+    def to_config(self):
+        """The fields as a dict, for a file."""
+        return dataclasses.asdict(self)
 
 
 LATER = tuple(field.name for field in dataclasses.fields(Later))
@@ -69,3 +149,17 @@ LATER = tuple(field.name for field in dataclasses.fields(Later))
 def get_later(later=None):
     """The `Later` that `later` stands for: itself, a dict of its fields, or `None`."""
     return later if isinstance(later, Later) else Later(**(later or {}))
+
+
+def get_rotary(rotary):
+    """The `Rotary` that `rotary` stands for: itself, a name, a dict of its fields, or `None`."""
+    if rotary is None or isinstance(rotary, Rotary):
+        return rotary
+    if isinstance(rotary, dict):
+        return Rotary(**rotary)
+    if not isinstance(rotary, str) or rotary not in ROTARIES:
+        raise ValueError(
+            f"Unknown rotary. Received: rotary={rotary!r}; expected one of {list(ROTARIES)}, a "
+            "keras_vit.Rotary, a dict of its fields, or None."
+        )
+    return ROTARIES[rotary]

@@ -9,16 +9,18 @@ import dataclasses
 
 from keras_vit import checks
 from keras_vit.checks import choice, grid_of, pair, positive_int
-from keras_vit.later import LATER, Later, get_later
+from keras_vit.later import Later
 
-POOLS = ("token", "mean", "map", "first", None)
-POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "none")
+POOLS = ("token", "mean", "token_mean", "map", "first", None)
+POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "relative_2d", "none")
 GELUS = ("tanh", "erf")
 
 
 @dataclasses.dataclass(frozen=True)
-class Variant:
+class Variant(Later):
     """The architecture of one Vision Transformer; the defaults are ViT-B/16 (Table 1).
+
+    Its further fields, which are keywords, are those of `Later`.
 
     Args:
         width: D, the length of a token.
@@ -28,14 +30,17 @@ class Variant:
         patch_size: P, as an int or as (height, width), in pixels (for a model with a convolutional
             stem: in cells of the feature map).
         pool: what the head sees: `"token"` the class token (Eq. 4), `"mean"` the average of the
-            patch tokens, `"map"` multi-head attention pooling, `"first"` the first patch
-            (`pool_type="0"` of big_vision), `None` every token.
+            patch tokens, `"token_mean"` both, one after the other (DINOv2's linear heads), `"map"`
+            multi-head attention pooling, `"first"` the first patch (`pool_type="0"` of
+            big_vision), `None` every token.
         class_token: whether a class token is prepended; `None` means where `pool` needs or keeps
-            one: for `"token"` and `None`.
+            one: for `"token"`, `"token_mean"` and `None`.
         representation_size: hidden units of the tanh layer before the head (section 3.1, used for
             pre-training), or `None` for no such layer.
         position: the position embedding of Table 8: `"learned_1d"`, `"learned_2d"`, `"relative"`,
-            `"none"`, or the fixed `"sincos_2d"` of the "better plain ViT" baseline.
+            `"none"`; the fixed `"sincos_2d"` of the "better plain ViT" baseline; or
+            `"relative_2d"`, a bias of attention for each offset of row and column (Bao et al.,
+            2022).
         position_at: where it is added: `"input"`, `"every_layer"` (each block has its own) or
             `"shared"` (every block adds the same one). `None` means `"input"`, and
             `"every_layer"` for relative positions, which have no place at the input.
@@ -53,8 +58,6 @@ class Variant:
         stem_folded: whether the kernels of the stem are standardised already (`keras_vit.fold`).
         qkv_bias: whether the query, key and value projections have a bias.
         epsilon: added to the variance in every LayerNorm.
-        later: what families after the paper changed, a `Later` or a dict of its fields.
-
     """
 
     width: int = 768
@@ -66,7 +69,7 @@ class Variant:
     class_token: bool | None = choice(None, inherited=True)
     representation_size: int | None = None
     position: str | None = choice("learned_1d", POSITIONS, inherited=True, compared=True)
-    position_at: str | None = choice(None, ("input", "every_layer", "shared"))
+    position_at: str | None = choice(None, ("input", "every_layer", "shared"), inherited=True)
     interpolation: str = choice(
         "align_corners",
         ("align_corners", "bilinear", "bicubic", "bicubic_no_antialias"),
@@ -81,7 +84,6 @@ class Variant:
     gelu: str = choice("tanh", GELUS, inherited=True, compared=True)
     qkv_bias: bool = choice(True, inherited=True)
     epsilon: float = choice(1e-6, inherited=True, compared=True)
-    later: Later = choice(Later(), inherited=True, compared=True)  # noqa: RUF009
 
     def __post_init__(self):
         for name in ("width", "depth", "num_heads"):
@@ -91,48 +93,69 @@ class Variant:
         self._set("mlp_dim", positive_int(mlp_dim, "mlp_dim"))
         self._set("patch_size", pair(self.patch_size, "patch_size"))
         if self.class_token is None:
-            self._set("class_token", self.pool in ("token", None))
+            self._set("class_token", self.pool in ("token", "token_mean", None))
         if self.representation_size is not None:
             positive_int(self.representation_size, "representation_size")
         self._set("position", "none" if self.position is None else self.position)
         if self.position_at is None:
-            self._set("position_at", "every_layer" if self.position == "relative" else "input")
+            self._set("position_at", "every_layer" if self.is_relative else "input")
         self._set("registers", self.registers and positive_int(self.registers, "registers"))
         if self.stem is not None:
             self._set("stem", checks.unit_counts(self.stem, "stem"))
         self._set("stem_width", checks.positive_float(self.stem_width, "stem_width"))
         checks.positive_float(self.epsilon, "epsilon")
-        self._set("later", get_later(self.later))
-        checks.check_choices(self)
-        if (self.pool, self.class_token) in (("token", False), ("first", True)):
+        super().__post_init__()
+        if (self.pool in ("token", "token_mean")) > self.class_token or (
+            self.pool == "first" and self.learned_tokens
+        ):
             raise ValueError(
                 "pool='token' reads the class token, and pool='first' the first patch of a model "
                 f"without one. Received: pool={self.pool!r}, class_token={self.class_token}; "
                 "choose pool='mean', 'map', 'first' or None for a model without class token."
             )
-        if self.position == "relative" and self.position_at == "input":
+        if self.is_relative and self.position_at == "input":
             raise ValueError(
-                "Relative positions belong to the attention of a block. Received: "
-                "position='relative', position_at='input'; choose 'every_layer' or 'shared'."
+                "Relative positions belong to the attention of a block. Received: position="
+                f"{self.position!r}, position_at='input'; choose 'every_layer' or 'shared'."
             )
-        if self.position == "relative" and self.later.rotary:
+        if self.is_relative and self.rotary:
             raise ValueError(
                 "Attention has rotary or relative positions, not both. Received: "
-                f"rotary={self.later.rotary!r}, position='relative'."
+                f"rotary={self.rotary!r}, position={self.position!r}."
             )
         if self.norm_after_pool and self.pool not in ("token", "mean"):
             raise ValueError(
                 "norm_after_pool needs pool='token' or 'mean'. "
                 f"Received: norm_after_pool=True, pool={self.pool!r}."
             )
+        if self.norm_after_pool and not self.final_norm:
+            raise ValueError("norm_after_pool needs the norm that final_norm=False takes away.")
+        if self.distillation and (
+            self.pool != "token" or self.representation_size or self.projection
+        ):
+            raise ValueError(
+                "A distillation token is read beside the class token, and nothing stands before "
+                f"both heads. Received: distillation=True, pool={self.pool!r}, representation_size="
+                f"{self.representation_size}, projection={self.projection}."
+            )
+        if self.position == "relative_2d" and self.learned_tokens > self.class_token:
+            raise ValueError(
+                "position='relative_2d' has a place for a class token, and for no other learned "
+                f"one. Received: registers={self.registers}, distillation={self.distillation}."
+            )
 
     def _set(self, name, value):
         object.__setattr__(self, name, value)  # of a frozen dataclass
 
     @property
+    def is_relative(self):
+        """Whether positions are part of the attention."""
+        return self.position in ("relative", "relative_2d")
+
+    @property
     def learned_tokens(self):
-        """Tokens that are no patches: the class token and the registers."""
-        return int(self.class_token) + self.registers
+        """Tokens that are no patches: those of class and distillation, and the registers."""
+        return int(self.class_token) + int(self.distillation) + self.registers
 
     def grid(self, image_size):
         """The (rows, columns) of patches of an image, whose size is in pixels.
@@ -167,16 +190,12 @@ class Variant:
         return tuple(side * self._shrink for side in self.patch_size)
 
     def replace(self, **choices):
-        """A copy with the named fields changed, those of `later` among them.
+        """A copy with the named fields changed.
 
         A field that follows from a changed one takes its default again unless it is named too:
         `mlp_dim` follows `width`, `class_token` follows `pool`, `position_at` follows `position`.
         """
-        changed = {name: choices.pop(name) for name in LATER if name in choices}
-        checks.check_names(self, choices, LATER)
-        if changed:
-            later = get_later(choices.get("later", self.later))
-            choices["later"] = dataclasses.replace(later, **changed)
+        checks.check_names(self, choices)
         follows = {"width": "mlp_dim", "pool": "class_token", "position": "position_at"}
         freed = {follower: None for leader, follower in follows.items() if leader in choices}
         return dataclasses.replace(self, **{**freed, **choices})

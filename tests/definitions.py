@@ -8,18 +8,52 @@ import math
 import numpy as np
 
 
-def dinov3_angles(grid, head_width):
-    """The angles by which DINOv3 turns each patch: those of its row, then those of its column."""
-    rows, columns = grid
-    frequencies = [2 * np.pi / 100 ** (4 * i / head_width) for i in range(head_width // 4)]
-    places = [
-        (2 * (i + 0.5) / rows - 1, 2 * (j + 0.5) / columns - 1)
-        for i in range(rows)
-        for j in range(columns)
-    ]
-    return np.array(
-        [[f * y for f in frequencies] + [f * x for f in frequencies] for y, x in places]
-    )
+def angles(grid, head_width, rotary):
+    """The angles of each pair of values of each patch, pair by pair, as `Rotary` describes them."""
+    table = np.zeros((grid[0] * grid[1], head_width // 2))
+    for row in range(grid[0]):
+        for column in range(grid[1]):
+            place = [row, column]
+            for axis in (0, 1):
+                if rotary.places == "centered":
+                    middle = (place[axis] + 0.5 + rotary.offset) / grid[axis]
+                    place[axis] = 2 * math.pi * (2 * middle - 1)
+                else:
+                    place[axis] += rotary.offset
+                    if rotary.reference is not None:
+                        place[axis] *= rotary.reference[axis] / grid[axis]
+            first, second = place if rotary.order == "rows" else place[::-1]
+            for i in range(head_width // 4):
+                frequency = rotary.temperature ** (-4 * i / head_width)
+                table[row * grid[1] + column, i] = first * frequency
+                table[row * grid[1] + column, head_width // 4 + i] = second * frequency
+    return table
+
+
+def rotated(x, angles, pairs):
+    """Each pair of values as a complex number that is turned. (..., D_h), (..., D_h / 2)."""
+    half = x.shape[-1] // 2
+    a, b = (x[..., :half], x[..., half:]) if pairs == "halves" else (x[..., ::2], x[..., 1::2])
+    turned = (a + 1j * b) * np.exp(1j * angles)
+    parts = [turned.real, turned.imag]
+    if pairs == "halves":
+        return np.concatenate(parts, axis=-1)
+    return np.stack(parts, axis=-1).reshape(x.shape)
+
+
+def relative_2d(weights, num_heads, grid, class_token):
+    """The bias of each pair of tokens, by two loops. Returns (heads, T, T)."""
+    places = [(row, column) for row in range(grid[0]) for column in range(grid[1])]
+    table, learned = weights["table"], int(class_token)
+    bias = np.zeros((num_heads, len(places) + learned, len(places) + learned))
+    for i, (y, x) in enumerate(places):
+        for j, (v, u) in enumerate(places):
+            at = (y - v + grid[0] - 1) * (2 * grid[1] - 1) + (x - u + grid[1] - 1)
+            bias[:, i + learned, j + learned] = table[at]
+    if class_token:
+        bias[:, 0, 1:], bias[:, 1:, 0] = table[-3][:, None], table[-2][:, None]
+        bias[:, 0, 0] = table[-1]
+    return bias
 
 
 def below(weights, name):
@@ -80,10 +114,13 @@ def attention_parts(weights, x, memory=None, relative_position=None):
     q, k = norm(below(weights, "query_norm"), q), norm(below(weights, "key_norm"), k)
     q = q / math.sqrt(q.shape[-1])
     scores = np.einsum("bthd,bshd->bhts", q, k)
-    if relative_position is not None:
+    if relative_position is not None and relative_position.ndim == 3:
+        scores = scores + relative_position
+    elif relative_position is not None:
         scores = scores + relative_bias(q, relative_position)
     a = softmax(scores)
     heads = np.einsum("bhts,bshd->bthd", a, v)
+    heads = norm(below(weights, "norm"), heads.reshape(*x.shape)).reshape(heads.shape)
     out = np.einsum("bthk,hkd->btd", heads, weights["out/kernel"])
     return out + weights.get("out/bias", 0.0), a
 
@@ -97,8 +134,10 @@ def mlp(weights, x, kind="tanh"):
         return x @ weights[f"{name}/kernel"] + weights.get(f"{name}/bias", 0.0)
 
     if "gate/kernel" in weights:
-        return linear("dense_2", gelu(linear("gate", x), kind) * linear("dense_1", x))
-    return linear("dense_2", gelu(linear("dense_1", x), kind))
+        hidden = gelu(linear("gate", x), kind) * linear("dense_1", x)
+    else:
+        hidden = gelu(linear("dense_1", x), kind)
+    return linear("dense_2", norm(below(weights, "norm"), hidden))
 
 
 def block(weights, x, relative_position=None, kind="tanh", epsilon=1e-6):
@@ -108,6 +147,20 @@ def block(weights, x, relative_position=None, kind="tanh", epsilon=1e-6):
     x = x + y * weights.get("layer_scale_1/gamma", 1.0)
     y = mlp(below(weights, "mlp"), norm(below(weights, "norm_2"), x, epsilon), kind)
     return x + y * weights.get("layer_scale_2/gamma", 1.0)
+
+
+def post_norm_block(weights, x):
+    """The norms after attention and MLP."""
+    y = attention(below(weights, "attention"), x)
+    x = x + norm(below(weights, "norm_1"), y)
+    return x + norm(below(weights, "norm_2"), mlp(below(weights, "mlp"), x))
+
+
+def parallel_block(weights, x):
+    """Attention and MLP of the same tokens."""
+    y = norm(below(weights, "norm_1"), x)
+    y = attention(below(weights, "attention"), y) + mlp(below(weights, "mlp"), y)
+    return x + y * weights.get("layer_scale_1/gamma", 1.0)
 
 
 def attention_pool(weights, x, kind="tanh", epsilon=1e-6):

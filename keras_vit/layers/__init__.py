@@ -12,10 +12,18 @@ from keras_vit.layers.mlp import MLP, SwiGLU
 from keras_vit.layers.norm import LayerNorm, LayerScale, RMSNorm
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
-from keras_vit.layers.position import PositionEmbedding, RelativePosition, RotaryPosition
+from keras_vit.layers.position import PositionEmbedding, RelativePosition, RelativePosition2D
 from keras_vit.layers.resample import resize_grid, resize_matrix
 from keras_vit.layers.resnet import Bottleneck, GroupNorm, Root, StdConv2D
-from keras_vit.layers.transformer_block import RematTransformerBlock, TransformerBlock
+from keras_vit.layers.rotary import RotaryPosition
+from keras_vit.layers.transformer_block import (
+    ParallelBlock,
+    PostNormBlock,
+    RematParallelBlock,
+    RematPostNormBlock,
+    RematTransformerBlock,
+    TransformerBlock,
+)
 
 __all__ = [
     name

@@ -10,7 +10,8 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.norm import NORMS
-from keras_vit.layers.position import relative_scores, rotate
+from keras_vit.layers.position import relative_scores
+from keras_vit.layers.rotary import rotate
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -29,7 +30,7 @@ class MultiHeadSelfAttention(Layer):
         qkv_bias: whether the query, key and value projections have a bias.
         dropout: rate at which attention weights are dropped in training; above 0 there is no
             fused kernel.
-        epsilon: of the norms of queries and keys, which only later families have.
+        epsilon: of the norms of queries, keys and heads, which only later families have.
         later: `keras_vit.Later`, or its fields as a dict.
     """
 
@@ -41,6 +42,7 @@ class MultiHeadSelfAttention(Layer):
         self.dropout = Dropout.of(dropout, **kind, name="dropout")
         self.query_norm = NORMS[self.later.qk_norm](epsilon, **kind, name="query_norm")
         self.key_norm = NORMS[self.later.qk_norm](epsilon, **kind, name="key_norm")
+        self.norm = NORMS[self.later.attention_norm](epsilon, **kind, name="norm")
 
     def build(self, input_shape):
         width, kind = input_shape[-1], {"dtype": self.dtype_policy}
@@ -56,6 +58,7 @@ class MultiHeadSelfAttention(Layer):
         self.out.build((*input_shape[:-1], *heads))
         self.query_norm.build((*input_shape[:-1], *heads))
         self.key_norm.build((*input_shape[:-1], *heads))
+        self.norm.build(input_shape)
         self.dropout.build(None)
 
     def call(
@@ -65,21 +68,28 @@ class MultiHeadSelfAttention(Layer):
         Args:
             x: the tokens of the queries.
             memory: the tokens of keys and values, if they are others (attention pooling).
-            relative_position: output of `RelativePosition` (Table 8) or `RotaryPosition`.
+            relative_position: output of `RelativePosition` (Table 8), `RelativePosition2D` or
+                `RotaryPosition`, which are told by their number of axes: 2, 3 and 4.
             return_attention_scores: whether to return A beside the output, in at least float32.
         """
         memory = x if memory is None else memory
         q, k, v = self.query(x), self.key(memory), self.value(memory)  # Eq. 5
         q, k, bias = self.query_norm(q), self.key_norm(k), None
-        if self.later.rotary:
-            q, k = rotate(q, relative_position), rotate(k, relative_position)
-        elif relative_position is not None:
+        axes = 0 if relative_position is None else len(relative_position.shape)
+        if axes == 4:
+            pairs = self.later.rotary.pairs
+            q, k = rotate(q, relative_position, pairs), rotate(k, relative_position, pairs)
+        elif axes == 3:
+            bias = relative_position[None]
+        elif axes == 2:
             bias = relative_scores(q * q.shape[-1] ** -0.5, relative_position)
         if training and self.dropout.rate > 0:
             weights = ops.cast(kernels.attention_weights(q, k, bias), v.dtype)  # Eq. 6
             heads = kernels.weighted_sum(self.dropout(weights, training=True), v)  # Eq. 7
         else:
             heads = kernels.attention(q, k, v, bias)  # Eq. 6 and 7
+        if self.later.attention_norm:
+            heads = ops.reshape(self.norm(ops.reshape(heads, ops.shape(x))), ops.shape(heads))
         outputs = self.out(heads)  # Eq. 8
         if return_attention_scores:
             return outputs, kernels.attention_weights(q, k, bias)

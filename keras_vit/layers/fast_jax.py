@@ -17,6 +17,10 @@ from keras import initializers
 BLOCK = 2**14  # random numbers
 
 
+# Keras's go down to float32.
+cos, sin = jnp.cos, jnp.sin
+
+
 def applies():
     return jax.default_backend() == "cpu"
 

@@ -11,49 +11,64 @@ from keras_vit.layers.linear import Linear
 from keras_vit.layers.mlp import MLP
 from keras_vit.layers.norm import LayerNorm
 
+POOLS = ("token", "first", "mean", "token_mean", "distillation")
+
 
 @keras.saving.register_keras_serializable("keras_vit")
 class TokenPool(Layer):
     """One vector per image: the first token, z⁰ in Eq. 4, or the mean of the patch tokens.
 
-    Shapes: (batch, tokens, width) -> (batch, width).
+    Shapes: (batch, tokens, width) -> (batch, width), or (batch, 2 * width) for both.
 
     Args:
-        pool: `"token"` or `"first"` for the first token, or `"mean"`.
+        pool: `"token"` or `"first"` for the first token, `"mean"`, `"token_mean"` for both, or
+            `"distillation"` for the second token.
         class_token: whether the first token is a class token, which the mean leaves out.
-        registers: number of register tokens, which the mean leaves out too.
+        registers: number of further learned tokens, which the mean leaves out too.
     """
 
     def __init__(self, pool, class_token, registers=0, **kwargs):
         super().__init__(**kwargs)
-        check_choice("pool", pool, ("token", "first", "mean"))
+        check_choice("pool", pool, POOLS)
         self.pool, self.class_token, self.registers = pool, class_token, registers
 
     def call(self, x):
-        if self.pool != "mean":
-            return x[:, 0]
+        if self.pool in ("token", "first", "distillation"):
+            return x[:, 1 if self.pool == "distillation" else 0]
         learned = int(self.class_token) + self.registers
-        return kernels.mean(x[:, learned:] if learned else x, axis=1)
+        mean = kernels.mean(x[:, learned:] if learned else x, axis=1)
+        return mean if self.pool == "mean" else ops.concatenate([x[:, 0], mean], axis=-1)
 
     def compute_output_shape(self, input_shape):
-        return (input_shape[0], input_shape[2])
+        batch, _, width = input_shape
+        return (batch, 2 * width if self.pool == "token_mean" else width)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
 class AttentionPool(Layer):
     """Multi-head attention pooling, MAP (Zhai et al., 2022; Lee et al., 2019).
 
-    One learned query, the probe, attends to all tokens; an MLP with a residual connection follows.
+    One learned query, the probe, attends to the tokens; an MLP with a residual connection follows.
 
     Shapes: (batch, tokens, width) -> (batch, width).
 
     Args:
         num_heads, mlp_dim, gelu, qkv_bias, epsilon: as in `TransformerBlock`.
+        skipped: number of tokens at the beginning that the probe does not see.
     """
 
-    def __init__(self, num_heads, mlp_dim, gelu="tanh", qkv_bias=True, epsilon=1e-6, **kwargs):
+    def __init__(
+        self,
+        num_heads,
+        mlp_dim,
+        gelu="tanh",
+        qkv_bias=True,
+        epsilon=1e-6,
+        skipped=0,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        policy = self.dtype_policy
+        policy, self.skipped = self.dtype_policy, skipped
         self.attention = MultiHeadSelfAttention(num_heads, qkv_bias, dtype=policy, name="attention")
         self.norm = LayerNorm(epsilon, dtype=policy, name="norm")
         self.mlp = MLP(mlp_dim, gelu, dtype=policy, name="mlp")
@@ -66,12 +81,17 @@ class AttentionPool(Layer):
         self.mlp.build(probe)
 
     def call(self, x):
-        y = self.attention(self._probes(x), memory=x)
+        y = self.attention(self._probes(x), memory=x[:, self.skipped :] if self.skipped else x)
         return (y + self.mlp(self.norm(y)))[:, 0]
 
     def attention_scores(self, x):
-        """A of Eq. 6, where the probe asks: (batch, tokens, width) -> (batch, heads, 1, tokens)."""
-        return self.attention(self._probes(x), memory=x, return_attention_scores=True)[1]
+        """A of Eq. 6, where the probe asks: (batch, tokens, width) -> (batch, heads, 1, tokens).
+
+        Tokens that it does not see have the weight 0.
+        """
+        seen = x[:, self.skipped :]
+        scores = self.attention(self._probes(x), memory=seen, return_attention_scores=True)[1]
+        return ops.pad(scores, ((0, 0), (0, 0), (0, 0), (self.skipped, 0)))
 
     def _probes(self, x):
         probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))
@@ -93,7 +113,7 @@ def pre_logits(rank, representation_size, dtype=None):
     return Linear(**how, activation=kernels.tanh, dtype=dtype, name="pre_logits")
 
 
-def linear_head(rank, num_classes, bias=0.0, dtype=None):
+def linear_head(rank, num_classes, bias=0.0, dtype=None, name="head"):
     """The linear head, zero when fresh (section 3.1).
 
     It computes in the precision of its variables (float32 under a mixed policy), because a loss
@@ -104,6 +124,7 @@ def linear_head(rank, num_classes, bias=0.0, dtype=None):
         num_classes: K, the number of logits.
         bias: initial value of every bias: 0, or about -log(K) for a sigmoid loss over K classes,
             so that training starts from rare positives.
+        name: of the layer.
     """
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
     return Linear(
@@ -111,8 +132,19 @@ def linear_head(rank, num_classes, bias=0.0, dtype=None):
         kernel_initializer="zeros",
         bias_initializer=keras.initializers.Constant(bias),
         dtype=policy.variable_dtype,
-        name="head",
+        name=name,
     )
+
+
+def projection(rank, units, dtype=None):
+    """The linear map without bias into the space that images and texts share.
+
+    Args:
+        rank, dtype: as in `pre_logits`.
+        units: length of the embedding.
+    """
+    how = {**_equation(rank, units), "bias_axes": None}
+    return Linear(**how, dtype=dtype, name="projection")
 
 
 def _equation(rank, units):

@@ -3,9 +3,9 @@
 A faster form for one backend has the same name in `fast_jax`, `fast_tensorflow` or `fast_torch`.
 
 In float64 `keras.ops` goes down to float32 on JAX and PyTorch in `matmul`, `mean`,
-`layer_normalization` and `dot_product_attention`, on JAX in `tanh`, and on TensorFlow in the
-constants of GELU, so a float64 model that used them would have float32 digits without a word.
-Operators, `einsum`, `sum`, `sigmoid` and `erf` keep the type of their operands.
+`layer_normalization` and `dot_product_attention`, on JAX in `tanh`, `cos` and `sin`, and on
+TensorFlow in the constants of GELU, so a float64 model that used them would have float32 digits
+without a word. Operators, `einsum`, `sum`, `sigmoid` and `erf` keep the type of their operands.
 """
 
 import importlib
@@ -91,6 +91,16 @@ ACTIVATIONS = {f.__name__: f for f in (gelu_tanh, gelu_erf, quick_gelu, silu)}
 def tanh(x):
     """The hyperbolic tangent."""
     return 2.0 * ops.sigmoid(2.0 * x) - 1.0 if is_float64(x) else ops.tanh(x)
+
+
+def cos(x):
+    """The cosine."""
+    return getattr(OWN, "cos", ops.cos)(x)
+
+
+def sin(x):
+    """The sine."""
+    return getattr(OWN, "sin", ops.sin)(x)
 
 
 def layer_norm(x, gamma, beta, epsilon):

@@ -8,6 +8,7 @@ from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
+from keras_vit.layers.norm import NORMS
 from keras_vit.variants import GELUS
 
 
@@ -21,24 +22,33 @@ class MLP(Layer):
         hidden_dim: units of the hidden layer.
         gelu: `"tanh"`, the authors' approximation, or `"erf"`, the exact form.
         dropout: rate after each of the two layers.
-        later: `keras_vit.Later`, or its fields as a dict: another activation, or no biases.
+        later: `keras_vit.Later`, or its fields as a dict: another activation, a norm of the hidden
+            layer, or no biases.
+        epsilon: of that norm.
     """
 
-    def __init__(self, hidden_dim, gelu="tanh", dropout=0.0, later=None, **kwargs):
+    def __init__(self, hidden_dim, gelu="tanh", dropout=0.0, later=None, epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
         check_choice("gelu", gelu, GELUS)
         self.hidden_dim, self.gelu = positive_int(hidden_dim, "hidden_dim"), gelu
-        self.later = get_later(later)
+        self.later = later = get_later(later)
+        self.norm = NORMS[later.mlp_norm](epsilon, dtype=self.dtype_policy, name="norm")
         self.dropout_1 = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout_1")
         self.dropout_2 = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout_2")
 
     def build(self, input_shape):
-        width = input_shape[-1]
-        activation = kernels.ACTIVATIONS[self.later.activation or f"gelu_{self.gelu}"]
-        self.dense_1 = self._linear("dense_1", width, self.hidden_dim, activation)
-        self.dense_2 = self._linear("dense_2", self.hidden_dim, width)
+        self._build_hidden(input_shape[-1])
+        self.norm.build((None, None, self.hidden_dim))
+        self.dense_2 = self._linear("dense_2", self.hidden_dim, input_shape[-1])
         self.dropout_1.build(None)
         self.dropout_2.build(None)
+
+    def _build_hidden(self, width):
+        activation = kernels.ACTIVATIONS[self.later.activation or f"gelu_{self.gelu}"]
+        self.dense_1 = self._linear("dense_1", width, self.hidden_dim, activation)
+
+    def _hidden(self, x):
+        return self.dense_1(x)
 
     def _linear(self, name, width, units, activation=None):
         linear = Linear(
@@ -54,7 +64,7 @@ class MLP(Layer):
         return linear
 
     def call(self, x, training=False):
-        x = self.dropout_1(self.dense_1(x), training=training)
+        x = self.norm(self.dropout_1(self._hidden(x), training=training))
         return self.dropout_2(self.dense_2(x), training=training)
 
 
@@ -65,18 +75,13 @@ class SwiGLU(MLP):
     Shapes and arguments are those of `MLP`.
     """
 
-    def build(self, input_shape):
-        width = input_shape[-1]
+    def _build_hidden(self, width):
         activation = kernels.ACTIVATIONS[self.later.activation or "silu"]
         self.gate = self._linear("gate", width, self.hidden_dim, activation)
         self.dense_1 = self._linear("dense_1", width, self.hidden_dim)
-        self.dense_2 = self._linear("dense_2", self.hidden_dim, width)
-        self.dropout_1.build(None)
-        self.dropout_2.build(None)
 
-    def call(self, x, training=False):
-        x = self.dropout_1(self.gate(x) * self.dense_1(x), training=training)
-        return self.dropout_2(self.dense_2(x), training=training)
+    def _hidden(self, x):
+        return self.gate(x) * self.dense_1(x)
 
 
 MLPS = {"mlp": MLP, "swiglu": SwiGLU}

@@ -9,6 +9,7 @@ from keras_vit.checks import pair, positive_int
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
+from keras_vit.layers.norm import NORMS
 from keras_vit.layers.position import PositionEmbedding, small_normal
 
 
@@ -29,6 +30,10 @@ class PatchEncoder(Layer):
         dropout: rate on the tokens in training.
         registers: number of further learned tokens, after the class token (Darcet et al., 2024).
         interpolation: how the position embedding is resampled, a method of `resize_matrix`.
+        distillation: whether a second learned token follows the class token.
+        bias: whether the projection has a bias.
+        norm: norm of the patches' tokens, a name of `keras_vit.Later.norm` or `None`.
+        epsilon: of that norm.
     """
 
     def __init__(
@@ -40,25 +45,36 @@ class PatchEncoder(Layer):
         dropout=0.0,
         registers=0,
         interpolation="align_corners",
+        distillation=False,
+        bias=True,
+        norm=None,
+        epsilon=1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
         self.has_class_token, self.kind, self.num_registers = class_token, position, registers
-        self.interpolation = interpolation
+        self.interpolation, self.distillation = interpolation, distillation
         policy = self.dtype_policy
         self.projection = Linear(
             "bnp,pd->bnd",
             (None, width),
-            bias_axes="d",
+            bias_axes="d" if bias else None,
             kernel_initializer="lecun_normal",
             dtype=policy,
             name="projection",
         )
+        self.norm = NORMS[norm](epsilon, dtype=policy, name="norm")
         self.position = None
         if position != "none":
             self.position = PositionEmbedding(
-                position, grid, class_token, registers, interpolation, dtype=policy, name="position"
+                position,
+                grid,
+                class_token,
+                registers + distillation,
+                interpolation,
+                dtype=policy,
+                name="position",
             )
         self.dropout = Dropout.of(dropout, dtype=policy, name="dropout")
 
@@ -66,6 +82,11 @@ class PatchEncoder(Layer):
         self.projection.build((input_shape[0], None, input_shape[-1]))
         if self.has_class_token:
             self.class_token = self.add_weight((1, 1, self.width), "zeros", name="class_token")
+        self.norm.build((input_shape[0], None, self.width))
+        if self.distillation:
+            self.distillation_token = self.add_weight(
+                (1, 1, self.width), small_normal(), name="distillation_token"
+            )
         if self.num_registers:
             shape = (1, self.num_registers, self.width)
             self.registers = self.add_weight(shape, small_normal(), name="registers")
@@ -77,14 +98,15 @@ class PatchEncoder(Layer):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None
         if grid is not None:
             patches = ops.reshape(patches, (-1, grid[0] * grid[1], patches.shape[3]))
-        x = self.prepend_learned_tokens(self.projection(patches))
+        x = self.prepend_learned_tokens(self.norm(self.projection(patches)))
         if self.position is not None:
             x = self.position(x, grid=grid)
         return self.dropout(x, training=training)
 
     def prepend_learned_tokens(self, x):
-        """[x_class; registers; x] of Eq. 1."""
+        """[x_class; x_distillation; registers; x], as in Eq. 1."""
         learned = [self.class_token] if self.has_class_token else []
+        learned += [self.distillation_token] if self.distillation else []
         learned += [self.registers] if self.num_registers else []
         if not learned:
             return x
@@ -94,5 +116,5 @@ class PatchEncoder(Layer):
 
     def compute_output_shape(self, input_shape):
         patches = None if None in input_shape[1:-1] else math.prod(input_shape[1:-1])
-        learned = int(self.has_class_token) + self.num_registers
+        learned = int(self.has_class_token) + int(self.distillation) + self.num_registers
         return (input_shape[0], None if patches is None else learned + patches, self.width)

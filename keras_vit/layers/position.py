@@ -1,13 +1,10 @@
-"""Positions: E_pos of Eq. 1, the alternatives of Table 8 (appendix D.4), and rotary positions."""
-
-import math
+"""Positions: E_pos of Eq. 1, the alternatives of Table 8 (appendix D.4), and relative ones."""
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_choice, pair
-from keras_vit.later import ROTARIES
 from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.resample import resize_matrix
@@ -38,7 +35,7 @@ class PositionEmbedding(Layer):
         kind: one of the three names above.
         grid: (rows, columns) of patches.
         class_token: whether the first token is a class token.
-        registers: number of register tokens before the patches.
+        registers: number of further learned tokens before the patches.
         interpolation: how the embedding is resampled for patches of another grid, a method of
             `resize_matrix`; `"sincos_2d"` is computed for that grid instead.
     """
@@ -206,60 +203,40 @@ def _check_multiple(width, factor, kind):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class RotaryPosition(Layer):
-    """Cosines and sines of the angles by which `rotate` turns the tokens of one image.
+class RelativePosition2D(Layer):
+    """A bias of attention for each head and offset of row and column (Bao et al., 2022).
 
-    Learned tokens, which have no place in the grid, are not turned: their angle is 0.
+    A class token has three biases: to the patches, from them, and to itself.
 
-    Shapes: patches (batch, N, values) or (batch, rows, columns, values) -> (2, tokens,
-    head width), cosines first.
+    Shapes: any -> (heads, tokens, tokens), to be added to the scores of queries (first) and keys.
 
     Args:
-        kind: `"dinov3"` (Siméoni et al., 2025).
-        head_width: D_h; a multiple of 4.
-        grid: (rows, columns) of patches, where these do not tell it.
-        learned_tokens: number of tokens before those of the patches.
+        num_heads: k.
+        grid: (rows, columns) of patches.
+        class_token: whether the first token is a class token.
     """
 
-    def __init__(self, kind, head_width, grid, learned_tokens=0, **kwargs):
+    def __init__(self, num_heads, grid, class_token=True, **kwargs):
         super().__init__(**kwargs)
-        check_choice("kind", kind, ROTARIES)
-        if head_width % 4:
-            raise ValueError(
-                "Rotary positions need a head width that 4 divides. Received: "
-                f"head_width={head_width}; choose another width or num_heads."
-            )
-        self.kind, self.head_width = kind, head_width
-        self.grid, self.learned_tokens = pair(grid, "grid"), learned_tokens
-        self.fixed = self._table(self.grid, np, "float64")
+        self.num_heads, self.grid, self.class_token = num_heads, pair(grid, "grid"), class_token
+        rows, columns = self.grid
+        offsets = [np.arange(n)[:, None] - np.arange(n) + n - 1 for n in self.grid]
+        index = offsets[0][:, None, :, None] * (2 * columns - 1) + offsets[1][None, :, None, :]
+        self.index = index.reshape(rows * columns, rows * columns)
+        self.biases = (2 * rows - 1) * (2 * columns - 1)
+        if class_token:
+            self.index = np.pad(self.index, ((1, 0), (1, 0)), constant_values=self.biases)
+            self.index[1:, 0], self.index[0, 0] = self.biases + 1, self.biases + 2
+            self.biases += 3
 
-    def call(self, patches):
-        if len(patches.shape) == 3:
-            return ops.cast(kernels.constant(self.fixed), self.compute_dtype)
-        dtype = kernels.at_least_float32(self.variable_dtype)
-        return ops.cast(self._table(ops.shape(patches)[1:3], ops, dtype), self.compute_dtype)
+    def build(self, input_shape):
+        self.table = self.add_weight((self.biases, self.num_heads), "zeros", name="table")
 
-    def _table(self, grid, xp, dtype):
-        # Rows and columns run from -1 to 1, periods to 100.
-        count = self.head_width // 4
-        frequency = xp.array(2 * math.pi * 100.0 ** (-np.arange(count) / count), dtype=dtype)
-        places = [(2 * xp.arange(n, dtype=dtype) + 1) / xp.array(n, dtype=dtype) - 1 for n in grid]
-        angles = [xp.reshape(p, (-1, 1)) * frequency for p in xp.meshgrid(*places, indexing="ij")]
-        angles = xp.concatenate([*angles, *angles], axis=1)  # the same for each half of a head
-        angles = xp.pad(angles, ((self.learned_tokens, 0), (0, 0)))
-        return xp.stack([xp.cos(angles), xp.sin(angles)])
+    def call(self, x):
+        table = ops.transpose(ops.cast(self.table, self.compute_dtype))
+        return ops.reshape(
+            ops.take(table, self.index.reshape(-1), axis=1), (self.num_heads, *self.index.shape)
+        )
 
-    def compute_output_spec(self, patches):
-        known = patches.shape[1:-1]
-        tokens = None if None in known else math.prod(known) + self.learned_tokens
-        return keras.KerasTensor((2, tokens, self.head_width), self.compute_dtype)
-
-
-def rotate(x, rotary):
-    """Turns each pair (x_i, x_{i + D_h / 2}) of a token by its angle.
-
-    Shapes: (batch, tokens, heads, D_h), output of `RotaryPosition` -> the same as `x`.
-    """
-    cos, sin = (part[:, None, :] for part in (rotary[0], rotary[1]))
-    first, second = ops.split(x, 2, axis=-1)
-    return x * cos + ops.concatenate([-second, first], axis=-1) * sin
+    def compute_output_shape(self, input_shape):
+        return (self.num_heads, *self.index.shape)

@@ -27,6 +27,8 @@ class TransformerBlock(Layer):
         later: `keras_vit.Later`, or its fields as a dict: what later families changed.
     """
 
+    one_branch = False  # whether attention and MLP share norm, LayerScale and stochastic depth
+
     def __init__(
         self,
         num_heads,
@@ -51,8 +53,10 @@ class TransformerBlock(Layer):
         self.layer_scale_1 = scale(later.layer_scale, **kind, name="layer_scale_1")
         self.dropout = Dropout.of(dropout, **kind, name="dropout")
         self.drop_path_1 = StochasticDepth.of(stochastic_depth, **kind, name="drop_path_1")
+        if self.one_branch:
+            norm, scale, stochastic_depth = Identity, Identity, 0.0
         self.norm_2 = norm(epsilon, **kind, name="norm_2")
-        self.mlp = mlp(mlp_dim, gelu, dropout, later, **kind, name="mlp")
+        self.mlp = mlp(mlp_dim, gelu, dropout, later, epsilon, **kind, name="mlp")
         self.layer_scale_2 = scale(later.layer_scale, **kind, name="layer_scale_2")
         self.drop_path_2 = StochasticDepth.of(stochastic_depth, **kind, name="drop_path_2")
 
@@ -83,8 +87,44 @@ class TransformerBlock(Layer):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class RematTransformerBlock(TransformerBlock):
-    """A `TransformerBlock` whose backward pass computes it again instead of keeping its inside.
+class PostNormBlock(TransformerBlock):
+    """Norms come last: z' = LN(MSA(z)) + z, z'' = LN(MLP(z')) + z' (Liu et al., 2022).
+
+    Shapes and arguments are those of `TransformerBlock`, without LayerScale, as the norm's gamma is
+    such a factor.
+    """
+
+    def call(self, x, relative_position=None, training=False):
+        y = self.attention(x, relative_position=relative_position, training=training)
+        x = x + self.drop_path_1(self.norm_1(self.dropout(y, training=training)), training=training)
+        y = self.norm_2(self.mlp(x, training=training))
+        return x + self.drop_path_2(y, training=training)
+
+    def attention_scores(self, x, relative_position=None):
+        """As in `TransformerBlock`."""
+        return self.attention(x, relative_position=relative_position, return_attention_scores=True)[
+            1
+        ]
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class ParallelBlock(TransformerBlock):
+    """A block of one branch: z' = MSA(LN(z)) + MLP(LN(z)) + z (Dehghani et al., 2023).
+
+    Shapes and arguments are those of `TransformerBlock`.
+    """
+
+    one_branch = True
+
+    def call(self, x, relative_position=None, training=False):
+        y = self.norm_1(x)
+        attention = self.attention(y, relative_position=relative_position, training=training)
+        y = self.dropout(attention, training=training) + self.mlp(y, training=training)
+        return x + self.drop_path_1(self.layer_scale_1(y), training=training)
+
+
+class _Remat:
+    """A block whose backward pass computes it again instead of keeping its inside.
 
     It takes less memory and about a third more time. The outputs and gradients are the same.
     """
@@ -105,3 +145,28 @@ class RematTransformerBlock(TransformerBlock):
 
         inputs = (x,) if relative_position is None else (x, relative_position)
         return kernels.remat(block)([generator.next() for generator in generators], *inputs)
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class RematTransformerBlock(_Remat, TransformerBlock):
+    """A `TransformerBlock` that is computed again in the backward pass."""
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class RematPostNormBlock(_Remat, PostNormBlock):
+    """A `PostNormBlock` that is computed again in the backward pass."""
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class RematParallelBlock(_Remat, ParallelBlock):
+    """A `ParallelBlock` that is computed again in the backward pass."""
+
+
+BLOCKS = {  # (`Later.block`, remat)
+    ("pre_norm", False): TransformerBlock,
+    ("pre_norm", True): RematTransformerBlock,
+    ("post_norm", False): PostNormBlock,
+    ("post_norm", True): RematPostNormBlock,
+    ("parallel", False): ParallelBlock,
+    ("parallel", True): RematParallelBlock,
+}

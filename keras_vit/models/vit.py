@@ -3,14 +3,20 @@
 import keras
 
 from keras_vit.checks import check_names, rate
-from keras_vit.later import LATER
-from keras_vit.layers.head import AttentionPool, TokenPool, linear_head, pre_logits
+from keras_vit.layers.head import (
+    AttentionPool,
+    TokenPool,
+    linear_head,
+    pre_logits,
+    projection,
+)
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
-from keras_vit.layers.position import PositionEmbedding, RelativePosition, RotaryPosition
+from keras_vit.layers.position import PositionEmbedding, RelativePosition, RelativePosition2D
 from keras_vit.layers.resnet import resnet_stages
-from keras_vit.layers.transformer_block import RematTransformerBlock, TransformerBlock
+from keras_vit.layers.rotary import RotaryPosition
+from keras_vit.layers.transformer_block import BLOCKS
 from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import Variant, get_variant
@@ -21,17 +27,18 @@ class VisionTransformer(Classifier):
     """An image classifier made of a Transformer encoder over patches.
 
     A Functional model. Its layers are, in this order, `root` and `stage_1_unit_1` and so on (in a
-    hybrid, which has a `stem`), `patches`, `patch_encoder`, `block_0` to
-    `block_{depth - 1}`, `norm`, `pool`, `pre_logits` (with a `representation_size`) and `head`
-    (with classes); models with positions in the blocks also have `position` or `position_0` and
-    so on, or `rotary`. These names and the paths of the variables under them are part of the
-    interface.
+    hybrid, which has a `stem`), `patches`, `patch_encoder`, `pre_norm` (if any), `block_0` to
+    `block_{depth - 1}`, `norm`, `pool`, `pre_logits` (with a `representation_size`), `projection`
+    (if any) and `head` (with classes); models with positions in the blocks also have `position` or
+    `position_0` and so on, or `rotary` or `rotary_0` and so on; those with a distillation token
+    have `distillation_token`, `head_distillation` and `mean`. These names and the paths of the
+    variables under them are part of the interface.
 
     What came with the weights is kept in `preprocessing` (how images are prepared), `class_names`
     and `label_set` (what the logits stand for, or `None`).
 
     Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
-    (batch, tokens, num_classes) with pool=None; the representation, of length
+    (batch, tokens, num_classes) with pool=None; the representation, of length `projection`,
     `representation_size` or `width`, where there are no classes.
 
     Args:
@@ -49,9 +56,8 @@ class VisionTransformer(Classifier):
             intermediate values: less memory, about a third more time.
         variable_size: whether images of other sizes than `image_size` are taken too, as far as
             the patch size divides them: the position embedding is then resampled in the graph.
-        **architecture: fields of `keras_vit.Variant`, and of its group `later`, to change or to
-            give; and Keras's `name`, `dtype`.
-
+        **architecture: fields of `keras_vit.Variant` to change or to give; and Keras's `name`,
+            `dtype`.
     """
 
     def __init__(
@@ -71,7 +77,7 @@ class VisionTransformer(Classifier):
         dtype=None,
         **architecture,
     ):
-        check_names(Variant, architecture, [*LATER, *argument_names(VisionTransformer)])
+        check_names(Variant, architecture, argument_names(VisionTransformer))
         v = get_variant(variant, **architecture)
         if variable_size and v.position_at != "input" and v.position != "none":
             raise ValueError(
@@ -105,22 +111,23 @@ class VisionTransformer(Classifier):
             dropout,
             v.registers,
             v.interpolation,
+            v.distillation,
+            v.patch_bias,
+            v.patch_norm,
+            v.epsilon,
             **kind,
             name="patch_encoder",
         )(patches)
-        if v.later.pre_norm:
-            x = NORMS[v.later.pre_norm](v.epsilon, **kind, name="pre_norm")(x)
+        x = NORMS[v.pre_norm](v.epsilon, **kind, name="pre_norm")(x)
         relative = None
-        if v.later.rotary:
-            head_width, learned = v.width // v.num_heads, v.learned_tokens
-            rotary = (v.later.rotary, head_width, grid, learned)
-            relative = RotaryPosition(*rotary, **kind, name="rotary")(patches)
         for i, position in enumerate(_block_positions(v, grid, kind)):
-            if v.position == "relative":
+            if v.rotary:
+                relative = position(patches)
+            elif v.is_relative:
                 relative = position(x)
             elif position is not None:
                 x = position(x)
-            block = (RematTransformerBlock if remat else TransformerBlock)(
+            block = BLOCKS[v.block, bool(remat)](
                 v.num_heads,
                 v.mlp_dim,
                 gelu=v.gelu,
@@ -134,11 +141,20 @@ class VisionTransformer(Classifier):
                 name=f"block_{i}",
             )
             x = block(x, relative_position=relative)
-        x = _pooled(x, v, kind)
+        norm = NORMS[v.norm if v.final_norm else None](v.epsilon, **kind, name="norm")
+        tokens, x = x, _pooled(x, v, norm, kind)
         if v.representation_size:
             x = pre_logits(len(x.shape), v.representation_size, **kind)(x)
+        if v.projection:
+            x = projection(len(x.shape), v.projection, **kind)(x)
+        head = (len(x.shape), common["num_classes"], head_bias, policy)
         if common["num_classes"]:
-            x = linear_head(len(x.shape), common["num_classes"], head_bias, **kind)(x)
+            x = linear_head(*head)(x)
+        if v.distillation:
+            y = norm(TokenPool("distillation", True, **kind, name="distillation_token")(tokens))
+            if common["num_classes"]:
+                y = linear_head(*head, name="head_distillation")(y)
+            x = keras.layers.Average(dtype=x.dtype, name="mean")([x, y])
         options = {**rates, "remat": remat, "variable_size": bool(variable_size)}
         super().__init__(images, x, v, common, Preprocessing(), name, **options)
         self.grid, self.variable_size = grid, bool(variable_size)
@@ -153,29 +169,42 @@ class VisionTransformer(Classifier):
         return images
 
 
-def _pooled(x, v, kind):
-    norm = NORMS[v.later.norm](v.epsilon, **kind, name="norm")
+def _pooled(x, v, norm, kind):
     if v.pool == "map":
-        arguments = (v.num_heads, v.mlp_dim, v.gelu, v.qkv_bias, v.epsilon)
+        heads, mlp_dim = v.pool_heads or v.num_heads, v.pool_mlp_dim or v.mlp_dim
+        skipped = v.learned_tokens if v.pool_patches else 0
+        arguments = (heads, mlp_dim, v.gelu, v.qkv_bias, v.epsilon, skipped)
         return AttentionPool(*arguments, **kind, name="pool")(norm(x))
     if v.pool is None:
         return norm(x)
-    pool = TokenPool(v.pool, v.class_token, v.registers, **kind, name="pool")
+    others = v.learned_tokens - int(v.class_token)
+    pool = TokenPool(v.pool, v.class_token, others, **kind, name="pool")
     # LayerNorm works on each token by itself: normalising the one that is read is enough.
-    return norm(pool(x)) if v.pool != "mean" or v.norm_after_pool else pool(norm(x))
+    reads_many = v.pool in ("mean", "token_mean") and not v.norm_after_pool
+    return pool(norm(x)) if reads_many else norm(pool(x))
 
 
 def _block_positions(v, grid, kind):
     """The position layer before each block: none, its own, or the one that all share."""
 
     def layer(name):
+        if v.rotary:
+            rotary = (v.rotary, v.num_heads, v.width // v.num_heads, grid, v.learned_tokens)
+            return RotaryPosition(*rotary, **kind, name=name.replace("position", "rotary"))
         if v.position == "relative":
             return RelativePosition(v.num_heads, **kind, name=name)
-        tokens = (v.class_token, v.registers, v.interpolation)
+        if v.position == "relative_2d":
+            return RelativePosition2D(v.num_heads, grid, v.class_token, **kind, name=name)
+        others = v.learned_tokens - int(v.class_token)
+        tokens = (v.class_token, others, v.interpolation)
         return PositionEmbedding(v.position, grid, *tokens, **kind, name=name)
 
-    if v.position_at == "input" or v.position == "none":
+    if v.rotary:
+        shared = not v.rotary.learned
+    elif v.position_at == "input" or v.position == "none":
         return [None] * v.depth
-    if v.position_at == "shared":
+    else:
+        shared = v.position_at == "shared"
+    if shared:
         return [layer("position")] * v.depth
     return [layer(f"position_{i}") for i in range(v.depth)]

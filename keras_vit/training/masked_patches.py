@@ -209,8 +209,8 @@ def _check_encoder(encoder):
     v = encoder.variant
     reasons = {
         "a hybrid, whose patches are features of a ResNet": v.stem is not None,
-        f"pre_norm={v.later.pre_norm!r}": v.later.pre_norm,
-        f"rotary={v.later.rotary!r}": v.later.rotary,
+        f"pre_norm={v.pre_norm!r}": v.pre_norm,
+        "rotary positions": v.rotary,
         "variable_size=True": encoder.variable_size,
     }
     if found := [reason for reason, present in reasons.items() if present]:

@@ -1,6 +1,7 @@
 """Strict assignment: every variable and every array is accounted for, or nothing happens."""
 
 import dataclasses
+import re
 
 import numpy as np
 
@@ -8,9 +9,10 @@ from keras_vit.checks import marked
 from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
 from keras_vit.variants import VARIANTS
-from keras_vit.weights.canonical import PROJECTION, grid_for, shape_of
+from keras_vit.weights.canonical import PROJECTION
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.resize import resize_patches, resize_positions
+from keras_vit.weights.settle import grid_for, shape_of
 from keras_vit.weights.tables import shortened
 
 MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # as `Canonical.model` has them
@@ -91,6 +93,8 @@ def assign(
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
     arrays, resized = dict(canonical.arrays), []
     if canonical.model == "VisionTransformer":
+        if model.variant.layer_scale is None and model.variant.block != "parallel":
+            _fold_layer_scale(arrays, canonical.origin)
         resized = _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels)
     left_out = _left_out(arrays, variables, fresh_head)
     assigned = [name for name in variables if name not in left_out]
@@ -152,6 +156,20 @@ def _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels
         arrays[PROJECTION] = kernel.reshape(-1, 3, kernel.shape[-1]).sum(axis=1)
         notes.append((PROJECTION, kernel.shape, arrays[PROJECTION].shape, "sum over the colours"))
     return notes
+
+
+def _fold_layer_scale(arrays, origin):
+    """For a model without LayerScale: what a branch adds is multiplied in its last matrix."""
+    for name in [n for n in arrays if re.fullmatch(r"block_\d+/layer_scale_[12]/gamma", n)]:
+        scale, where = arrays.pop(name), origin.pop(name)
+        block, which = name.removesuffix("/gamma").split("/layer_scale_")
+        last = f"{block}/attention/out" if which == "1" else f"{block}/mlp/dense_2"
+        for part in (f"{last}/kernel", f"{last}/bias"):
+            if part in arrays:
+                if scale.shape != arrays[part].shape[-1:]:
+                    raise CheckpointError(f"{where!r} and {origin[part]!r} are of different width.")
+                arrays[part] = arrays[part] * scale
+                origin[part] += f" * {where}"
 
 
 def _left_out(arrays, variables, fresh_head):

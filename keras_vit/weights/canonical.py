@@ -5,14 +5,13 @@ caller, from a config beside the file, or from the custom of the family; `assume
 """
 
 import dataclasses
-import math
 import re
 
 from keras_vit.checks import pair, positive_int
 from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.bit import BiTVariant
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.variants import VARIANTS, Variant
+from keras_vit.variants import Variant
 from keras_vit.weights.files import CheckpointError
 
 PROJECTION = "patch_encoder/projection/kernel"
@@ -22,9 +21,9 @@ ROOT = "root/conv/kernel"
 CONFIG = "its config.json"
 CUSTOM = "the family's, as no config.json says it"
 SQUARE = "positions that make a square"
-HEAD_WIDTH = 64  # of the attention heads in nearly every published model
 MAX_SIDE = 1 << 14  # pixels; no image that a config names is larger
 MAX_EPSILON = 0.1
+FRESH_SCALE = 1e-5  # of a LayerScale whose first value no config says
 REQUIRED = (
     PROJECTION,
     "block_0/attention/query/kernel",
@@ -79,10 +78,13 @@ def expect(fits, name, array, expected):
         )
 
 
-def architecture_of(arrays, family):
-    """Arguments of `VisionTransformer` that the shapes of canonical arrays tell."""
+def architecture_of(arrays, family, optional=()):
+    """Arguments of `VisionTransformer` that the shapes of canonical arrays tell.
+
+    `optional` are names of `REQUIRED` that some models of the family lack.
+    """
     blocks = {int(name.split("/")[0][6:]) for name in arrays if name.startswith("block_")}
-    missing = sorted(set(REQUIRED) - set(arrays))
+    missing = sorted(set(REQUIRED) - set(arrays) - set(optional))
     if missing or blocks != set(range(len(blocks))):
         raise CheckpointError(
             f"This is no whole Vision Transformer of {family}. Received: {len(arrays)} arrays "
@@ -93,25 +95,68 @@ def architecture_of(arrays, family):
     position = arrays.get(POSITION)
     expect(position is None or position.ndim == 3, POSITION, position, "3 axes")
     representation_size = units_of(arrays, "pre_logits", width) or None
+    projection = units_of(arrays, "projection", representation_size or width) or None
     registers = arrays.get("patch_encoder/registers")
     class_token = "patch_encoder/class_token" in arrays
+    pool = "map" if "pool/probe" in arrays else "token" if class_token else "mean"
+    pooled, head = projection or representation_size or width, arrays.get("head/kernel")
+    if class_token and head is not None and head.shape[:1] == (2 * width,) != (pooled,):
+        pool, pooled = "token_mean", 2 * width
     found = {
         "width": width,
         "depth": len(blocks),
         "mlp_dim": arrays["block_0/mlp/dense_1/kernel"].shape[-1],
         "patch_size": tuple(patch_size),
         "channels": channels,
-        "pool": "map" if "pool/probe" in arrays else "token" if class_token else "mean",
+        "pool": pool,
         "class_token": class_token,
         "registers": 0 if registers is None else registers.shape[1],
         "representation_size": representation_size,
-        "num_classes": units_of(arrays, "head", representation_size or width),
+        "num_classes": units_of(arrays, "head", pooled),
         "qkv_bias": "block_0/attention/query/bias" in arrays,
         "norm_after_pool": False,
+        "projection": projection,
+        **later_of(arrays),
     }
+    if pool == "map":
+        pool_mlp_dim = arrays["pool/mlp/dense_1/kernel"].shape[-1]
+        found["pool_mlp_dim"] = None if pool_mlp_dim == found["mlp_dim"] else pool_mlp_dim
     if ROOT in arrays:
         found["stem"], found["stem_width"], found["channels"] = resnet_of(arrays, "ResNet stem")
     return found
+
+
+def later_of(arrays):
+    """The fields of `Later` that canonical arrays tell; what no model has is left to be refused."""
+    has_bias = lambda name: f"block_0/{name}/bias" in arrays  # noqa: E731
+    linear = ("attention/query", "attention/out", "mlp/dense_1", "mlp/dense_2")
+    no_key = has_bias("attention/query") and not has_bias("attention/key")
+    biases = "no_key" if no_key else "all" if any(map(has_bias, linear)) else "none"
+    pre_norm = norm_of(arrays, "pre_norm")
+    return {
+        "norm": norm_of(arrays, "block_0/norm_1") or "layer_norm",
+        "block": "pre_norm" if "block_0/norm_2/gamma" in arrays else "parallel",
+        "mlp": "swiglu" if "block_0/mlp/gate/kernel" in arrays else "mlp",
+        "layer_scale": FRESH_SCALE if "block_0/layer_scale_1/gamma" in arrays else None,
+        "qk_norm": norm_of(arrays, "block_0/attention/query_norm"),
+        "mlp_norm": norm_of(arrays, "block_0/mlp/norm"),
+        "attention_norm": norm_of(arrays, "block_0/attention/norm"),
+        "patch_norm": norm_of(arrays, "patch_encoder/norm"),
+        "pre_norm": pre_norm,
+        "final_norm": "norm/gamma" in arrays,
+        "biases": biases,
+        # A norm that follows takes a bias away again, and only then authors leave it out.
+        "patch_bias": "patch_encoder/projection/bias" in arrays or pre_norm is None,
+        "distillation": "patch_encoder/distillation_token" in arrays,
+        "rotary": "mixed" if "rotary_0/frequencies" in arrays else None,
+    }
+
+
+def norm_of(arrays, layer):
+    """The name of a norm, or `None` where there is none."""
+    if f"{layer}/gamma" not in arrays:
+        return None
+    return "layer_norm" if f"{layer}/beta" in arrays else "rms_norm"
 
 
 def units_of(arrays, layer, inputs=None):
@@ -183,113 +228,3 @@ def check_architecture(canonical):
             f"Its arrays tell of a model with {needed:.3g} weights, and it has {there}: the file "
             "is damaged or of another format."
         )
-
-
-# ---- what they do not tell: from the caller, a config, or the custom of the family
-
-
-def settle_heads(canonical, configured, hints):
-    """Sets `num_heads` where the arrays do not show it."""
-    width, depth = (canonical.architecture[name] for name in ("width", "depth"))
-    # A model that waits for the file says nothing about a file of another width.
-    given = hints.get("num_heads") if hints.get("width", width) == width else None
-    published = (
-        (variant.num_heads, f"ViT-{name.split('/')[0]} has as many")
-        for name, variant in VARIANTS.items()
-        if (variant.width, variant.depth) == (width, depth)
-    )
-    custom = None if width % HEAD_WIDTH else width // HEAD_WIDTH
-    if not canonical.settle(
-        "num_heads",
-        (configured, CONFIG),
-        (given, "num_heads as given"),
-        *published,
-        (custom, f"heads of width {HEAD_WIDTH} are the custom"),
-    ):
-        raise CheckpointError(
-            f"The file does not say how many attention heads it has, and no custom fits its width "
-            f"{width}. Say num_heads=..., or put its config.json beside it."
-        )
-    heads = positive_int(canonical.architecture["num_heads"], "num_heads")
-    canonical.architecture["num_heads"] = heads
-
-
-def settle_position(canonical, configured, hints):
-    """Sets `position`: without a table, positions may be none or computed, and numbers differ."""
-    if not canonical.settle(
-        "position",
-        ("learned_1d" if POSITION in canonical.arrays else None, None),
-        (hints.get("position"), "position as given"),
-        (configured, CONFIG),
-        (canonical.architecture.get("position"), "the family's where a file has none"),
-    ):
-        raise CheckpointError(
-            "The file has no table of positions: its model has none, or computes them. Say "
-            "position='none', or position='sincos_2d' for the fixed ones of big_vision."
-        )
-
-
-def settle_image_size(canonical, configured, hints):
-    """Sets `image_size`, from the number of positions where there are any."""
-    found, position = canonical.architecture, canonical.arrays.get(POSITION)
-    shape = shape_of(found)
-    custom = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
-    known = (
-        (hints.get("image_size"), None),
-        (configured, CONFIG),
-        (custom, "the file has no positions: about 224 pixels, the custom"),
-    )
-    if position is not None:
-        patches = position.shape[1] - found["class_token"] - found["registers"]
-        known = (find_image_size(patches, shape, hints, configured),)
-    canonical.settle("image_size", *known)
-    found["image_size"] = pair(found["image_size"], "image_size")
-
-
-def shape_of(found):
-    """A `Variant` with the patch size and the stem of `found`, which tell the grid of an image."""
-    return Variant(patch_size=found["patch_size"], stem=found.get("stem"))
-
-
-def grid_for(image_size, shape):
-    """The (rows, columns) of patches, or `None` where they do not tile the image."""
-    try:
-        return shape.grid(image_size)
-    except ValueError:
-        return None
-
-
-def find_image_size(patches, shape, hints, configured=None):
-    """The (height, width) of the image that has `patches` patches, and where it is from.
-
-    The caller's `file_image_size` and the config's size must fit; `image_size` helps where only it
-    fits. `shape` is a `Variant` with the patch size and the stem of the file.
-    """
-    what = f"The file has positions for {patches} patches"
-    for size, source in ((hints.get("file_image_size"), None), (configured, CONFIG)):
-        if size is not None:
-            size, grid = pair(size, "image_size"), grid_for(size, shape)
-            if grid is None or math.prod(grid) != patches:
-                raise CheckpointError(
-                    f"{what} of {shape.stride} pixels. Received: {source or 'file_image_size'} "
-                    f"says an image of {size}, which has a grid of {grid}."
-                )
-            return size, source
-    side = math.isqrt(max(patches, 0))
-    square = (side, side) if side and side * side == patches else None
-    in_pixels = tuple(side * stride for stride in shape.stride)
-    asked = hints.get("image_size") and pair(hints["image_size"], "image_size")
-    grid = asked and grid_for(asked, shape)
-    if grid and math.prod(grid) == patches and square in (None, grid):
-        return asked, "image_size as given"
-    if square and grid and math.prod(grid) == patches:
-        raise CheckpointError(
-            f"{what}: a grid of {square}, to be resized to your image_size, or one of {grid} "
-            f"already? Say file_image_size={in_pixels} or {asked}."
-        )
-    if square is None:
-        raise CheckpointError(
-            f"{what}, which make no square. Its image was not square: say so with "
-            "file_image_size=(height, width)."
-        )
-    return in_pixels, SQUARE

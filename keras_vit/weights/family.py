@@ -3,11 +3,15 @@
 import dataclasses
 import re
 
+from keras_vit.later import Later, get_rotary
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights import canonical as form
+from keras_vit.weights import settle
 from keras_vit.weights.canonical import CONFIG, CUSTOM, PROJECTION, ROOT, Canonical
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, split_heads
+
+ANY = "any"  # of the values that a format holds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Family:
     ignored: tuple = ()  # patterns of names that are no part of a model
     # Pattern of names -> the part that no model here has.
     unsupported: dict = dataclasses.field(default_factory=dict)
+    optional: tuple = ()  # names of `canonical.REQUIRED` that some models of the family lack
     joined_heads: bool = False  # whether the file has no axis for the heads
     # Fields of the variant as the library of the family computes them.
     defaults: dict = dataclasses.field(default_factory=dict)
@@ -36,7 +41,7 @@ class Family:
     needs_config: bool = False
     preprocessing: Preprocessing = GOOGLE  # how images are prepared
     # Field -> values that the format has a place for, and that the library computes with, where
-    # that is not all.
+    # that is not `ANY`. A field of `Later` that is not here has a place only as in the paper.
     holds: dict = dataclasses.field(default_factory=dict)
     computes: dict = dataclasses.field(default_factory=dict)
 
@@ -80,7 +85,7 @@ class Family:
     def read(self, contents, hints):
         """The `Canonical` of a `Contents`; `hints` are arguments of the model that are known."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
-        found = form.architecture_of(arrays, self.name)
+        found = form.architecture_of(arrays, self.name, self.optional)
         arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, found["width"])
         if not self.joined_heads:
             found["num_heads"] = form.heads_of(arrays)
@@ -99,10 +104,11 @@ class Family:
             found["pool"], canonical.assumed["pool"] = said["pool"], CONFIG
         self.complete(canonical, contents, config, said, hints)
         if self.joined_heads:
-            form.settle_heads(canonical, said.get("num_heads"), hints)
-            split_heads(arrays, found["num_heads"])
-        form.settle_position(canonical, said.get("position"), hints)
-        form.settle_image_size(canonical, said.get("image_size"), hints)
+            settle.settle_heads(canonical, said.get("num_heads"), hints)
+            split_heads(arrays, found["num_heads"], found.get("pool_heads"))
+        settle.settle_position(canonical, said.get("position"), hints)
+        settle.settle_image_size(canonical, said.get("image_size"), hints)
+        found["rotary"] = get_rotary(found["rotary"])
         return canonical
 
     def settings(self):
@@ -121,7 +127,7 @@ class Family:
         """
         config, said = self.flat_config(contents), {}
         rows = [row for row in self.settings() if row[0] in config]
-        told = set(found) - set(self.defaults) - {"pool"}
+        told = set(found) - set(self.defaults) - {"pool", "layer_scale", "block", "rotary"}
         wrong = {
             key: (config[key], found[field])
             for key, field, _ in rows
@@ -176,7 +182,10 @@ class Family:
 
     def impossible(self, model):
         """What of a model the format has no place for, as texts."""
-        return differing(model.variant, self.holds)
+        v = model.variant
+        later = [f.name for f in dataclasses.fields(Later)] if isinstance(v, Later) else []
+        paper = {name: (getattr(Later(), name),) for name in later}
+        return differing(v, {**paper, **self.holds})
 
     def obstacles(self, model):
         """What of a model the library of the family computes otherwise, as texts."""
@@ -199,4 +208,4 @@ def differing(variant, allowed):
     """The fields of a variant that are outside `allowed`, as texts such as "gelu='erf'"."""
     has_stem = getattr(variant, "stem", None) is not None
     values = {n: getattr(variant, n) for n in allowed if has_stem or n != "stem_numerics"}
-    return [f"{n}={value!r}" for n, value in values.items() if value not in allowed[n]]
+    return [f"{n}={v!r}" for n, v in values.items() if allowed[n] != ANY and v not in allowed[n]]

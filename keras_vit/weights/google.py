@@ -17,9 +17,10 @@ import numpy as np
 
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION, PROJECTION, grid_for, shape_of
+from keras_vit.weights.canonical import POSITION, PROJECTION
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import MAX_ARRAYS, CheckpointError
+from keras_vit.weights.settle import grid_for, shape_of
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
 
 BLOCK = "Transformer/encoderblock_{i}/"

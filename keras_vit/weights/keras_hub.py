@@ -131,6 +131,7 @@ def _config_in(path):
 def _add_zero_biases(canonical, config):
     """A bias that the model was built without is one of zeros."""
     found, arrays = canonical.architecture, canonical.arrays
+    found["biases"] = "all"
     wanted = {"patch_encoder/projection/bias": ("use_patch_bias", found["width"])}
     for i in range(found["depth"]):
         wanted[f"block_{i}/attention/out/bias"] = "use_mha_bias", found["width"]

@@ -103,7 +103,6 @@ def _obstacles(model, format):
     hard = ["folded kernels, which would be standardised twice"] * folded
     if not is_bit:
         hard += ["position in the blocks"] * (v.position_at != "input" and v.position != "none")
-        hard += v.later.changes()  # no writer knows them
     return hard + family.impossible(model), family.obstacles(model)
 
 

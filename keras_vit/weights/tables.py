@@ -198,17 +198,27 @@ def key_of(meanings, value):
     return next((key for key, ours in meanings.items() if ours == value), next(iter(meanings)))
 
 
-def split_heads(arrays, num_heads):
-    """Gives the matrices of the attention their axis of heads, in place."""
-    for name in [n for n in arrays if "/attention/" in n and not n.endswith("/out/bias")]:
+_ATTENTION = re.compile(r"(block_\d+|pool)/attention/(query|key|value|out)/(kernel|bias)")
+
+
+def split_heads(arrays, num_heads, pool_heads=None):
+    """Gives the matrices of the attention their axis of heads, in place.
+
+    `pool_heads` is that of attention pooling, `None` for as many.
+    """
+    for name in list(arrays):
+        match = _ATTENTION.fullmatch(name)
+        if match is None or name.endswith("out/bias"):
+            continue
+        heads = (pool_heads or num_heads) if match[1] == "pool" else num_heads
         array = arrays[name]
-        axis = 0 if name.endswith("/out/kernel") else array.ndim - 1
-        if array.shape[axis] % num_heads:
+        axis = 0 if match[2] == "out" else array.ndim - 1
+        if array.shape[axis] % heads:
             raise CheckpointError(
-                f"{num_heads} heads do not divide the {array.shape[axis]} units of {name!r}. "
+                f"{heads} heads do not divide the {array.shape[axis]} units of {name!r}. "
                 "Say num_heads=... as the model was built."
             )
-        halves = (num_heads, array.shape[axis] // num_heads)
+        halves = (heads, array.shape[axis] // heads)
         arrays[name] = array.reshape(*array.shape[:axis], *halves, *array.shape[axis + 1 :])
 
 
@@ -216,8 +226,9 @@ def join_heads(arrays):
     """The arrays with the matrices of the attention without their axis of heads."""
     flat = dict(arrays)
     for name, array in arrays.items():
-        if re.search(r"/attention/(query|key|value)/", name):
-            flat[name] = array.reshape(*array.shape[:-2], -1)
-        elif name.endswith("/attention/out/kernel"):
-            flat[name] = array.reshape(-1, array.shape[-1])
+        match = _ATTENTION.fullmatch(name)
+        if match is None or name.endswith("out/bias"):
+            continue
+        last = array.shape[-1]
+        flat[name] = array.reshape((-1, last) if match[2] == "out" else (*array.shape[:-2], -1))
     return flat

@@ -1,7 +1,7 @@
 """State dicts of timm's Vision Transformers, and the `config.json` beside them.
 
 timm keeps q, k and v in one matrix and no axis for the heads, stores (out, in), and computes GELU
-exactly. LayerScale, which some of its models have, is folded into the projection that precedes it.
+exactly.
 
 The arrays do not tell the heads, the activation, the kind of block, nor what is pooled. A hub's
 config names the architecture and leaves to timm what that name means; where it means something
@@ -15,9 +15,10 @@ import numpy as np
 
 from keras_vit.preprocessing import TIMM
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import CUSTOM, POSITION, SQUARE, find_image_size, shape_of
-from keras_vit.weights.family import Family, unsupported
+from keras_vit.weights.canonical import CUSTOM, POSITION, SQUARE
+from keras_vit.weights.family import ANY, Family, unsupported
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.settle import find_image_size, shape_of
 from keras_vit.weights.tables import CONV, SAME, Table
 
 BLOCK = "blocks.{i}."
@@ -74,7 +75,6 @@ class Timm(Family):
             found["pool"] = "mean" if found["norm_after_pool"] else "token"
             canonical.assumed["pool"] = CUSTOM
         _refuse_pooled_tokens(found, bool(config.get("pool_include_prefix")))
-        fold_layer_scale(arrays, canonical.origin)
         _give_learned_tokens_positions(found, arrays, hints, said.get("image_size"))
         canonical.prepare(*preprocessing_of(config.get("pretrained_cfg", {})))
 
@@ -95,6 +95,7 @@ class Timm(Family):
         """`config.json` as timm's hub has it: the architecture and its arguments."""
         v, arguments = model.variant, self.config_for(model)
         arguments["mlp_ratio"] = v.mlp_dim / v.width
+        arguments["init_values"] = v.layer_scale
         arguments |= {"fc_norm": v.norm_after_pool, "final_norm": True}
         arguments["num_classes"] = model.num_classes
         if v.pool == "map" and v.learned_tokens:  # timm leaves them out unless it is told otherwise
@@ -115,7 +116,7 @@ FAMILY = Timm(
         *tables.torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
         *tables.torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
         *tables.torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
-        (BLOCK + "ls{n}.gamma", "block_{i}/scale_{n}", SAME),
+        (BLOCK + "ls{n}.gamma", "block_{i}/layer_scale_{n}/gamma", SAME),
         *tables.torch_norm("[|fc_]norm", "norm"),
         ("attn_pool.latent", "pool/probe", SAME),
         *tables.torch_linear("attn_pool.q", "pool/attention/query"),
@@ -156,7 +157,7 @@ FAMILY = Timm(
         "norm_layer": (None, dict.fromkeys(("", "layernorm", "LayerNorm", "layernormfp32"))),
     },
     preprocessing=TIMM,
-    holds={"pool": tuple(POOLS.values()), "representation_size": (None,)},
+    holds={"layer_scale": ANY, "pool": tuple(POOLS.values()), "representation_size": (None,)},
     computes={"epsilon": (1e-6,), "stem_numerics": ("timm",)},
 )
 
@@ -183,11 +184,7 @@ def _refuse_by_shape(arrays):
     hidden = arrays["block_0/mlp/dense_1/kernel"].shape[-1]
     second = arrays.get("block_0/mlp/dense_2/kernel")
     lacks = lambda pattern: not any(re.fullmatch(pattern, name) for name in arrays)  # noqa: E731
-    signs = (
-        (second is not None and second.shape[0] * 2 == hidden, "a gated MLP"),
-        (lacks(r"(norm|block_\d+/norm_[12])/beta"), "norms without a bias (RMSNorm)"),
-        (lacks(r"block_\d+/(attention/out|mlp/dense_[12])/bias"), "layers without a bias"),
-    )
+    signs = ((second is not None and second.shape[0] * 2 == hidden, "a gated MLP"),)
     for is_so, what in signs:
         if is_so:
             raise unsupported(what)
@@ -203,20 +200,6 @@ def _refuse_pooled_tokens(found, with_learned_tokens):
             f"as pool_include_prefix={with_learned_tokens} says or implies",
             ". Where the file was built otherwise, put its config.json beside it",
         )
-
-
-def fold_layer_scale(arrays, origin):
-    """LayerScale multiplies what a branch adds: so can the last matrix of the branch."""
-    for name in [n for n in arrays if re.fullmatch(r"block_\d+/scale_[12]", n)]:
-        scale, where = arrays.pop(name), origin.pop(name)
-        block, which = name.split("/scale_")
-        last = f"{block}/attention/out" if which == "1" else f"{block}/mlp/dense_2"
-        for part in (f"{last}/kernel", f"{last}/bias"):
-            if part in arrays:
-                if scale.shape != arrays[part].shape[-1:]:
-                    raise CheckpointError(f"{where!r} and {origin[part]!r} are of different width.")
-                arrays[part] = arrays[part] * scale
-                origin[part] += f" * {where}"
 
 
 def _give_learned_tokens_positions(found, arrays, hints, configured):

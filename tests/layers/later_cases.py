@@ -1,11 +1,33 @@
 """The cases of `tests/harness.py` for what later families have in place of the paper's layers."""
 
+import dataclasses
+
 import numpy as np
 
-from keras_vit import Later, layers
+from keras_vit import Later, Rotary, layers
 from tests import definitions
-from tests.definitions import dinov3_angles
-from tests.harness import ATTENTION, MLP, NORM, Case, under
+from tests.harness import ATTENTION, BLOCK, MLP, NORM, Case, under
+
+ROTARIES = {
+    "dinov3": Rotary("centered", 100.0, pairs="halves"),
+    "counted": Rotary("index", 10.0, (4, 3), 1.0, "columns"),
+}
+
+
+def angles(rotary):
+    """Of a grid of 2 x 2 patches after a class token."""
+    table = np.pad(definitions.angles((2, 2), 8, rotary), ((1, 0), (0, 0)))[:, None]
+    halves = rotary.pairs == "halves"
+    table = np.tile(table, 2) if halves else np.repeat(table, 2, axis=-1)
+    return np.stack([np.cos(table), np.sin(table)])
+
+
+def learned_angles(w, x):
+    rows, columns = np.mgrid[:2, :2].reshape(2, 4, 1, 1)
+    table = columns * w["frequencies"][0] + rows * w["frequencies"][1]
+    table = np.repeat(np.pad(table, ((1, 0), (0, 0), (0, 0))), 2, axis=-1)
+    return np.stack([np.cos(table), np.sin(table)])
+
 
 CASES = [
     Case("RMSNorm", layers.RMSNorm, {}, definitions.rms_norm, ("gamma",)),
@@ -26,12 +48,76 @@ CASES = [
         )
         for activation in ("silu", "quick_gelu")
     ),
+    *(
+        Case(
+            f"RotaryPosition_{name}",
+            layers.RotaryPosition,
+            {
+                "kind": dataclasses.asdict(rotary),
+                "num_heads": 2,
+                "head_width": 8,
+                "grid": (2, 2),
+                "learned_tokens": 1,
+            },
+            lambda w, x, rotary=rotary: angles(rotary),
+            inputs={"x": (2, 4, 12)},
+        )
+        for name, rotary in ROTARIES.items()
+    ),
     Case(
-        "RotaryPosition",
+        "RotaryPosition_mixed",
         layers.RotaryPosition,
-        {"kind": "dinov3", "head_width": 8, "grid": (2, 2)},
-        lambda w, x: np.stack([f(np.tile(dinov3_angles((2, 2), 8), 2)) for f in (np.cos, np.sin)]),
+        {"kind": "mixed", "num_heads": 2, "head_width": 8, "grid": (2, 2), "learned_tokens": 1},
+        learned_angles,
+        ("frequencies",),
         inputs={"x": (2, 4, 12)},
+    ),
+    *(
+        Case(
+            f"RelativePosition2D_{'class' if class_token else 'patches'}",
+            layers.RelativePosition2D,
+            {"num_heads": 2, "grid": (2, 3), "class_token": class_token},
+            lambda w, x, class_token=class_token: definitions.relative_2d(
+                w, 2, (2, 3), class_token
+            ),
+            ("table",),
+            inputs={"x": (2, 6 + class_token, 12)},
+        )
+        for class_token in (True, False)
+    ),
+    Case(
+        "MultiHeadSelfAttention_bias",
+        layers.MultiHeadSelfAttention,
+        {"num_heads": 2, "later": Later(attention_norm="layer_norm").to_config()},
+        lambda w, x, relative_position: definitions.attention(
+            w, x, relative_position=relative_position
+        ),
+        (*ATTENTION, *under("norm", NORM)),
+        inputs={"x": (2, 5, 8), "relative_position": (2, 5, 5)},
+    ),
+    Case(
+        "MLP_norm",
+        layers.MLP,
+        {"hidden_dim": 12, "later": Later(mlp_norm="layer_norm").to_config()},
+        definitions.mlp,
+        (*MLP, *under("norm", NORM)),
+    ),
+    Case(
+        "PostNormBlock",
+        layers.PostNormBlock,
+        {"num_heads": 2, "mlp_dim": 12},
+        definitions.post_norm_block,
+        BLOCK,
+    ),
+    Case(
+        "ParallelBlock",
+        layers.ParallelBlock,
+        {"num_heads": 2, "mlp_dim": 12, "later": Later(layer_scale=0.1).to_config()},
+        definitions.parallel_block,
+        (
+            *(path for path in BLOCK if not path.startswith("norm_2")),
+            "layer_scale_1/gamma",
+        ),
     ),
     Case(
         "SwiGLU",
@@ -60,7 +146,9 @@ CASES = [
         {
             "num_heads": 2,
             "mlp_dim": 12,
-            "later": Later("rms_norm", "swiglu", layer_scale=0.1, biases="none").to_config(),
+            "later": Later(
+                norm="rms_norm", mlp="swiglu", layer_scale=0.1, biases="none"
+            ).to_config(),
         },
         lambda w, x: definitions.block(w, x, kind="silu"),
         (

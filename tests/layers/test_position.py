@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 from keras_vit import Variant
+from keras_vit.later import ROTARIES
 from keras_vit.layers import PositionEmbedding, RelativePosition, RotaryPosition
-from keras_vit.layers.position import relative_scores, rotate, sincos_2d
+from keras_vit.layers.position import relative_scores, sincos_2d
+from keras_vit.layers.rotary import rotate
 from tests import definitions
-from tests.definitions import dinov3_angles
 from tests.support import (
     BACKEND,
     ORACLES,
@@ -127,20 +128,15 @@ def test_fresh_relative_positions():
 ROTARY = {"rotary": "dinov3", "position": "none", "num_heads": 2, "width": 16}
 
 
-def test_angles_and_rotation():
-    # Learned tokens do not turn.
-    angles = np.concatenate([np.zeros((3, 4)), dinov3_angles((3, 5), 8)])
-    table = RotaryPosition("dinov3", 8, (3, 5), learned_tokens=3)(np.zeros((1, 15, 2), "float32"))
-    for found, of_angle in zip(to_numpy(table), (np.cos, np.sin)):
-        assert_close(found, np.tile(of_angle(angles), 2), 1e-5)
+@pytest.mark.parametrize("name", [name for name in ROTARIES if name != "mixed"])
+def test_rotation(name):
+    """Pairs of values as complex numbers; learned tokens do not turn."""
+    rotary = ROTARIES[name]
+    angles = np.pad(definitions.angles((3, 5), 8, rotary), ((3, 0), (0, 0)))
+    table = RotaryPosition(name, 2, 8, (3, 5), learned_tokens=3)(np.zeros((1, 15, 2), "float32"))
     x = np.random.default_rng(0).normal(size=(2, 18, 2, 8)).astype("float32")
-    pairs = x[..., :4] + 1j * x[..., 4:]
-    turned = pairs * np.exp(1j * angles)[:, None, :]
-    assert_close(
-        rotate(keras.ops.convert_to_tensor(x), table),
-        np.concatenate([turned.real, turned.imag], axis=-1),
-        1e-5,
-    )
+    expected = definitions.rotated(x, angles[:, None], rotary.pairs)
+    assert_close(rotate(keras.ops.convert_to_tensor(x), table, rotary.pairs), expected, 1e-5)
 
 
 def test_attention_sees_distances_alone():
@@ -150,7 +146,7 @@ def test_attention_sees_distances_alone():
 
     def table(angle):
         return keras.ops.convert_to_tensor(
-            np.full((8, 1, 2), [np.cos(angle), np.sin(angle)]).T, "float32"
+            np.full((8, 1, 1, 2), [np.cos(angle), np.sin(angle)]).T, "float32"
         )
 
     def score(a, b):
@@ -161,7 +157,16 @@ def test_attention_sees_distances_alone():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"remat": True}, {"pool": "mean", "registers": 2}], ids=str
+    "options",
+    [
+        {},
+        {"remat": True},
+        {"pool": "mean", "registers": 2},
+        {"rotary": "mixed"},
+        {"rotary": None, "position": "relative_2d"},
+        {"rotary": None, "position": "relative_2d", "position_at": "shared", "pool": "mean"},
+    ],
+    ids=str,
 )
 def test_a_model_without_embedding_tells_places_by_rotation(options):
     model = randomize(tiny_vit(**{**ROTARY, "depth": 1, **options}))
@@ -186,8 +191,10 @@ def test_a_variable_size_computes_the_angles_of_each_image():
 
 def test_rotary_positions_that_cannot_be():
     with pytest.raises(ValueError, match=r"not both.*position='relative'"):
-        Variant(position="relative", later={"rotary": "dinov3"})
+        Variant(position="relative", rotary="dinov3")
     with pytest.raises(ValueError, match=r"4 divides.*head_width=6"):
-        RotaryPosition("dinov3", 6, (2, 2))
+        RotaryPosition("dinov3", 2, 6, (2, 2))
+    with pytest.raises(ValueError, match=r"class token, and for no other.*registers=1"):
+        Variant(position="relative_2d", registers=1)
     with pytest.raises(ValueError, match="Unknown rotary"):
-        Variant(later={"rotary": "mixed"})
+        Variant(rotary="spiral")

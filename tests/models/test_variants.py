@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import VARIANTS, Later, Variant, VisionTransformer, get_variant, later
+from keras_vit import VARIANTS, Later, Rotary, Variant, VisionTransformer, get_variant, later
 from keras_vit.checks import marked
 from keras_vit.layers import kernels, mlp, norm
+from keras_vit.layers.transformer_block import BLOCKS
 from tests.support import ORACLES, canonical_arrays, without_values
 
 pytestmark = pytest.mark.any_backend
@@ -185,14 +186,14 @@ def test_fields_of_later_families():
     v = VARIANTS["B/16"].replace(norm="rms_norm", width=24, num_heads=2)
     assert v.later == Later(norm="rms_norm") and v.mlp_dim == 96
     assert v.replace(layer_scale=0.1).later == Later(norm="rms_norm", layer_scale=0.1)
-    assert v.replace(later=Later(mlp="swiglu"), biases="none").later == Later(
-        mlp="swiglu", biases="none"
-    )
-    assert Variant(later={"qk_norm": "layer_norm"}).later.qk_norm == "layer_norm"
+    assert Variant(rotary="eva02").rotary == Rotary(reference=(16, 16))
     assert Variant(**json.loads(json.dumps(dataclasses.asdict(v)))) == v
 
 
-@pytest.mark.parametrize("name", ["norm", "mlp", "activation", "qk_norm", "pre_norm", "biases"])
+@pytest.mark.parametrize(
+    "name",
+    ["norm", "block", "mlp", "activation", "qk_norm", "mlp_norm", "pre_norm", "biases", "rotary"],
+)
 def test_each_choice_of_later_families_is_a_name_of_a_table(name):
     with pytest.raises(ValueError, match=rf"{name}.*'none_such'"):
         Variant().replace(**{name: "none_such"})
@@ -202,12 +203,13 @@ def test_the_tables_of_layers_have_the_names_of_the_variants():
     assert {None, *later.NORMS} == set(norm.NORMS)
     assert set(later.MLPS) == set(mlp.MLPS)
     assert set(later.ACTIVATIONS) == set(kernels.ACTIVATIONS)
+    assert {(name, remat) for name in later.BLOCKS for remat in (False, True)} == set(BLOCKS)
 
 
 def test_a_variant_lists_each_field_once():
     """The fields that a builder takes from a checkpoint, and those that a report compares."""
     assert set(marked(Variant, "compared")) <= set(marked(Variant, "inherited"))
-    assert {"gelu", "epsilon", "pool", "later"} <= set(marked(Variant, "compared"))
+    assert {"gelu", "epsilon", "pool", "rotary", "activation"} <= set(marked(Variant, "compared"))
     assert not {"width", "depth", "patch_size"} & set(marked(Variant, "inherited"))
 
 

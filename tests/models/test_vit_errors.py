@@ -26,11 +26,11 @@ WRONG_ARGUMENTS = [
     ({"channels": 0}, "channels=0", "positive integer"),
     ({"mlp_dim": -4}, "mlp_dim=-4", "positive integer"),
     ({"representation_size": 0}, "representation_size=0", "positive integer"),
-    ({"pool": "max"}, "pool='max'", "('token', 'mean', 'map', 'first', None)"),
+    ({"pool": "max"}, "pool='max'", "('token', 'mean', 'token_mean', 'map', 'first', None)"),
     (
         {"position": "rotary"},
         "position='rotary'",
-        "('learned_1d', 'learned_2d', 'sincos_2d', 'relative', 'none')",
+        "('learned_1d', 'learned_2d', 'sincos_2d', 'relative', 'relative_2d', 'none')",
     ),
     ({"position_at": "output"}, "position_at='output'", "('input', 'every_layer', 'shared')"),
     ({"gelu": "fast"}, "gelu='fast'", "('tanh', 'erf')"),

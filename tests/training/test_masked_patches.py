@@ -156,7 +156,7 @@ def test_encoders_that_cannot_be_pre_trained():
         (hybrid, ValueError, "plain ViT.*'r_vit_ti16', a hybrid"),
         (tiny_vit(variable_size=True), ValueError, "variable_size=True"),
         (tiny_vit(pre_norm="rms_norm"), ValueError, "pre_norm='rms_norm'"),
-        (tiny_vit(rotary="dinov3"), ValueError, "rotary='dinov3'"),
+        (tiny_vit(rotary="dinov3"), ValueError, "rotary positions"),
         (keras.Sequential([keras.layers.Dense(2)]), TypeError, "VisionTransformer.*Sequential"),
         (tiny_vit(image_size=8), ValueError, "at least two patches"),
     ):

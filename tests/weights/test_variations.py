@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.save import write_safetensors
-from tests.support import ORACLES, assert_close, forward, read_arrays, values
+from tests.support import ORACLES, assert_close, forward, images, read_arrays, values
 from tests.weights.test_families import expected_output
 
 pytestmark = pytest.mark.any_backend
@@ -75,7 +75,7 @@ def test_pytorch_files_and_their_wrappers(tmp_path):
         assert_close(forward(model, inputs), expected, 2e-5)
 
 
-def test_layer_scale_is_folded(tmp_path):
+def test_layer_scale_is_kept_or_folded(tmp_path):
     """A branch times gamma is the branch whose last matrix was multiplied by gamma."""
     arrays, rng = timm_arrays(), np.random.default_rng(0)
     expected, scaled = dict(arrays), dict(arrays)
@@ -89,12 +89,16 @@ def test_layer_scale_is_folded(tmp_path):
             expected[f"blocks.{i}.{last}.bias"] = gamma * arrays[f"blocks.{i}.{last}.bias"]
     for name, content in (("folded", expected), ("scaled", scaled)):
         write_safetensors(tmp_path / f"{name}.safetensors", content)
-    folded, scaled = (
-        keras_vit.from_checkpoint(tmp_path / f"{name}.safetensors", num_heads=4)
-        for name in ("folded", "scaled")
+    folded, scaled, plain = (
+        keras_vit.from_checkpoint(tmp_path / f"{name}.safetensors", num_heads=4, **options)
+        for name, options in (("folded", {}), ("scaled", {}), ("scaled", {"layer_scale": None}))
     )
-    for a, b in zip(folded.weights, scaled.weights, strict=True):
+    for a, b in zip(folded.weights, plain.weights, strict=True):
         assert_close(a, b, 1e-7)
+    assert_close(values(scaled)["block_2/layer_scale_2/gamma"], gamma, 0)
+    assert all(layer.trainable for layer in scaled.layers)
+    x = images((2, *scaled.input_shape[1:]))
+    assert_close(forward(scaled, x), forward(plain, x), 1e-5)
 
 
 def test_registers_of_a_timm_file(tmp_path):

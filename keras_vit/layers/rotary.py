@@ -1,0 +1,113 @@
+"""Rotary positions, by which queries and keys are turned (Su et al., 2021)."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.checks import pair
+from keras_vit.later import get_rotary
+from keras_vit.layers import kernels
+from keras_vit.layers.layer import Layer
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class RotaryPosition(Layer):
+    """Cosines and sines of the angles by which `rotate` turns the tokens of one image.
+
+    Learned tokens, which have no place in the grid, are not turned: their angle is 0.
+
+    Shapes: patches (batch, N, values) or (batch, rows, columns, values) -> (2, tokens, 1,
+    head width), cosines first; heads instead of 1 where each learns its frequencies.
+
+    Args:
+        kind: a `keras_vit.Rotary`, a name of `keras_vit.later.ROTARIES`, or a dict of its fields.
+        num_heads: k.
+        head_width: D_h; a multiple of 4.
+        grid: (rows, columns) of patches, where these do not tell it.
+        learned_tokens: number of tokens before those of the patches.
+    """
+
+    def __init__(self, kind, num_heads, head_width, grid, learned_tokens=0, **kwargs):
+        super().__init__(**kwargs)
+        if head_width % 4:
+            raise ValueError(
+                "Rotary positions need a head width that 4 divides. Received: "
+                f"head_width={head_width}; choose another width or num_heads."
+            )
+        self.kind, self.num_heads, self.head_width = get_rotary(kind), num_heads, head_width
+        self.grid, self.learned_tokens = pair(grid, "grid"), learned_tokens
+        if not self.kind.learned:
+            self.fixed = self._table(self.grid, self._frequencies(), np, "float64")
+
+    def build(self, input_shape):
+        if self.kind.learned:
+            self.frequencies = self.add_weight(
+                (2, self.num_heads, self.head_width // 2), self._drawn, name="frequencies"
+            )
+
+    def call(self, patches):
+        dtype, grid = kernels.at_least_float32(self.variable_dtype), self.grid
+        if len(patches.shape) == 4:
+            grid = ops.shape(patches)[1:3]
+        elif not self.kind.learned:
+            return ops.cast(kernels.constant(self.fixed), self.compute_dtype)
+        frequencies = self.frequencies if self.kind.learned else self._frequencies()
+        table = self._table(grid, ops.cast(frequencies, dtype), ops, dtype)
+        return ops.cast(table, self.compute_dtype)
+
+    def _frequencies(self):
+        """Of what comes first in a head, and of what comes second: shape (2, 1, D_h / 2)."""
+        count = self.head_width // 4
+        f = float(self.kind.temperature) ** (-np.arange(count) / count)
+        f = f * 2 * math.pi if self.kind.places == "centered" else f
+        return np.stack([np.concatenate([f, 0 * f]), np.concatenate([0 * f, f])])[:, None]
+
+    def _drawn(self, shape, dtype=None):
+        """The frequencies of each head, as directions that are turned by an angle of its own."""
+        angle = keras.random.uniform((self.num_heads, 1), 0, 2 * math.pi, dtype="float32")
+        along, across = ops.cos(angle), ops.sin(angle)
+        f = ops.convert_to_tensor(self._frequencies()[0, 0, : self.head_width // 4], "float32")
+        x = ops.concatenate([f * along, -f * across], axis=-1)
+        y = ops.concatenate([f * across, f * along], axis=-1)
+        return ops.cast(ops.stack([x, y]), dtype)
+
+    def _table(self, grid, frequencies, xp, dtype):
+        axes = [self._places(*row, xp, dtype) for row in zip(grid, self.kind.reference or grid)]
+        axes = [xp.reshape(p, (-1, 1, 1)) for p in xp.meshgrid(*axes, indexing="ij")]
+        first, second = axes if self.kind.order == "rows" else axes[::-1]
+        angles = first * frequencies[0] + second * frequencies[1]
+        angles = xp.pad(angles, ((self.learned_tokens, 0), (0, 0), (0, 0)))
+        halves = self.kind.pairs == "halves"
+        angles = xp.concatenate([angles, angles], axis=2) if halves else xp.repeat(angles, 2, 2)
+        cos, sin = (np.cos, np.sin) if xp is np else (kernels.cos, kernels.sin)
+        return xp.stack([cos(angles), sin(angles)])
+
+    def _places(self, n, counted, xp, dtype):
+        """Where the rows (or columns) of a grid are."""
+        places, n = xp.arange(n, dtype=dtype), xp.array(n, dtype=dtype)
+        if self.kind.places == "centered":
+            return (2 * places + 1 + 2 * self.kind.offset) / n - 1
+        places = places + self.kind.offset
+        return places if self.kind.reference is None else places / n * counted
+
+    def compute_output_spec(self, patches):
+        known = patches.shape[1:-1] if len(patches.shape) == 4 else self.grid
+        tokens = None if None in known else math.prod(known) + self.learned_tokens
+        heads = self.num_heads if self.kind.learned else 1
+        return keras.KerasTensor((2, tokens, heads, self.head_width), self.compute_dtype)
+
+
+def rotate(x, rotary, pairs="halves"):
+    """Turns the pairs of values of a token by their angles; see `keras_vit.Rotary` for `pairs`.
+
+    Shapes: (batch, tokens, heads, D_h), output of `RotaryPosition` -> the same as `x`.
+    """
+    if pairs == "halves":
+        first, second = ops.split(x, 2, axis=-1)
+        turned = ops.concatenate([-second, first], axis=-1)
+    else:
+        turned = ops.stack([-x[..., 1::2], x[..., ::2]], axis=-1)
+        turned = ops.reshape(turned, ops.shape(x))
+    return x * rotary[0] + turned * rotary[1]
