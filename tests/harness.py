@@ -265,20 +265,6 @@ CASES = [
         {"x": TOKENS, "relative_position": (9, 4)},
     ),
     Case(
-        "RematPostNormBlock",
-        layers.RematPostNormBlock,
-        {"num_heads": 2, "mlp_dim": 12},
-        definitions.post_norm_block,
-        BLOCK,
-    ),
-    Case(
-        "RematParallelBlock",
-        layers.RematParallelBlock,
-        {"num_heads": 2, "mlp_dim": 12, "dropout": 0.1},
-        definitions.parallel_block,
-        tuple(path for path in BLOCK if not path.startswith("norm_2")),
-    ),
-    Case(
         "TokenPool_token",
         layers.TokenPool,
         {"pool": "token", "class_token": True},

@@ -180,14 +180,11 @@ def _hybrid_of(variant):
 
 
 def _refuse_by_shape(arrays):
-    """Raises a CheckpointError for parts that show only in what is not there, or half as large."""
+    """Raises a CheckpointError for a part that shows only in half a shape."""
     hidden = arrays["block_0/mlp/dense_1/kernel"].shape[-1]
     second = arrays.get("block_0/mlp/dense_2/kernel")
-    lacks = lambda pattern: not any(re.fullmatch(pattern, name) for name in arrays)  # noqa: E731
-    signs = ((second is not None and second.shape[0] * 2 == hidden, "a gated MLP"),)
-    for is_so, what in signs:
-        if is_so:
-            raise unsupported(what)
+    if second is not None and second.shape[0] * 2 == hidden:
+        raise unsupported("a gated MLP")
 
 
 def _refuse_pooled_tokens(found, with_learned_tokens):

@@ -157,4 +157,18 @@ CASES = [
             *(f"{name}/gamma" for name in ("norm_1", "norm_2", "layer_scale_1", "layer_scale_2")),
         ),
     ),
+    Case(
+        "RematPostNormBlock",
+        layers.RematPostNormBlock,
+        {"num_heads": 2, "mlp_dim": 12},
+        definitions.post_norm_block,
+        BLOCK,
+    ),
+    Case(
+        "RematParallelBlock",
+        layers.RematParallelBlock,
+        {"num_heads": 2, "mlp_dim": 12, "dropout": 0.1},
+        definitions.parallel_block,
+        tuple(path for path in BLOCK if not path.startswith("norm_2")),
+    ),
 ]
