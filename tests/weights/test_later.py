@@ -1,0 +1,80 @@
+"""Checkpoints of the families after the paper: outputs, features and gradients as in their library.
+
+tests/oracles/record.py says what a case is. PyTorch runs all of them; the others run in the fast
+tests what `EVERYWHERE` names, because they compile each model for seconds.
+"""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights.load import read_checkpoint
+from tests.support import (
+    BACKEND,
+    ORACLES,
+    assert_close,
+    forward,
+    gradients,
+    largest,
+    precision,
+    read_arrays,
+)
+
+CASES = sorted(path.parent for path in (ORACLES / "later").glob("*/io.npz"))
+EVERYWHERE = ()
+cases = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case,
+            id=case.name,
+            marks=[pytest.mark.slow] * (BACKEND != "torch" and case.name not in EVERYWHERE),
+        )
+        for case in CASES
+    ],
+)
+
+
+def load(case, dtype="float32", **options):
+    facts = json.loads((case / "case.json").read_text())
+    model = keras_vit.from_checkpoint(case / "model", dtype=dtype, **facts["options"], **options)
+    return model, read_arrays(case / "io.npz"), facts["noise"]
+
+
+def with_features(model):
+    """The output of each block, and then of the model."""
+    blocks = [layer for layer in model.layers if layer.name.startswith("block_")]
+    return keras.Model(model.inputs, [*(block.output for block in blocks), model.output])
+
+
+@cases
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-9)])
+def test_outputs_and_features(case, dtype, tolerance):
+    with precision(dtype):
+        model, io, noise = load(case, dtype)
+        tolerance = max(tolerance, noise) * max(largest(io["output"]), 1)
+        *features, output = forward(with_features(model), io["input"].astype(dtype))
+    assert_close(output, io["output"], tolerance)
+    for found, expected in zip(features, io["features"], strict=True):
+        assert_close(found, expected, max(tolerance, 1e-6 * largest(expected)))
+
+
+@cases
+def test_gradients(case, tmp_path):
+    """Those of the parameters are read as a checkpoint of their family."""
+    shutil.copytree(case / "model", tmp_path / "gradients")
+    (arrays,) = (tmp_path / "gradients").glob("*.safetensors")
+    shutil.copy(case / "gradients.safetensors", arrays)
+    model, io, noise = load(case)
+    facts = json.loads((case / "case.json").read_text())
+    expected = read_checkpoint(tmp_path / "gradients", facts["options"]).arrays
+    _, found = gradients(model, lambda y: keras.ops.sum(y * io["cotangent"]), io["input"])
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        if name.startswith("patch_encoder/position") and not np.any(array[0, 0]):
+            continue  # rows of learned tokens, which the file does not have
+        assert_close(found[name], array, 1e-4 * max(largest(array), 1))
