@@ -69,7 +69,7 @@ def test_gradients(case, tmp_path):
     shutil.copytree(case / "model", tmp_path / "gradients")
     (arrays,) = (tmp_path / "gradients").glob("*.safetensors")
     shutil.copy(case / "gradients.safetensors", arrays)
-    model, io, noise = load(case)
+    model, io, _noise = load(case)
     facts = json.loads((case / "case.json").read_text())
     expected = read_checkpoint(tmp_path / "gradients", facts["options"]).arrays
     _, found = gradients(model, lambda y: keras.ops.sum(y * io["cotangent"]), io["input"])
