@@ -5,10 +5,11 @@ case then holds
 
     model/                 the checkpoint as its library writes it
     gradients.safetensors  d loss / d parameter, under the names of the checkpoint's arrays
-    io.npz                 input (batch, height, width, channels), output, features (blocks, batch,
-                           tokens, width), cotangent, input_gradient; loss = sum(output * cotangent)
-    case.json              options of `keras_vit.from_checkpoint`, and the noise of float64 where the
-                           library itself computes parts in float32
+    io.npz                 input (batch, height, width, channels), output, cotangent, input_gradient
+                           and features (blocks, batch, tokens, width); the loss is the sum of
+                           output * cotangent
+    case.json              options of `keras_vit.from_checkpoint`, and the noise of float64 where
+                           the library itself computes parts in float32
 """
 
 import json
