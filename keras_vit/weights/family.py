@@ -41,7 +41,8 @@ class Family:
     needs_config: bool = False
     preprocessing: Preprocessing = GOOGLE  # how images are prepared
     # Field -> values that the format has a place for, and that the library computes with, where
-    # that is not `ANY`. A field of `Later` that is not here has a place only as in the paper.
+    # that is not `ANY`. A field of `Later` that is not here, and `position_at`, have a place only
+    # as in the paper.
     holds: dict = dataclasses.field(default_factory=dict)
     computes: dict = dataclasses.field(default_factory=dict)
 
@@ -182,10 +183,12 @@ class Family:
 
     def impossible(self, model):
         """What of a model the format has no place for, as texts."""
-        v = model.variant
-        later = [f.name for f in dataclasses.fields(Later)] if isinstance(v, Later) else []
-        paper = {name: (getattr(Later(), name),) for name in later}
-        return differing(v, {**paper, **self.holds})
+        v, places = model.variant, self.holds
+        if isinstance(v, Later):
+            paper = {field.name: (field.default,) for field in dataclasses.fields(Later)}
+            at_input = {} if v.position == "none" else {"position_at": ("input",)}
+            places = {**paper, **at_input, **places}
+        return differing(v, places)
 
     def obstacles(self, model):
         """What of a model the library of the family computes otherwise, as texts."""

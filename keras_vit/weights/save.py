@@ -16,11 +16,12 @@ from keras_vit.weights import bit, google, huggingface, timm
 from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
 
-# Format -> the families that write a `VisionTransformer` and a `BiT`.
+# Format -> the families that write a `VisionTransformer`, of which the first that can does, and
+# those that write a `BiT`.
 WRITERS = {
-    "google": (google.FAMILY, bit.BIG_TRANSFER),
-    "timm": (timm.FAMILY, bit.TIMM),
-    "huggingface": (huggingface.FAMILY, bit.HUGGING_FACE),
+    "google": ((google.FAMILY,), (bit.BIG_TRANSFER,)),
+    "timm": ((timm.FAMILY,), (bit.TIMM,)),
+    "huggingface": ((huggingface.FAMILY,), (bit.HUGGING_FACE,)),
 }
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
 
@@ -71,7 +72,10 @@ def save_weights(model, path, format=None, force=False):
 
 
 def _family(model, format):
-    return WRITERS[format][isinstance(model, BiT)]
+    """The first family of a format that has a place for a model, or else that lacks least."""
+    families = WRITERS[format][isinstance(model, BiT)]
+    lacks = lambda family: (len(family.impossible(model)), len(family.obstacles(model)))  # noqa: E731
+    return min(families, key=lacks)
 
 
 def _check_obstacles(model, format, force):
@@ -98,11 +102,9 @@ def _check_obstacles(model, format, force):
 
 def _obstacles(model, format):
     """What a format has no place for, and what its readers compute otherwise, as texts."""
-    v, family, is_bit = model.variant, _family(model, format), isinstance(model, BiT)
-    folded = v.folded if is_bit else v.stem_folded
+    v, family = model.variant, _family(model, format)
+    folded = v.folded if isinstance(model, BiT) else v.stem_folded
     hard = ["folded kernels, which would be standardised twice"] * folded
-    if not is_bit:
-        hard += ["position in the blocks"] * (v.position_at != "input" and v.position != "none")
     return hard + family.impossible(model), family.obstacles(model)
 
 
