@@ -102,8 +102,8 @@ def relative_bias(q, table):
     return bias
 
 
-def attention_parts(weights, x, memory=None, relative_position=None):
-    """The outputs (Eq. 5 to 8) and the weights A."""
+def attention_parts(weights, x, memory=None, relative_position=None, turn=lambda x: x, a=None):
+    """The outputs (Eq. 5 to 8) and the weights A, which may be given; `turn` is for rotary ones."""
     memory = x if memory is None else memory
 
     def project(name, tokens):
@@ -112,13 +112,13 @@ def attention_parts(weights, x, memory=None, relative_position=None):
 
     q, k, v = project("query", x), project("key", memory), project("value", memory)
     q, k = norm(below(weights, "query_norm"), q), norm(below(weights, "key_norm"), k)
-    q = q / math.sqrt(q.shape[-1])
+    q, k = turn(q) / math.sqrt(q.shape[-1]), turn(k)
     scores = np.einsum("bthd,bshd->bhts", q, k)
     if relative_position is not None and relative_position.ndim == 3:
         scores = scores + relative_position
     elif relative_position is not None:
         scores = scores + relative_bias(q, relative_position)
-    a = softmax(scores)
+    a = softmax(scores) if a is None else a
     heads = np.einsum("bhts,bshd->bthd", a, v)
     heads = norm(below(weights, "norm"), heads.reshape(*x.shape)).reshape(heads.shape)
     out = np.einsum("bthk,hkd->btd", heads, weights["out/kernel"])

@@ -6,7 +6,6 @@ import numpy as np
 from keras_vit.checks import check_choice
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import iterate_attention
-from keras_vit.layers import kernels
 
 
 def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
@@ -14,8 +13,9 @@ def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
 
     `"chefer"` carries relevance through all blocks: R = I at the input, then R += Ā R with
     Ā = mean over heads of (∇A ⊙ A)⁺. `"last_block"` is Ā of the last block alone. The map is the
-    class token's row or, if the head reads all tokens, the mean of the patches' rows. The I, what
-    each token is by itself, is left out.
+    row of the token that the head reads: the class token or, if it reads all tokens, the mean of
+    the patches. Where it reads both, or a second head the distillation token, the map is the mean
+    of the two rows. The I, what each token is by itself, is left out.
 
     Args:
         model, images, batch_size: as in `attention_weights`; the gradients need the memory of
@@ -37,7 +37,7 @@ def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
     check_choice("method", method, ("chefer", "last_block"))
     blocks, images = forward.transformer_blocks(model), forward.as_inputs(model, images)
     layout = forward.layout_of(model, images.shape[1:3])
-    query = 0 if model.variant.pool in ("token", "first") else "mean"  # what the head reads
+    read = _tokens_that_heads_read(model.variant)
     run = forward.compiled(model, "by attention", _gradients(_logits_of_attention(model, blocks)))
     maps = []
     for x, hot, expected, count in _batches_with_classes(model, images, classes, batch_size):
@@ -46,7 +46,7 @@ def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
         error = np.abs(forward.to_array(found) - expected).max()
         if not error <= 0.05 * np.abs(expected).max() + 1e-3:  # bfloat16 keeps two or three digits
             raise ValueError(
-                "Relevance needs blocks that compute Eq. 2 and 3; input_gradients takes any model. "
+                "Relevance needs this library's blocks; input_gradients takes any model. "
                 f"Received: {model.name!r}, whose logits these give with an error of {error:.3g}."
             )
         products = (a * forward.to_array(slope) for a, slope in zip(weights, slopes))
@@ -57,8 +57,14 @@ def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
             for step in steps:
                 relevance = relevance + step @ relevance
             relevance = relevance - np.eye(layout.tokens)  # equal for all patches
-        maps.append(layout.query_rows(relevance, query))
+        maps.append(np.mean([layout.query_rows(relevance, query) for query in read], axis=0))
     return np.concatenate(maps)
+
+
+def _tokens_that_heads_read(variant):
+    """As queries of `attention_maps`."""
+    read = {"token": [0], "first": [0], "token_mean": [0, "mean"]}.get(variant.pool, ["mean"])
+    return [*read, 1] if variant.distillation else read
 
 
 def input_gradients(model, images, classes=None, batch_size=8):
@@ -136,33 +142,25 @@ def _logits_of_attention(model, blocks):
     graph of the model what lies between the blocks.
     """
     ends = [model.inputs[0], *(block.output for block in blocks)]
-    begins = [*(keras.tree.flatten(block.input) for block in blocks), model.outputs]
+    begins = [*(keras.tree.flatten(block.input)[0] for block in blocks), model.outputs[0]]
     between = [_segment(end, begin) for end, begin in zip(ends, begins)]
 
     def logits(weights, x):
         for segment, block, a in zip(between, blocks, weights):
             x = _block_with(block, segment(x), a)
-        return between[-1](x)[0]
+        return between[-1](x)
 
     return logits
 
 
-def _segment(end, begins):
-    """The function from one tensor of a graph to a list of others."""
-    further = [tensor for tensor in begins if tensor is not end]
-    model = keras.Model([end], further) if further else None
-
-    def run(x):
-        found = iter(keras.tree.flatten(model([x], training=False)) if further else ())
-        return [x if tensor is end else next(found) for tensor in begins]
-
-    return run
+def _segment(end, begin):
+    """The function from one tensor of a graph to another."""
+    if begin is end:
+        return lambda x: x
+    model = keras.Model([end], [begin])
+    return lambda x: keras.tree.flatten(model([x], training=False))[0]
 
 
-def _block_with(block, inputs, weights):
-    """The output of a block whose attention weights are given (Eq. 2 and 3)."""
-    x = inputs[0]
-    values = block.attention.value(block.norm_1(x))
-    heads = kernels.weighted_sum(keras.ops.cast(weights, values.dtype), values)
-    x = x + block.layer_scale_1(block.attention.out(heads))
-    return x + block.layer_scale_2(block.mlp(block.norm_2(x), training=False))
+def _block_with(block, x, weights):
+    """The output of a block whose attention weights are given."""
+    return block.around(lambda tokens: block.attention.with_weights(tokens, weights), x)

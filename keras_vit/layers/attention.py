@@ -88,12 +88,25 @@ class MultiHeadSelfAttention(Layer):
             heads = kernels.weighted_sum(self.dropout(weights, training=True), v)  # Eq. 7
         else:
             heads = kernels.attention(q, k, v, bias)  # Eq. 6 and 7
-        if self.later.attention_norm:
-            heads = ops.reshape(self.norm(ops.reshape(heads, ops.shape(x))), ops.shape(heads))
-        outputs = self.out(heads)  # Eq. 8
+        outputs = self._joined(heads)
         if return_attention_scores:
             return outputs, kernels.attention_weights(q, k, bias)
         return outputs
+
+    def with_weights(self, x, weights):
+        """Eq. 7 and 8 for a given A.
+
+        Shapes: (batch, tokens, width), (batch, heads, tokens, tokens) -> (batch, tokens, width).
+        """
+        v = self.value(x)
+        return self._joined(kernels.weighted_sum(ops.cast(weights, v.dtype), v))
+
+    def _joined(self, heads):
+        if self.later.attention_norm:
+            shape = ops.shape(heads)
+            joined = ops.reshape(heads, (*shape[:2], heads.shape[2] * heads.shape[3]))
+            heads = ops.reshape(self.norm(joined), shape)
+        return self.out(heads)  # Eq. 8
 
     def compute_output_spec(
         self, x, memory=None, relative_position=None, return_attention_scores=False, training=False

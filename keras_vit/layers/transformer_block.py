@@ -67,8 +67,12 @@ class TransformerBlock(Layer):
             layer.build(input_shape)
 
     def call(self, x, relative_position=None, training=False):
-        y = self.attention(self.norm_1(x), relative_position=relative_position, training=training)
-        y = self.layer_scale_1(self.dropout(y, training=training))
+        how = {"relative_position": relative_position, "training": training}
+        return self.around(lambda tokens: self.attention(tokens, **how), x, training)
+
+    def around(self, attend, x, training=False):
+        """The block with another function of its tokens in place of the attention."""
+        y = self.layer_scale_1(self.dropout(attend(self.norm_1(x)), training=training))
         x = x + self.drop_path_1(y, training=training)  # Eq. 2
         y = self.layer_scale_2(self.mlp(self.norm_2(x), training=training))
         return x + self.drop_path_2(y, training=training)  # Eq. 3
@@ -94,9 +98,9 @@ class PostNormBlock(TransformerBlock):
     such a factor.
     """
 
-    def call(self, x, relative_position=None, training=False):
-        y = self.attention(x, relative_position=relative_position, training=training)
-        x = x + self.drop_path_1(self.norm_1(self.dropout(y, training=training)), training=training)
+    def around(self, attend, x, training=False):
+        y = self.norm_1(self.dropout(attend(x), training=training))
+        x = x + self.drop_path_1(y, training=training)
         y = self.norm_2(self.mlp(x, training=training))
         return x + self.drop_path_2(y, training=training)
 
@@ -116,10 +120,9 @@ class ParallelBlock(TransformerBlock):
 
     one_branch = True
 
-    def call(self, x, relative_position=None, training=False):
+    def around(self, attend, x, training=False):
         y = self.norm_1(x)
-        attention = self.attention(y, relative_position=relative_position, training=training)
-        y = self.dropout(attention, training=training) + self.mlp(y, training=training)
+        y = self.dropout(attend(y), training=training) + self.mlp(y, training=training)
         return x + self.drop_path_1(self.layer_scale_1(y), training=training)
 
 
