@@ -12,6 +12,7 @@ ACTIVATIONS = ("gelu_tanh", "gelu_erf", "quick_gelu", "silu")
 BIASES = {  # the linear maps of a block that have a bias
     "all": ("query", "key", "value", "out", "mlp"),
     "no_key": ("query", "value", "out", "mlp"),
+    "qkv": ("query", "key", "value"),
     "none": (),
 }
 
@@ -79,7 +80,8 @@ class Later:
             joined heads; of the patches' tokens before their positions; and before the first block.
         final_norm: whether there is a norm after the last block.
         biases: which linear maps of a block have a bias: `"all"`, `"no_key"` for all but the key,
-            or `"none"`. `Variant.qkv_bias=False` takes those of query, key and value away.
+            `"qkv"` for those of query, key and value alone, or `"none"`. `Variant.qkv_bias=False`
+            takes these three away.
         patch_bias: whether the projection of the patches has a bias.
         rotary: positions by which queries and keys are turned: a `Rotary`, a name of `ROTARIES`,
             a dict of its fields, or `None`. They come beside the position embedding; take

@@ -173,7 +173,7 @@ def _pooled(x, v, norm, kind):
     if v.pool == "map":
         heads, mlp_dim = v.pool_heads or v.num_heads, v.pool_mlp_dim or v.mlp_dim
         skipped = v.learned_tokens if v.pool_patches else 0
-        arguments = (heads, mlp_dim, v.gelu, v.qkv_bias, v.epsilon, skipped)
+        arguments = (heads, mlp_dim, v.gelu, True, v.epsilon, skipped)  # has biases in any case
         return AttentionPool(*arguments, **kind, name="pool")(norm(x))
     if v.pool is None:
         return norm(x)

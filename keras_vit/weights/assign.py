@@ -12,12 +12,13 @@ from keras_vit.variants import VARIANTS
 from keras_vit.weights.canonical import PROJECTION
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.resize import resize_patches, resize_positions
-from keras_vit.weights.settle import grid_for, shape_of
+from keras_vit.weights.settle import grid_for, learned_tokens, shape_of
 from keras_vit.weights.tables import shortened
 
 MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # as `Canonical.model` has them
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
+DISTILLATION_HEAD = ("head_distillation/kernel", "head_distillation/bias")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +146,7 @@ def _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels
         notes.append((PROJECTION, old.shape, arrays[PROJECTION].shape, "pseudo-inverse"))
     grid = grid_for(found["image_size"], shape_of(found))
     method = interpolation or found["interpolation"]
-    learned = int(found["class_token"]) + found["registers"]
+    learned = learned_tokens(found)
     if found["position"] == v.position == "learned_1d" and learned == v.learned_tokens:
         changed = resize_positions(arrays, grid, model.grid, learned, method)
         arrays.update(changed)
@@ -180,9 +181,9 @@ def _left_out(arrays, variables, fresh_head):
     """
     nowhere = not any(name in side for name in PRE_LOGITS for side in (arrays, variables))
     if not nowhere and not all(_same_shape(arrays, variables, name) for name in PRE_LOGITS):
-        layers = (PRE_LOGITS, HEAD)
+        layers = (PRE_LOGITS, HEAD, DISTILLATION_HEAD)
     elif fresh_head or not all(_same_shape(arrays, variables, name) for name in HEAD):
-        layers = (HEAD,)
+        layers = (HEAD, DISTILLATION_HEAD)
     else:
         layers = ()
     # Half a layer is damage, and belongs to the errors.

@@ -129,9 +129,13 @@ def architecture_of(arrays, family, optional=()):
 def later_of(arrays):
     """The fields of `Later` that canonical arrays tell; what no model has is left to be refused."""
     has_bias = lambda name: f"block_0/{name}/bias" in arrays  # noqa: E731
-    linear = ("attention/query", "attention/out", "mlp/dense_1", "mlp/dense_2")
-    no_key = has_bias("attention/query") and not has_bias("attention/key")
-    biases = "no_key" if no_key else "all" if any(map(has_bias, linear)) else "none"
+    inputs, others = has_bias("attention/query"), ("attention/out", "mlp/dense_1", "mlp/dense_2")
+    if inputs and not has_bias("attention/key"):
+        biases = "no_key"
+    elif any(map(has_bias, others)):
+        biases = "all"
+    else:
+        biases = "qkv" if inputs else "none"
     pre_norm = norm_of(arrays, "pre_norm")
     return {
         "norm": norm_of(arrays, "block_0/norm_1") or "layer_norm",

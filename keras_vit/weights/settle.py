@@ -67,7 +67,7 @@ def settle_image_size(canonical, configured, hints):
         (custom, "the file has no positions: about 224 pixels, the custom"),
     )
     if position is not None:
-        patches = position.shape[1] - found["class_token"] - found["registers"]
+        patches = position.shape[1] - learned_tokens(found)
         known = (find_image_size(patches, shape, hints, configured),)
     elif (table := relative_table(canonical.arrays)) is not None:
         offsets = table.shape[0] - 3 * found["class_token"]
@@ -89,6 +89,11 @@ def settle_image_size(canonical, configured, hints):
 def relative_table(arrays):
     """The biases of `RelativePosition2D`, of the first block or of all, or `None`."""
     return arrays.get("position_0/table", arrays.get("position/table"))
+
+
+def learned_tokens(found):
+    """The number of tokens before those of the patches, as `Variant.learned_tokens` counts them."""
+    return int(found["class_token"]) + int(found["distillation"]) + found["registers"]
 
 
 def offsets_of(grid):
