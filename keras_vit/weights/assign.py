@@ -146,8 +146,8 @@ def _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels
         notes.append((PROJECTION, old.shape, arrays[PROJECTION].shape, "pseudo-inverse"))
     grid = grid_for(found["image_size"], shape_of(found))
     method = interpolation or found["interpolation"]
-    learned = learned_tokens(found)
-    if found["position"] == v.position == "learned_1d" and learned == v.learned_tokens:
+    learned, resizable = learned_tokens(found), ("learned_1d", "relative_2d")
+    if found["position"] == v.position in resizable and learned == v.learned_tokens:
         changed = resize_positions(arrays, grid, model.grid, learned, method)
         arrays.update(changed)
         notes += [(name, grid, model.grid, method) for name in changed]

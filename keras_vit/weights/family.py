@@ -145,7 +145,7 @@ class Family:
             if meanings is not None:
                 if value is None and None not in meanings:
                     continue
-                if not isinstance(value, (str, type(None))) or value not in meanings:
+                if not isinstance(value, (str, bool, type(None))) or value not in meanings:
                     what = f"been built with {key}={value!r} (its config)"
                     raise unsupported(what, f"; expected one of {list(meanings)}")
                 value = meanings[value]

@@ -46,6 +46,25 @@ def test_the_authors_rule(case, method):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("case", cases("timm_offsets"), ids=lambda case: case["key"])
+def test_biases_for_offsets(case):
+    """BEiT's rule as timm has it, and that the class token's three biases stay."""
+    file = read_arrays(FOLDER / "timm_offsets.npz")
+    before, after = (file[f"{case['key']}/{what}"] for what in ("in", "out"))
+    grids = case["old"], case["new"]
+    (resized,) = weights.resize_positions({"position/table": before}, *grids, 1, "bicubic").values()
+    assert_close(resized, after, 2e-6)
+    (resized,) = weights.resize_positions(
+        {"position/table": before}, *grids, 1, "bilinear"
+    ).values()
+    sides = [[2 * side - 1 for side in grid] for grid in grids]
+    assert_close(resized[:-3], resize_grid(before[:-3], *sides, "bilinear"), 1e-6)
+    assert_close(resized[-3:], before[-3:], 0)
+    with pytest.raises(ValueError, match="class token"):
+        weights.resize_positions({"position/table": before[1:]}, *grids, 1, "bicubic")
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("key, old, new", [("28to14_cls", 28, 14), ("28to24_cls", 28, 24)])
 def test_the_fault_of_the_authors_routine(key, old, new):
     """Their zoom leaves the last row and column zero here; only `scipy_zoom` repeats that."""
