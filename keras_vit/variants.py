@@ -11,7 +11,7 @@ from keras_vit import checks
 from keras_vit.checks import choice, grid_of, pair, positive_int
 from keras_vit.later import Later
 
-POOLS = ("token", "mean", "token_mean", "map", "first", None)
+POOLS = ("token", "mean", "token_mean", "map", "probe", "first", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "relative_2d", "none")
 GELUS = ("tanh", "erf")
 
@@ -31,8 +31,8 @@ class Variant(Later):
             stem: in cells of the feature map).
         pool: what the head sees: `"token"` the class token (Eq. 4), `"mean"` the average of the
             patch tokens, `"token_mean"` both, one after the other (DINOv2's linear heads), `"map"`
-            multi-head attention pooling, `"first"` the first patch (`pool_type="0"` of
-            big_vision), `None` every token.
+            multi-head attention pooling, `"probe"` the same without query projection and MLP
+            (AIMv2), `"first"` the first patch (`pool_type="0"` of big_vision), `None` every token.
         class_token: whether a class token is prepended; `None` means where `pool` needs or keeps
             one: for `"token"`, `"token_mean"` and `None`.
         representation_size: hidden units of the tanh layer before the head (section 3.1, used for

@@ -171,6 +171,18 @@ def attention_pool(weights, x, kind="tanh", epsilon=1e-6):
     ]
 
 
+def probe_pool(weights, x):
+    """The probe is the query: its heads may be told by an identity instead of a projection."""
+    width, heads = (
+        weights["attention/out/kernel"].shape[-1],
+        weights["attention/key/kernel"].shape[1],
+    )
+    identity = np.eye(width).reshape(width, heads, -1)
+    probe = np.repeat(weights["probe"], len(x), axis=0)
+    asking = {**below(weights, "attention"), "query/kernel": identity}
+    return attention(asking, probe, memory=x)[:, 0]
+
+
 def patches(images, patch_size):
     """Cut out one by one."""
     p_h, p_w = patch_size

@@ -58,8 +58,8 @@ def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size
 def probe_maps(model, images, heads="mean", batch_size=8):
     """Where the probe of attention pooling looks in each image (MAP; Zhai et al., 2022).
 
-    In a model with `pool="map"` the probe, not a class token, gathers what the prediction rests
-    on. Arguments and result are as in `attention_maps`.
+    In a model with `pool="map"` or `"probe"` the probe, not a class token, gathers what the
+    prediction rests on. Arguments and result are as in `attention_maps`.
 
     Raises:
         ValueError: the model pools in another way; images that it does not take.

@@ -32,11 +32,22 @@ class MultiHeadSelfAttention(Layer):
             fused kernel.
         epsilon: of the norms of queries, keys and heads, which only later families have.
         later: `keras_vit.Later`, or its fields as a dict.
+        project_query: whether there is a query projection; if not, `x` are the queries.
     """
 
-    def __init__(self, num_heads, qkv_bias=True, dropout=0.0, epsilon=1e-6, later=None, **kwargs):
+    def __init__(
+        self,
+        num_heads,
+        qkv_bias=True,
+        dropout=0.0,
+        epsilon=1e-6,
+        later=None,
+        project_query=True,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.num_heads = positive_int(num_heads, "num_heads")
+        self.project_query = project_query
         self.qkv_bias, self.epsilon, self.later = qkv_bias, epsilon, get_later(later)
         kind = {"dtype": self.dtype_policy}
         self.dropout = Dropout.of(dropout, **kind, name="dropout")
@@ -48,7 +59,7 @@ class MultiHeadSelfAttention(Layer):
         width, kind = input_shape[-1], {"dtype": self.dtype_policy}
         check_heads(width, self.num_heads)
         heads = (self.num_heads, width // self.num_heads)
-        for name in ("query", "key", "value"):
+        for name in ("query", "key", "value")[not self.project_query :]:
             bias = "hk" if self.qkv_bias and self.later.has_bias(name) else None
             layer = Linear("btd,dhk->bthk", (None, *heads), bias_axes=bias, **kind, name=name)
             layer.build(input_shape)
@@ -73,7 +84,11 @@ class MultiHeadSelfAttention(Layer):
             return_attention_scores: whether to return A beside the output, in at least float32.
         """
         memory = x if memory is None else memory
-        q, k, v = self.query(x), self.key(memory), self.value(memory)  # Eq. 5
+        k, v = self.key(memory), self.value(memory)  # Eq. 5
+        if self.project_query:
+            q = self.query(x)
+        else:
+            q = ops.reshape(x, (*ops.shape(x)[:2], *k.shape[2:]))
         q, k, bias = self.query_norm(q), self.key_norm(k), None
         axes = 0 if relative_position is None else len(relative_position.shape)
         if axes == 4:

@@ -49,12 +49,15 @@ class AttentionPool(Layer):
     """Multi-head attention pooling, MAP (Zhai et al., 2022; Lee et al., 2019).
 
     One learned query, the probe, attends to the tokens; an MLP with a residual connection follows.
+    With `mlp_dim=None` no MLP follows, and the probe is the query without a projection, as in AIMv2
+    (Fini et al., 2025).
 
     Shapes: (batch, tokens, width) -> (batch, width).
 
     Args:
         num_heads, mlp_dim, gelu, qkv_bias, epsilon: as in `TransformerBlock`.
         skipped: number of tokens at the beginning that the probe does not see.
+        activation: of the MLP, a name of `keras_vit.Later.activation`.
     """
 
     def __init__(
@@ -65,24 +68,34 @@ class AttentionPool(Layer):
         qkv_bias=True,
         epsilon=1e-6,
         skipped=0,
+        activation=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        policy, self.skipped = self.dtype_policy, skipped
-        self.attention = MultiHeadSelfAttention(num_heads, qkv_bias, dtype=policy, name="attention")
-        self.norm = LayerNorm(epsilon, dtype=policy, name="norm")
-        self.mlp = MLP(mlp_dim, gelu, dtype=policy, name="mlp")
+        self.skipped, self.has_mlp, kind = (
+            skipped,
+            mlp_dim is not None,
+            {"dtype": self.dtype_policy},
+        )
+        self.attention = MultiHeadSelfAttention(
+            num_heads, qkv_bias, project_query=self.has_mlp, **kind, name="attention"
+        )
+        if self.has_mlp:
+            later = {"activation": activation}
+            self.norm = LayerNorm(epsilon, **kind, name="norm")
+            self.mlp = MLP(mlp_dim, gelu, later=later, **kind, name="mlp")
 
     def build(self, input_shape):
         probe = (1, 1, input_shape[-1])
         self.probe = self.add_weight(probe, kernels.initial("glorot_uniform"), name="probe")
         self.attention.build(input_shape)
-        self.norm.build(probe)
-        self.mlp.build(probe)
+        if self.has_mlp:
+            self.norm.build(probe)
+            self.mlp.build(probe)
 
     def call(self, x):
         y = self.attention(self._probes(x), memory=x[:, self.skipped :] if self.skipped else x)
-        return (y + self.mlp(self.norm(y)))[:, 0]
+        return (y + self.mlp(self.norm(y)) if self.has_mlp else y)[:, 0]
 
     def attention_scores(self, x):
         """A of Eq. 6, where the probe asks: (batch, tokens, width) -> (batch, heads, 1, tokens).

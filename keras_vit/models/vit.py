@@ -170,10 +170,13 @@ class VisionTransformer(Classifier):
 
 
 def _pooled(x, v, norm, kind):
-    if v.pool == "map":
+    if v.pool in ("map", "probe"):
         heads, mlp_dim = v.pool_heads or v.num_heads, v.pool_mlp_dim or v.mlp_dim
+        mlp_dim = mlp_dim if v.pool == "map" else None
         skipped = v.learned_tokens if v.pool_patches else 0
-        arguments = (heads, mlp_dim, v.gelu, True, v.epsilon, skipped)  # has biases in any case
+        activation = v.activation if v.mlp == "mlp" else None  # that of a gate is another choice
+        biases = v.pool == "map" or v.qkv_bias  # which MAP has in any case
+        arguments = (heads, mlp_dim, v.gelu, biases, v.epsilon, skipped, activation)
         return AttentionPool(*arguments, **kind, name="pool")(norm(x))
     if v.pool is None:
         return norm(x)

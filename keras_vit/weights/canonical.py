@@ -98,7 +98,9 @@ def architecture_of(arrays, family, optional=()):
     projection = units_of(arrays, "projection", representation_size or width) or None
     registers = arrays.get("patch_encoder/registers")
     class_token = "patch_encoder/class_token" in arrays
-    pool = "map" if "pool/probe" in arrays else "token" if class_token else "mean"
+    pool = "token" if class_token else "mean"
+    if "pool/probe" in arrays:
+        pool = "map" if "pool/attention/query/kernel" in arrays else "probe"
     pooled, head = projection or representation_size or width, arrays.get("head/kernel")
     if class_token and head is not None and head.shape[:1] == (2 * width,) != (pooled,):
         pool, pooled = "token_mean", 2 * width

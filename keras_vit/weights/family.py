@@ -101,7 +101,7 @@ class Family:
             if field in fields:
                 canonical.assumed[field] = CONFIG if field in said else CUSTOM
         # Attention pooling shows in the arrays, whatever a config says.
-        if "pool" in said and found["pool"] != "map":
+        if "pool" in said and found["pool"] not in ("map", "probe"):
             found["pool"], canonical.assumed["pool"] = said["pool"], CONFIG
         self.complete(canonical, contents, config, said, hints)
         if self.joined_heads:

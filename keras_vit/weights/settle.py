@@ -101,11 +101,6 @@ def offsets_of(grid):
     return grid and (2 * grid[0] - 1) * (2 * grid[1] - 1)
 
 
-def learned_tokens(found):
-    """The number of tokens of `found` before those of the patches."""
-    return int(found["class_token"]) + int(found["distillation"]) + found["registers"]
-
-
 def shape_of(found):
     """A `Variant` with the patch size and the stem of `found`, which tell the grid of an image."""
     return Variant(patch_size=found["patch_size"], stem=found.get("stem"))

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_vit import Later, Rotary, layers
 from tests import definitions
-from tests.harness import ATTENTION, BLOCK, MLP, NORM, Case, under
+from tests.harness import ATTENTION, BLOCK, LINEAR, MLP, NORM, Case, under
 
 ROTARIES = {
     "dinov3": Rotary("centered", 100.0, pairs="halves"),
@@ -94,6 +94,25 @@ CASES = [
         ),
         (*ATTENTION, *under("norm", NORM)),
         inputs={"x": (2, 5, 8), "relative_position": (2, 5, 5)},
+    ),
+    Case(
+        "AttentionPool_probe",
+        layers.AttentionPool,
+        {"num_heads": 2, "mlp_dim": None, "qkv_bias": False},
+        definitions.probe_pool,
+        (
+            "probe",
+            "attention/key/kernel",
+            "attention/value/kernel",
+            *under("attention/out", LINEAR),
+        ),
+    ),
+    Case(
+        "AttentionPool_quick_gelu",
+        layers.AttentionPool,
+        {"num_heads": 2, "mlp_dim": 12, "activation": "quick_gelu"},
+        lambda w, x: definitions.attention_pool(w, x, "quick_gelu"),
+        ("probe", *under("attention", ATTENTION), *under("norm", NORM), *under("mlp", MLP)),
     ),
     Case(
         "MLP_norm",
