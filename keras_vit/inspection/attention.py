@@ -23,7 +23,8 @@ def attention_weights(model, images, blocks=None, heads=None, batch_size=8):
     Returns:
         A list with one float array of shape (batch, heads, tokens, tokens) per block, or (batch,
         tokens, tokens) if the heads are fused. Rows belong to queries and sum to 1 (in each head
-        and in their mean). The class token, if any, is token 0; registers follow.
+        and in their mean). The class token, if any, is token 0; a distillation token and
+        registers follow.
 
     Raises:
         ValueError: the model has no such block; images that it does not take.
@@ -38,14 +39,13 @@ def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size
     Args:
         model, images, heads, batch_size: as in `attention_weights`.
         block: index of the block.
-        query: who asks: `"class"` for the class token, `"mean"` for the mean over all patches,
-            (row, column) for one patch, a number for any token; `None` for the class token or,
-            without one, the mean.
+        query: who asks: `"class"` for the class token, `"distillation"` for the distillation
+            token, `"mean"` for the mean over all patches, (row, column) for one patch, a number
+            for any token; `None` for the class token or, without one, the mean.
 
     Returns:
         float array of shape (batch, rows, columns), one value per patch, or (batch, heads, rows,
-        columns). The values of an image sum to the attention that is not given to the class token
-        or registers.
+        columns). The values of an image sum to the attention that is not given to learned tokens.
     """
     images = forward.as_inputs(model, images)
     layout, fuse = forward.layout_of(model, images.shape[1:3]), fused(heads)
@@ -134,7 +134,7 @@ def rollout_maps(model, images, query=None, heads="mean", blocks=None, batch_siz
 
     Returns:
         float64 array of shape (batch, rows, columns). The values of an image sum to 1 less what
-        comes from the class token and registers.
+        comes from learned tokens.
     """
     images, fuse = forward.as_inputs(model, images), fused(heads or "mean")
     layout = forward.layout_of(model, images.shape[1:3])

@@ -83,7 +83,7 @@ const patchName = (token) => `row ${Math.floor((token - D.learned) / D.columns)}
 function tokenName(token) {
   if (token < 0) return "mean of the patches";
   if (token >= D.learned) return "patch in " + patchName(token);
-  return D.classToken && token === 0 ? "class token" : `register ${token - (D.classToken ? 1 : 0)}`;
+  return D.names[token];
 }
 const percent = (v) => (v > 0 && v < 1e-4) || v === 0 ? "< 0.01 %" : (100 * v).toPrecision(v < 0.1 ? 2 : 3) + " %";
 

@@ -69,6 +69,7 @@ def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes
         "rows": layout.grid[0],
         "columns": layout.grid[1],
         "learned": layout.learned,
+        "names": layout.names,
         "classToken": layout.class_token,
         "height": x.shape[1],
         "width": x.shape[2],

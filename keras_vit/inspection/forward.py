@@ -79,19 +79,27 @@ class Layout(typing.NamedTuple):
     Attributes:
         grid: (rows, columns) of the patches.
         stride: (height, width) in pixels from one patch to the next.
-        learned: tokens before the patches: the class token and registers.
+        learned: tokens before the patches: the class and distillation token, and registers.
         class_token: whether token 0 is a class token.
+        distillation: whether a distillation token follows it.
     """
 
     grid: tuple[int, int]
     stride: tuple[int, int]
     learned: int
     class_token: bool
+    distillation: bool = False
 
     @property
     def tokens(self):
         """The number of all tokens."""
         return self.learned + self.grid[0] * self.grid[1]
+
+    @property
+    def names(self):
+        """Of the learned tokens, in their order."""
+        named = ["class token"] * self.class_token + ["distillation token"] * self.distillation
+        return [*named, *(f"register {i}" for i in range(self.learned - len(named)))]
 
     def query_rows(self, matrix, query=None):
         """Rows of (..., tokens, tokens), laid out on the grid: shape (..., rows, columns).
@@ -112,17 +120,21 @@ class Layout(typing.NamedTuple):
         return rows.reshape(*rows.shape[:-1], *self.grid)
 
     def token(self, query):
-        """The number of the token that `query` names: `"class"`, (row, column), or a number."""
+        """The number of the token that `query` names.
+
+        It is `"class"`, `"distillation"`, (row, column), or a number.
+        """
         if isinstance(query, (tuple, list)) and len(query) == 2:
             if all(0 <= q < side for q, side in zip(query, self.grid)):
                 return self.learned + int(query[0]) * self.grid[1] + int(query[1])
         elif isinstance(query, str):
-            if query == "class" and self.class_token:
-                return 0
+            if f"{query} token" in self.names:
+                return self.names.index(f"{query} token")
         elif not isinstance(query, bool) and 0 <= query < self.tokens:
             return int(query)
         raise ValueError(
-            f"query must be {'class, ' if self.class_token else ''}mean, (row, column) of one of "
+            f"query must be {'class, ' if self.class_token else ''}"
+            f"{'distillation, ' if self.distillation else ''}mean, (row, column) of one of "
             f"{self.grid[0]} x {self.grid[1]} patches, or a token from 0 to {self.tokens - 1}. "
             f"Received: query={query!r}."
         )
@@ -140,7 +152,7 @@ def layout_of(model, image_size=None):
             f"{type(model).__name__} {getattr(model, 'name', '')!r}."
         )
     grid = v.grid(image_size or model.image_size)
-    return Layout(grid, v.stride, v.learned_tokens, v.class_token)
+    return Layout(grid, v.stride, v.learned_tokens, v.class_token, v.distillation)
 
 
 def batches(images, batch_size):

@@ -8,27 +8,37 @@ from keras_vit.checks import positive_int
 from keras_vit.inspection.forward import to_array
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.position import PositionEmbedding
+from keras_vit.layers.rotary import RotaryPosition
 
 
 def position_similarity(model, block=None):
     """Cosine similarity of the position embedding of each patch with those of all patches.
 
+    Rotary positions, where a model has no others, are compared by the cosines and sines of their
+    angles: the similarity is the mean over pairs of values, and over heads that learn their own
+    frequencies, of the cosine of the angle by which one patch is turned against the other.
+
     Args:
-        model: a `VisionTransformer` with absolute position embeddings of patches.
+        model: a `VisionTransformer` with positions of patches that are absolute or rotary.
         block: index of the block, if each has its own embedding
-            (`position_at="every_layer"`); the first for `None`.
+            (`position_at="every_layer"`) or frequencies; the first for `None`.
 
     Returns:
         float64 array of shape (rows, columns, rows, columns): [i, j] is the map for the patch in
         row i and column j. Class token and registers are left out.
 
     Raises:
-        ValueError: the model has no such embedding.
+        ValueError: the model has no such positions; relative ones belong to pairs of patches.
 
     Source: the paper's Fig. 7 centre, and Fig. 10 for other hyperparameters.
     """
     layer = _position_layer(model, block)
-    table = to_array(layer.table())[0, layer.learned_tokens :].astype("float64")
+    if isinstance(layer, RotaryPosition):
+        turns = to_array(layer(np.zeros((1, 1, 1), "float32")))  # (2, tokens, heads, head width)
+        table = np.swapaxes(turns, 0, 1).reshape(turns.shape[1], -1)
+    else:
+        table = to_array(layer.table())[0]
+    table = table[layer.learned_tokens :].astype("float64")
     lengths = np.linalg.norm(table, axis=1, keepdims=True)
     normal = table / np.where(lengths > 0, lengths, 1.0)
     return (normal @ normal.T).reshape(*layer.grid, *layer.grid)
@@ -37,13 +47,15 @@ def position_similarity(model, block=None):
 def _position_layer(model, block):
     layers = getattr(model, "layers", ())
     found = [getattr(layer, "position", None) for layer in layers if layer.name == "patch_encoder"]
-    found += [layer for layer in layers if layer.name.startswith("position")]
-    found = [layer for layer in found if isinstance(layer, PositionEmbedding)]
+    found += layers
+    kinds = (PositionEmbedding, RotaryPosition)
+    found = next(filter(None, ([x for x in found if isinstance(x, kind)] for kind in kinds)), ())
     if not found:
         kind = getattr(getattr(model, "variant", None), "position", None)
         raise ValueError(
-            "The model must have position embeddings: position='learned_1d', 'learned_2d' or "
-            f"'sincos_2d'. Received: {model.name!r} with position={kind!r}."
+            "The model must have positions of single patches: position='learned_1d', 'learned_2d' "
+            "or 'sincos_2d', or rotary ones; relative positions belong to pairs of patches. "
+            f"Received: {model.name!r} with position={kind!r}."
         )
     if block is not None and not -len(found) <= block < len(found):
         raise ValueError(

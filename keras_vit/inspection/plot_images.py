@@ -109,7 +109,7 @@ def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
 
     panels = [axes for axes in figure.subfigs[0].axes if axes.get_images()][1:]
     for axes, query in zip(panels, queries):
-        token = layout.token(query) - layout.learned if query not in ("mean", "class") else -1
+        token = layout.token(query) - layout.learned if query != "mean" else -1
         if token >= 0:
             row, column = divmod(token, layout.grid[1])
             height, width = (side / n for side, n in zip(image.shape[:2], layout.grid))

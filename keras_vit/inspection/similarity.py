@@ -96,6 +96,8 @@ def _outputs(model, names):
     if names is None:
         kinds = (PatchEncoder, TransformerBlock)
         names = [name for name, layer in layers.items() if isinstance(layer, kinds)]
+        # What enters the first block is this norm's output, if there is one.
+        names[:1] = ["pre_norm"] if "pre_norm" in layers and names else names[:1]
     missing = [name for name in names if name not in layers]
     if missing or not names:
         raise ValueError(
@@ -136,7 +138,7 @@ class TokenNorms(typing.NamedTuple):
     """What `token_norms` found.
 
     Attributes:
-        learned: (blocks, images, learned tokens): class token first, then registers.
+        learned: (blocks, images, learned tokens): as `Layout.names` has them.
         patches: (blocks, images, rows, columns).
     """
 

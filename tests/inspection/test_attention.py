@@ -14,15 +14,27 @@ from tests.support import assert_close, forward, images, to_numpy, values
 CASE = case("token_p8")
 
 
-def by_hand(model, x, block, relative=None):
+def by_hand(model, x, block, relative=None, turn=lambda x: x):
     """A of Eq. 6 in NumPy, from the tokens that enter the block."""
-    entering = keras.Model(model.input, model.get_layer(f"block_{block}").input)
-    tokens = forward(entering, x)
+    entering = keras.tree.flatten(model.get_layer(f"block_{block}").input)[0]
+    tokens = to_numpy(forward(keras.Model(model.input, entering), x))
     weights = definitions.below(values(model), f"block_{block}")
-    tokens = to_numpy(tokens[0] if isinstance(tokens, (list, tuple)) else tokens)
-    normal = definitions.layer_norm(definitions.below(weights, "norm_1"), tokens)
+    if model.variant.block != "post_norm":
+        tokens = definitions.norm(definitions.below(weights, "norm_1"), tokens)
     attention = definitions.below(weights, "attention")
-    return definitions.attention_parts(attention, normal, relative_position=relative)[1]
+    return definitions.attention_parts(attention, tokens, None, relative, turn)[1]
+
+
+def turned_by(model, block, grid):
+    """The function that turns queries and keys of a model with rotary positions."""
+    v, (rows, columns) = model.variant, np.mgrid[: grid[0], : grid[1]].reshape(2, -1, 1, 1)
+    if v.rotary.learned:  # "mixed", where columns come first
+        first, second = values(model)[f"rotary_{block}/frequencies"]
+        angles = columns * first + rows * second
+    else:
+        angles = definitions.angles(grid, v.width // v.num_heads, v.rotary)[:, None]
+    angles = np.pad(angles, ((v.learned_tokens, 0), (0, 0), (0, 0)))
+    return lambda x: definitions.rotated(x, angles, v.rotary.pairs)
 
 
 def test_weights_of_the_authors_code():
@@ -40,9 +52,44 @@ def test_weights_with_relative_positions():
         assert_close(attention, by_hand(model, images(), i, table), 3e-6)
 
 
+ROTARY = {"position": "none", "norm": "rms_norm", "qk_norm": "layer_norm", "distillation": True}
+ROTARY |= {"registers": 2, "pre_norm": "layer_norm", "rotary": "dinov3", "layer_scale": 0.5}
+
+
 @pytest.mark.parametrize(
     "options",
-    [{}, pytest.param({"dtype": "mixed_bfloat16"}, marks=pytest.mark.any_backend)],
+    [
+        {**ROTARY, "image_size": (16, 24)},
+        pytest.param({"rotary": "mixed", "block": "parallel"}, marks=pytest.mark.any_backend),
+        pytest.param({"rotary": "eva02", "variable_size": True}, marks=pytest.mark.any_backend),
+    ],
+    ids=["dinov3", "mixed", "eva02"],
+)
+def test_weights_with_rotary_positions(options):
+    model = random_vit(**options)
+    grid = (3, 2) if model.variable_size else model.grid
+    x = images((2, 8 * grid[0], 8 * grid[1], 3))
+    for i, attention in enumerate(attention_weights(model, x)):
+        assert_close(attention, by_hand(model, x, i, turn=turned_by(model, i, grid)), 3e-6)
+
+
+@pytest.mark.any_backend
+def test_weights_of_a_post_norm_block_with_biases_of_offsets():
+    model = random_vit(position="relative_2d", block="post_norm", image_size=(16, 24))
+    x = images((2, 16, 24, 3))
+    for i, attention in enumerate(attention_weights(model, x)):
+        table = definitions.below(values(model), f"position_{i}")
+        bias = definitions.relative_2d(table, 2, (2, 3), True)
+        assert_close(attention, by_hand(model, x, i, bias), 3e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"dtype": "mixed_bfloat16"}, marks=pytest.mark.any_backend),
+        pytest.param({"pool_patches": True, "pool_heads": 4}, marks=pytest.mark.any_backend),
+    ],
 )
 def test_the_probe_of_attention_pooling(options):
     model = random_vit(pool="map", class_token=False, registers=1, image_size=(16, 24), **options)
@@ -52,12 +99,13 @@ def test_the_probe_of_attention_pooling(options):
     weights = definitions.below(values(model), "pool")
     probe = np.broadcast_to(weights["probe"], (3, 1, tokens.shape[-1]))
     attention = definitions.below(weights, "attention")
-    expected = definitions.attention_parts(attention, probe, memory=tokens)[1]
+    seen = tokens[:, 1:] if "pool_patches" in options else tokens
+    expected = definitions.attention_parts(attention, probe, memory=seen)[1]
     maps = probe_maps(model, x, heads=None, batch_size=2)
-    tolerance = 0.02 if options else 3e-6
+    tolerance = 0.02 if "dtype" in options else 3e-6
     columns = model.image_size[1] // model.variant.stride[1]
     assert maps.shape[-1] == columns
-    assert_close(maps, expected[:, :, 0, 1:].reshape(maps.shape), tolerance)
+    assert_close(maps, expected[:, :, 0, -6:].reshape(maps.shape), tolerance)
     assert_close(probe_maps(model, x), maps.mean(axis=1), 1e-6)
 
 

@@ -69,6 +69,7 @@ def test_files_are_told_by_their_names(model, x, tmp_path):
 
 def test_the_facts_in_the_page(page, model, x):
     data = data_of(page)
+    assert data["names"] == ["class token", "register 0"]
     assert (data["rows"], data["columns"], data["learned"], data["heads"]) == (2, 3, 2, 2)
     assert data["blocks"] == [0, 1]
     logits = to_numpy(forward(model, x)).astype("float64")

@@ -17,7 +17,7 @@ from keras_vit.inspection import (
 from tests.inspection.cases import random_vit
 from tests.support import assert_close, images
 
-REGISTERS = {"image_size": (8, 24), "patch_size": (4, 8), "registers": 2}
+REGISTERS = {"image_size": (8, 24), "patch_size": (4, 8), "registers": 1, "distillation": True}
 
 
 def test_bytes_are_prepared_as_the_weights_want_them():
@@ -62,7 +62,7 @@ def test_fused_heads_and_batches():
 def test_maps_of_any_token_and_head():
     model, x = random_vit(**REGISTERS), images((2, 8, 24, 3))
     (weights,) = attention_weights(model, x, [0])
-    for query, row in ((0, 0), ("class", 0), (2, 2), ((0, 0), 3), ((1, 2), 8)):
+    for query, row in ((0, 0), ("class", 0), ("distillation", 1), (2, 2), ((0, 0), 3), ((1, 2), 8)):
         maps = attention_maps(model, x, 0, query, heads=None)
         assert_close(maps.reshape(2, 2, 6), weights[:, :, row, 3:], 1e-7)
     maps = attention_maps(model, x, 0, "mean", heads=None)
@@ -75,7 +75,7 @@ def test_maps_of_any_token_and_head():
     [
         ((2, 0), "one of 2 x 3 patches, or a token from 0 to 8. Received: query=(2, 0)"),
         (9, "a token from 0 to 8. Received: query=9"),
-        ("cls", "query must be class, mean, (row, column)"),
+        ("cls", "query must be class, distillation, mean, (row, column)"),
     ],
 )
 def test_tokens_that_do_not_exist(query, message):

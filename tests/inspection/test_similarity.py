@@ -54,7 +54,23 @@ def test_similarity_of_two_dimensional_positions():
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("position", ["none", "relative"])
+@pytest.mark.parametrize("rotary", ["dinov3", "mixed"])
+def test_similarity_of_rotary_positions(rotary):
+    """The mean cosine of the angles between two patches: in a head of width 4, of two angles."""
+    model = random_vit(**WIDE, position="none", rotary=rotary, distillation=True)
+    for block in range(2):
+        if rotary == "mixed":
+            x, y = values(model)[f"rotary_{block}/frequencies"]  # (heads, D_h / 2)
+        else:  # half of the turns by rows, half by columns, at the one frequency 2 pi
+            x, y = 2 * np.pi * np.array([[[0, 2 / 3]], [[2 / 2, 0]]])
+        found = position_similarity(model, block if rotary == "mixed" else None)
+        for i, j, k, m in np.ndindex(2, 3, 2, 3):
+            expected = np.cos((j - m) * x + (i - k) * y).mean()
+            assert_close(found[i, j, k, m], expected, 1e-5)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("position", ["none", "relative", "relative_2d"])
 def test_models_without_absolute_positions(position):
     with pytest.raises(ValueError, match=rf"Received: .* with position='{position}'"):
         position_similarity(random_vit(position=position))
@@ -118,9 +134,12 @@ def test_unbiased_cka_of_unrelated_features_is_nothing_on_average():
     assert abs(np.mean([linear_cka(x, y, unbiased=True) for x, y in pairs])) < 0.05
 
 
-def test_similarity_of_layers():
-    model, x = random_vit(), images((10, 16, 16, 3))
-    names = ["patch_encoder", "block_0", "block_1"]
+@pytest.mark.parametrize(
+    "pre_norm", [None, pytest.param("rms_norm", marks=pytest.mark.any_backend)]
+)
+def test_similarity_of_layers(pre_norm):
+    model, x = random_vit(pre_norm=pre_norm), images((10, 16, 16, 3))
+    names = ["pre_norm" if pre_norm else "patch_encoder", "block_0", "block_1"]
     tapped = keras.Model(model.input, [model.get_layer(name).output for name in names])
     tokens = [to_numpy(t) for t in forward(tapped, x)]
     exact = layer_similarity(model, x, estimate="exact", batch_size=3)
@@ -133,7 +152,7 @@ def test_similarity_of_layers():
     direct = [[linear_cka(a, b, unbiased=True) for b in tokens] for a in tokens]
     assert_close(once, np.array(direct), 1e-5)
     assert np.abs(found - once).max() > 1e-4
-    pair = layer_similarity(model, x, ["block_1"], model, ["patch_encoder", "block_0"], "exact")
+    pair = layer_similarity(model, x, ["block_1"], model, names[:2], "exact")
     assert_close(pair, exact[2:, :2], 1e-5)
 
 
