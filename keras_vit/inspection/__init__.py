@@ -10,10 +10,16 @@ from keras_vit.inspection.attention import (
     rollout_maps,
     upsample,
 )
+from keras_vit.inspection.components import PatchComponents, patch_components
 from keras_vit.inspection.explorer import explore
 from keras_vit.inspection.forward import Layout, layout_of
 from keras_vit.inspection.learned import FilterComponents, filter_components, position_similarity
-from keras_vit.inspection.plot_images import plot_maps, plot_predictions, plot_queries
+from keras_vit.inspection.plot_images import (
+    plot_components,
+    plot_maps,
+    plot_predictions,
+    plot_queries,
+)
 from keras_vit.inspection.plot_model import (
     plot_distances,
     plot_filters,
@@ -32,6 +38,7 @@ from keras_vit.inspection.similarity import (
 __all__ = [
     "FilterComponents",
     "Layout",
+    "PatchComponents",
     "TokenNorms",
     "attention_distance",
     "attention_distances",
@@ -43,6 +50,8 @@ __all__ = [
     "layer_similarity",
     "layout_of",
     "linear_cka",
+    "patch_components",
+    "plot_components",
     "plot_distances",
     "plot_filters",
     "plot_layer_similarity",

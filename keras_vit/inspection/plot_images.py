@@ -119,6 +119,42 @@ def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
     return finish(figure, path)
 
 
+def plot_components(images, found, path=None):
+    """Draws each image beside its patches, coloured by their first three components.
+
+    The components are the red, green and blue of a patch; each goes from the lowest to the highest
+    hundredth of its values in all images. The background is black.
+
+    Args:
+        images: as in `plot_maps`.
+        found: a `PatchComponents` of these images, with three components or more.
+        path: as in `plot_maps`.
+
+    Raises:
+        ValueError: other numbers of images, or fewer components.
+    """
+    values, mask = np.asarray(found.values)[..., :3], np.asarray(found.foreground)
+    if len(images) != len(values) or values.shape[-1] < 3:
+        expected = f"({len(images)}, rows, columns, 3 or more)"
+        raise shape_error("components", expected, np.asarray(found.values))
+    low, high = np.percentile(values[mask], (1, 99), axis=0)
+    colors = ((values - low) / np.where(high > low, high - low, 1.0)).clip(0, 1)
+    colors = np.where(mask[..., None], colors, 0.0)
+    in_a_row = min(4, len(images))
+    rows = -(-len(images) // in_a_row)
+    figure = new_figure((4.2 * in_a_row, 2.2 * rows + 0.3))
+    grid = figure.subplots(rows, 2 * in_a_row, squeeze=False).reshape(-1, 2)
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    for (left, right), image, color in zip(grid, images, colors):
+        picture = _as_picture(image)
+        left.imshow(picture, cmap="gray", extent=_extent_of(picture))
+        right.imshow(color, extent=_extent_of(picture), interpolation="nearest")
+    shares = ", ".join(f"{share:.0%}" for share in found.explained[:3])
+    figure.suptitle(f"Principal components of the patches: {shares} of the variance", fontsize=10)
+    return finish(figure, path)
+
+
 def plot_predictions(images, maps, labels, probabilities, class_names, path):
     """Draws each image beside its attention map, under the predicted and the right class.
 

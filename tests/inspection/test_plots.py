@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit import inspection
-from keras_vit.inspection import FilterComponents, TokenNorms
+from keras_vit.inspection import FilterComponents, PatchComponents, TokenNorms
 from keras_vit.job import draw_predictions
 from tests.inspection.cases import random_vit
 
@@ -23,6 +23,11 @@ def noise(*shape):
 
 def filters(channels):
     return FilterComponents(noise(3, 4, 5, channels), np.array([0.5, 0.3, 0.1]))
+
+
+def components(count):
+    mask = np.arange(12).reshape(2, 2, 3) > 2
+    return PatchComponents(np.where(mask[..., None], noise(2, 2, 3, count), np.nan), mask, noise(3))
 
 
 def name_of(value):
@@ -48,6 +53,8 @@ FIGURES = [
     ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(7, 7), "layout": LAYOUT,
                       "queries": ["class", (1, 2)]}, {"queries": ["class", (0, 1)]}),
     ("plot_distances", {"distances": noise(4, 3)}, {"distances": noise(30, 5, 1)}),
+    ("plot_components", {**IMAGES, "found": components(3)},
+     {"found": PatchComponents(1 - components(3).values, *components(3)[1:])}),
     ("plot_position_similarity", {"similarity": noise(2, 3, 2, 3)},
      {"similarity": -noise(2, 3, 2, 3)}),
     ("plot_filters", {"found": filters(3)}, {"found": filters(1)}),
@@ -79,9 +86,9 @@ def labels_of(figure):
         ("plot_maps", {**FIGURES[0][1], "unit": "relevance"}, {"relevance"}),
         (*FIGURES[2][:2], {"attention"}),
         (*FIGURES[3][:2], {"block (network depth)", "mean attention distance (pixels)"}),
-        (*FIGURES[4][:2], {"input patch column", "input patch row", "cosine similarity"}),
-        (*FIGURES[6][:2], {"layer", "linear CKA"}),
-        (*FIGURES[8][:2], {"length of a token (L2 norm)", "patch row", "patch column"}),
+        (*FIGURES[5][:2], {"input patch column", "input patch row", "cosine similarity"}),
+        (*FIGURES[7][:2], {"layer", "linear CKA"}),
+        (*FIGURES[9][:2], {"length of a token (L2 norm)", "patch row", "patch column"}),
     ],
     ids=name_of,
 )
@@ -110,6 +117,8 @@ def test_heads_are_drawn_where_they_are():
         ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(6, 6), "layout": LAYOUT,
                           "queries": ["class"]}, "(..., 7, 7). Received: shape (6, 6)"),
         ("plot_distances", {"distances": noise(3)}, "Received: shape (3,)"),
+        ("plot_components", {**IMAGES, "found": components(2)},
+         "(2, rows, columns, 3 or more). Received: shape (2, 2, 3, 2)"),
         ("plot_position_similarity", {"similarity": noise(2, 3, 3, 2)},
          "Received: shape (2, 3, 3, 2)"),
         ("plot_layer_similarity", {"similarity": noise(3)}, "Received: shape (3,)"),

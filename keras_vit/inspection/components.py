@@ -1,0 +1,103 @@
+"""Principal components of patch tokens: the pictures that DINO is known for."""
+
+import typing
+
+import numpy as np
+
+from keras_vit.checks import positive_int
+from keras_vit.inspection import forward
+
+
+class PatchComponents(typing.NamedTuple):
+    """What `patch_components` found.
+
+    Attributes:
+        values: (images, rows, columns, count) components of each patch, NaN in the background.
+        foreground: (images, rows, columns) which patches they were fitted to.
+        explained: (count,) share of the variance of these patches, from 0 to 1.
+    """
+
+    values: np.ndarray
+    foreground: np.ndarray
+    explained: np.ndarray
+
+
+def patch_components(model, images, count=3, block=-1, foreground=None, norm=True, batch_size=8):
+    """The first principal components of the patch tokens of all images: a `PatchComponents`.
+
+    They are fitted to the patches of all images together, so that what is alike in two images has
+    alike values; `plot_components` makes colours of them. Learned tokens are left out. Of the two
+    signs of a component, the first one has that by which patches inside of the images are above
+    those at their borders, and each other one that by which its largest value is positive.
+
+    Args:
+        model, images, batch_size: as in `attention_weights`.
+        count: how many components.
+        block: index of the block after which the tokens are taken.
+        foreground: `None` for all patches; a number, such as 0, for those whose first component is
+            above it, to which new components are then fitted, as the authors remove the
+            background; or a boolean array (images, rows, columns).
+        norm: whether the model's last norm is applied to the tokens, as in the authors' features;
+            a norm that follows the pooling never is.
+
+    Raises:
+        ValueError: more components than a token has values; no patch, or patches that are all
+            alike, in the foreground; images that the model does not take.
+
+    Source: Oquab et al. (2024), "DINOv2: learning robust visual features without supervision",
+    Fig. 1.
+    """
+    images, (chosen,) = forward.as_inputs(model, images), forward.transformer_blocks(model, [block])
+    layout, v = forward.layout_of(model, images.shape[1:3]), model.variant
+    if positive_int(count, "count") > v.width:
+        raise ValueError(f"A token has {v.width} values. Received: count={count}.")
+    normalise = lambda x: x  # noqa: E731
+    if norm and v.final_norm and not v.norm_after_pool:
+        normalise = forward.compiled(model, "norm", model.get_layer("norm"))
+    found = [
+        forward.to_array(normalise(tokens))[:size, layout.learned :]
+        for tokens, size in forward.outputs(model, chosen.output, images, batch_size)
+    ]
+    tokens = np.concatenate(found).astype("float64")
+    tokens = tokens.reshape(len(images), *layout.grid, v.width)
+    mask = np.ones(tokens.shape[:3], bool)
+    if foreground is not None and np.ndim(foreground) == 0:
+        mask = _fitted(tokens, mask, 1)[0][..., 0] > foreground
+    elif foreground is not None:
+        given = np.asarray(foreground)
+        if given.shape != mask.shape or given.dtype != bool:
+            raise ValueError(
+                f"foreground must be a number or booleans of shape {mask.shape}. Received: "
+                f"shape {given.shape}, dtype {given.dtype}."
+            )
+        mask = given
+    values, explained = _fitted(tokens, mask, count)
+    return PatchComponents(np.where(mask[..., None], values, np.nan), mask, explained)
+
+
+def _fitted(tokens, mask, count):
+    """Components of all patches, fitted to those of the mask, and their shares of the variance."""
+    chosen = tokens[mask]
+    centred = chosen - chosen.mean(axis=0) if len(chosen) else chosen
+    if not centred.any():
+        raise ValueError(
+            "Components need patches that differ; choose another foreground. Received: "
+            f"{len(chosen)} patches of one value."
+        )
+    power, vectors = np.linalg.eigh(centred.T @ centred)
+    vectors = vectors[:, ::-1][:, :count]
+    values = (tokens - chosen.mean(axis=0)) @ vectors
+    signs = _signs(values, mask)
+    power = power[::-1].clip(0)
+    return values * signs, power[:count] / power.sum()
+
+
+def _signs(values, mask):
+    shown = values[mask]
+    signs = np.sign(shown[np.abs(shown).argmax(axis=0), np.arange(shown.shape[1])])
+    border = np.ones(mask.shape, bool)
+    border[:, 1:-1, 1:-1] = False
+    inside, outside = (values[mask & where][:, 0] for where in (~border, border))
+    if len(inside) and len(outside) and inside.mean() != outside.mean():
+        signs[0] = np.sign(inside.mean() - outside.mean())
+    return np.where(signs == 0, 1.0, signs)
