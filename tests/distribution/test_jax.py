@@ -13,6 +13,7 @@ from tests.distribution.processes import (
     start,
     trained,
 )
+from tests.distribution.test_layout import LATER
 from tests.support import BACKEND, images, run_in_fresh_process, tiny_vit
 
 pytestmark = pytest.mark.skipif(BACKEND != "jax", reason="JAX's devices")
@@ -45,6 +46,15 @@ def test_more_devices_train_the_same(tmp_path):
     _, cut, sharded = compare(tmp_path, ["data_parallel", "2x2", "fully_sharded"], **options)
     assert shares(cut, "kernel") == {0.5} and shares(sharded, "kernel") == {0.25}
     assert shares(cut, "gamma") == {1.0} and shares(cut, "dense_1_kernel_momentum") == {0.5}
+
+
+@pytest.mark.slow
+def test_a_later_family_trains_the_same(tmp_path):
+    """A gate, norms in all places, factors and frequencies that learn, and two heads."""
+    (cut,) = compare(tmp_path, ["2x2"], model={**LATER, "num_heads": 2}, report_shards=True)
+    for name in ("gate_kernel_momentum", "frequencies_momentum", "mlp/norm/gamma"):
+        assert shares(cut, name) == {0.5}
+    assert shares(cut, "layer_scale") == {1.0}
 
 
 def shares(found, name):

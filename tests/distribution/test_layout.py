@@ -9,6 +9,9 @@ from keras_vit.distribution import LAYOUT_RULES, layout
 from tests.support import tiny_vit
 
 SMALL = {"width": 8, "depth": 1, "num_heads": 2, "num_classes": 4}
+LATER = {"mlp": "swiglu", "rotary": "mixed", "layer_scale": 0.1, "registers": 1}
+LATER |= {"distillation": True, "norm": "rms_norm"}
+LATER |= {f"{place}_norm": "layer_norm" for place in ("qk", "mlp", "attention", "patch", "pre")}
 MODELS = {
     "dropout": lambda: tiny_vit(dropout=0.1, attention_dropout=0.1, stochastic_depth=0.1),
     "pre_logits": lambda: tiny_vit(representation_size=6, registers=2),
@@ -19,6 +22,9 @@ MODELS = {
     "shared": lambda: tiny_vit(position_at="shared"),
     "relative": lambda: tiny_vit(position="relative", position_at="every_layer"),
     "relative_shared": lambda: tiny_vit(position="relative", position_at="shared"),
+    "later": lambda: tiny_vit(**LATER, depth=1),
+    "relative_2d": lambda: tiny_vit(position="relative_2d", projection=4, pool="token_mean"),
+    "relative_2d_shared": lambda: tiny_vit(position="relative_2d", position_at="shared"),
     "hybrid": lambda: keras_vit.VisionTransformer(
         image_size=32, patch_size=1, stem=(1, 1), stem_width=0.5, **SMALL
     ),
@@ -56,6 +62,34 @@ def test_most_of_a_vit_is_cut(variables):
     for path, shape in variables["map"]:
         is_cut = layout.MODEL in layout.split_axes(LAYOUT_RULES, path, shape, 2)
         assert is_cut == ("kernel" in path) or not path.endswith("kernel")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "name, path, axes",
+    [
+        ("later", "block_0/mlp/gate/kernel", (None, "model")),
+        ("later", "block_0/mlp/gate/bias", ("model",)),
+        ("later", "block_0/mlp/norm/gamma", ("model",)),
+        ("later", "block_0/attention/norm/beta", ("model",)),
+        ("later", "block_0/attention/query_norm/gamma", (None,)),
+        ("later", "block_0/attention/key_norm/beta", (None,)),
+        ("later", "block_0/norm_2/gamma", (None,)),
+        ("later", "block_0/layer_scale_1/gamma", (None,)),
+        ("later", "rotary_0/frequencies", (None, "model", None)),
+        ("later", "patch_encoder/distillation_token", (None, None, "model")),
+        ("later", "patch_encoder/norm/gamma", (None,)),
+        ("later", "pre_norm/beta", (None,)),
+        ("later", "head_distillation/kernel", ("model", None)),
+        ("later", "head_distillation/bias", (None,)),
+        ("relative_2d", "projection/kernel", ("model", None)),
+        ("relative_2d", "position_1/table", (None, "model")),
+        ("relative_2d_shared", "position/table", (None, "model")),
+    ],
+)
+def test_where_the_variables_of_later_families_are_cut(name, path, axes, variables):
+    shape = dict(variables[name])[path]
+    assert layout.split_axes(LAYOUT_RULES, path, shape, 2) == axes
 
 
 @pytest.mark.any_backend
