@@ -163,3 +163,11 @@ TIMM = Preprocessing(
     resize="shortest", crop_fraction=0.9, interpolation="bicubic", library="pillow"
 )
 HUGGING_FACE = Preprocessing(library="transformers")
+# Radford et al., 2021: the means and deviations of its training images.
+CLIP = Preprocessing(
+    mean=(0.48145466, 0.4578275, 0.40821073),
+    std=(0.26862954, 0.26130258, 0.27577711),
+    resize="shortest",
+    interpolation="bicubic",
+    library="transformers",
+)

@@ -8,7 +8,7 @@ processor crops, multiplied by `rescale_factor` and normalised.
 
 import math
 
-from keras_vit.preprocessing import HUGGING_FACE, Preprocessing
+from keras_vit.preprocessing import CLIP, HUGGING_FACE, Preprocessing
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import Family
@@ -26,7 +26,15 @@ BY_SHORTER_EDGE = ("Bit", "CLIP", "ConvNext")
 OTHER_DEFAULTS = {
     "DeiT": {"do_center_crop": True, "size": 256, "crop_size": 224, "resample": 3},
     "Bit": {"do_center_crop": True, "size": 224, "crop_size": 224, "resample": 3},
-    "CLIP": {"do_center_crop": True, "size": 224, "crop_size": 224, "resample": 3},
+    "CLIP": {
+        "do_center_crop": True,
+        "size": 224,
+        "crop_size": 224,
+        "resample": 3,
+        "image_mean": CLIP.mean,
+        "image_std": CLIP.std,
+    },
+    "Siglip": {"resample": 3},
 }
 
 

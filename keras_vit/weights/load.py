@@ -8,7 +8,17 @@ import warnings
 from keras_vit.checks import marked
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.variants import VARIANTS
-from keras_vit.weights import augreg, bit, catalog, google, huggingface, keras_hub, timm
+from keras_vit.weights import (
+    aimv2,
+    augreg,
+    bit,
+    catalog,
+    google,
+    huggingface,
+    keras_hub,
+    timm,
+    vision_towers,
+)
 from keras_vit.weights.assign import MODELS, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.fetch import fetch
@@ -19,6 +29,9 @@ from keras_vit.weights.tables import shortened
 # No two recognise the same file, but for the last, whose names big_vision shares.
 FAMILIES = (
     huggingface.FAMILY,
+    vision_towers.CLIP,
+    vision_towers.SIGLIP,
+    aimv2.FAMILY,
     timm.FAMILY,
     *bit.FAMILIES,
     keras_hub.FAMILY,

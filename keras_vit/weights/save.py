@@ -12,7 +12,7 @@ import numpy as np
 import safetensors.numpy
 
 from keras_vit.models.bit import BiT
-from keras_vit.weights import bit, google, huggingface, timm
+from keras_vit.weights import aimv2, bit, google, huggingface, timm, vision_towers
 from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
 
@@ -21,7 +21,10 @@ from keras_vit.weights.canonical import POSITION
 WRITERS = {
     "google": ((google.FAMILY,), (bit.BIG_TRANSFER,)),
     "timm": ((timm.FAMILY,), (bit.TIMM,)),
-    "huggingface": ((huggingface.FAMILY,), (bit.HUGGING_FACE,)),
+    "huggingface": (
+        (huggingface.FAMILY, vision_towers.CLIP, vision_towers.SIGLIP, aimv2.FAMILY),
+        (bit.HUGGING_FACE,),
+    ),
 }
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
 
@@ -33,8 +36,9 @@ def save_weights(model, path, format=None, force=False):
       vision_transformer, big_vision and timm; of a BiT, for google-research/big_transfer.
     - `"timm"`: a safetensors file, and beside it the `config.json` with which timm builds the
       same model: `timm.create_model(config["architecture"], **config["model_args"])`.
-    - `"huggingface"`: a folder for `ViTForImageClassification.from_pretrained`, or `ViTModel` where
-      the model has no head; of a BiT, for `BitForImageClassification` or `BitModel`.
+    - `"huggingface"`: a folder for `from_pretrained` of the class of transformers that has the
+      architecture: `ViTForImageClassification`, or `ViTModel` where the model has no head, or a
+      class of CLIP, SigLIP or AIMv2; of a BiT, `BitForImageClassification` or `BitModel`.
 
     A learned 2-D or fixed sin-cos embedding is written as the table that it adds.
 

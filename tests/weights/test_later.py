@@ -72,7 +72,10 @@ def test_gradients(case, tmp_path):
     model, io, _noise = load(case)
     facts = json.loads((case / "case.json").read_text())
     expected = read_checkpoint(tmp_path / "gradients", facts["options"]).arrays
-    _, found = gradients(model, lambda y: keras.ops.sum(y * io["cotangent"]), io["input"])
+    cotangent = io["cotangent"].astype("float32")
+    _, found = gradients(
+        model, lambda y: keras.ops.sum(keras.ops.multiply(y, cotangent)), io["input"]
+    )
     assert set(found) == set(expected)
     for name, array in expected.items():
         if name.startswith("patch_encoder/position") and not np.any(array[0, 0]):

@@ -1,0 +1,99 @@
+"""Folders of Hugging Face's `Aimv2VisionModel`: RMSNorm, gated MLPs, hardly any bias.
+
+Those for images of any size have no table of positions: it is computed for the size that is asked
+for, or else that of the config.
+"""
+
+import numpy as np
+
+from keras_vit.weights import tables
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.family import ANY
+from keras_vit.weights.settle import shape_of
+from keras_vit.weights.tables import CONV, SAME, Table
+from keras_vit.weights.vision_towers import (
+    BLOCK,
+    COMMON,
+    CONFIG,
+    HELD,
+    SHARED,
+    VisionTower,
+    attention,
+)
+
+
+class Aimv2(VisionTower):
+    """Folders of `Aimv2VisionModel`."""
+
+    kind, heads = "Aimv2", 8
+
+    def settle(self, canonical, config, said, hints):
+        super().settle(canonical, config, said, hints)
+        if config.get("is_native"):
+            size = hints.get("image_size") or said.get("image_size") or 224
+            grid = shape_of(canonical.architecture).grid(size)
+            canonical.arrays[POSITION] = sincos_table(grid, canonical.architecture["width"])
+            canonical.origin[POSITION] = f"sines and cosines for {grid}"
+            said["image_size"] = size
+
+    def strange_heads(self, model, v):
+        partly = v.biases == "all" and not v.qkv_bias
+        head = [f"num_classes={model.num_classes}"] * bool(model.num_classes)
+        return head + ["qkv_bias=False beside other biases"] * partly
+
+    def json_files(self, model):
+        biased = dict.fromkeys(("qkv_bias", "mlp_bias"), model.variant.biases == "all")
+        parts = {"use_head": model.variant.pool == "probe", "is_native": False}
+        return self.named(model, "VisionModel", nested=False, **biased, **parts)
+
+
+def sincos_table(grid, width):
+    """Fixed positions of MAE and AIMv2: sines and cosines of the column, then of the row.
+
+    Shape (1, rows * columns, width). Unlike those of big_vision, whose frequencies reach
+    1 / 10000, they end one step before it.
+    """
+    frequencies = 10_000.0 ** (-np.arange(width // 4) / (width // 4))
+    rows, columns = np.meshgrid(*map(np.arange, grid), indexing="ij")
+    angles = [places.reshape(-1, 1) * frequencies for places in (columns, rows)]
+    parts = [wave(angle) for angle in angles for wave in (np.sin, np.cos)]
+    return np.concatenate(parts, axis=1)[None]
+
+
+FAMILY = Aimv2(
+    name="Hugging Face AIMv2",
+    sign=r"(vision_model\.)?embeddings\.patch_embed\.weight$",
+    table=Table(
+        *tables.torch_linear("embeddings.patch_embed", "patch_encoder/projection", CONV),
+        *tables.torch_norm("embeddings.rms_norm", "patch_encoder/norm"),
+        *tables.torch_norm(BLOCK + "rms_norm{n}", "block_{i}/norm_{n}"),
+        *attention(BLOCK + "attention."),
+        *tables.torch_linear(BLOCK + "ffn.gate_proj", "block_{i}/mlp/gate"),
+        *tables.torch_linear(BLOCK + "ffn.up_proj", "block_{i}/mlp/dense_1"),
+        *tables.torch_linear(BLOCK + "ffn.down_proj", "block_{i}/mlp/dense_2"),
+        *tables.torch_norm("rms_norm", "norm"),
+        ("head.cls_token", "pool/probe", SAME),
+        *tables.torch_linear("head.k_proj", "pool/attention/key"),
+        *tables.torch_linear("head.v_proj", "pool/attention/value"),
+        *tables.torch_linear("head.output_proj", "pool/attention/out"),
+        *SHARED,
+    ),
+    defaults={
+        "interpolation": "bicubic_no_antialias",
+        "activation": "silu",
+        "gelu": "erf",
+        "epsilon": 1e-5,
+    },
+    config={**CONFIG, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
+    holds={
+        **HELD,
+        "class_token": (False,),
+        "pool": ("probe", "mean", None),
+        "norm": ("rms_norm",),
+        "patch_norm": ("rms_norm",),
+        "mlp": ("swiglu",),
+        "biases": ("all", "none"),
+        "qkv_bias": ANY,
+    },
+    **COMMON,
+)

@@ -1,0 +1,300 @@
+"""Folders of Hugging Face's CLIP, MetaCLIP 2, SigLIP and SigLIP 2: the tower of images.
+
+The towers come alone (`CLIPVisionModel`), with a projection, with a classifier, or beside a tower
+of texts, which is left aside together with the temperature of the loss. What a `config.json` does
+not say has the value that its class gives it. A classifier stands on the mean of the patches: in
+CLIP on that of the last block, in SigLIP on that of the last norm, and their poolings are not used.
+"""
+
+import numpy as np
+
+from keras_vit.weights import tables
+from keras_vit.weights.canonical import CUSTOM, POSITION
+from keras_vit.weights.family import ANY, Family, unsupported
+from keras_vit.weights.huggingface import (
+    TANH,
+    class_names_of,
+    labels,
+    preprocessing_of,
+    processor_of,
+)
+from keras_vit.weights.tables import CONV, PARTS, SAME, TRANSPOSED, Layout, Table, two_rows
+
+BLOCK = "encoder.layers.{i}."
+TOKEN = Layout(1, lambda a: a[None, None], lambda a: a[0, 0])
+ROWS = Layout(2, lambda a: a[None], lambda a: a[0])
+ACTIVATIONS = {
+    "gelu": "gelu_erf",
+    "gelu_python": "gelu_erf",
+    **dict.fromkeys(TANH, "gelu_tanh"),
+    "quick_gelu": "quick_gelu",
+    **dict.fromkeys(("silu", "swish"), "silu"),
+}
+
+
+class VisionTower(Family):
+    """One of these families, whose class and processor are named `kind`."""
+
+    kind = "Clip"
+    processor = "CLIPImageProcessor"  # of a folder that has none
+    heads = 12  # what a config means that does not say how many
+
+    def flat_config(self, contents):
+        """The part of the images, where a config has one for the texts too."""
+        config = contents.config
+        part = config.get("vision_config_dict") or config.get("vision_config")
+        said = part if isinstance(part, dict) else config
+        facts = {"num_attention_heads": self.heads, **said}
+        return {**facts, "architectures": config.get("architectures")} if config else {}
+
+    def complete(self, canonical, contents, config, said, hints):
+        found = canonical.architecture
+        unsaid = _settle_edges(found, said)
+        self.settle(canonical, config, said, hints)
+        settle_activation(canonical)
+        processor = contents.processor or {"image_processor_type": self.processor}
+        recipe, further = preprocessing_of(processor)
+        canonical.prepare(recipe, (*unsaid, *further))
+        canonical.class_names = class_names_of(contents.config, found["num_classes"])
+
+    def settle(self, canonical, config, said, hints):
+        """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
+        found, asked = canonical.architecture, hints.get("pool", canonical.architecture["pool"])
+        if "pool/probe" in canonical.arrays:
+            if is_classifier(canonical, config) or asked != found["pool"]:
+                found.update(pool="mean", pool_mlp_dim=None)
+                leave_out(canonical, "pool/")
+        elif not found["num_classes"]:
+            canonical.assumed["pool"] = CUSTOM
+
+    def config_for(self, model):
+        v = model.variant
+        default = "silu" if v.mlp == "swiglu" else f"gelu_{v.gelu}"
+        activation = tables.key_of(ACTIVATIONS, v.activation or default)
+        return {**super().config_for(model), "hidden_act": activation}
+
+    def impossible(self, model):
+        v, size = model.variant, model.image_size
+        sides = [f"image_size={size}"] * (size[0] != size[1])
+        sides += [f"patch_size={v.patch_size}"] * (v.patch_size[0] != v.patch_size[1])
+        return [*super().impossible(model), *sides, *self.strange_heads(model, v)]
+
+    def strange_heads(self, model, v):
+        """Heads that no class has, as texts."""
+        return []
+
+    def named(self, model, suffix, nested, **said):
+        """`config.json` and `preprocessor_config.json` of a class, with or without a part."""
+        kind, tower = self.kind.lower(), {**self.config_for(model), **said}
+        config = {"architectures": [self.kind.replace("Clip", "CLIP") + suffix]}
+        if nested:
+            config |= {"model_type": kind, "vision_config": tower, **labels(model)}
+        else:
+            config |= {"model_type": f"{kind}_vision_model", **tower}
+        config["torch_dtype"] = "float32"
+        return {"config.json": config, "preprocessor_config.json": processor_of(model)}
+
+
+class Clip(VisionTower):
+    """Folders of `CLIPVisionModel` and of the classes around it, and of those of MetaCLIP 2."""
+
+    def settle(self, canonical, config, said, hints):
+        if is_classifier(canonical, config):
+            found = canonical.architecture
+            found.update(pool="mean", final_norm=False, projection=None)
+            leave_out(canonical, "norm/", "projection/")
+
+    def write(self, model, arrays):
+        v = model.variant
+        if not v.final_norm:  # the class has one all the same
+            ones = np.ones(v.width, "float32")
+            arrays = {**arrays, "norm/gamma": ones, "norm/beta": 0 * ones}
+        return with_tower(super().write(model, arrays), v.projection or not v.final_norm)
+
+    def strange_heads(self, model, v):
+        kinds = {"token": (True, False), "mean": (False, True)}  # final norm, classes
+        strange = (v.final_norm, bool(model.num_classes)) != kinds.get(v.pool)
+        what = f"pool={v.pool!r}, final_norm={v.final_norm}, num_classes={model.num_classes}"
+        strange |= v.pool == "mean" and v.projection is not None
+        return [what] * strange
+
+    def json_files(self, model):
+        v = model.variant
+        if model.num_classes:
+            return self.named(model, "ForImageClassification", nested=True)
+        suffix = "VisionModelWithProjection" if v.projection else "VisionModel"
+        return self.named(model, suffix, nested=False, projection_dim=v.projection or 512)
+
+
+class Siglip(VisionTower):
+    """Folders of `SiglipVisionModel` and of the classes around it, also with SigLIP 2's weights."""
+
+    kind, processor = "Siglip", "SiglipImageProcessor"
+
+    def arrays_of(self, file):
+        patches = [a for name, a in file.items() if name.endswith("patch_embedding.weight")]
+        if patches and patches[0].ndim == 2:
+            raise unsupported("patches of any grid beside each other (SigLIP 2's NaFlex)")
+        return super().arrays_of(file)
+
+    def write(self, model, arrays):
+        return with_tower(super().write(model, arrays), model.num_classes)
+
+    def strange_heads(self, model, v):
+        strange = v.pool not in (("mean",) if model.num_classes else ("map", "mean", None))
+        return [f"pool={v.pool!r}, num_classes={model.num_classes}"] * strange
+
+    def json_files(self, model):
+        nested = bool(model.num_classes)
+        suffix = "ForImageClassification" if nested else "VisionModel"
+        return self.named(model, suffix, nested, vision_use_head=model.variant.pool == "map")
+
+
+# ---- parts
+
+
+def is_classifier(canonical, config):
+    """Whether the class of a folder pools as those that classify."""
+    names = config.get("architectures") or [""]
+    return "head/kernel" in canonical.arrays or "ForImageClassification" in str(names[0])
+
+
+def leave_out(canonical, *starts):
+    """Takes the arrays of layers away that a model does not use, and reports their names."""
+    names = [name for name in canonical.arrays if name.startswith(starts)]
+    for name in names:
+        del canonical.arrays[name]
+    # Several arrays may be of one in the file.
+    left = dict.fromkeys(canonical.origin.pop(name) for name in names)
+    canonical.ignored = (*canonical.ignored, *left)
+
+
+def settle_activation(canonical):
+    """Sets `gelu` instead of an activation that is one, and none where a gate has its own."""
+    found, source = canonical.architecture, canonical.assumed.pop("activation", CUSTOM)
+    activation, field = found["activation"], "activation"
+    if found["mlp"] == "swiglu" and activation == "silu":
+        found["activation"] = None
+    elif found["mlp"] == "mlp" and activation.startswith("gelu_"):
+        found.update(gelu=activation.removeprefix("gelu_"), activation=None)
+        field = "gelu"
+    canonical.assumed[field] = source
+
+
+def _settle_edges(found, said):
+    """Cuts an image to the patches that it fills, as these classes do, and says it."""
+    size = said.get("image_size")
+    if not isinstance(size, int):
+        return ()
+    whole = [size // side * side for side in found["patch_size"]]
+    if not all(whole) or whole == [size, size]:
+        return ()
+    said["image_size"] = whole
+    return (f"pixels of image_size={size} beyond the last whole patch, at {whole}",)
+
+
+def with_tower(file, is_part):
+    """The arrays with the name of the tower, where a class has something beside it."""
+    own = ("classifier.", "visual_projection.")
+    prefix = "vision_model." if is_part else ""
+    return {n if n.startswith(own) else prefix + n: a for n, a in file.items()}
+
+
+def attention(theirs):
+    """Rows of the four linear maps of a block."""
+    names = zip(PARTS, ("q_proj", "k_proj", "v_proj", "out_proj"))
+    rows = (tables.torch_linear(theirs + t, f"block_{{i}}/attention/{part}") for part, t in names)
+    return [row for pair in rows for row in pair]
+
+
+SHARED = (
+    ("embeddings.position_embedding.weight", POSITION, ROWS),
+    ("visual_projection.weight", "projection/kernel", TRANSPOSED),
+)
+LAYERS = (
+    *SHARED,
+    *tables.torch_linear("embeddings.patch_embedding", "patch_encoder/projection", CONV),
+    *tables.torch_norm(BLOCK + "layer_norm{n}", "block_{i}/norm_{n}"),
+    *attention(BLOCK + "self_attn."),
+    *tables.torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
+    *tables.torch_norm("post_layernorm", "norm"),
+    *tables.torch_linear("classifier", "head"),
+)
+CONFIG = {
+    "hidden_size": "width",
+    "intermediate_size": "mlp_dim",
+    "num_hidden_layers": "depth",
+    "num_attention_heads": "num_heads",
+    "num_channels": "channels",
+    "image_size": "image_size",
+    "patch_size": "patch_size",
+    "hidden_act": ("activation", ACTIVATIONS),
+}
+COMMON = {
+    "stripped": r"^vision_model\.",
+    "ignored": (r"text_(model|projection)\..*", r"logit_(scale|bias)", r".*position_ids"),
+    "joined_heads": True,
+    "needs_config": True,
+}
+HELD = {
+    "registers": (0,),
+    "position": ("learned_1d", "learned_2d", "sincos_2d"),
+    "representation_size": (None,),
+    "norm_after_pool": (False,),
+    "stem": (None,),
+    "activation": ANY,
+}
+
+CLIP = Clip(
+    name="Hugging Face CLIP",
+    sign=r"(vision_model\.)?embeddings\.class_embedding$",
+    table=Table(
+        ("embeddings.class_embedding", "patch_encoder/class_token", TOKEN),
+        *tables.torch_norm("pre_layrnorm", "pre_norm"),
+        *LAYERS,
+    ),
+    defaults={
+        "interpolation": "bicubic_no_antialias",
+        "activation": "quick_gelu",
+        "gelu": "erf",
+        "epsilon": 1e-5,
+    },
+    config={**CONFIG, "layer_norm_eps": "epsilon"},
+    holds={
+        **HELD,
+        "class_token": (True,),
+        "qkv_bias": (True,),
+        "pre_norm": ("layer_norm",),
+        "patch_bias": (False,),
+        "final_norm": ANY,
+        "projection": ANY,
+    },
+    **COMMON,
+)
+SIGLIP = Siglip(
+    name="Hugging Face SigLIP",
+    sign=r"(vision_model\.)?embeddings\.patch_embedding\.bias$",
+    table=Table(
+        ("head.probe", "pool/probe", SAME),
+        *two_rows(
+            "head.attention.in_proj",
+            "pool/attention/[query|key|value]",
+            ("_weight", "kernel"),
+            ("_bias", "bias"),
+            TRANSPOSED,
+        ),
+        *tables.torch_linear("head.attention.out_proj", "pool/attention/out"),
+        *tables.torch_norm("head.layernorm", "pool/norm"),
+        *tables.torch_linear("head.mlp.fc{n}", "pool/mlp/dense_{n}"),
+        *LAYERS,
+    ),
+    defaults={
+        "interpolation": "bicubic_no_antialias",
+        "activation": "gelu_tanh",
+        "gelu": "tanh",
+        "epsilon": 1e-6,
+    },
+    config={**CONFIG, "layer_norm_eps": "epsilon"},
+    holds={**HELD, "class_token": (False,), "qkv_bias": (True,)},
+    **COMMON,
+)

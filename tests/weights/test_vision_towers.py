@@ -1,0 +1,201 @@
+"""Hugging Face's CLIP, SigLIP and AIMv2 beside what test_later.py compares: configs and writing."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import keras_vit
+from keras_vit.weights.aimv2 import sincos_table
+from keras_vit.weights.files import read_safetensors
+from tests.support import ORACLES, assert_close, forward, images, randomize, tiny_vit
+
+pytestmark = pytest.mark.any_backend
+
+TOWERS = ORACLES / "later"
+
+
+def folder_of(name):
+    return TOWERS / f"tower_{name}" / "model"
+
+
+def changed(name, tmp_path, arrays=lambda a: a, **config):
+    """A copy of a stored folder with other arrays, or with other words in its config."""
+    said = json.loads((folder_of(name) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**said, **config}))
+    file = arrays(read_safetensors(folder_of(name) / "model.safetensors"))
+    safetensors.numpy.save_file(file, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["clip", "clip_classes", "siglip", "siglip_classes", "aimv2"])
+def test_what_is_written_is_what_was_read(name, tmp_path):
+    model = keras_vit.from_checkpoint(folder_of(name))
+    keras_vit.save_weights(model, tmp_path / "again")
+    file, again = (
+        read_safetensors(folder / "model.safetensors")
+        for folder in (folder_of(name), tmp_path / "again")
+    )
+    unused = {n for n in model.load_report.ignored if n in file}
+    assert set(file) - unused <= set(again)
+    for part in set(file) - unused:
+        np.testing.assert_array_equal(again[part], file[part], err_msg=part)
+    theirs, ours = (
+        json.loads((folder / "config.json").read_text())
+        for folder in (folder_of(name), tmp_path / "again")
+    )
+    assert (ours["architectures"], ours["model_type"]) == (
+        theirs["architectures"],
+        theirs["model_type"],
+    )
+    theirs, ours = theirs.get("vision_config", theirs), ours.get("vision_config", ours)
+    passing = {"attention_dropout", "initializer_factor", "initializer_range", "projection_dim"}
+    passing |= {"dtype", "model_type", "transformers_version", "vision_use_head"}
+    for key in set(theirs) - passing:
+        assert ours[key] == theirs[key], key
+    read = keras_vit.from_checkpoint(tmp_path / "again", pool=model.variant.pool)
+    assert read.variant == model.variant
+    x = images((2, *model.image_size, model.channels))
+    assert_close(forward(read, x), forward(model, x), 1e-6)
+
+
+def test_the_text_tower_and_unused_layers_are_named():
+    report = keras_vit.from_checkpoint(folder_of("clip_both_towers")).load_report
+    assert "logit_scale" in report.ignored and "text_projection.weight" in report.ignored
+    report = keras_vit.from_checkpoint(folder_of("clip_classes")).load_report
+    assert [n for n in report.ignored if "post_layernorm" in n]
+    report = keras_vit.from_checkpoint(folder_of("siglip_classes")).load_report
+    assert "vision_model.head.attention.in_proj_weight" in report.ignored
+    assert "classifier.weight" not in report.ignored
+
+
+def test_the_tokens_that_a_pooling_would_have_read():
+    model = keras_vit.from_checkpoint(folder_of("siglip"), pool=None)
+    assert model.output_shape == (None, 9, 16)
+    assert "head.probe" in model.load_report.ignored
+
+
+def test_what_a_config_does_not_say_is_what_its_class_means(tmp_path):
+    def widened(arrays):  # 12 heads of one unit each
+        return {
+            name: np.zeros([12 if n == 16 else n for n in a.shape], "float32")
+            for name, a in arrays.items()
+        }
+
+    folder = changed("siglip_classes", tmp_path, widened, vision_config={"patch_size": 4})
+    model = keras_vit.from_checkpoint(folder)
+    assert (model.variant.num_heads, model.variant.gelu, model.variant.epsilon) == (
+        12,
+        "tanh",
+        1e-6,
+    )
+    assert model.preprocessing.interpolation == "bicubic"
+    assert model.preprocessing.mean == (0.5, 0.5, 0.5)
+    model = keras_vit.from_checkpoint(folder_of("clip"))
+    assert (model.variant.activation, model.variant.epsilon) == ("quick_gelu", 1e-5)
+    assert model.preprocessing.resize == "shortest"
+    assert model.preprocessing.mean[0] == 0.48145466
+
+
+def test_pixels_beyond_the_last_whole_patch(tmp_path):
+    """SigLIP's so400m has patches of 14 pixels and images of 384."""
+    model = keras_vit.from_checkpoint(changed("siglip", tmp_path, image_size=15))
+    assert model.image_size == (12, 12)
+    assert "pixels of image_size=15" in str(model.load_report)
+
+
+def test_computed_positions(tmp_path):
+    def without_table(arrays):
+        return {n: a for n, a in arrays.items() if "position" not in n}
+
+    folder = changed("aimv2", tmp_path, without_table, is_native=True)
+    model = keras_vit.from_checkpoint(folder, image_size=(8, 12))
+    table = sincos_table((2, 3), 16)
+    assert_close(model.get_layer("patch_encoder").position.embedding, table, 1e-7)
+    for patch, (row, column) in enumerate(np.ndindex(2, 3)):
+        for i in range(4):
+            frequency = 10_000 ** (-i / 4)
+            x, y = column * frequency, row * frequency
+            waves = np.array([math.sin(x), math.cos(x), math.sin(y), math.cos(y)])
+            assert_close(table[0, patch, i::4], waves, 1e-12)
+
+
+def flat_patches(arrays):
+    name = "embeddings.patch_embedding.weight"
+    return {**arrays, name: arrays[name].reshape(16, -1)}
+
+
+@pytest.mark.parametrize(
+    "name, config, arrays, message",
+    [
+        ("clip", {"hidden_act": "relu"}, dict, "hidden_act='relu'"),
+        ("clip", {"hidden_size": 32}, dict, "hidden_size"),
+        ("siglip", {}, flat_patches, "NaFlex"),
+        ("aimv2", {}, lambda a: {**a, "extra.weight": np.zeros(3, "float32")}, "extra.weight"),
+    ],
+)
+def test_refused_by_name(name, config, arrays, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        keras_vit.from_checkpoint(changed(name, tmp_path, arrays, **config))
+
+
+CLIP = {"pre_norm": "layer_norm", "patch_bias": False, "num_classes": 0}
+AIMV2 = {
+    "norm": "rms_norm",
+    "patch_norm": "rms_norm",
+    "mlp": "swiglu",
+    "biases": "none",
+    "qkv_bias": False,
+    "pool": "mean",
+    "num_classes": 0,
+}
+
+
+@pytest.mark.parametrize(
+    "options, kind",
+    [
+        ({}, "ViTForImageClassification"),
+        (CLIP, "CLIPVisionModel"),
+        ({**CLIP, "projection": 12, "activation": "silu"}, "CLIPVisionModelWithProjection"),
+        (
+            {
+                **CLIP,
+                "pool": "mean",
+                "class_token": True,
+                "final_norm": False,
+                "num_classes": 3,
+            },
+            "CLIPForImageClassification",
+        ),
+        ({"pool": "map", "num_classes": 0, "activation": "quick_gelu"}, "SiglipVisionModel"),
+        ({"pool": "mean", "num_classes": 0}, "SiglipVisionModel"),
+        ({"pool": "mean"}, "SiglipForImageClassification"),
+        (AIMV2, "Aimv2VisionModel"),
+        ({**AIMV2, "pool": "probe"}, "Aimv2VisionModel"),
+    ],
+)
+def test_the_class_that_has_the_architecture(options, kind, tmp_path):
+    model = randomize(tiny_vit(**options))
+    keras_vit.save_weights(model, tmp_path / "folder")
+    said = json.loads((tmp_path / "folder" / "config.json").read_text())
+    assert said["architectures"] == [kind]
+    read = keras_vit.from_checkpoint(tmp_path / "folder")
+    assert read.load_report.initial == ()
+    assert_close(forward(read, images()), forward(model, images()), 2e-6)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({**CLIP, "image_size": (16, 24)}, r"image_size=\(16, 24\)"),
+        ({**CLIP, "num_classes": 3}, "pool='token', final_norm=True, num_classes=3"),
+        ({"pool": "map"}, "pool='map', num_classes"),
+        ({**AIMV2, "num_classes": 3}, "num_classes=3"),
+        ({**AIMV2, "biases": "all"}, "qkv_bias=False"),
+    ],
+)
+def test_what_no_class_has(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        keras_vit.save_weights(tiny_vit(**options), tmp_path / "folder")
