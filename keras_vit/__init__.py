@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
-from keras_vit import data, distribution, layers, training, weights
+from keras_vit import builders, data, distribution, layers, training, weights
 from keras_vit.builders import (
     BiT_R50x1,
     BiT_R50x2,
@@ -37,6 +37,7 @@ from keras_vit.builders import (
     R50_ViT_L16,
     R50_ViT_L32,
     R_ViT_Ti16,
+    ViT_22B14,
     ViT_B8,
     ViT_B16,
     ViT_B32,
@@ -68,6 +69,8 @@ from keras_vit.weights import (
     save_weights,
 )
 from keras_vit.weights.resize import fold, resize
+
+globals().update(builders.LATER)  # DINOv2_S14 and so on, a builder for each of `families.FAMILIES`
 
 # Imported when they are first used; the others hold classes that saved models need to be known.
 _LATER = ("evaluation", "inspection", "recipes")

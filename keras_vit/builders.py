@@ -1,5 +1,8 @@
 """The published models by name: a row of a table, a model, its weights."""
 
+import re
+
+from keras_vit.families import FAMILIES
 from keras_vit.models import BIT_VARIANTS
 from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS
@@ -76,8 +79,8 @@ def build(variant, weights=None, **options):
     """A model by the name of its variant, as the builders `ViT_B16`, `BiT_R50x1` and so on make.
 
     Args:
-        variant: a key of `keras_vit.VARIANTS`, such as `"B/16"` or `"R50+B/16"`, or of
-            `keras_vit.BIT_VARIANTS`, such as `"R50x1"`.
+        variant: a key of `keras_vit.VARIANTS`, such as `"B/16"`, `"R50+B/16"` or `"DINOv2-S/14"`,
+            or of `keras_vit.BIT_VARIANTS`, such as `"R50x1"`.
         weights: `None`, or a checkpoint: see `keras_vit.ViT_B16`.
         **options: arguments of that builder, such as `num_classes` and `image_size`.
 
@@ -85,13 +88,13 @@ def build(variant, weights=None, **options):
         A `VisionTransformer` or a `BiT`.
 
     Raises:
-        ValueError: no such variant; the message lists the nearest.
+        ValueError: no such variant; the message has the nearest names.
     """
     known = [*VARIANTS, *BIT_VARIANTS]
     if variant not in known:
-        raise unknown("variant", variant, known)
+        raise unknown("variant", variant, known, listed="list(keras_vit.VARIANTS)")
     model = "bit" if variant in BIT_VARIANTS else "visiontransformer"
-    name = f"{model}_{variant.lower().replace('/', '').replace('+', '_')}"
+    name = f"{model}_" + re.sub(r"\W", "_", variant.lower().replace("/", ""))
     return _builder(variant, name)(weights=weights, **options)
 
 
@@ -108,6 +111,7 @@ ViT_H14 = _vit("H/14", "ViT-H/14 (Table 1)")
 ViT_g14 = _vit("g/14", "ViT-g/14 (Zhai et al., 2022)")
 ViT_G14 = _vit("G/14", "ViT-G/14 (Zhai et al., 2022)")
 ViT_So400m14 = _vit("So400m/14", "ViT-So400m/14 (Alabdulmohsin et al., 2023)")
+ViT_22B14 = _vit("22B/14", "ViT-22B/14 (Dehghani et al., 2023)")
 
 _hybrid = "ViT-{} after a ResNet with {} units (section 3.1)"
 R50_ViT_B16 = _vit("R50+B/16", _hybrid.format("B", "3, 4, 9"), "R50_ViT_B16")
@@ -127,3 +131,16 @@ BiT_R152x1 = _bit("R152x1")
 BiT_R152x2 = _bit("R152x2")
 BiT_R152x4 = _bit("R152x4")
 BiT_R200x3 = _bit("R200x3")
+
+
+def _later():
+    """The builders of later families: `DINOv3_Splus16` of the variant `"DINOv3-S+/16"`, ..."""
+    variants = {line.name.format(size): line.title for line in FAMILIES for size in line.sizes}
+    for variant, title in variants.items():
+        name = re.sub(r"(\d)/", r"\1_", variant.replace("+", "plus")).replace("/", "")
+        name = name.replace("-", "_")
+        yield name, _vit(variant, title, name)
+
+
+LATER = dict(_later())
+globals().update(LATER)

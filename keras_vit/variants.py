@@ -6,10 +6,13 @@ dropout) is an argument of `keras_vit.VisionTransformer` instead.
 """
 
 import dataclasses
+import re
 
 from keras_vit import checks
 from keras_vit.checks import choice, grid_of, pair, positive_int
+from keras_vit.families import FAMILIES, SIZES
 from keras_vit.later import Later
+from keras_vit.text import unknown
 
 POOLS = ("token", "mean", "token_mean", "map", "probe", "first", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "relative_2d", "none")
@@ -202,20 +205,13 @@ class Variant(Later):
 
 
 def _table():
-    sizes = {
-        # name: width, depth, heads, MLP units, published patch sizes
-        "Ti": (192, 12, 3, 768, (16,)),
-        "S": (384, 12, 6, 1536, (32, 16)),
-        "B": (768, 12, 12, 3072, (32, 16, 8)),  # Table 1
-        "L": (1024, 24, 16, 4096, (32, 16)),  # Table 1
-        "H": (1280, 32, 16, 5120, (14,)),  # Table 1
-        "g": (1408, 40, 16, 6144, (14,)),  # Zhai et al., 2022, Table 2
-        "G": (1664, 48, 16, 8192, (14,)),  # Zhai et al., 2022, Table 2
-        "So400m": (1152, 27, 16, 4304, (14,)),  # Alabdulmohsin et al., 2023
+    published = {  # patch sizes
+        **{"Ti": (16,), "S": (32, 16), "B": (32, 16, 8), "L": (32, 16), "H": (14,)},
+        **{"g": (14,), "G": (14,), "So400m": (14,)},
     }
     table = {
-        f"{name}/{patch}": Variant(width, depth, heads, mlp_dim, patch)
-        for name, (width, depth, heads, mlp_dim, patches) in sizes.items()
+        f"{name}/{patch}": Variant(*SIZES[name], patch)
+        for name, patches in published.items()
         for patch in patches
     }
     # Section 3.1 and Table 6: R50 without its last stage, lengthened, or with it; "How to train
@@ -235,6 +231,17 @@ def _table():
     table["S/16-plain"] = table["S/16"].replace(
         pool="mean", position="sincos_2d", representation_size=384
     )
+    # Dehghani et al., 2023: norms without centering and bias, projections without bias.
+    norms = {"norm": "rms_norm", "qk_norm": "rms_norm"}
+    table["22B/14"] = Variant(
+        *SIZES["22B"], 14, pool="map", block="parallel", qkv_bias=False, **norms
+    )
+    for line in FAMILIES:
+        for size, own in line.sizes.items():
+            name, _, patch = size.partition("/")
+            numbers = dict(zip(("width", "depth", "num_heads", "mlp_dim"), SIZES.get(name, ())))
+            fields = {**numbers, "patch_size": int(patch), **line.fields, **own}
+            table[line.name.format(size)] = Variant(**fields)
     return table
 
 
@@ -248,6 +255,9 @@ def get_variant(variant=None, **choices):
         variant: a `Variant`, a name of the table such as `"B/16"`, a size of the table with any
             other patch size such as `"B/24"`, or `None` for the defaults (ViT-B/16).
         choices: fields of `Variant` to change.
+
+    Raises:
+        ValueError: no such variant; the message has the nearest names.
     """
     if variant is None:
         return Variant().replace(**choices)
@@ -257,11 +267,16 @@ def get_variant(variant=None, **choices):
         return VARIANTS[str(variant)].replace(**choices)
     size, _, patch = str(variant).partition("/")
     siblings = [
-        name for name in VARIANTS if name.split("/")[0] == size and VARIANTS[name].stem is None
+        name
+        for name in VARIANTS
+        if re.fullmatch(re.escape(size) + r"/\d+", name) and VARIANTS[name].stem is None
     ]
     if siblings and patch.isdecimal() and int(patch) > 0:
         return VARIANTS[siblings[0]].replace(**{"patch_size": int(patch), **choices})
-    raise ValueError(
-        f"Unknown variant. Received: variant={variant!r}; expected one of {list(VARIANTS)}, one of "
-        "these sizes with another patch size (such as 'B/24'), or a keras_vit.Variant."
-    )
+    raise unknown("variant", variant, VARIANTS, listed="list(keras_vit.VARIANTS)")
+
+
+def size_of(name):
+    """A size for messages: `"ViT-B"` of `"B/16"`, and `"DINOv2-S"` of `"DINOv2-S/14"`."""
+    size = name.partition("/")[0]
+    return size if "-" in size else f"ViT-{size}"

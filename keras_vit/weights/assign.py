@@ -8,7 +8,7 @@ import numpy as np
 from keras_vit.checks import marked
 from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
-from keras_vit.variants import VARIANTS
+from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.canonical import PROJECTION
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.resize import resize_patches, resize_positions
@@ -239,7 +239,7 @@ def _name(width, depth, patch_size):
         if (variant.width, variant.depth) == (width, depth):
             square = patch_size[0] == patch_size[1]
             patch = patch_size[0] if square else "{}x{}".format(*patch_size)
-            return f"a ViT-{name.split('/')[0]}/{patch}"
+            return f"a {size_of(name)}/{patch}"
     return f"a ViT of width {width}, depth {depth} and patches of {patch_size} pixels"
 
 

@@ -145,7 +145,10 @@ def _check_variant(record, variant, row, options):
     """Raises a ValueError, before anything is downloaded, for weights of another variant."""
     published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
     theirs = published.get(record.variant) if record else None
-    fields = [n for n in ("width", "depth", "patch_size", "stem", "blocks") if hasattr(row, n)]
+    # Of what a builder has and does not take over from its weights.
+    names = ("width", "depth", "num_heads", "mlp_dim", "patch_size", "stem", "blocks")
+    # Of what it takes over, other kinds of blocks would make another family of it.
+    fields = [n for n in (*names, "mlp", "norm", "block") if hasattr(row, n)]
     fits = theirs is None or type(theirs) is type(row)
     for name in fields if theirs and fits else ():
         fits = fits and (name in options or getattr(theirs, name) == getattr(row, name))

@@ -3,7 +3,7 @@
 import math
 
 from keras_vit.checks import pair, positive_int
-from keras_vit.variants import VARIANTS, Variant
+from keras_vit.variants import VARIANTS, Variant, size_of
 from keras_vit.weights.canonical import CONFIG, POSITION, SQUARE
 from keras_vit.weights.files import CheckpointError
 
@@ -16,7 +16,7 @@ def settle_heads(canonical, configured, hints):
     # A model that waits for the file says nothing about a file of another width.
     given = hints.get("num_heads") if hints.get("width", width) == width else None
     published = (
-        (variant.num_heads, f"ViT-{name.split('/')[0]} has as many")
+        (variant.num_heads, f"{size_of(name)} has as many")
         for name, variant in VARIANTS.items()
         if (variant.width, variant.depth) == (width, depth)
     )

@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import VARIANTS, Later, Rotary, Variant, VisionTransformer, get_variant, later
+from keras_vit import (
+    VARIANTS,
+    Later,
+    Rotary,
+    Variant,
+    VisionTransformer,
+    builders,
+    get_variant,
+    later,
+)
 from keras_vit.checks import marked
+from keras_vit.families import FAMILIES
 from keras_vit.layers import kernels, mlp, norm
 from keras_vit.layers.transformer_block import BLOCKS
 from tests.support import ORACLES, canonical_arrays, without_values
@@ -18,6 +28,9 @@ pytestmark = pytest.mark.any_backend
 
 REFERENCE = json.loads((ORACLES / "parameter_counts.json").read_text())
 COUNTS, SHAPES = REFERENCE["counts"], REFERENCE["shapes"]
+LATER = json.loads((ORACLES / "later_counts.json").read_text())
+NAMES = {line.name.format(size): line for line in FAMILIES for size in line.sizes}
+PAPER = [name for name in VARIANTS if name not in NAMES]
 
 
 @pytest.fixture
@@ -89,7 +102,45 @@ def builder(name):
     return getattr(keras_vit, prefix + size.replace("/", "").replace("-", "_"))
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+def whole(name, **options):
+    """The parameters of a variant without a head, from a model of one block."""
+    model = VisionTransformer(name, depth=1, num_classes=0, **options)
+    sizes = {v.path: int(np.prod(v.shape)) for v in model.weights}
+    of_block = sum(size for path, size in sizes.items() if re.match(r"\w+_0/", path))
+    return sum(sizes.values()) + (VARIANTS[name].depth - 1) * of_block
+
+
+def of_later(name):
+    """The first size of each line of the table runs always; all take half a minute."""
+    is_first = name == NAMES[name].name.format(next(iter(NAMES[name].sizes)))
+    return pytest.param(name, marks=() if is_first else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", map(of_later, LATER["timm"]))
+def test_parameters_of_later_families(name, no_memory):
+    """What timm counts, which keeps a projection into a joint space as a head."""
+    assert whole(name, projection=None) == int(LATER["timm"][name].split()[0])
+
+
+def test_heads_and_epsilon_of_later_families():
+    found = {name: (VARIANTS[name].num_heads, VARIANTS[name].epsilon) for name in LATER["timm"]}
+    facts = {name: text.split()[1:] for name, text in LATER["timm"].items()}
+    assert found == {name: (int(heads), float(eps)) for name, (heads, eps) in facts.items()}
+    without = {"MetaCLIP2-S/16", "MetaCLIP2-M/16", "MetaCLIP2-B/32", "MetaCLIP2-B/16"}
+    assert set(NAMES) - set(found) == {*without, "MetaCLIP2-L/14"}, "those that timm has not"
+
+
+@pytest.mark.parametrize("name, parameters", LATER["with_projection"].items())
+def test_parameters_with_a_projection(name, parameters, no_memory):
+    assert whole(name) == parameters
+
+
+def test_the_matrices_of_the_largest_are_as_many_as_its_paper_counts():
+    v = VARIANTS["22B/14"]
+    assert v.depth * v.width * (4 * v.width + 2 * v.mlp_dim) // 10**6 == 21743
+
+
+@pytest.mark.parametrize("name", PAPER)
 def test_every_variant_has_a_builder(name, no_memory):
     build = builder(name)
     options = {"image_size": 2 * VARIANTS[name].stride[0], "depth": 1}
@@ -105,10 +156,35 @@ def test_every_variant_has_a_builder(name, no_memory):
     assert headless.name == "mine"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["DINOv3_Splus16", "PE_Core_Ti16", "BEiT_B16", "DeiT_Ti16_distilled", "SBB_so150m2_16_reg1"],
+)
+def test_builders_of_later_families(name, no_memory):
+    build, options = getattr(keras_vit, name), {"image_size": 32, "depth": 1}
+    variant = {"DINOv3_Splus16": "DINOv3-S+/16", "SBB_so150m2_16_reg1": "SBB-so150m2/16-reg1"}
+    variant = variant.get(name) or re.sub(r"_(\w+?)16", r"-\1/16", name, count=1)
+    model = build(num_classes=5, **options)
+    assert model.variant == VARIANTS[variant.replace("_", "-")].replace(depth=1)
+    assert (model.name, model.output_shape) == (name.lower(), (None, 5))
+
+
+def test_every_variant_of_a_later_family_has_a_builder():
+    """Under its own name, public, and with the title of its family."""
+    assert len(builders.LATER) == len(NAMES) == len(VARIANTS) - len(PAPER)
+    for (name, build), (variant, line) in zip(builders.LATER.items(), NAMES.items()):
+        letters = re.sub(r"\W", "", variant.replace("+", "plus"))
+        assert name.replace("_", "") == letters
+        assert name in keras_vit.__all__ and getattr(keras_vit, name) is build
+        v = VARIANTS[variant]
+        assert build.__doc__.startswith(f"{line.title}: {v.depth} blocks, width {v.width}, ")
+        assert f"{v.patch_size[0]} must divide it" in build.__doc__
+
+
 def test_names_of_the_table():
-    assert set(VARIANTS) == {
+    assert set(PAPER) == {
         *("Ti/16", "S/32", "S/16", "B/32", "B/16", "B/8", "L/32", "L/16", "H/14"),
-        *("g/14", "G/14", "So400m/14", "S/16-plain"),
+        *("g/14", "G/14", "So400m/14", "22B/14", "S/16-plain"),
         *("R50+B/16", "R50+L/16", "R50+B/32", "R50+L/32"),
         *("R26+S/32", "R26+B/32", "R+Ti/16"),
     }
@@ -157,6 +233,10 @@ def test_a_size_with_another_patch_size():
     assert get_variant("B/24") == VARIANTS["B/16"].replace(patch_size=24)
     assert get_variant("L/7", depth=2) == VARIANTS["L/16"].replace(patch_size=7, depth=2)
     assert get_variant("H/14", patch_size=(7, 14)).patch_size == (7, 14)
+    assert get_variant("DINOv2-S/7") == VARIANTS["DINOv2-S/14"].replace(patch_size=7)
+    for name in ("DINOv2-S/14-reg", "SBB-medium/8", "DINOv2/14", "B/0"):
+        with pytest.raises(ValueError, match="Unknown variant"):
+            get_variant(name)
 
 
 def test_a_variant_is_a_value():
