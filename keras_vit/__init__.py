@@ -68,7 +68,7 @@ from keras_vit.weights import (
     load_weights,
     save_weights,
 )
-from keras_vit.weights.resize import fold, resize
+from keras_vit.weights.resize import fold, merge_tokens, resize
 
 globals().update(builders.LATER)  # DINOv2_S14 and so on, a builder for each of `families.FAMILIES`
 

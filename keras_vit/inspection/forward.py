@@ -70,7 +70,17 @@ def transformer_blocks(model, blocks=None):
             f"{model.name} has {count} Transformer blocks, so indices go from {-count} to "
             f"{count - 1}. Received: blocks={blocks}."
         )
+    _check_whole(model)
     return [layers[index] for index in blocks]
+
+
+def _check_whole(model):
+    merged = getattr(model, "token_merging", 0)
+    if any(merged) if isinstance(merged, (tuple, list)) else merged:
+        raise ValueError(
+            "Merged tokens have no place in the image. Received: a model with token_merging="
+            f"{merged}; look into keras_vit.merge_tokens(model, 0)."
+        )
 
 
 class Layout(typing.NamedTuple):
@@ -151,6 +161,7 @@ def layout_of(model, image_size=None):
             "A VisionTransformer is needed, whose tokens are patches. Received: "
             f"{type(model).__name__} {getattr(model, 'name', '')!r}."
         )
+    _check_whole(model)
     grid = v.grid(image_size or model.image_size)
     return Layout(grid, v.stride, v.learned_tokens, v.class_token, v.distillation)
 

@@ -10,6 +10,7 @@ from keras_vit.layers.head import AttentionPool, TokenPool
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.mlp import MLP, SwiGLU
 from keras_vit.layers.norm import LayerNorm, LayerScale, RMSNorm
+from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding, RelativePosition, RelativePosition2D

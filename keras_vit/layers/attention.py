@@ -73,15 +73,26 @@ class MultiHeadSelfAttention(Layer):
         self.dropout.build(None)
 
     def call(
-        self, x, memory=None, relative_position=None, return_attention_scores=False, training=False
+        self,
+        x,
+        memory=None,
+        relative_position=None,
+        return_attention_scores=False,
+        training=False,
+        bias=None,
+        return_keys=False,
     ):
         """
         Args:
             x: the tokens of the queries.
             memory: the tokens of keys and values, if they are others (attention pooling).
             relative_position: output of `RelativePosition` (Table 8), `RelativePosition2D` or
-                `RotaryPosition`, which are told by their number of axes: 2, 3 and 4.
+                `RotaryPosition`, which are told by their number of axes: 2, 3 and 4; or 5 for
+                rotary positions that each image has its own of (`PatchDropout`).
             return_attention_scores: whether to return A beside the output, in at least float32.
+            bias: added to the scores in front of the softmax, a tensor that fits (batch, heads,
+                queries, keys); not beside relative positions.
+            return_keys: whether to return k beside the output: (batch, keys, heads, head width).
         """
         memory = x if memory is None else memory
         k, v = self.key(memory), self.value(memory)  # Eq. 5
@@ -89,9 +100,9 @@ class MultiHeadSelfAttention(Layer):
             q = self.query(x)
         else:
             q = ops.reshape(x, (*ops.shape(x)[:2], *k.shape[2:]))
-        q, k, bias = self.query_norm(q), self.key_norm(k), None
+        q, k = self.query_norm(q), self.key_norm(k)
         axes = 0 if relative_position is None else len(relative_position.shape)
-        if axes == 4:
+        if axes >= 4:
             pairs = self.later.rotary.pairs
             q, k = rotate(q, relative_position, pairs), rotate(k, relative_position, pairs)
         elif axes == 3:
@@ -106,7 +117,7 @@ class MultiHeadSelfAttention(Layer):
         outputs = self._joined(heads)
         if return_attention_scores:
             return outputs, kernels.attention_weights(q, k, bias)
-        return outputs
+        return (outputs, k) if return_keys else outputs
 
     def with_weights(self, x, weights):
         """Eq. 7 and 8 for a given A.
@@ -124,7 +135,7 @@ class MultiHeadSelfAttention(Layer):
         return self.out(heads)  # Eq. 8
 
     def compute_output_spec(
-        self, x, memory=None, relative_position=None, return_attention_scores=False, training=False
+        self, x, memory=None, relative_position=None, return_attention_scores=False, **others
     ):
         outputs = keras.KerasTensor(x.shape, self.compute_dtype)
         if not return_attention_scores:

@@ -10,6 +10,7 @@ from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.mlp import MLP
 from keras_vit.layers.norm import LayerNorm
+from keras_vit.layers.token_merging import log_size
 
 POOLS = ("token", "first", "mean", "token_mean", "distillation")
 
@@ -32,16 +33,29 @@ class TokenPool(Layer):
         check_choice("pool", pool, POOLS)
         self.pool, self.class_token, self.registers = pool, class_token, registers
 
-    def call(self, x):
+    def call(self, x, size=None):
+        """
+        Args:
+            x: the tokens.
+            size: how many patches each token stands for (`MergingBlock`), integers of shape
+                (batch, tokens); `None` for one each.
+        """
         if self.pool in ("token", "first", "distillation"):
             return x[:, 1 if self.pool == "distillation" else 0]
         learned = int(self.class_token) + self.registers
-        mean = kernels.mean(x[:, learned:] if learned else x, axis=1)
+        patches = x[:, learned:] if learned else x
+        if size is None:
+            mean = kernels.mean(patches, axis=1)
+        else:
+            share = ops.cast(size[:, learned:, None], kernels.at_least_float32(x.dtype))
+            total = ops.sum(ops.cast(patches, share.dtype) * share, axis=1)
+            mean = ops.cast(total / ops.sum(share, axis=1), x.dtype)
         return mean if self.pool == "mean" else ops.concatenate([x[:, 0], mean], axis=-1)
 
-    def compute_output_shape(self, input_shape):
-        batch, _, width = input_shape
-        return (batch, 2 * width if self.pool == "token_mean" else width)
+    def compute_output_spec(self, x, size=None):
+        batch, _, width = x.shape
+        width = 2 * width if self.pool == "token_mean" else width
+        return keras.KerasTensor((batch, width), self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -93,8 +107,16 @@ class AttentionPool(Layer):
             self.norm.build(probe)
             self.mlp.build(probe)
 
-    def call(self, x):
-        y = self.attention(self._probes(x), memory=x[:, self.skipped :] if self.skipped else x)
+    def call(self, x, size=None):
+        """
+        Args:
+            x: the tokens.
+            size: how many patches each token stands for, as in `TokenPool`: the probe counts a
+                token that often.
+        """
+        bias = None if size is None else log_size(size[:, self.skipped :], x.dtype)
+        memory = x[:, self.skipped :] if self.skipped else x
+        y = self.attention(self._probes(x), memory=memory, bias=bias)
         return (y + self.mlp(self.norm(y)) if self.has_mlp else y)[:, 0]
 
     def attention_scores(self, x):
@@ -110,8 +132,8 @@ class AttentionPool(Layer):
         probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))
         return ops.cast(probe, x.dtype)
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], input_shape[2])
+    def compute_output_spec(self, x, size=None):
+        return keras.KerasTensor((x.shape[0], x.shape[2]), self.compute_dtype)
 
 
 def pre_logits(rank, representation_size, dtype=None):

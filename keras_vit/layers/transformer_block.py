@@ -70,10 +70,13 @@ class TransformerBlock(Layer):
         how = {"relative_position": relative_position, "training": training}
         return self.around(lambda tokens: self.attention(tokens, **how), x, training)
 
-    def around(self, attend, x, training=False):
-        """The block with another function of its tokens in place of the attention."""
+    def around(self, attend, x, training=False, between=Identity()):
+        """The block around a function of its tokens in place of the attention.
+
+        `between` is what happens to the tokens between Eq. 2 and 3.
+        """
         y = self.layer_scale_1(self.dropout(attend(self.norm_1(x)), training=training))
-        x = x + self.drop_path_1(y, training=training)  # Eq. 2
+        x = between(x + self.drop_path_1(y, training=training))  # Eq. 2
         y = self.layer_scale_2(self.mlp(self.norm_2(x), training=training))
         return x + self.drop_path_2(y, training=training)  # Eq. 3
 
@@ -98,9 +101,9 @@ class PostNormBlock(TransformerBlock):
     such a factor.
     """
 
-    def around(self, attend, x, training=False):
+    def around(self, attend, x, training=False, between=Identity()):
         y = self.norm_1(self.dropout(attend(x), training=training))
-        x = x + self.drop_path_1(y, training=training)
+        x = between(x + self.drop_path_1(y, training=training))
         y = self.norm_2(self.mlp(x, training=training))
         return x + self.drop_path_2(y, training=training)
 

@@ -11,13 +11,16 @@ from keras_vit.layers.head import (
     projection,
 )
 from keras_vit.layers.norm import NORMS
+from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding, RelativePosition, RelativePosition2D
 from keras_vit.layers.resnet import resnet_stages
 from keras_vit.layers.rotary import RotaryPosition
+from keras_vit.layers.token_merging import MERGING
 from keras_vit.layers.transformer_block import BLOCKS
 from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
+from keras_vit.models.tokens import check_patch_dropout, merged_tokens
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import Variant, get_variant
 
@@ -56,6 +59,10 @@ class VisionTransformer(Classifier):
             intermediate values: less memory, about a third more time.
         variable_size: whether images of other sizes than `image_size` are taken too, as far as
             the patch size divides them: the position embedding is then resampled in the graph.
+        patch_dropout: share of the patches that are left out in training, others for each image
+            (Liu et al., 2022); as rates go, none of them outside of training.
+        token_merging: tokens that each block joins with others between attention and MLP (ToMe;
+            Bolya et al., 2023), an int or one for each block; see `keras_vit.merge_tokens`.
         **architecture: fields of `keras_vit.Variant` to change or to give; and Keras's `name`,
             `dtype`.
     """
@@ -73,6 +80,8 @@ class VisionTransformer(Classifier):
         head_bias=0.0,
         remat=False,
         variable_size=False,
+        patch_dropout=0.0,
+        token_merging=0,
         name=None,
         dtype=None,
         **architecture,
@@ -91,9 +100,12 @@ class VisionTransformer(Classifier):
             "dropout": dropout,
             "attention_dropout": attention_dropout,
             "stochastic_depth": stochastic_depth,
+            "patch_dropout": patch_dropout,
         }
         for key, value in rates.items():
             rate(value, key)
+        check_patch_dropout(v, patch_dropout)
+        merged = merged_tokens(v, token_merging, variable_size, remat)
         policy = common["dtype_policy"]
         kind = {"dtype": policy}
 
@@ -118,16 +130,24 @@ class VisionTransformer(Classifier):
             **kind,
             name="patch_encoder",
         )(patches)
+        positions = _block_positions(v, grid, kind)
+        angles = {layer: layer(patches) for layer in positions} if v.rotary else {}
+        if patch_dropout:
+            drop = PatchDropout(patch_dropout, v.learned_tokens, **kind, name="patch_dropout")
+            x, *kept = drop([x, *angles.values()]) if angles else [drop(x)]
+            angles = dict(zip(angles, kept))
         x = NORMS[v.pre_norm](v.epsilon, **kind, name="pre_norm")(x)
-        relative = None
-        for i, position in enumerate(_block_positions(v, grid, kind)):
+        relative = size = None
+        for i, position in enumerate(positions):
             if v.rotary:
-                relative = position(patches)
+                relative = angles[position]
             elif v.is_relative:
                 relative = position(x)
             elif position is not None:
                 x = position(x)
-            block = BLOCKS[v.block, bool(remat)](
+            merging = size is not None or merged[i] > 0
+            how = {"merged": merged[i], "protected": v.learned_tokens} if merging else {}
+            block = (MERGING[v.block] if merging else BLOCKS[v.block, bool(remat)])(
                 v.num_heads,
                 v.mlp_dim,
                 gelu=v.gelu,
@@ -137,12 +157,16 @@ class VisionTransformer(Classifier):
                 attention_dropout=attention_dropout,
                 stochastic_depth=stochastic_depth * i / max(v.depth - 1, 1),
                 later=v.later,
+                **how,
                 **kind,
                 name=f"block_{i}",
             )
-            x = block(x, relative_position=relative)
+            if merging:
+                x, size = block(x, size=size)
+            else:
+                x = block(x, relative_position=relative)
         norm = NORMS[v.norm if v.final_norm else None](v.epsilon, **kind, name="norm")
-        tokens, x = x, _pooled(x, v, norm, kind)
+        tokens, x = x, _pooled(x, size, v, norm, kind)
         if v.representation_size:
             x = pre_logits(len(x.shape), v.representation_size, **kind)(x)
         if v.projection:
@@ -156,8 +180,10 @@ class VisionTransformer(Classifier):
                 y = linear_head(*head, name="head_distillation")(y)
             x = keras.layers.Average(dtype=x.dtype, name="mean")([x, y])
         options = {**rates, "remat": remat, "variable_size": bool(variable_size)}
+        options["token_merging"] = token_merging
         super().__init__(images, x, v, common, Preprocessing(), name, **options)
         self.grid, self.variable_size = grid, bool(variable_size)
+        self.token_merging = token_merging
 
     def checked(self, images):
         images = super().checked(images)
@@ -169,7 +195,7 @@ class VisionTransformer(Classifier):
         return images
 
 
-def _pooled(x, v, norm, kind):
+def _pooled(x, size, v, norm, kind):
     if v.pool in ("map", "probe"):
         heads, mlp_dim = v.pool_heads or v.num_heads, v.pool_mlp_dim or v.mlp_dim
         mlp_dim = mlp_dim if v.pool == "map" else None
@@ -177,14 +203,14 @@ def _pooled(x, v, norm, kind):
         activation = v.activation if v.mlp == "mlp" else None  # that of a gate is another choice
         biases = v.pool == "map" or v.qkv_bias  # which MAP has in any case
         arguments = (heads, mlp_dim, v.gelu, biases, v.epsilon, skipped, activation)
-        return AttentionPool(*arguments, **kind, name="pool")(norm(x))
+        return AttentionPool(*arguments, **kind, name="pool")(norm(x), size=size)
     if v.pool is None:
         return norm(x)
     others = v.learned_tokens - int(v.class_token)
     pool = TokenPool(v.pool, v.class_token, others, **kind, name="pool")
     # LayerNorm works on each token by itself: normalising the one that is read is enough.
     reads_many = v.pool in ("mean", "token_mean") and not v.norm_after_pool
-    return pool(norm(x)) if reads_many else norm(pool(x))
+    return pool(norm(x), size=size) if reads_many else norm(pool(x, size=size))
 
 
 def _block_positions(v, grid, kind):

@@ -194,6 +194,28 @@ def resize(model, image_size=None, patch_size=None, interpolation=None, **option
     return resized
 
 
+def merge_tokens(model, r):
+    """A copy of `model` that is faster, as its blocks join tokens that are alike (ToMe).
+
+    Between attention and MLP each block takes r tokens away, at most half of those there are: by
+    bipartite soft matching of the keys, pairs of tokens become their mean, and attention counts
+    that mean as often as it stands for patches (Bolya et al., 2023). Pooling by the mean or by
+    attention counts so too; class token, distillation token and registers stay as they are. The
+    weights are the same and need no training.
+
+    Args:
+        model: a `VisionTransformer`; it stays as it is.
+        r: tokens that each block takes away, or a sequence of one number for each block.
+
+    Returns:
+        A new `VisionTransformer`, which has the argument `token_merging=r`; `r=0` undoes it.
+
+    Raises:
+        ValueError: a model whose tokens cannot be merged; the message says why.
+    """
+    return resize(model, token_merging=r, **({"remat": False} if r else {}))
+
+
 def fold(model):
     """A copy of a hybrid or of BiT whose kernels are standardised already.
 

@@ -115,6 +115,12 @@ CASES = [
         ("probe", *under("attention", ATTENTION), *under("norm", NORM), *under("mlp", MLP)),
     ),
     Case(
+        "PatchDropout",
+        layers.PatchDropout,
+        {"rate": 0.5, "learned_tokens": 1, "seed": 3},
+        lambda w, x: x,
+    ),
+    Case(
         "MLP_norm",
         layers.MLP,
         {"hidden_dim": 12, "later": Later(mlp_norm="layer_norm").to_config()},

@@ -26,7 +26,11 @@ WRONG_ARGUMENTS = [
     ({"channels": 0}, "channels=0", "positive integer"),
     ({"mlp_dim": -4}, "mlp_dim=-4", "positive integer"),
     ({"representation_size": 0}, "representation_size=0", "positive integer"),
-    ({"pool": "max"}, "pool='max'", "('token', 'mean', 'token_mean', 'map', 'probe', 'first', None)"),
+    (
+        {"pool": "max"},
+        "pool='max'",
+        "('token', 'mean', 'token_mean', 'map', 'probe', 'first', None)",
+    ),
     (
         {"position": "rotary"},
         "position='rotary'",

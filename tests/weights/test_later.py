@@ -48,7 +48,7 @@ def load(case, dtype="float32", **options):
 def with_features(model):
     """The output of each block, and then of the model."""
     blocks = [layer for layer in model.layers if layer.name.startswith("block_")]
-    return keras.Model(model.inputs, [*(block.output for block in blocks), model.output])
+    return keras.Model(model.input, [*(block.output for block in blocks), model.output])
 
 
 @cases

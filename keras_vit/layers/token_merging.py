@@ -1,0 +1,125 @@
+"""Token merging, ToMe: blocks that join the tokens that are most alike (Bolya et al., 2023)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.layers import kernels
+from keras_vit.layers.transformer_block import PostNormBlock, TransformerBlock
+
+
+def merge(x, size, keys, count, protected):
+    """Joins pairs of tokens that are alike: bipartite soft matching.
+
+    The tokens of even and of odd places are two sets. Each token of the first finds the one of the
+    second whose key, the mean over the heads, is most like its own (cosine); the `count` best
+    pairs become one token each, the mean of what they stand for. At most half of the tokens go.
+
+    Shapes: (batch, T, width), (batch, T), (batch, T, heads, D_h) -> (batch, T - count, width),
+    (batch, T - count). First come the protected tokens, then the others of the even places (in
+    their order if there are protected ones, else the least alike last), then those of the odd.
+
+    Args:
+        x: the tokens.
+        size: how many tokens of the input each stands for, integers.
+        keys: of the attention.
+        count: r.
+        protected: tokens at the beginning that stay as they are: class token and so on.
+    """
+    tokens, half, width = x.shape[1], x.shape[1] // 2, x.shape[2]
+    count = mergeable(tokens, count, protected)
+    if count == 0:
+        return x, size
+    keys = ops.sum(ops.cast(keys, kernels.at_least_float32(keys.dtype)), axis=2)
+    keys = keys / ops.sqrt(ops.sum(keys * keys, axis=-1, keepdims=True))
+    scores = ops.einsum("bsd,btd->bst", keys[:, ::2], keys[:, 1::2])
+    barred = np.zeros((tokens - half, half), bool)
+    barred[: (protected + 1) // 2], barred[:, : protected // 2] = True, True
+    scores = ops.where(barred, ops.cast(-np.inf, scores.dtype), scores)
+    order = ops.argsort(-ops.max(scores, axis=-1), axis=-1)
+    source, kept = order[:, :count], order[:, count:]
+    kept = ops.sort(kept, axis=-1) if protected else kept
+    target = ops.take_along_axis(ops.argmax(scores, axis=-1), ops.cast(source, "int32"), axis=1)
+
+    share = ops.cast(size[:, :, None], kernels.at_least_float32(x.dtype))
+    sums = ops.concatenate([ops.cast(x, share.dtype) * share, share], axis=-1)
+    even, odd = sums[:, ::2], sums[:, 1::2]
+    into = ops.one_hot(target, half, dtype=share.dtype)
+    odd = odd + ops.einsum("bst,bsd->btd", into, _rows(even, source))
+    even = _rows(even, kept)
+    first = [(odd if i % 2 else even)[:, i // 2 : i // 2 + 1] for i in range(protected)]
+    rest = [even[:, (protected + 1) // 2 :], odd[:, protected // 2 :]]
+    sums, share = ops.split(ops.concatenate([*first, *rest], axis=1), [width], axis=-1)
+    return ops.cast(sums / share, x.dtype), ops.cast(share[:, :, 0], "int32")
+
+
+def mergeable(tokens, count, protected):
+    """How many of so many tokens are merged where `count` are asked for."""
+    return max(min(count, (tokens - protected) // 2), 0)
+
+
+def log_size(size, dtype):
+    """The bias of proportional attention, by which a key counts as the tokens it stands for.
+
+    Shapes: (batch, keys) -> (batch, 1, 1, keys).
+    """
+    return ops.log(ops.cast(size, dtype))[:, None, None]
+
+
+def _rows(x, places):
+    return ops.take_along_axis(x, places[:, :, None], axis=1)
+
+
+class _Merging:
+    """A block that joins tokens between its attention and its MLP.
+
+    Shapes: tokens (batch, T, width), their sizes (batch, T) or none yet -> the same with T - merged
+    tokens. Sizes are integers: how many tokens of the input each stands for.
+
+    Args:
+        num_heads, mlp_dim: as in `TransformerBlock`, with its other arguments as keywords.
+        merged: r, how many tokens the block takes away.
+        protected: tokens at the beginning that stay as they are.
+    """
+
+    def __init__(self, num_heads, mlp_dim, merged=0, protected=0, **kwargs):
+        super().__init__(num_heads, mlp_dim, **kwargs)
+        self.merged, self.protected = merged, protected
+
+    def call(self, x, size=None, training=False):
+        found = {"size": ops.ones(ops.shape(x)[:2], "int32") if size is None else size}
+        bias = None if size is None else log_size(size, self.compute_dtype)
+
+        def attend(tokens):
+            how = {"bias": bias, "training": training, "return_keys": True}
+            y, found["keys"] = self.attention(tokens, **how)
+            return y
+
+        def join(tokens):
+            how = (found["size"], found["keys"], self.merged, self.protected)
+            tokens, found["size"] = merge(tokens, *how)
+            return tokens
+
+        return self.around(attend, x, training, between=join), found["size"]
+
+    def compute_output_spec(self, x, size=None, training=False):
+        batch, tokens, width = x.shape
+        if tokens is not None:
+            tokens -= mergeable(tokens, self.merged, self.protected)
+        return (
+            keras.KerasTensor((batch, tokens, width), self.compute_dtype),
+            keras.KerasTensor((batch, tokens), "int32"),
+        )
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class MergingBlock(_Merging, TransformerBlock):
+    __doc__ = _Merging.__doc__.replace("A block", "A `TransformerBlock`")
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class MergingPostNormBlock(_Merging, PostNormBlock):
+    __doc__ = _Merging.__doc__.replace("A block", "A `PostNormBlock`")
+
+
+MERGING = {"pre_norm": MergingBlock, "post_norm": MergingPostNormBlock}
