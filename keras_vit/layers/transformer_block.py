@@ -11,6 +11,9 @@ from keras_vit.layers.mlp import MLPS
 from keras_vit.layers.norm import NORMS, LayerScale
 
 
+unchanged = Identity()
+
+
 @keras.saving.register_keras_serializable("keras_vit")
 class TransformerBlock(Layer):
     """One pre-norm encoder block: z' = MSA(LN(z)) + z, z'' = MLP(LN(z')) + z' (Eq. 2 and 3).
@@ -70,7 +73,7 @@ class TransformerBlock(Layer):
         how = {"relative_position": relative_position, "training": training}
         return self.around(lambda tokens: self.attention(tokens, **how), x, training)
 
-    def around(self, attend, x, training=False, between=Identity()):
+    def around(self, attend, x, training=False, between=unchanged):
         """The block around a function of its tokens in place of the attention.
 
         `between` is what happens to the tokens between Eq. 2 and 3.
@@ -101,7 +104,7 @@ class PostNormBlock(TransformerBlock):
     such a factor.
     """
 
-    def around(self, attend, x, training=False, between=Identity()):
+    def around(self, attend, x, training=False, between=unchanged):
         y = self.norm_1(self.dropout(attend(x), training=training))
         x = between(x + self.drop_path_1(y, training=training))
         y = self.norm_2(self.mlp(x, training=training))
