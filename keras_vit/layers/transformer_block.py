@@ -10,7 +10,6 @@ from keras_vit.layers.layer import Identity, Layer
 from keras_vit.layers.mlp import MLPS
 from keras_vit.layers.norm import NORMS, LayerScale
 
-
 unchanged = Identity()
 
 
