@@ -15,6 +15,8 @@ import zipfile
 import numpy as np
 import safetensors.numpy
 
+# Under the first of these that there is, a training script saves the weights.
+STATE_DICTS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "target_encoder")
 MAX_ARRAYS = 20_000  # the largest published model has 1,200
 MAX_HEADER = 8 << 20  # bytes of JSON; that of the largest published model has 0.2 MB
 SPARE = 16 << 20  # bytes that a small file may unpack to
@@ -48,8 +50,11 @@ def open_checkpoint(path):
     path = pathlib.Path(path).expanduser()
     file = _file_in(path) if path.is_dir() else path
     arrays = _read_index(file) if file.name.endswith(".index.json") else _read(file)
-    beside = (read_json(file.parent / f"{n}.json") for n in ("config", "preprocessor_config"))
-    return Contents(path, arrays, *beside)
+    config, processor, open_clip = (
+        read_json(file.parent / f"{name}.json")
+        for name in ("config", "preprocessor_config", "open_clip_config")
+    )
+    return Contents(path, arrays, {**config, **open_clip}, processor)
 
 
 def _require(fits, text):
@@ -262,7 +267,7 @@ def read_torch(path):
 
 def _state_dict(content):
     """The weights in what a training script saved, without the prefixes of wrappers."""
-    for key in ("state_dict_ema", "model_ema", "state_dict", "model"):
+    for key in STATE_DICTS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     other = [name for name in content if not isinstance(name, str)]

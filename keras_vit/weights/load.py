@@ -16,6 +16,8 @@ from keras_vit.weights import (
     google,
     huggingface,
     keras_hub,
+    official,
+    open_clip,
     timm,
     vision_towers,
 )
@@ -26,9 +28,12 @@ from keras_vit.weights.files import CheckpointError, open_checkpoint
 from keras_vit.weights.resize import for_a_model
 from keras_vit.weights.tables import shortened
 
-# No two recognise the same file, but for the last, whose names big_vision shares.
+# No two recognise the same file, but for timm's and the last, whose names official ones and
+# big_vision share, and which come after these.
 FAMILIES = (
     huggingface.FAMILY,
+    *open_clip.FAMILIES,
+    official.DINO,
     vision_towers.CLIP,
     vision_towers.SIGLIP,
     aimv2.FAMILY,

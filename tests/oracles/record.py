@@ -53,7 +53,7 @@ def record(folder, model, forward, blocks, image_size, seed, options=None, noise
     images = rng.uniform(-1, 1, (2, *image_size, channels)).astype("float32")
 
     def keep(module, inputs, output):
-        output = output[0] if isinstance(output, tuple) else output
+        output = output[0] if isinstance(output, (tuple, list)) else output
         features.append(output.detach().numpy())
 
     hooks = [block.register_forward_hook(keep) for block in blocks]

@@ -119,7 +119,7 @@ def test_registers_of_a_timm_file(tmp_path):
     [
         ("dist_token", "a distillation token"),
         ("blocks.0.attn.q_norm.weight", "normalised queries and keys"),
-        ("blocks.0.mlp.w12.weight", "a gated MLP"),
+        ("blocks.0.mlp.w12.weight", "which no such array has"),
         ("something.else", "no place in a model of timm"),
     ],
 )

@@ -1,0 +1,137 @@
+"""Files of the authors of DINO, DINOv2, DINOv3, I-JEPA and MAE where timm's names are others.
+
+Weights may lie under the name of a wrapper, beside heads of the training, and their blocks may be
+numbered in chunks (`blocks.1.7` is the eighth). Nothing beside a file says what its arrays do not.
+Without a gated MLP, registers or a wrapper the names are timm's, whose family reads the file.
+"""
+
+import re
+
+import numpy as np
+
+from keras_vit.later import Rotary
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights import tables
+from keras_vit.weights.canonical import CUSTOM, POSITION
+from keras_vit.weights.family import Family, unsupported
+from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.settle import find_image_size, shape_of
+from keras_vit.weights.tables import CONV, SAME, Table
+
+BLOCK = "blocks.{i}."
+WRAPPERS = r"((module|backbone|encoder|teacher|student)\.)+"
+PERIODS = "rope_embed.periods"
+IMAGENET = Preprocessing(
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    resize="shortest",
+    crop_fraction=224 / 256,
+    interpolation="bicubic",
+    library="pillow",
+)
+
+
+class Dino(Family):
+    """Files of Meta's Vision Transformers trained without labels."""
+
+    def plain_name(self, name, file):
+        """Without wrappers, and with one number for a block, which is the second of two."""
+        return re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", super().plain_name(name, file))
+
+    def unstacked(self, tower):
+        """Biases of q and v where those of k are masked."""
+        tower, masks = dict(tower), {n: a for n, a in tower.items() if n.endswith(".bias_mask")}
+        for name, mask in masks.items():
+            del tower[name]
+            layer = name.removesuffix(".bias_mask")
+            bias = tower.pop(f"{layer}.bias", None)
+            if bias is None or bias.shape != mask.shape or bias.size % 3:
+                raise CheckpointError(f"{name!r} masks no bias. Received: shape {mask.shape}.")
+            kept = np.split(mask, 3)
+            if not all(np.all(part == value) for part, value in zip(kept, (1, 0, 1))):
+                raise unsupported(f"a mask other than that of the key's bias ({name!r})")
+            tower[f"{layer}.q.bias"], _, tower[f"{layer}.v.bias"] = np.split(bias, 3)
+        return tower
+
+    def read(self, contents, hints):
+        periods = self.periods(contents.arrays)
+        tokens = [a for n, a in contents.arrays.items() if n.endswith("cls_token")]
+        if periods is None or not periods.size or not tokens:
+            return super().read(contents, hints)
+        width = tokens[0].shape[-1]
+        heads = {"num_heads": width // (4 * periods.size), "width": width}
+        canonical = super().read(contents, {**hints, **heads})
+        canonical.assumed["num_heads"] = "its rotary periods, four values of a head for each"
+        return canonical
+
+    def periods(self, file):
+        """The periods of rotary positions, or `None`."""
+        return next((a for n, a in file.items() if n.endswith(PERIODS)), None)
+
+    def complete(self, canonical, contents, config, said, hints):
+        found, periods = canonical.architecture, self.periods(contents.arrays)
+        if periods is not None:
+            found.update(rotary=rotary_of(periods), position="none", epsilon=1e-5)
+        if not found["num_classes"]:
+            canonical.assumed["pool"] = CUSTOM
+        if found["registers"] and POSITION in canonical.arrays:
+            found["interpolation"] = "bicubic"
+            give_registers_positions(canonical, hints)
+
+
+def rotary_of(periods):
+    """The `Rotary` of DINOv3 with periods that are powers of one number, from 1 on."""
+    count = max(periods.size, 1)
+    base = float(periods.flat[-1]) ** (count / (count - 1)) if count > 1 else 100.0
+    base = float(f"{base:.4g}")
+    expected = base ** (np.arange(count) / count)
+    if periods.shape != expected.shape or not np.allclose(periods, expected, 1e-5, 0):
+        raise unsupported(f"rotary periods that are no powers of one base, exactly ({PERIODS!r})")
+    return Rotary("centered", base, pairs="halves")
+
+
+def give_registers_positions(canonical, hints):
+    """Positions were added before the registers came, which get zeros after the class token."""
+    found, table = canonical.architecture, canonical.arrays[POSITION]
+    learned = int(found["class_token"])
+    find_image_size(table.shape[1] - learned, shape_of(found), hints)
+    zeros = np.zeros((1, found["registers"], table.shape[2]), table.dtype)
+    parts = (table[:, :learned], zeros, table[:, learned:])
+    canonical.arrays[POSITION] = np.concatenate(parts, axis=1)
+
+
+DINO = Dino(
+    name="DINO, I-JEPA and MAE as their authors store them",
+    sign=rf"{WRAPPERS}(patch_embed|blocks)\.|({WRAPPERS})?("
+    rf"(register|storage)_tokens$|{re.escape(PERIODS)}$|blocks\.\d+\.\d+\."
+    r"|decoder_embed\.weight$|blocks\.\d+\.mlp\.(w12|w[123])\.|blocks\.\d+\.attn\.qkv\.bias_mask$)",
+    stripped=f"^{WRAPPERS}",
+    table=Table(
+        ("cls_token", "patch_encoder/class_token", SAME),
+        ("[register|storage]_tokens", "patch_encoder/registers", SAME),
+        ("pos_embed", POSITION, SAME),
+        *tables.torch_linear("patch_embed.proj", "patch_encoder/projection", CONV),
+        *tables.torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
+        *tables.torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
+        (BLOCK + "attn.qkv.q.bias", "block_{i}/attention/query/bias", SAME),
+        (BLOCK + "attn.qkv.v.bias", "block_{i}/attention/value/bias", SAME),
+        *tables.torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
+        (BLOCK + "ls{n}.gamma", "block_{i}/layer_scale_{n}/gamma", SAME),
+        *tables.torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
+        *tables.torch_linear(BLOCK + "mlp.w12", "block_{i}/mlp/[gate|dense_1]"),
+        *tables.torch_linear(BLOCK + "mlp.w1", "block_{i}/mlp/gate"),
+        *tables.torch_linear(BLOCK + "mlp.w2", "block_{i}/mlp/dense_1"),
+        *tables.torch_linear(BLOCK + "mlp.w3", "block_{i}/mlp/dense_2"),
+        *tables.torch_norm("norm", "norm"),
+        *tables.torch_linear("head", "head"),
+    ),
+    ignored=(
+        r"mask_token|local_cls_norm\..*|decoder_.*",
+        re.escape(PERIODS),
+        r"((dino|ibot)_)?head\.(mlp|last_layer|prototypes).*",
+    ),
+    unsupported={r"cls_norm\..*": "a last norm of its own for class token and registers"},
+    joined_heads=True,
+    defaults={"interpolation": "bicubic_no_antialias", "gelu": "erf", "epsilon": 1e-6},
+    preprocessing=IMAGENET,
+)

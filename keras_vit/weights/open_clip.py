@@ -1,0 +1,199 @@
+"""Files of OpenAI's CLIP, of OpenCLIP and of Meta's Perception Encoder, which share their names.
+
+`open_clip_config.json` says what the arrays of OpenCLIP do not. Without it, files that have the
+numbers which OpenAI's have (such as `input_resolution`) compute quick GELU, and others exact GELU.
+The Perception Encoder has rotary positions beside learned ones, and attention pooling of 8 heads,
+or nothing after its last block. OpenCLIP's trunks of timm are read as files of timm.
+"""
+
+import dataclasses
+
+from keras_vit.later import Rotary
+from keras_vit.preprocessing import CLIP, Preprocessing
+from keras_vit.weights import tables, timm
+from keras_vit.weights.canonical import CUSTOM, POSITION
+from keras_vit.weights.family import Family, unsupported
+from keras_vit.weights.files import Contents
+from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table, two_rows
+from keras_vit.weights.vision_towers import ROWS, TOKEN, settle_activation
+
+BLOCK = "transformer.resblocks.{i}."
+VISUAL, TRUNK, LINEAR = "visual.", "visual.trunk.", "visual.head.proj"
+OF_OPENAI = ("input_resolution", "context_length", "vocab_size")
+PERCEPTION_ENCODER = Preprocessing(library="pillow")
+RESIZES = {"shortest": "shortest", "squash": "squash"}
+ACTIVATIONS = {"gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu"}
+
+
+class OpenClip(Family):
+    """Vision Transformers of OpenAI, OpenCLIP and Meta's Perception Encoder."""
+
+    def prefix_of(self, file):
+        return VISUAL if VISUAL + "conv1.weight" in file else ""
+
+    def flat_config(self, contents):
+        """The arguments of OpenCLIP's tower of images."""
+        model = contents.config.get("model_cfg", {})
+        vision = {"head_width": 64, "pool_type": "tok", **model.get("vision_cfg", {})}
+        if not model or "width" not in vision:
+            return {}
+        options = vision.get("act_kwargs") or {}
+        if options not in ({}, {"approximate": "tanh"}):
+            raise unsupported(f"been built with act_kwargs={options} (its config)")
+        exact = "gelu_tanh" if options else "gelu"
+        vision["activation"] = "quick_gelu" if model.get("quick_gelu") else exact
+        vision["eps"] = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
+        return {**vision, "heads": vision["width"] // vision["head_width"]}
+
+    def complete(self, canonical, contents, config, said, hints):
+        found, names = canonical.architecture, contents.arrays
+        found["patch_bias"] = False
+        canonical.preprocessing = preprocessing_of(contents.config)
+        if any(name in names for name in OF_OPENAI) and "activation" not in said:
+            found["activation"] = "quick_gelu"
+        settle_activation(canonical)
+        if found["pool"] == "map" or not found["final_norm"]:
+            offset = 1.0 if found["class_token"] else 0.0  # the class token has the place 0
+            found.update(rotary=Rotary(offset=offset, order="columns"), interpolation="bilinear")
+            found["pool_heads"] = hints.get("pool_heads") or 8 if found["pool"] == "map" else None
+            canonical.preprocessing = PERCEPTION_ENCODER
+        if not found["final_norm"]:
+            found["pool"], canonical.assumed["pool"] = "mean", CUSTOM
+        after = config.get("final_ln_after_pool", False) and found["pool"] == "mean"
+        found["norm_after_pool"] = bool(after)
+
+
+class Trunk(Family):
+    """OpenCLIP's models around one of timm."""
+
+    def read(self, contents, hints):
+        file, cfg = contents.arrays, contents.config
+        vision = cfg.get("model_cfg", {}).get("vision_cfg", {})
+        trunk = {n.removeprefix(TRUNK): a for n, a in file.items() if n.startswith(TRUNK)}
+        if not timm.FAMILY.recognises(trunk):
+            raise unsupported("a trunk that is no Vision Transformer")
+        inner = Contents(contents.path, trunk, timm_config(cfg, vision))
+        canonical = timm.FAMILY.read(inner, hints)
+        canonical.family = self.name
+        canonical.origin = {ours: TRUNK + name for ours, name in canonical.origin.items()}
+        outside = [name for name in file if not name.startswith(TRUNK)]
+        rows = [name for name in outside if name.startswith("visual.")]
+        arrays, origin, _ = self.table.read({n: file[n] for n in rows}, self.name)
+        canonical.arrays.update(arrays)
+        canonical.origin.update(origin)
+        self._settle_head(canonical, arrays)
+        own = tuple(TRUNK + n if n in trunk else n for n in canonical.ignored)
+        canonical.ignored = (*own, *(name for name in outside if name not in rows))
+        return canonical
+
+    def _settle_head(self, canonical, arrays):
+        """A linear map without a bias is a projection, and one with a bias a head."""
+        kernel, found = arrays.get("head/kernel"), canonical.architecture
+        if kernel is None:
+            return
+        if found["num_classes"] or found["projection"]:
+            raise unsupported("two heads, one after the other")
+        if "head/bias" in arrays:
+            found["num_classes"] = kernel.shape[-1]
+            return
+        found["projection"] = kernel.shape[-1]
+        for side in (canonical.arrays, canonical.origin):
+            side["projection/kernel"] = side.pop("head/kernel")
+
+
+def timm_config(config, vision):
+    """What a `config.json` of timm would say of a trunk."""
+    if not vision:
+        return {}
+    arguments = dict(vision.get("timm_model_kwargs") or {})
+    if vision.get("timm_pool"):
+        arguments["global_pool"] = vision["timm_pool"]
+    recipe = config.get("preprocess_cfg", {})
+    images = {key: recipe[key] for key in ("mean", "std", "interpolation") if key in recipe}
+    modes = {"shortest": "center", "squash": "squash"}
+    images |= {"crop_mode": modes.get(recipe.get("resize_mode"), "center"), "crop_pct": 1.0}
+    if "image_size" in vision:
+        size = vision["image_size"]
+        images["input_size"] = [3, *(size if isinstance(size, list) else [size, size])]
+    name = vision.get("timm_model_name", "")
+    return {"architecture": name, "model_args": arguments, "pretrained_cfg": images}
+
+
+def preprocessing_of(config):
+    """The recipe of an `open_clip_config.json`; OpenAI's where it says nothing."""
+    said = config.get("preprocess_cfg", {})
+    facts = {key: tuple(said[key]) for key in ("mean", "std") if key in said}
+    if said.get("resize_mode") in RESIZES:
+        facts["resize"] = RESIZES[said["resize_mode"]]
+    if said.get("interpolation") in ("bilinear", "bicubic"):
+        facts["interpolation"] = said["interpolation"]
+    return dataclasses.replace(CLIP, library="pillow", **facts)
+
+
+OPEN_CLIP = OpenClip(
+    name="OpenCLIP",
+    sign=r"(visual\.)?transformer\.resblocks\.\d+\.",
+    table=Table(
+        ("class_embedding", "patch_encoder/class_token", TOKEN),
+        ("positional_embedding", POSITION, ROWS),
+        ("conv1.weight", "patch_encoder/projection/kernel", CONV),
+        *tables.torch_norm("ln_pre", "pre_norm"),
+        *tables.torch_norm(BLOCK + "ln_{n}", "block_{i}/norm_{n}"),
+        *two_rows(
+            BLOCK + "attn.in_proj",
+            "block_{i}/attention/[query|key|value]",
+            ("_weight", "kernel"),
+            ("_bias", "bias"),
+            TRANSPOSED,
+        ),
+        *tables.torch_linear(BLOCK + "attn.out_proj", "block_{i}/attention/out"),
+        (BLOCK + "ls_{n}.gamma", "block_{i}/layer_scale_{n}/gamma", SAME),
+        *tables.torch_linear(BLOCK + "mlp.c_fc", "block_{i}/mlp/dense_1"),
+        *tables.torch_linear(BLOCK + "mlp.c_proj", "block_{i}/mlp/dense_2"),
+        *tables.torch_norm("ln_post", "norm"),
+        ("proj", "projection/kernel", SAME),
+        ("attn_pool.probe", "pool/probe", SAME),
+        *two_rows(
+            "attn_pool.attn.in_proj",
+            "pool/attention/[query|key|value]",
+            ("_weight", "kernel"),
+            ("_bias", "bias"),
+            TRANSPOSED,
+        ),
+        *tables.torch_linear("attn_pool.attn.out_proj", "pool/attention/out"),
+        *tables.torch_norm("attn_pool.layernorm", "pool/norm"),
+        *tables.torch_linear("attn_pool.mlp.c_fc", "pool/mlp/dense_1"),
+        *tables.torch_linear("attn_pool.mlp.c_proj", "pool/mlp/dense_2"),
+    ),
+    unsupported={
+        r"attn_pool(_contrastive)?\.(query|ln_[qk]\..*)": "CoCa's pooling",
+        r"transformer\.resblocks\.\d+\.(ln_attn|mlp\.ln|attn\.(ln|q_norm|k_norm|logit_scale)).*": (
+            "a block of OpenCLIP's custom kind"
+        ),
+    },
+    optional=("norm/gamma",),
+    joined_heads=True,
+    defaults={
+        "interpolation": "bicubic_no_antialias",
+        "activation": "gelu_erf",
+        "gelu": "erf",
+        "epsilon": 1e-5,
+    },
+    needs_config=True,
+    config={
+        "width": "width",
+        "layers": "depth",
+        "patch_size": "patch_size",
+        "heads": "num_heads",
+        "image_size": "image_size",
+        "pool_type": ("pool", {"tok": "token", "avg": "mean", "none": None}),
+        "activation": ("activation", ACTIVATIONS),
+        "eps": "epsilon",
+    },
+)
+OPEN_CLIP_TRUNK = Trunk(
+    name="OpenCLIP around a model of timm",
+    sign=r"visual\.trunk\.",
+    table=Table(*tables.torch_linear(LINEAR, "head")),
+)
+FAMILIES = (OPEN_CLIP_TRUNK, OPEN_CLIP)

@@ -1,0 +1,166 @@
+"""Authors' own files beside what test_later.py compares: wrappers, configs, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import keras_vit
+from keras_vit.later import Rotary
+from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.load import FAMILIES
+from tests.support import ORACLES, assert_close, forward, images
+
+pytestmark = pytest.mark.any_backend
+
+ONES = np.ones(16, "float32")
+
+
+def arrays_of(name):
+    return read_safetensors(ORACLES / "later" / f"tower_{name}" / "model" / "model.safetensors")
+
+
+def config_of(name):
+    path = ORACLES / "later" / f"tower_{name}" / "model" / "open_clip_config.json"
+    return json.loads(path.read_text())
+
+
+def saved(tmp_path, arrays, config=None):
+    tmp_path.mkdir(exist_ok=True)
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    safetensors.numpy.save_file(arrays, tmp_path / "model.safetensors")
+    if config:
+        (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+def output_of(folder, **options):
+    model = keras_vit.from_checkpoint(folder, **options)
+    return forward(model, images((2, 8, 8, 3)))
+
+
+@pytest.mark.parametrize("prefix", ["module.", "teacher.backbone."])
+def test_weights_under_the_name_of_a_wrapper(prefix, tmp_path):
+    plain = arrays_of("dinov2")
+    blocks = {name.replace("blocks.0.0.", "blocks.0."): a for name, a in plain.items()}
+    blocks = {name.replace("blocks.1.1.", "blocks.1."): a for name, a in blocks.items()}
+    assert len(set(blocks) - set(plain)) > 20
+    wrapped = {prefix + name: a for name, a in blocks.items()}
+    wrapped[prefix + "dino_head.last_layer.weight"] = ONES
+    expected = output_of(saved(tmp_path / "plain", plain), num_heads=2)
+    found = output_of(saved(tmp_path / "wrapped", wrapped), num_heads=2)
+    assert_close(found, expected, 0)
+
+
+@pytest.mark.parametrize("key", ["teacher", "target_encoder"])
+def test_the_part_of_a_training_that_is_evaluated(key, tmp_path):
+    torch = pytest.importorskip("torch")
+    tensors = {n: torch.tensor(a) for n, a in arrays_of("dinov2").items()}
+    others = {n: t * 0 for n, t in tensors.items()}
+    torch.save({"student": others, key: tensors, "epoch": 3}, tmp_path / "checkpoint.pth")
+    expected = output_of(saved(tmp_path / "plain", arrays_of("dinov2")), num_heads=2)
+    assert_close(output_of(tmp_path / "checkpoint.pth", num_heads=2), expected, 0)
+
+
+def test_an_autoencoder_without_its_decoder(tmp_path):
+    arrays = {n: a for n, a in arrays_of("dinov2").items() if "register" not in n}
+    arrays["decoder_embed.weight"] = arrays["decoder_blocks.0.norm1.weight"] = ONES
+    model = keras_vit.from_checkpoint(saved(tmp_path, arrays), num_heads=2)
+    assert "decoder_embed.weight" in model.load_report.ignored
+
+
+def test_what_the_arrays_of_dinov3_tell():
+    folder = ORACLES / "later" / "tower_dinov3" / "model"
+    model = keras_vit.from_checkpoint(folder)
+    v = model.variant
+    assert v.rotary == Rotary("centered", 100.0, pairs="halves")
+    assert (v.num_heads, v.registers, v.biases, v.mlp) == (2, 2, "no_key", "swiglu")
+    assert model.image_size == (224, 224)
+    assert "local_cls_norm.weight" in model.load_report.ignored
+    assert ("num_heads", 2) in [row[:2] for row in model.load_report.assumed]
+
+
+def test_files_of_openai_compute_quick_gelu(tmp_path):
+    arrays = arrays_of("open_clip")
+    exact = keras_vit.from_checkpoint(saved(tmp_path / "exact", arrays), num_heads=2)
+    assert (exact.variant.activation, exact.variant.gelu) == (None, "erf")
+    assert "gelu" in [row[0] for row in exact.load_report.assumed]
+    arrays["input_resolution"] = np.array(8)
+    quick = keras_vit.from_checkpoint(saved(tmp_path / "quick", arrays), num_heads=2)
+    assert quick.variant.activation == "quick_gelu"
+    assert quick.preprocessing.mean[0] == 0.48145466
+
+
+def test_what_a_config_of_open_clip_says(tmp_path):
+    config = config_of("open_clip")
+    config["model_cfg"]["vision_cfg"]["norm_kwargs"] = {"eps": 1e-3}
+    config["model_cfg"] |= {"quick_gelu": False}
+    config["model_cfg"]["vision_cfg"]["act_kwargs"] = {"approximate": "tanh"}
+    config["preprocess_cfg"] |= {"resize_mode": "squash", "interpolation": "bilinear"}
+    model = keras_vit.from_checkpoint(saved(tmp_path, arrays_of("open_clip"), config))
+    v, facts = model.variant, model.preprocessing
+    assert (v.epsilon, v.gelu, v.pool, v.norm_after_pool) == (1e-3, "tanh", "mean", True)
+    assert (facts.mean[0], facts.resize, facts.interpolation) == (0.4, "squash", "bilinear")
+    assert "logit_scale" in model.load_report.ignored
+
+
+def test_towers_without_a_norm_before_the_blocks(tmp_path):
+    arrays = {n: a for n, a in arrays_of("open_clip").items() if "ln_pre" not in n}
+    v = keras_vit.from_checkpoint(saved(tmp_path, arrays, config_of("open_clip"))).variant
+    assert (v.pre_norm, v.patch_bias) == (None, False)
+
+
+def test_a_perception_encoder_without_a_head(tmp_path):
+    """Those for language and for places end after their last block."""
+    ends = ("attn_pool.", "ln_post.", "proj")
+    arrays = {n: a for n, a in arrays_of("perception_encoder").items() if not n.startswith(ends)}
+    v = keras_vit.from_checkpoint(saved(tmp_path, arrays), num_heads=2).variant
+    assert (v.pool, v.final_norm, v.projection) == ("mean", False, None)
+    assert v.rotary == Rotary(offset=1.0, order="columns")
+
+
+def test_the_heads_of_trunks(tmp_path):
+    folder = ORACLES / "later" / "tower_open_clip_trunk" / "model"
+    model = keras_vit.from_checkpoint(folder)
+    assert (model.num_classes, model.variant.projection) == (0, 12)
+    assert model.preprocessing.mean == (0.4, 0.4, 0.4)
+    assert "logit_scale" in model.load_report.ignored
+    biased = {**arrays_of("open_clip_trunk"), "visual.head.proj.bias": ONES[:12]}
+    model = keras_vit.from_checkpoint(saved(tmp_path, biased, config_of("open_clip_trunk")))
+    assert (model.num_classes, model.variant.projection) == (12, None)
+
+
+@pytest.mark.parametrize(
+    "name, extra, message",
+    [
+        ("dinov2", {"blocks.0.0.attn.qkv.bias_mask": np.ones(48, "float32")}, "mask other than"),
+        ("dinov3", {"cls_norm.weight": ONES}, "last norm of its own"),
+        ("dinov3", {"rope_embed.periods": np.array([1.0, 9.9], "float32")}, None),
+        ("dinov3", {"rope_embed.periods": np.array([0.5, 7.0], "float32")}, "rotary periods"),
+        ("open_clip", {"visual.attn_pool.query": ONES}, "CoCa's pooling"),
+        ("open_clip", {"visual.transformer.resblocks.0.ln_attn.weight": ONES}, "custom kind"),
+        ("open_clip_trunk", {"visual.head.mlp.fc1.weight": ONES}, "visual.head.mlp.fc1.weight"),
+        ("open_clip_trunk", {"visual.trunk.head.weight": np.ones((3, 16), "float32"),
+                             "visual.trunk.head.bias": ONES[:3]}, "two heads"),
+    ],
+)  # fmt: skip
+def test_refused_by_name(name, extra, message, tmp_path):
+    folder = saved(tmp_path, {**arrays_of(name), **extra})
+    if message is None:
+        assert keras_vit.from_checkpoint(folder).variant.rotary.temperature == 98.01
+        return
+    with pytest.raises(ValueError, match=message):
+        keras_vit.from_checkpoint(folder, num_heads=2)
+
+
+def test_a_trunk_that_is_no_transformer(tmp_path):
+    with pytest.raises(ValueError, match="no Vision Transformer"):
+        keras_vit.from_checkpoint(saved(tmp_path, {"visual.trunk.stem.weight": ONES}))
+
+
+@pytest.mark.parametrize("path", sorted((ORACLES / "later").glob("tower_*")), ids=lambda p: p.name)
+def test_one_family_recognises_a_file(path):
+    names = read_safetensors(path / "model" / "model.safetensors")
+    found = [family.name for family in FAMILIES if family.recognises(names)]
+    assert len(set(found) - {"timm"}) == 1
