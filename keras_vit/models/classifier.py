@@ -199,7 +199,7 @@ def changed_layers(model):
         if layer is None:
             continue
         policy = model.dtype_policy
-        if path == "head":  # see `linear_head`
+        if path in ("head", "head_distillation"):  # see `linear_head`
             policy = keras.DTypePolicy(policy.variable_dtype)
         if layer.dtype_policy != policy or getattr(layer, "lora_enabled", False):
             config = layer.get_config()

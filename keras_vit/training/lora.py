@@ -16,7 +16,7 @@ _FACTORS = ("/lora_kernel_a", "/lora_kernel_b")
 _FACTS = "lora"  # the entry of an adapter file that is no variable
 
 
-def enable_lora(model, rank, patterns=("attention", "mlp"), alpha=None, train=("head",)):
+def enable_lora(model, rank, patterns=("attention", "mlp"), alpha=None, train=("head*",)):
     """Adds a trained product of two small matrices to kernels that stay as they are.
 
     A kernel W becomes W + (alpha / rank) A B with B zero at first, so that the model computes
@@ -32,7 +32,8 @@ def enable_lora(model, rank, patterns=("attention", "mlp"), alpha=None, train=("
         rank: columns of A and rows of B.
         patterns: which layers, as in `keras_vit.training.freeze`; of those, the dense ones.
         alpha: strength of the product, `rank` if not given, so that the factor is 1.
-        train: patterns of variables that are trained as well; `()` for none.
+        train: patterns of variables that are trained as well, by default those of the head, or of
+            both heads; `()` for none.
 
     Returns:
         A `TrainableSummary`.

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.patches import Patches
-from keras_vit.layers.position import RelativePosition
+from keras_vit.layers.position import PositionEmbedding
 from keras_vit.models.vit import VisionTransformer
 from keras_vit.training.masked_patches_task import CorruptPatches, Target, gather
 
@@ -70,10 +70,11 @@ class MaskedPatchModel(keras.Model):
         self._get_encoder = lambda: encoder
         self.patches, self.patch_encoder = layers["patches"], layers["patch_encoder"]
         self.blocks = [layers[f"block_{i}"] for i in range(v.depth)]
+        self.pre_norm, self.norm = layers.get("pre_norm"), layers.get("norm")
         # The position layer before each block: its own, the one that all share, or none.
-        shared = layers.get("position")
-        self.positions = [layers.get(f"position_{i}", shared) for i in range(v.depth)]
-        self.norm = layers["norm"]
+        kind = "rotary" if v.rotary else "position"
+        shared = layers.get("rotary", layers.get("position"))
+        self.positions = [layers.get(f"{kind}_{i}", shared) for i in range(v.depth)]
         # Half precision would move colours into a neighbouring bin.
         self.pixels = Patches(v.patch_size, dtype=policy.variable_dtype, name="pixels")
         self.corruption = CorruptPatches(corrupted, seed, dtype=policy, name="corruption")
@@ -110,23 +111,27 @@ class MaskedPatchModel(keras.Model):
 
     def call(self, images, training=False):
         images, encoder = self.encoder.checked(images), self.patch_encoder
-        # Eq. 1 as `patch_encoder` computes it, with the corruption right after E.
-        embedded = encoder.projection(self.patches(images))
+        # Eq. 1 as `patch_encoder` computes it, with the corruption before learned tokens join.
+        embedded = encoder.norm(encoder.projection(self.patches(images)))
         embedded, positions = self.corruption(embedded, training=training)
         tokens = encoder.prepend_learned_tokens(embedded)
         if encoder.position is not None:
             tokens = encoder.position(tokens)
         tokens = encoder.dropout(tokens, training=training)
+        if self.pre_norm is not None:
+            tokens = self.pre_norm(tokens)
         for block, position in zip(self.blocks, self.positions):
             relative = None
-            if isinstance(position, RelativePosition):
-                relative = position(tokens)
-            elif position is not None:
+            if isinstance(position, PositionEmbedding):
                 tokens = position(tokens)
+            elif position is not None:
+                relative = position(tokens)
             tokens = block(tokens, relative_position=relative, training=training)
         learned = tokens.shape[1] - self.corruption.patches
         # LayerNorm works on each token by itself: normalising those that are read is enough.
-        tokens = self.norm(gather(tokens, positions + learned))
+        tokens = gather(tokens, positions + learned)
+        if self.norm is not None:
+            tokens = self.norm(tokens)
         targets = self.target.values(self.pixels(images), self.value_range)
         shape = (-1, self.corruption.count, *self.target.shape)
         return {
@@ -174,7 +179,8 @@ class MaskedPatchModel(keras.Model):
         fresh |= {"frozen": None, "class_names": None, "label_set": None}
         config = {**self.encoder.get_config(), **fresh, **options}
         model = VisionTransformer.from_config(config)
-        for layer in (self.patch_encoder, *self.blocks, *filter(None, self.positions), self.norm):
+        further = filter(None, (self.pre_norm, *self.positions, self.norm))
+        for layer in (self.patch_encoder, *self.blocks, *further):
             twin = model.get_layer(layer.name)
             if [w.shape for w in twin.weights] != [w.shape for w in layer.weights]:
                 raise ValueError(
@@ -209,8 +215,6 @@ def _check_encoder(encoder):
     v = encoder.variant
     reasons = {
         "a hybrid, whose patches are features of a ResNet": v.stem is not None,
-        f"pre_norm={v.pre_norm!r}": v.pre_norm,
-        "rotary positions": v.rotary,
         "variable_size=True": encoder.variable_size,
     }
     if found := [reason for reason, present in reasons.items() if present]:

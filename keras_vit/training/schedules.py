@@ -144,8 +144,9 @@ class WarmupStairs(WarmupSchedule):
 def layer_rates(paths, layer_decay, num_blocks=None):
     """The factor of the learning rate for each variable, from the names of the layers.
 
-    The head and all that follows the blocks have the factor 1, the last block `layer_decay`, the
-    one before it `layer_decay`², and so on down to the embedding, with the stem of a hybrid.
+    The head and all that follows the blocks have the factor 1, as the biases of relative positions
+    that all blocks share; the last block has `layer_decay`, the one before it `layer_decay`², and
+    so on down to the embedding, with the stem of a hybrid and a norm before the blocks.
 
     Args:
         paths: paths of variables, such as `"block_3/attention/query/kernel"`; names of models
@@ -184,11 +185,13 @@ def layer_rates(paths, layer_decay, num_blocks=None):
 
 def _place(path):
     """0 before the blocks, i + 1 in block i, infinity after them, None for another layer."""
+    if path.endswith("position/table"):  # biases of attention that all blocks share
+        return math.inf
     for name in path.split("/"):
-        if found := re.fullmatch(r"(?:block|position)_(\d+)", name):
+        if found := re.fullmatch(r"(?:block|position|rotary)_(\d+)", name):
             return int(found[1]) + 1
-        if re.fullmatch(r"root|stage_\d+_unit_\d+|patches|patch_encoder|position", name):
+        if re.fullmatch(r"root|stage_\d+_unit_\d+|patches|patch_encoder|pre_norm|position", name):
             return 0
-        if re.fullmatch(r"norm|pool|pre_logits|head", name):
+        if re.fullmatch(r"norm|pool|pre_logits|projection|head|head_distillation", name):
             return math.inf
     return None

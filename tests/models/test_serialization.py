@@ -142,10 +142,18 @@ def test_float16_gets_a_scaled_loss():
     assert type(model.optimizer).__name__ == "LossScaleOptimizer"
 
 
+LATER = {"mlp": "swiglu", "rotary": "mixed", "mlp_norm": "layer_norm", "distillation": True}
+
+
 @pytest.mark.slow
-def test_int8():
+@pytest.mark.parametrize(
+    "options",
+    [{"representation_size": 6}, LATER, {"block": "parallel", "projection": 4, "biases": "none"}],
+    ids=lambda options: next(iter(options)),
+)
+def test_int8(options):
     """`Linear` promises the abilities of `EinsumDense`."""
-    model = randomize(tiny_vit(depth=1, representation_size=6))
+    model = randomize(tiny_vit(depth=1, **options))
     exact = to_numpy(forward(model, images()))
     model.quantize("int8")
     kernels = [v for v in model.weights if v.path.endswith("kernel")]
@@ -236,7 +244,8 @@ def test_a_changed_model_opens_as_it_was(tmp_path, change):
 def test_a_model_as_it_was_made_has_no_changed_layers(dtype):
     options = {"position": "relative", "position_at": "shared", "pool": "map"}
     hybrid = {"stem": (1,), "stem_width": 0.5, "patch_size": 2}
-    for model in (tiny_vit(dtype=dtype, **options), tiny_vit(dtype=dtype, **hybrid)):
+    for each in (options, hybrid, {"distillation": True}):
+        model = tiny_vit(dtype=dtype, **each)
         assert model.get_config()["changed_layers"] == {}
 
 

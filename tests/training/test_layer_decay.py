@@ -37,6 +37,19 @@ def test_a_stem_and_positions_have_a_place():
     assert every["position_1"] == every["block_1"] == 0.5
 
 
+def test_what_later_families_add_has_a_place():
+    later = {"rotary": "mixed", "pre_norm": "layer_norm", "distillation": True, "layer_scale": 0.1}
+    found = rate_by_layer(tiny_vit(**later), 0.5)
+    assert found["patch_encoder"] == found["pre_norm"] == 1 / 8
+    assert found["rotary_0"] == found["block_0"] == 1 / 4
+    assert found["rotary_1"] == found["block_1"] == 1 / 2
+    assert found["norm"] == found["head"] == found["head_distillation"] == 1.0
+    shared = {"position": "relative_2d", "position_at": "shared", "projection": 4}
+    found = rate_by_layer(tiny_vit(**shared), 0.5)
+    assert found["position"] == found["projection"] == 1.0  # as in BEiT
+    assert rate_by_layer(tiny_vit(position="relative_2d"), 0.5)["position_0"] == 1 / 4
+
+
 def test_one_is_the_same_for_all_and_names_around_do_not_matter():
     paths = ["backbone/block_0/norm_1/gamma", "backbone/patch_encoder/bias", "head/kernel"]
     assert layer_rates(paths, 1.0) == layer_rates(paths, None) == (1.0, 1.0, 1.0)

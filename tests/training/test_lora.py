@@ -47,6 +47,15 @@ def test_it_adapts_attention_and_mlp_and_trains_the_head():
     assert summary.trainable == 2 * block + 8 * 3 + 3
 
 
+def test_the_gate_is_adapted_and_both_heads_are_trained():
+    model = randomize(tiny_vit(depth=1, mlp="swiglu", rotary="mixed", distillation=True))
+    training.enable_lora(model, 2)
+    assert set(adapted_layers(model)) == {f"block_0/{name}" for name in DENSE | {"mlp/gate"}}
+    others = {v.path for v in model.trainable_variables if "lora_kernel" not in v.path}
+    heads = ("head", "head_distillation")
+    assert others == {f"{head}/{name}" for head in heads for name in ("kernel", "bias")}
+
+
 def test_patterns_and_what_else_is_trained():
     model = tiny_vit()
     training.enable_lora(model, 1, patterns="block_*/attention/[qv]*", train=("norm", "bias"))

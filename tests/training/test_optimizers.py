@@ -149,8 +149,12 @@ def test_each_layer_has_its_own_learning_rate():
 
 
 def test_an_optimizer_that_is_loaded_decays_what_it_did(tmp_path):
-    """Keras forgets `exclude_from_weight_decay`; a path is remembered."""
-    model = tiny_vit(depth=1)
+    """Keras forgets `exclude_from_weight_decay`; a path is remembered.
+
+    What later families learn beside kernels (factors, gains, tokens, frequencies) decays no more
+    than the biases of the paper.
+    """
+    model = tiny_vit(depth=1, layer_scale=0.1, rotary="mixed", distillation=True, registers=1)
     model.compile(AdamW(0.1, weight_decay=0.5, layer_decay=0.9), "mse")
     model.optimizer.build(model.trainable_variables)
     model.save(tmp_path / "model.keras")
