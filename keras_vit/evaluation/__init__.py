@@ -13,7 +13,7 @@ from keras_vit.evaluation.benchmarks import (
     vtab_mean,
 )
 from keras_vit.evaluation.evaluate import ConfusionMatrix, Report, confusion_matrix, evaluate
-from keras_vit.evaluation.features import extract_features, features
+from keras_vit.evaluation.features import embed, extract_features, features
 from keras_vit.evaluation.fewshot import (
     FewShot,
     LeastSquares,
@@ -37,6 +37,7 @@ __all__ = [
     "VTABScore",
     "calibration",
     "confusion_matrix",
+    "embed",
     "evaluate",
     "extract_features",
     "features",

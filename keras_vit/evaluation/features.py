@@ -7,20 +7,22 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.data.preprocess import preprocess
+from keras_vit.data.preprocess import input_of, list_images, preprocess
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.inspection.forward import check_shape, to_array
 
 
-def features(model, layer=None):
+def features(model, layer=None, normalize=False):
     """The model that gives features instead of classes; it shares the layers and their weights.
 
     Args:
         model: a `VisionTransformer` or `BiT`, whose features are what its head reads (after
-            `pre_logits`, if there is one) or, without a head, its output; or any other
+            `pre_logits` or `projection`, if there is one) or, without a head, its output; where
+            two heads read class and distillation token, the mean of both; or any other
             Functional or Sequential Keras model: what its last Dense layer reads, if nothing but
             an activation follows that layer, and its own output if it ends with neither.
         layer: name of the layer whose output to take instead.
+        normalize: whether each vector is divided by its length, as CLIP compares images.
 
     Returns:
         A Keras model with output (batch, features).
@@ -39,11 +41,15 @@ def features(model, layer=None):
     shape = tuple(getattr(output, "shape", ()))
     if len(shape) < 2 or any(side != 1 for side in shape[1:-1]):
         raise ValueError(
-            "Features must be one vector per image, (batch, features); name a layer after the "
-            f"pooling with layer=... Received: shape {shape} in {model.name!r}."
+            "Features must be one vector per image, (batch, features); build the model with a pool "
+            "other than None, or name a layer after the pooling with layer=... Received: shape "
+            f"{shape} in {model.name!r}."
         )
     if len(shape) > 2:
         output = keras.layers.Reshape((shape[-1],))(output)
+    if normalize:
+        precise = keras.backend.result_type(output.dtype, "float32")
+        output = keras.layers.UnitNormalization(dtype=precise)(output)
     # A single input without its list, as arrays come; a Sequential model has only the list.
     inputs = model.inputs[0] if len(model.inputs) == 1 else model.input
     backbone = keras.Model(inputs, output, name=f"{model.name}_features")
@@ -57,7 +63,13 @@ def _representation(model, layer):
     if layer is not None:
         return model.get_layer(layer).output
     if getattr(model, "num_classes", None) is not None and hasattr(model, "preprocessing"):
-        return model.get_layer("head").input if model.num_classes else model.outputs[0]
+        if not model.num_classes:
+            return model.outputs[0]
+        read = model.get_layer("head").input
+        if not getattr(model.variant, "distillation", False):
+            return read
+        other = model.get_layer("head_distillation").input
+        return keras.layers.Average(dtype=read.dtype)([read, other])
     after = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Dropout)
     ending = list(itertools.takewhile(lambda each: isinstance(each, after), model.layers[::-1]))
     last = model.layers[-1 - len(ending)]
@@ -71,11 +83,36 @@ def _representation(model, layer):
     return model.outputs[0]
 
 
-def extract_features(model, data, layer=None, batch_size=64, steps=None, progress=None):
+def embed(model, images, normalize=False, layer=None, batch_size=64):
+    """The features of images without labels: of CLIP and SigLIP, their embeddings.
+
+    Args:
+        model, normalize, layer: as in `features`.
+        images: what `keras_vit.preprocess` takes with a model, prepared as the weights ask; or a
+            float array (images, height, width, channels), which goes into the model as it is.
+        batch_size: images per call of the model.
+
+    Returns:
+        A float array (images, features), in the order of the images.
+
+    Raises:
+        ValueError: images that cannot be read or do not fit; otherwise as `features`.
+    """
+    backbone = features(model, layer, normalize)
+    if getattr(images, "ndim", None) != 4:
+        images = list_images(images, input_of(backbone)[1])
+    data = images, np.zeros(len(images), "int64")
+    parts = labelled_outputs(backbone, data, batch_size, progress=False)
+    return np.concatenate([vectors for vectors, _ in parts])
+
+
+def extract_features(
+    model, data, layer=None, batch_size=64, steps=None, progress=None, normalize=False
+):
     """The features of all images, in the order of the data.
 
     Args:
-        model, layer: as in `features`.
+        model, layer, normalize: as in `features`.
         data, batch_size, steps, progress: as in `evaluate`. Of a dataset of `keras_vit.data.load`
             these are the test images; pass `(d.train_images, d.train_labels)` for the others.
 
@@ -85,7 +122,7 @@ def extract_features(model, data, layer=None, batch_size=64, steps=None, progres
     Raises:
         ValueError: no images, labels that are no class numbers, features that are not finite.
     """
-    backbone, found, labels = features(model, layer), [], []
+    backbone, found, labels = features(model, layer, normalize), [], []
     batches = labelled_outputs(backbone, data, batch_size, steps, progress)
     for index, (vectors, numbers) in enumerate(batches):
         found.append(vectors)

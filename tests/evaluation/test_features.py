@@ -3,10 +3,12 @@
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
+import keras_vit
 from keras_vit import BiT
-from keras_vit.evaluation import extract_features, features
-from tests.support import assert_close, images, tiny_vit
+from keras_vit.evaluation import embed, extract_features, features, fewshot
+from tests.support import assert_close, images, randomize, tiny_vit, to_numpy, values
 
 LABELS = np.array([2, 0, 1, 0])
 
@@ -26,6 +28,53 @@ def test_the_head_of_a_vision_transformer_reads_them(options):
     found = run(features(model), images())
     assert found.shape == (4, options.get("representation_size", 8))
     assert_close(found @ kernel + bias, run(model, images()), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"distillation": True, "rotary": "dinov3", "width": 16, "registers": 1},
+        pytest.param({"pool": "token_mean", "block": "parallel"}, marks=pytest.mark.any_backend),
+        pytest.param(
+            {"pool": "map", "pool_patches": True, "projection": 5, "dtype": "mixed_bfloat16"},
+            marks=pytest.mark.any_backend,
+        ),
+    ],
+    ids=["distillation", "token_mean", "projection"],
+)
+def test_later_families(options):
+    """With a head the features are what the same model gives without one."""
+    model, headless = tiny_vit(**options), tiny_vit(**options, num_classes=0)
+    randomize(model)
+    weights = values(model)
+    for variable in headless.weights:
+        variable.assign(weights[variable.path])
+    exact = "dtype" not in options
+    expected = to_numpy(run(headless, images()))
+    assert_close(run(features(model), images()), expected, 1e-6)
+    found = embed(model, images(), normalize=True, batch_size=3)
+    lengths = np.linalg.norm(expected, axis=1, keepdims=True)
+    assert_close(found, expected / lengths, 1e-6 if exact else 2e-2)
+    assert_close(np.linalg.norm(found, axis=1), np.ones(4), 1e-6)
+    same, _ = extract_features(model, (images(), LABELS), normalize=True)
+    assert_close(same, found, 1e-6 if exact else 2e-2)
+    train = (images(), LABELS)
+    assert fewshot(model, train, train, 1, seeds=(0,)).examples == {1: 3}
+
+
+@pytest.mark.any_backend
+def test_embeddings_of_files_and_bytes(tmp_path):
+    model = tiny_vit(depth=1, projection=5, num_classes=0)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3), "uint8")
+    files = [tmp_path / f"{i}.png" for i in range(3)]
+    for file, image in zip(files, pixels):
+        Image.fromarray(image).save(file)
+    expected = run(model, keras_vit.preprocess(pixels, model))
+    for given in (pixels, list(pixels), files, [str(file) for file in files]):
+        assert_close(embed(model, given, batch_size=2), expected, 1e-6)
+    assert_close(embed(model, files[1]), expected[1:2], 1e-6)
+    with pytest.raises(ValueError, match=r"a pool other than None.*\(None, 5, 8\)"):
+        embed(tiny_vit(pool=None), pixels)
 
 
 @pytest.mark.any_backend
