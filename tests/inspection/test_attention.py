@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit.inspection import attention_maps, attention_weights, probe_maps
 from tests import definitions
 from tests.inspection.cases import case, oracle_model, random_vit
@@ -53,7 +54,7 @@ def test_weights_with_relative_positions():
 
 
 ROTARY = {"position": "none", "norm": "rms_norm", "qk_norm": "layer_norm", "distillation": True}
-ROTARY |= {"registers": 2, "pre_norm": "layer_norm", "rotary": "dinov3", "layer_scale": 0.5}
+ROTARY |= {"registers": 2, "pre_norm": "layer_norm", "rotary": "dinov3", "patch_dropout": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -75,8 +76,9 @@ def test_weights_with_rotary_positions(options):
 
 @pytest.mark.any_backend
 def test_weights_of_a_post_norm_block_with_biases_of_offsets():
-    model = random_vit(position="relative_2d", block="post_norm", image_size=(16, 24))
-    x = images((2, 16, 24, 3))
+    model = random_vit(position="relative_2d", block="post_norm")
+    model, x = keras_vit.resize(model, (16, 24)), images((2, 16, 24, 3))
+    assert attention_maps(model, x).shape == (2, 2, 3)
     for i, attention in enumerate(attention_weights(model, x)):
         table = definitions.below(values(model), f"position_{i}")
         bias = definitions.relative_2d(table, 2, (2, 3), True)

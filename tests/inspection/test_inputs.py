@@ -11,7 +11,9 @@ from keras_vit.inspection import (
     attention_maps,
     attention_weights,
     layout_of,
+    probe_maps,
     relevance_maps,
+    token_norms,
     upsample,
 )
 from tests.inspection.cases import random_vit
@@ -92,6 +94,13 @@ def test_the_grid_of_a_model_of_any_size_and_of_one_without_patches():
     assert layout_of(model, (24, 16)).grid == (3, 2)
     with pytest.raises(ValueError, match=r"A VisionTransformer is needed.*Received: Sequential"):
         layout_of(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("look", [attention_weights, attention_maps, probe_maps, token_norms])
+def test_a_model_that_merges_tokens(look):
+    with pytest.raises(ValueError, match=r"Merged tokens have no place in the image"):
+        look(random_vit(token_merging=1, pool="map"), images())
 
 
 @pytest.mark.any_backend

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit.inspection import (
     filter_components,
     layer_similarity,
@@ -57,7 +58,8 @@ def test_similarity_of_two_dimensional_positions():
 @pytest.mark.parametrize("rotary", ["dinov3", "mixed"])
 def test_similarity_of_rotary_positions(rotary):
     """The mean cosine of the angles between two patches: in a head of width 4, of two angles."""
-    model = random_vit(**WIDE, position="none", rotary=rotary, distillation=True)
+    model = random_vit(patch_size=(4, 8), position="none", rotary=rotary, distillation=True)
+    model = keras_vit.resize(model, WIDE["image_size"])
     for block in range(2):
         if rotary == "mixed":
             x, y = values(model)[f"rotary_{block}/frequencies"]  # (heads, D_h / 2)
