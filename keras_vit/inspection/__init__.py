@@ -19,6 +19,7 @@ from keras_vit.inspection.plot_images import (
     plot_maps,
     plot_predictions,
     plot_queries,
+    plot_reconstructions,
 )
 from keras_vit.inspection.plot_model import (
     plot_distances,
@@ -59,6 +60,7 @@ __all__ = [
     "plot_position_similarity",
     "plot_predictions",
     "plot_queries",
+    "plot_reconstructions",
     "plot_token_norms",
     "position_similarity",
     "probe_maps",

@@ -188,6 +188,40 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
     figure.savefig(path, dpi=120)
 
 
+def plot_reconstructions(images, reconstructions, hidden, path=None):
+    """Draws each image, what a masked autoencoder saw of it, and what it made of the rest.
+
+    Args:
+        images: (n, height, width, channels) of numbers, as the model takes them.
+        reconstructions, hidden: what `MaskedAutoencoder.reconstruct` returns for these images: the
+            predicted images, and (n, height, width), true where a pixel was hidden.
+        path: as in `plot_maps`.
+
+    Raises:
+        ValueError: other numbers of images, or of other sizes.
+    """
+    images, made = (np.asarray(x, "float32") for x in (images, reconstructions))
+    if not images.size or images.ndim != 4 or made.shape != images.shape:
+        raise shape_error("reconstructions", f"{images.shape}, as the images", made)
+    if np.shape(hidden) != images.shape[:3]:
+        raise shape_error("hidden", f"{images.shape[:3]}, as the images", np.asarray(hidden))
+    low, high = images.min(), max(images.max(), images.min() + 1e-6)
+    images, made = ((x.clip(low, high) - low) / (high - low) for x in (images, made))
+    hidden, figure = np.asarray(hidden)[..., None], new_figure((3.3, 1.15 * len(images) + 0.3))
+    parts = {
+        "image": images,
+        "visible": np.where(hidden, 0.5, images),
+        "filled in": np.where(hidden, made, images),
+    }
+    for row, pictures in zip(figure.subplots(len(images), 3, squeeze=False), zip(*parts.values())):
+        for axes, picture, title in zip(row, pictures, parts):
+            axes.imshow(_as_picture(picture), cmap="gray", vmin=0, vmax=1)
+            axes.set_axis_off()
+            if row[0].get_subplotspec().is_first_row():
+                axes.set_title(title, fontsize=9)
+    return finish(figure, path)
+
+
 def new_figure(size):
     """An empty figure of (width, height) inches that needs no screen."""
     try:

@@ -171,7 +171,7 @@ def relative_scores(query, table):
     return x[:, :, :tokens, tokens - 1 :]
 
 
-def sincos_2d(grid, width, xp=np, dtype="float64", temperature=10_000.0):
+def sincos_2d(grid, width, xp=np, dtype="float64", temperature=10_000.0, last=True):
     """Fixed 2-D position embedding of the "better plain ViT" (as in MoCo v3).
 
     A quarter of the values each: sin of the column, cos of the column, sin of the row, cos of the
@@ -182,12 +182,14 @@ def sincos_2d(grid, width, xp=np, dtype="float64", temperature=10_000.0):
         width: length of a vector, a multiple of 4.
         xp: `numpy`, or `keras.ops` for a grid of tensors.
         dtype: of the result, at least float32.
+        last: whether 1 / temperature itself is a frequency; it is none in He et al. (2022).
 
     Returns:
         Array of shape (rows * columns, width), positions in reading order.
     """
     _check_multiple(width, 4, "sincos_2d")
-    frequency = xp.array(temperature ** -np.linspace(0.0, 1.0, width // 4), dtype=dtype)
+    exponents = np.linspace(0.0, 1.0, width // 4, endpoint=last)
+    frequency = xp.array(temperature**-exponents, dtype=dtype)
     places = [xp.arange(side, dtype=dtype) for side in grid]
     row, column = xp.meshgrid(*places, indexing="ij")
     angles = [xp.reshape(place, (-1, 1)) * frequency for place in (column, row)]

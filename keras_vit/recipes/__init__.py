@@ -11,6 +11,7 @@ from keras_vit.recipes.listing import (
 )
 from keras_vit.recipes.pretraining import augreg, augreg_grid, better_plain, bit_pretrain, pretrain
 from keras_vit.recipes.recipe import Recipe
+from keras_vit.recipes.self_supervised import mae_finetune, mae_pretrain
 
 __all__ = [
     "FewShotProtocol",
@@ -27,6 +28,8 @@ __all__ = [
     "finetune",
     "get",
     "list_recipes",
+    "mae_finetune",
+    "mae_pretrain",
     "own_images",
     "pretrain",
     "vtab",

@@ -3,7 +3,7 @@
 from keras_vit.checks import pair, positive_int
 from keras_vit.data.transform import Transform
 from keras_vit.data.vtab import VTAB_TASKS
-from keras_vit.recipes import pretraining
+from keras_vit.recipes import pretraining, self_supervised
 from keras_vit.recipes.fields import epochs
 from keras_vit.recipes.finetuning import (
     LOW,
@@ -119,6 +119,8 @@ def all_recipes():
         *(pretraining.augreg(*row) for row in _STUDIED),
         *(pretraining.better_plain(epochs) for epochs in (90, 150, 300)),
         *(pretraining.bit_pretrain("R50x1", data) for data in ("imagenet2012", "imagenet21k")),
+        *(self_supervised.mae_pretrain(variant) for variant in self_supervised.MODELS),
+        *(self_supervised.mae_finetune(variant) for variant in self_supervised.MODELS),
         *(finetune(dataset) for dataset in TABLE_4),
         *(finetune("imagenet2012", variant) for variant in ("L/16", "H/14")),
         *(finetune(d, None, "vit_jax") for d in ("imagenet2012", "cifar10", "cifar100")),

@@ -29,7 +29,8 @@ class Recipe:
         batch_size, steps: images per update, and updates in the whole run.
         train, eval: `keras_vit.data.Transform` of training and of evaluation images.
         mixup, cutmix: parameter of the Beta distribution of the mixing weight; 0 for none.
-        loss, label_smoothing: `"softmax"` or `"sigmoid"`, and its smoothing.
+        loss, label_smoothing: `"softmax"` or `"sigmoid"`, and its smoothing; `"own"` for the loss
+            of the model itself, which learns without labels.
         head_bias, representation_size, pool, position, dropout, stochastic_depth, remat: arguments
             of the model; `None` leaves the variant's.
         optimizer: `"adam"` (`keras_vit.training.AdamW`) or `"sgdm"` (`SGDM`).
@@ -69,7 +70,7 @@ class Recipe:
     architecture: tuple = checked(fields.pairs, ())
     mixup: float = checked(fields.not_negative, 0.0)
     cutmix: float = checked(fields.not_negative, 0.0)
-    loss: str = checked(fields.choice("softmax", "sigmoid"), "softmax")
+    loss: str = checked(fields.choice("softmax", "sigmoid", "own"), "softmax")
     label_smoothing: float = checked(rate, 0.0)
     head_bias: float = checked(fields.number, 0.0)
     representation_size: int | None = checked(optional(positive_int), None)
@@ -198,13 +199,17 @@ class Recipe:
         return training.AdamW(schedule, self.beta1, self.beta2, self.epsilon, **shared)
 
     def make_loss(self):
-        """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels."""
+        """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels; `None` for `"own"`."""
+        if self.loss == "own":
+            return None
         kind = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}[self.loss]
         dtype = "float64" if self.precision == "float64" else "float32"
         return kind(self.label_smoothing, dtype=dtype)
 
     def metrics(self):
         """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5."""
+        if self.loss == "own":
+            return []
         top_5 = [training.Accuracy(top=5)] if (self.num_classes or 0) >= 100 else []
         return [training.Accuracy(name="accuracy"), *top_5]
 
@@ -216,7 +221,7 @@ class Recipe:
         """Compiles a model with the optimizer, loss and metrics of the recipe, and returns it.
 
         Args:
-            model: any Keras model that gives logits.
+            model: any Keras model that gives logits, or has a loss of its own.
             **options: of `keras.Model.compile`, to change or to add, such as `jit_compile`.
 
         Raises:

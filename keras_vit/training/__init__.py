@@ -6,6 +6,7 @@ from keras_vit.training.fit import fit
 from keras_vit.training.freeze import TrainableSummary, freeze, unfreeze
 from keras_vit.training.lora import enable_lora, load_lora, merge_lora, save_lora
 from keras_vit.training.losses import Accuracy, SigmoidLoss, SoftmaxLoss, sigmoid_head_bias
+from keras_vit.training.masked_autoencoder import MaskedAutoencoder
 from keras_vit.training.masked_patches import MaskedPatchModel
 from keras_vit.training.optimizers import SGDM, AdamW, adamw
 from keras_vit.training.schedules import (
@@ -27,6 +28,7 @@ __all__ = [
     "DivergenceError",
     "EvaluateAverages",
     "Interrupted",
+    "MaskedAutoencoder",
     "MaskedPatchModel",
     "SigmoidLoss",
     "SoftmaxLoss",

@@ -6,10 +6,8 @@ import keras
 from keras import ops
 
 from keras_vit.layers.linear import Linear
-from keras_vit.layers.patches import Patches
-from keras_vit.layers.position import PositionEmbedding
-from keras_vit.models.vit import VisionTransformer
-from keras_vit.training.masked_patches_task import CorruptPatches, Target, gather
+from keras_vit.training.masked_images import MaskedImageModel, gather
+from keras_vit.training.masked_patches_task import CorruptPatches, Target
 
 # How the authors pre-trained ViT-B/16 (appendix B.1.2, which names no weight decay, clipping or
 # augmentation).
@@ -19,7 +17,7 @@ PAPER |= {"batch_size": 4096, "steps": 1_000_000, "epochs": 14, "weight_decay": 
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class MaskedPatchModel(keras.Model):
+class MaskedPatchModel(MaskedImageModel):
     """Pre-trains the encoder of a plain Vision Transformer without labels.
 
     Half of the patch embeddings are corrupted before the position embedding is added (see
@@ -48,6 +46,8 @@ class MaskedPatchModel(keras.Model):
             fit its patches.
     """
 
+    task = "Masked patch prediction"
+
     def __init__(
         self,
         encoder,
@@ -58,25 +58,12 @@ class MaskedPatchModel(keras.Model):
         name=None,
         **kwargs,
     ):
-        _check_encoder(encoder)
+        super().__init__(encoder, name, **kwargs)
         low, high = self.value_range = tuple(map(float, value_range))
         if not low < high:
             raise ValueError(f"value_range must have black below white. Received: {value_range=}.")
-        super().__init__(name=name or f"masked_{encoder.name}", **kwargs)
         v, policy = encoder.variant, encoder.dtype_policy
-        layers = {layer.name: layer for layer in encoder.layers}
         self.target = Target(target, v.patch_size, encoder.channels)
-        # Keras does not look into a closure: it would train and save what comes after `norm`.
-        self._get_encoder = lambda: encoder
-        self.patches, self.patch_encoder = layers["patches"], layers["patch_encoder"]
-        self.blocks = [layers[f"block_{i}"] for i in range(v.depth)]
-        self.pre_norm, self.norm = layers.get("pre_norm"), layers.get("norm")
-        # The position layer before each block: its own, the one that all share, or none.
-        kind = "rotary" if v.rotary else "position"
-        shared = layers.get("rotary", layers.get("position"))
-        self.positions = [layers.get(f"{kind}_{i}", shared) for i in range(v.depth)]
-        # Half precision would move colours into a neighbouring bin.
-        self.pixels = Patches(v.patch_size, dtype=policy.variable_dtype, name="pixels")
         self.corruption = CorruptPatches(corrupted, seed, dtype=policy, name="corruption")
         self.prediction = Linear(
             "btd,dk->btk",
@@ -92,46 +79,19 @@ class MaskedPatchModel(keras.Model):
             self.accuracy = keras.metrics.Mean(name="accuracy")
         self.built = True
 
-    @property
-    def encoder(self):
-        """The VisionTransformer whose layers are trained."""
-        return self._get_encoder()
-
-    def compile(self, optimizer="adam", loss=None, metrics=None, **kwargs):
-        """As in Keras, but without a loss and metrics: the target decides them."""
-        if loss is not None or metrics is not None:
-            raise ValueError(
-                f"Leave loss and metrics to the target. Received: {loss=}, {metrics=}."
-            )
-        super().compile(optimizer, **kwargs)
-
-    def compile_from_config(self, config):
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
     def call(self, images, training=False):
         images, encoder = self.encoder.checked(images), self.patch_encoder
-        # Eq. 1 as `patch_encoder` computes it, with the corruption before learned tokens join.
+        # Eq. 1 as `patch_encoder` computes it, with the corruption right after E.
         embedded = encoder.norm(encoder.projection(self.patches(images)))
         embedded, positions = self.corruption(embedded, training=training)
         tokens = encoder.prepend_learned_tokens(embedded)
         if encoder.position is not None:
             tokens = encoder.position(tokens)
         tokens = encoder.dropout(tokens, training=training)
-        if self.pre_norm is not None:
-            tokens = self.pre_norm(tokens)
-        for block, position in zip(self.blocks, self.positions):
-            relative = None
-            if isinstance(position, PositionEmbedding):
-                tokens = position(tokens)
-            elif position is not None:
-                relative = position(tokens)
-            tokens = block(tokens, relative_position=relative, training=training)
+        tokens = self.run_blocks(tokens, training)
         learned = tokens.shape[1] - self.corruption.patches
         # LayerNorm works on each token by itself: normalising those that are read is enough.
-        tokens = gather(tokens, positions + learned)
-        if self.norm is not None:
-            tokens = self.norm(tokens)
+        tokens = self.normalised(gather(tokens, positions + learned))
         targets = self.target.values(self.pixels(images), self.value_range)
         shape = (-1, self.corruption.count, *self.target.shape)
         return {
@@ -140,17 +100,12 @@ class MaskedPatchModel(keras.Model):
             "positions": positions,
         }
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        targets, predictions = y_pred["targets"], y_pred["predictions"]
+    def errors(self, outputs):
+        targets, predictions = outputs["targets"], outputs["predictions"]
         if self.target.is_color:
             crossentropy = keras.losses.sparse_categorical_crossentropy
-            losses = crossentropy(targets, predictions, from_logits=True)
-        else:
-            losses = ops.square(predictions - targets)
-        losses = ops.mean(losses, axis=(1, 2))
-        if sample_weight is not None:
-            losses = losses * ops.cast(ops.reshape(sample_weight, (-1,)), losses.dtype)
-        return ops.mean(losses)
+            return crossentropy(targets, predictions, from_logits=True)
+        return ops.square(predictions - targets)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self.target.is_color:
@@ -161,64 +116,11 @@ class MaskedPatchModel(keras.Model):
             self.accuracy.update_state(ops.mean(hits, axis=(1, 2)), sample_weight)
         return self.get_metrics_result()
 
-    def classifier(self, num_classes, **options):
-        """A VisionTransformer for fine-tuning: a copy of the encoder's weights and a zero head.
-
-        The hidden layer of a pre-training head is left out (section 3.2). A pooling that differs
-        from the encoder's begins fresh.
-
-        Args:
-            num_classes: number of logits, or 0 for none.
-            **options: arguments of `keras_vit.VisionTransformer` that shall differ from the
-                encoder's, such as `pool`, `dropout`, `stochastic_depth`, `remat`.
-
-        Raises:
-            ValueError: a layer of the encoder does not fit into a model with these options.
-        """
-        fresh = {"num_classes": num_classes, "representation_size": None}
-        fresh |= {"frozen": None, "class_names": None, "label_set": None}
-        config = {**self.encoder.get_config(), **fresh, **options}
-        model = VisionTransformer.from_config(config)
-        further = filter(None, (self.pre_norm, *self.positions, self.norm))
-        for layer in (self.patch_encoder, *self.blocks, *further):
-            twin = model.get_layer(layer.name)
-            if [w.shape for w in twin.weights] != [w.shape for w in layer.weights]:
-                raise ValueError(
-                    f"The encoder's {layer.name!r} has other weights than a model with these "
-                    f"options. Received: {options}; leave out what changes shapes, and use "
-                    "keras_vit.resize for another image_size."
-                )
-            twin.set_weights(layer.get_weights())
-        return model
-
     def get_config(self):
         return {
-            "name": self.name,
-            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            **super().get_config(),
             "target": self.target.name,
             "corrupted": self.corruption.corrupted,
             "value_range": self.value_range,
             "seed": self.corruption.seed,
         }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects)
-        return cls(**{**config, "encoder": encoder})
-
-
-def _check_encoder(encoder):
-    if not isinstance(encoder, VisionTransformer):
-        raise TypeError(
-            f"encoder must be a keras_vit.VisionTransformer. Received: {type(encoder).__name__}."
-        )
-    v = encoder.variant
-    reasons = {
-        "a hybrid, whose patches are features of a ResNet": v.stem is not None,
-        "variable_size=True": encoder.variable_size,
-    }
-    if found := [reason for reason, present in reasons.items() if present]:
-        raise ValueError(
-            "Masked patch prediction needs a plain ViT for images of one size. Received: "
-            f"{encoder.name!r}, {', '.join(found)}; build it without."
-        )

@@ -6,6 +6,8 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_choice
+from keras_vit.layers.position import small_normal
+from keras_vit.training.masked_images import DrawnPatches, gather, ordered
 
 MASKED, SWAPPED = 0.8, 0.1  # of the corrupted patches; the others keep their embedding
 BITS = 3  # per colour channel: 512 colours for RGB
@@ -13,15 +15,12 @@ CELLS = 4  # rows and columns of the downsized patch
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class CorruptPatches(keras.layers.Layer):
+class CorruptPatches(DrawnPatches):
     """Corrupts a share of the patch embeddings, as BERT does with words (appendix B.1.2).
 
     In every sequence the same number of patches is drawn: `corrupted` times N, rounded, at least
     one. Each of them independently becomes the learned [mask] embedding (80%), the embedding of
     another patch of the sequence, drawn at random (10%), or stays (10%).
-
-    In training each call draws anew. Otherwise the draw is the same at each call, so that two
-    evaluations can be compared.
 
     Shapes: (batch, N, width) -> the same, and positions (batch, k) of the corrupted patches.
 
@@ -30,30 +29,23 @@ class CorruptPatches(keras.layers.Layer):
         seed: optional integer for repeatable draws in training.
     """
 
+    numbers = 3
+
     def __init__(self, corrupted=0.5, seed=None, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(seed, **kwargs)
         if isinstance(corrupted, bool) or not 0 < corrupted <= 1:
             raise ValueError(f"corrupted must be a share in (0, 1]. Received: {corrupted=}.")
-        self.corrupted, self.seed = float(corrupted), seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.corrupted = float(corrupted)
 
     def build(self, input_shape):
-        _, self.patches, width = input_shape
-        if self.patches is None or self.patches < 2:
-            raise ValueError(f"An image must have at least two patches. Received: {self.patches}.")
+        super().build(input_shape)
         self.count = max(round(self.corrupted * self.patches), 1)
-        self.mask = self.add_weight(
-            (1, 1, width), keras.initializers.RandomNormal(stddev=0.02), name="mask"
-        )
-        self.built = True
+        self.mask = self.add_weight((1, 1, input_shape[2]), small_normal(), name="mask")
 
     def call(self, x, training=False):
-        shape = (3, ops.shape(x)[0], self.patches)
-        seed = self.seed_generator if training else 0
-        rank, kind, other = ops.unstack(keras.random.uniform(shape, dtype="float32", seed=seed), 3)
-        order = ops.argsort(rank, axis=1)
-        corrupted = ops.argsort(order, axis=1) < self.count
-        kind = ops.where(corrupted, kind, 1.0)[:, :, None]
+        rank, kind, other = self.draw(x, training)
+        order, place = ordered(rank)
+        kind = ops.where(place < self.count, kind, 1.0)[:, :, None]
         # Another patch: 1 to N - 1 places further, each with the same probability.
         steps = ops.cast(ops.floor(other * (self.patches - 1)), "int32") + 1
         steps = ops.minimum(steps, self.patches - 1)  # where rounding reached N
@@ -123,8 +115,3 @@ class Target:
         place = [float(2 ** (BITS * (self.channels - 1 - c))) for c in range(self.channels)]
         colors = ops.sum(levels * ops.cast(place, levels.dtype), axis=-1)
         return ops.reshape(ops.cast(colors, "int32"), (-1, count, side * side))
-
-
-def gather(x, positions):
-    """The rows of every sequence at its positions: (batch, N, d), (batch, k) -> (batch, k, d)."""
-    return ops.take_along_axis(x, positions[:, :, None], axis=1)

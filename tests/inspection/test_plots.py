@@ -186,3 +186,23 @@ def test_right_and_wrong_have_their_colours(tmp_path):
     wrong = predictions(tmp_path, labels=wrong_labels, **dark)
     assert share(wrong, 0, 1) > share(right, 0, 1)
     assert share(right, 1, 0) > share(wrong, 1, 0)
+
+
+@pytest.mark.any_backend
+def test_reconstructions_are_drawn_beside_what_was_seen(tmp_path):
+    rng = np.random.default_rng(0)
+    x, made = rng.uniform(-1, 1, (2, 2, 4, 6, 3))
+    hidden = rng.uniform(size=(2, 4, 6)) < 0.5
+    figure = inspection.plot_reconstructions(x, made, hidden, tmp_path / "made.png")
+    assert (tmp_path / "made.png").stat().st_size > 1000
+    shown = [np.asarray(axes.get_images()[0].get_array()) for axes in figure.axes]
+    scaled = (x - x.min()) / (x.max() - x.min())
+    for image, seen, filled, truth, mask in zip(*(shown[i::3] for i in range(3)), scaled, hidden):
+        np.testing.assert_allclose(image, truth, atol=1e-6)
+        np.testing.assert_allclose(seen[~mask], truth[~mask], atol=1e-6)
+        np.testing.assert_allclose(filled[~mask], truth[~mask], atol=1e-6)
+        assert (seen[mask] == 0.5).all() and (np.abs(filled[mask] - truth[mask]) > 1e-3).any()
+    assert [axes.get_title() for axes in figure.axes[:3]] == ["image", "visible", "filled in"]
+    for wrong in ((x, made[:1], hidden), (x, made, hidden[:, :2])):
+        with pytest.raises(ValueError, match=r"must have shape \(2, 4, 6.*Received: shape"):
+            inspection.plot_reconstructions(*wrong)

@@ -235,3 +235,31 @@ def test_notes_tell_what_is_assumed_and_not_published():
     assert "the last learning rate of models but B/16 are assumed" in notes("L/16", "imagenet21k")
     assert "Loss, head bias (-log K) and the last learning rate on JFT" in notes("H/14", "jft300m")
     assert "Loss and head bias (-log K) on ImageNet are not published" in notes("B/32", "imagenet")
+
+
+def test_masked_autoencoders_are_the_authors():
+    """PRETRAIN.md and FINETUNE.md of facebookresearch/mae."""
+    recipe = recipes.mae_pretrain("L/16")
+    assert (recipe.batch_size, recipe.beta1, recipe.beta2) == (4096, 0.9, 0.95)
+    assert (recipe.epochs, recipe.learning_rate) == (800, pytest.approx(2.4e-3))
+    assert recipe.warmup_steps == round(40 * recipe.steps / 800) and recipe.weight_decay == 0.05
+    assert (recipe.train.area, recipe.train.flip, recipe.train.randaugment) == (
+        (0.2, 1),
+        True,
+        None,
+    )
+    assert (recipe.loss, recipe.make_loss(), recipe.metrics()) == ("own", None, [])
+    assert recipes.mae_pretrain("B/16", 1600).warmup_steps == recipe.warmup_steps
+    for variant, *row in (
+        ("B/16", 100, 2e-3, 0.65, 0.1),
+        ("L/16", 50, 4e-3, 0.75, 0.2),
+        ("H/14", 50, 4e-3, 0.75, 0.3),
+    ):
+        tuned = recipes.mae_finetune(variant)
+        found = tuned.epochs, tuned.learning_rate, tuned.layer_decay, tuned.stochastic_depth
+        assert found == (row[0], pytest.approx(row[1]), *row[2:])
+        assert (tuned.batch_size, tuned.mixup, tuned.cutmix) == (1024, 0.8, 1.0)
+    with pytest.raises(ValueError, match=r"Unknown variant of the masked autoencoders.*S/16"):
+        recipes.mae_pretrain("S/16")
+    with pytest.raises(ValueError, match="warmup_steps must be below steps"):
+        recipes.mae_pretrain(epochs=30)

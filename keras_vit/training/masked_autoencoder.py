@@ -1,0 +1,205 @@
+"""Masked autoencoders: self-supervised pre-training by filling in patches (He et al., 2022)."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.layers import kernels
+from keras_vit.training.masked_checkpoint import assign_decoder, read_decoder
+from keras_vit.training.masked_decoder import MaskedDecoder, MaskPatches
+from keras_vit.training.masked_images import MaskedImageModel, gather
+from keras_vit.weights.load import from_checkpoint
+
+EPSILON = 1e-6  # added to the variance of a patch's pixels
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class MaskedAutoencoder(MaskedImageModel):
+    """Pre-trains the encoder of a plain Vision Transformer without labels (He et al., 2022).
+
+    Three quarters of the patches are hidden, drawn anew in each step. The encoder runs on the
+    others alone, which makes a step cheap; a small decoder gets its tokens, a learned [mask] token
+    at every other place, and predicts the pixels. The loss is the mean squared error of the hidden
+    patches, whose pixels are normalised to mean 0 and variance 1 in each patch. Afterwards the
+    decoder is thrown away: `classifier` gives the model for fine-tuning, and `encoder` is trained.
+
+    The data may be images alone, or images with labels, which are ignored; sample weights weigh
+    images (Keras drops them where there are no labels).
+
+    Shapes: (batch, height, width, channels) -> a dict: "predictions" and "targets" of all patches
+    (batch, N, P²·C), pixels in the order (row, column, channel); "positions" of the k masked
+    patches (batch, k).
+
+    Args:
+        encoder: a `keras_vit.VisionTransformer` with its positions at the input, with or without
+            class token, and without a stem. It is trained in place, up to and with `norm`; the
+            layers after that take no part and are not saved with this model. The authors' has
+            fixed positions: `position="sincos_2d"`.
+        masked: share of the patches that are hidden.
+        decoder_width, decoder_depth, decoder_heads, decoder_mlp_dim: of the decoder; `None` for
+            four times its width.
+        norm_pix_loss: whether the pixels of a patch are normalised, by their own mean and standard
+            deviation, before they are compared.
+        seed: optional integer for repeatable masks.
+
+    Raises:
+        TypeError: the encoder is no VisionTransformer.
+        ValueError: the encoder is a hybrid, takes images of any size or has its positions in the
+            blocks; or a share or size is out of range.
+    """
+
+    task = "A masked autoencoder"
+
+    def __init__(
+        self,
+        encoder,
+        masked=0.75,
+        decoder_width=512,
+        decoder_depth=8,
+        decoder_heads=16,
+        decoder_mlp_dim=None,
+        norm_pix_loss=True,
+        seed=None,
+        name=None,
+        **kwargs,
+    ):
+        super().__init__(encoder, name, **kwargs)
+        v, policy = encoder.variant, encoder.dtype_policy
+        pixels, self.norm_pix_loss = math.prod(v.patch_size) * encoder.channels, norm_pix_loss
+        if norm_pix_loss and pixels < 2:
+            raise ValueError(
+                "A patch of one value cannot be normalised. Received: norm_pix_loss=True, "
+                f"patch_size={v.patch_size}; choose norm_pix_loss=False."
+            )
+        self._decoder_options = {
+            "decoder_width": decoder_width,
+            "decoder_depth": decoder_depth,
+            "decoder_heads": decoder_heads,
+            "decoder_mlp_dim": decoder_mlp_dim,
+        }
+        self.masking = MaskPatches(masked, seed, dtype=policy, name="masking")
+        self.decoder = MaskedDecoder(
+            encoder.grid,
+            v.learned_tokens,
+            pixels,
+            decoder_width,
+            decoder_depth,
+            decoder_heads,
+            decoder_mlp_dim or 4 * decoder_width,
+            v.gelu,
+            v.qkv_bias,
+            v.epsilon,
+            encoder.get_config()["remat"],
+            dtype=policy,
+            name="decoder",
+        )
+        self.masking.build((None, math.prod(encoder.grid), v.width))
+        self.decoder.build((None, None, v.width))
+        self.built = True
+
+    @classmethod
+    def from_checkpoint(cls, path, masked=None, norm_pix_loss=None, seed=None, **options):
+        """The masked autoencoder of a folder of Hugging Face's `ViTMAEForPreTraining`.
+
+        Positions are not trained there, and not here; those of `classifier` are.
+
+        Args:
+            path: the folder, with its config.json.
+            masked, norm_pix_loss: as in the constructor; `None` for what config.json says (for
+                facebook/vit-mae-base it says `norm_pix_loss=False`, though the authors' published
+                models were trained with it).
+            seed: as in the constructor.
+            **options: of `keras_vit.from_checkpoint` for the encoder, such as `remat` and `dtype`.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+            ValueError: it has no decoder, is of another model, or damaged.
+        """
+        encoder = from_checkpoint(path, **{"num_classes": 0, **options})
+        if encoder.get_layer("patch_encoder").position is not None:
+            encoder.get_layer("patch_encoder").position.trainable = False
+        said, arrays = read_decoder(path)
+        given = {"masked": masked, "norm_pix_loss": norm_pix_loss}
+        said |= {name: value for name, value in given.items() if value is not None}
+        model = cls(encoder, seed=seed, **said)
+        assign_decoder(model.decoder, arrays, path)
+        return model
+
+    def obstacles(self, encoder):
+        v = encoder.variant
+        return [
+            *super().obstacles(encoder),
+            ("rotary positions", v.rotary),
+            (f"position_at={v.position_at!r}", v.position_at != "input"),
+        ]
+
+    def call(self, images, noise=None, training=False):
+        """
+        Args:
+            images: (batch, height, width, channels).
+            noise: (batch, N) numbers that decide the masks instead of random ones: the patches
+                with the smallest stay visible.
+        """
+        images = self.encoder.checked(images)
+        tokens = self.patch_encoder(self.patches(images), training=training)
+        learned, patches = ops.split(tokens, [self.encoder.variant.learned_tokens], axis=1)
+        order, places = self.masking(patches, noise=noise, training=training)
+        visible, masked = ops.split(order, [self.masking.visible], axis=1)
+        tokens = ops.concatenate([learned, gather(patches, visible)], axis=1)
+        tokens = self.normalised(self.run_blocks(tokens, training))
+        targets = self.pixels(images)
+        if self.norm_pix_loss:
+            mean, deviation = _moments(targets)
+            targets = (targets - mean) / deviation
+        predictions = self.decoder(tokens, places, training=training)
+        return {"predictions": predictions, "targets": targets, "positions": masked}
+
+    def errors(self, outputs):
+        squares = ops.square(outputs["predictions"] - outputs["targets"])
+        return gather(squares, outputs["positions"])
+
+    def reconstruct(self, images, batch_size=32):
+        """What the model makes of images, three quarters of which it does not see.
+
+        With `norm_pix_loss` it predicts what a patch looks like but for brightness and contrast;
+        these are then taken from the image itself.
+
+        Args:
+            images: (n, height, width, channels), as the encoder takes them.
+            batch_size: images that are computed at once.
+
+        Returns:
+            Two arrays: the predicted images, also where the patch was visible, for which the model
+            was not trained, (n, height, width, channels); and which pixels were hidden, (n, height,
+            width) of bools.
+        """
+        images = np.asarray(images)
+        outputs = self.predict(images, batch_size, verbose=0)
+        patches, mask = outputs["predictions"], np.zeros(outputs["targets"].shape, "float32")
+        if self.norm_pix_loss:
+            mean, deviation = map(ops.convert_to_numpy, _moments(self.pixels(images)))
+            patches = patches * deviation + mean
+        np.put_along_axis(mask, outputs["positions"][:, :, None], 1.0, axis=1)
+        size = self.encoder.image_size
+        predicted, mask = (
+            ops.convert_to_numpy(self.pixels.inverse(x, size)) for x in (patches, mask)
+        )
+        return predicted, mask[..., 0] > 0
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "masked": self.masking.masked,
+            **self._decoder_options,
+            "norm_pix_loss": self.norm_pix_loss,
+            "seed": self.masking.seed,
+        }
+
+
+def _moments(patches):
+    """Mean and standard deviation of each patch, as the authors compute it, over P²·C - 1."""
+    mean, count = kernels.mean(patches, axis=-1, keepdims=True), patches.shape[-1]
+    variance = kernels.mean(ops.square(patches - mean), axis=-1, keepdims=True)
+    return mean, ops.sqrt(variance * (count / (count - 1)) + EPSILON)
