@@ -14,7 +14,7 @@ from keras_vit.checks import pair
 from keras_vit.layers.resnet import GROUPS
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
-from keras_vit.weights import google, huggingface, tables, timm
+from keras_vit.weights import google, huggingface, huggingface_images, tables, timm
 from keras_vit.weights.canonical import CONFIG, ROOT, Canonical, resnet_of, units_of
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError
@@ -189,7 +189,7 @@ class HuggingFace(BiTFamily):
         canonical.prepare(*huggingface.preprocessing_of(processor))
         canonical.class_names = huggingface.class_names_of(config, found["num_classes"])
         size = processor.get("crop_size", processor.get("size"))
-        said["image_size"] = size and huggingface.sides_of(size)
+        said["image_size"] = size and huggingface_images.sides_of(size)
         v = BiTVariant(*(found[name] for name in ("blocks", "width", "version", "numerics")))
         expected = self.architecture(v, found["channels"])
         plain = lambda value: value.upper() if value in ("same", "Same") else value  # noqa: E731

@@ -12,7 +12,16 @@ import numpy as np
 import safetensors.numpy
 
 from keras_vit.models.bit import BiT
-from keras_vit.weights import aimv2, bit, google, huggingface, timm, vision_towers
+from keras_vit.weights import (
+    aimv2,
+    bit,
+    google,
+    huggingface,
+    huggingface_beit,
+    huggingface_dino,
+    timm,
+    vision_towers,
+)
 from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
 
@@ -22,7 +31,14 @@ WRITERS = {
     "google": ((google.FAMILY,), (bit.BIG_TRANSFER,)),
     "timm": ((timm.FAMILY,), (bit.TIMM,)),
     "huggingface": (
-        (huggingface.FAMILY, vision_towers.CLIP, vision_towers.SIGLIP, aimv2.FAMILY),
+        (
+            huggingface.FAMILY,
+            *huggingface_beit.WRITERS,
+            *huggingface_dino.FAMILIES,
+            vision_towers.CLIP,
+            vision_towers.SIGLIP,
+            aimv2.FAMILY,
+        ),
         (bit.HUGGING_FACE,),
     ),
 }
@@ -38,7 +54,8 @@ def save_weights(model, path, format=None, force=False):
       same model: `timm.create_model(config["architecture"], **config["model_args"])`.
     - `"huggingface"`: a folder for `from_pretrained` of the class of transformers that has the
       architecture: `ViTForImageClassification`, or `ViTModel` where the model has no head, or a
-      class of CLIP, SigLIP or AIMv2; of a BiT, `BitForImageClassification` or `BitModel`.
+      class of DeiT, IJepa, Beit, Dinov2, DINOv3, CLIP, SigLIP or AIMv2; of a BiT,
+      `BitForImageClassification` or `BitModel`.
 
     A learned 2-D or fixed sin-cos embedding is written as the table that it adds.
 

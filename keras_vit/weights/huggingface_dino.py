@@ -1,0 +1,289 @@
+"""Folders of Hugging Face's Dinov2, Dinov2WithRegisters and DINOv3ViT.
+
+The head of Dinov2 sees the class token and the mean of the patches, one after the other; its
+registers have no positions. DINOv3 has rotary positions and no head.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from keras_vit.later import BIASES, ROTARIES
+from keras_vit.weights import huggingface, tables
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.family import ANY, unsupported
+from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.huggingface import (
+    ATTENTION,
+    BLOCK,
+    EMBEDDINGS,
+    TABLES,
+    HuggingFace,
+    not_square,
+    to_the_grid,
+)
+from keras_vit.weights.tables import CONV, PARTS, SAME, Table
+
+REGISTERS = "patch_encoder/registers"
+DINOV3_BLOCK = "[layer|model.layer].{i}."
+LINEAR = {  # names of `Later.biases` -> layers of a block
+    **{part: (f"attention/{part}",) for part in PARTS},
+    "mlp": ("mlp/gate", "mlp/dense_1", "mlp/dense_2"),
+}
+
+
+class Dino(HuggingFace):
+    """What the three have in common."""
+
+    def unstacked(self, tower):
+        """Without the empty array of a model without registers."""
+        return {name: array for name, array in tower.items() if array.size}
+
+    def write(self, model, arrays):
+        file = super().write(model, arrays)
+        token = next(name for name in file if name.endswith("cls_token"))
+        shape = (1,) * self.mask_axes + file[token].shape[-1:]
+        file[token.replace("cls_token", "mask_token")] = np.zeros(shape, file[token].dtype)
+        return file
+
+
+@dataclasses.dataclass(frozen=True)
+class Dinov2(Dino):
+    """Dinov2 with an MLP of one kind, with registers or without."""
+
+    registers: bool = False
+    mask_axes = 1
+
+    def recognises(self, arrays):
+        there = any(name.endswith("embeddings.register_tokens") for name in arrays)
+        return super().recognises(arrays) and there == self.registers
+
+    def complete(self, canonical, contents, config, said, hints):
+        found, arrays = canonical.architecture, canonical.arrays
+        if found["mlp"] == "swiglu":
+            found["gelu"] = "silu"  # whatever hidden_act says
+        if found["registers"] and POSITION in arrays:
+            arrays[POSITION] = np.insert(arrays[POSITION], [1] * found["registers"], 0, axis=1)
+        super().complete(canonical, contents, config, said, hints)
+        ratio = config.get("mlp_ratio", 4)
+        units = _hidden_units(found["width"], ratio, found["mlp"])
+        if config and units != found["mlp_dim"]:
+            raise CheckpointError(
+                f"The config.json is of another model; mlp_ratio={ratio} stands for {units} "
+                f"hidden units, and the file has {found['mlp_dim']}."
+            )
+        to_the_grid(canonical, said, hints)
+
+    def write(self, model, arrays):
+        if count := model.variant.registers:
+            first, own, patches = np.split(arrays[POSITION], [1, 1 + count], axis=1)
+            arrays = {**arrays, REGISTERS: arrays[REGISTERS] + own}
+            arrays[POSITION] = np.concatenate([first, patches], axis=1)
+        return super().write(model, arrays)
+
+    def config_for(self, model):
+        v = model.variant
+        own = {"mlp_ratio": _ratio(v), "use_swiglu_ffn": v.mlp == "swiglu"}
+        own["layerscale_value"] = v.layer_scale
+        own |= {"num_register_tokens": v.registers} if self.registers else {}
+        return {**super().config_for(model), **own}
+
+    def impossible(self, model):
+        v = model.variant
+        own = [f"mlp_dim={v.mlp_dim} with width={v.width}"] * (_ratio(v) is None)
+        own += [f"registers={v.registers}"] * (self.registers != bool(v.registers))
+        own += ["layer_scale=None"] * (v.layer_scale is None)
+        return super().impossible(model) + own + not_square(model)
+
+
+def _hidden_units(width, ratio, mlp):
+    units = int(width * ratio)
+    return (int(units * 2 / 3) + 7) // 8 * 8 if mlp == "swiglu" else units
+
+
+def _ratio(v):
+    """The whole `mlp_ratio` that stands for the hidden units of a variant, or `None`."""
+    ratios = range(1, 2 + 2 * v.mlp_dim // v.width)
+    return next((r for r in ratios if _hidden_units(v.width, r, v.mlp) == v.mlp_dim), None)
+
+
+class Dinov3(Dino):
+    """DINOv3ViT."""
+
+    mask_axes = 2
+
+    def flat_config(self, contents):
+        """Newer ones keep the numbers of the rotary positions in a dict of their own."""
+        rope = contents.config.get("rope_parameters") or {}
+        if rope.get("rope_type", "default") != "default":
+            raise unsupported(f"been built with rope_parameters={rope} (its config)")
+        return {**contents.config, **{k: rope[k] for k in ("rope_theta",) if k in rope}}
+
+    def complete(self, canonical, contents, config, said, hints):
+        found = canonical.architecture
+        super().complete(canonical, contents, config, said, hints)
+        found["rotary"] = dataclasses.replace(ROTARIES["dinov3"], temperature=found["rotary"])
+        _complete_biases(canonical)
+
+    def config_for(self, model):
+        v = model.variant
+        own = {f"{part}_bias": v.qkv_bias and v.has_bias(part) for part in PARTS[:3]}
+        own |= {"proj_bias": v.has_bias("out"), "mlp_bias": v.has_bias("mlp")}
+        own |= {"use_gated_mlp": v.mlp == "swiglu", "layerscale_value": v.layer_scale}
+        return {**super().config_for(model), **own, "rope_theta": float(v.rotary.temperature)}
+
+    def write(self, model, arrays):
+        file, v = super().write(model, arrays), model.variant
+        if not v.registers:
+            token = file["embeddings.cls_token"]
+            file["embeddings.register_tokens"] = np.zeros((1, 0, v.width), token.dtype)
+        return file
+
+    def impossible(self, model):
+        v = model.variant
+        at_100 = v.rotary and dataclasses.replace(v.rotary, temperature=100.0)
+        own = [f"rotary={v.rotary!r}"] * (at_100 != ROTARIES["dinov3"])
+        own += ["layer_scale=None"] * (v.layer_scale is None)
+        return super().impossible(model) + own
+
+
+def _complete_biases(canonical):
+    """Adds zeros where some linear maps have a bias and others have none, as a config may say."""
+    found, arrays = canonical.architecture, canonical.arrays
+    layers = {name: [f"block_0/{n}" for n in names] for name, names in LINEAR.items()}
+    there = {n for n, names in layers.items() if any(f"{k}/bias" in arrays for k in names)}
+    if not there:
+        return
+    found["qkv_bias"] = bool(there & {"query", "key", "value"})
+    found["biases"] = "all" if "key" in there or not found["qkv_bias"] else "no_key"
+    needed = set(BIASES[found["biases"]]) - (set() if found["qkv_bias"] else set(PARTS[:3]))
+    for i in range(found["depth"] if needed != there else 0):
+        for layer in (layer for name in needed - there for layer in LINEAR[name]):
+            name = f"block_{i}/{layer}"
+            if f"{name}/kernel" in arrays:
+                kernel = arrays[f"{name}/kernel"]
+                arrays[f"{name}/bias"] = np.zeros(kernel.shape[-1], kernel.dtype)
+                canonical.origin[f"{name}/bias"] = "zeros, as the file has none"
+                canonical.assumed["biases"] = "zeros where the file has none"
+
+
+COMMON = {
+    "ignored": (r"embeddings\.mask_token",),
+    "joined_heads": True,
+    "needs_config": True,
+    "constants": {},
+}
+HOLDS = {
+    **{"class_token": (True,), "registers": ANY, "layer_scale": ANY, "activation": ANY},
+    **{"mlp": ANY, "representation_size": (None,), "norm_after_pool": (False,)},
+}
+LAYERS = (
+    *tables.torch_norm("norm{n}", "block_{i}/norm_{n}"),
+    ("layer_scale{n}.lambda1", "block_{i}/layer_scale_{n}/gamma", SAME),
+)
+GATED = (
+    *tables.torch_linear("mlp.gate_proj", "block_{i}/mlp/gate"),
+    *tables.torch_linear("mlp.up_proj", "block_{i}/mlp/dense_1"),
+    *tables.torch_linear("mlp.down_proj", "block_{i}/mlp/dense_2"),
+)
+PACKED = (  # as in files; the modules of transformers 5 are those of `GATED`
+    *tables.torch_linear("mlp.weights_in", "block_{i}/mlp/[gate|dense_1]"),
+    *tables.torch_linear("mlp.weights_out", "block_{i}/mlp/dense_2"),
+)
+MLPS = {
+    "mlp": tables.torch_linear("mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
+    "swiglu": PACKED + GATED,
+}
+SIGNS = {"mlp": r"fc1", "swiglu": r"(weights_in|gate_proj)"}
+
+
+def _in(block, rows):
+    return [(block + theirs, ours, layout) for theirs, ours, layout in rows]
+
+
+def _dinov2(mlp, registers):
+    name, kind = (
+        ("Dinov2WithRegisters", "dinov2_with_registers") if registers else ("Dinov2", "dinov2")
+    )
+    config = {**huggingface.FAMILY.config}
+    del config["intermediate_size"]
+    if registers:
+        config["num_register_tokens"] = "registers"
+    return Dinov2(
+        name=f"Hugging Face {name}",
+        sign=r"(.*\.)?encoder\.layer\.\d+\.mlp\." + SIGNS[mlp] + r"\.weight$",
+        stripped=rf"^{kind}\.",
+        table=Table(
+            *EMBEDDINGS,
+            ("embeddings.register_tokens", REGISTERS, SAME),
+            *ATTENTION,
+            *_in(BLOCK, LAYERS + tuple(MLPS[mlp])),
+            *tables.torch_norm("layernorm", "norm"),
+            *tables.torch_linear("classifier", "head"),
+        ),
+        defaults={
+            "interpolation": "bicubic" if registers else "bicubic_no_antialias",
+            "gelu": "gelu_erf",
+            "epsilon": 1e-6,
+        },
+        config={**config, "layerscale_value": "layer_scale"},
+        holds={
+            **{**HOLDS, "position": TABLES, "pool": ("token", "token_mean", None)},
+            **({"mlp": (mlp,)} if mlp == "mlp" else {"mlp": (mlp,), "activation": (None, "silu")}),
+        },
+        model_type=kind,
+        with_head=f"{name}ForImageClassification",
+        without_head=f"{name}Model",
+        head_pools=("token_mean",),
+        prefix=f"{kind}.",
+        registers=registers,
+        **COMMON,
+    )
+
+
+DINOV2 = [_dinov2(mlp, registers) for mlp in MLPS for registers in (False, True)]
+DINOV3 = Dinov3(
+    name="Hugging Face DINOv3ViT",
+    sign=r"(model\.)?layer\.\d+\.layer_scale1\.lambda1$",
+    table=Table(
+        *EMBEDDINGS[:1],
+        ("embeddings.register_tokens", REGISTERS, SAME),
+        *tables.torch_linear("embeddings.patch_embeddings", "patch_encoder/projection", CONV),
+        *_in(
+            DINOV3_BLOCK,
+            [
+                row
+                for part in PARTS
+                for row in tables.torch_linear(
+                    f"attention.{part[0]}_proj", f"block_{{i}}/attention/{part}"
+                )
+            ],
+        ),
+        *_in(DINOV3_BLOCK, LAYERS + GATED),
+        *tables.torch_norm("norm", "norm"),
+    ),
+    defaults={
+        "gelu": "gelu_erf",
+        "interpolation": "bicubic",
+        "epsilon": 1e-5,
+        "rotary": 100.0,
+        "position": "none",
+    },
+    config={
+        **{k: v for k, v in huggingface.FAMILY.config.items() if k != "qkv_bias"},
+        "num_register_tokens": "registers",
+        "layerscale_value": "layer_scale",
+        "rope_theta": "rotary",
+        "query_bias": "qkv_bias",
+    },
+    holds={
+        **HOLDS,
+        **{"position": ("none",), "rotary": ANY, "biases": ANY, "pool": ("token", None)},
+    },
+    model_type="dinov3_vit",
+    with_head="",
+    without_head="DINOv3ViTModel",
+    prefix="",
+    **COMMON,
+)
+FAMILIES = (*DINOV2, DINOV3)

@@ -1,0 +1,118 @@
+"""Hugging Face's `preprocessor_config.json`.
+
+It says how an image is resized, cropped if the processor crops, multiplied by `rescale_factor` and
+normalised.
+"""
+
+import math
+
+from keras_vit.preprocessing import CLIP, HUGGING_FACE, Preprocessing
+from keras_vit.weights.files import CheckpointError
+
+RESAMPLES = {2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
+# Processors of other models fill in other values than ViT's where a folder does not say them.
+BY_SHORTER_EDGE = ("Bit", "CLIP", "ConvNext")
+SHORTER_EDGE = {"do_center_crop": True, "size": 224, "crop_size": 224, "resample": 3}
+OTHER_DEFAULTS = {
+    "DeiT": {"do_center_crop": True, "size": 256, "crop_size": 224, "resample": 3},
+    "Bit": {**SHORTER_EDGE, "image_mean": CLIP.mean, "image_std": CLIP.std},
+    "CLIP": {**SHORTER_EDGE, "image_mean": CLIP.mean, "image_std": CLIP.std},
+    "Siglip": {"resample": 3},
+    "Beit": {"resample": 3},
+    "DINOv3": {"image_mean": (0.485, 0.456, 0.406), "image_std": (0.229, 0.224, 0.225)},
+}
+
+
+def preprocessing_of(processor):
+    """The `Preprocessing` of an image processor, and texts for what no recipe here can say."""
+    if not processor:
+        return HUGGING_FACE, ()
+    kind = str(processor.get("image_processor_type") or processor.get("feature_extractor_type"))
+    defaults = next((v for k, v in OTHER_DEFAULTS.items() if kind.startswith(k)), {})
+    processor = {**defaults, **{k: v for k, v in processor.items() if v is not None}}
+    resample = processor.get("resample", 2)
+    try:
+        if resample not in range(6):  # Pillow's filters
+            raise ValueError(f"resample={resample!r} is none of Pillow's, 0 to 5.")
+        mean, std = _normalisation(processor)
+        resize, crop_fraction, unsaid = _resize(processor, kind)
+        interpolation = RESAMPLES.get(resample, "bicubic")
+        recipe = Preprocessing(mean, std, resize, crop_fraction, interpolation, "transformers")
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        raise CheckpointError(
+            f"preprocessor_config.json has numbers that no image processor has: {error}"
+        ) from error
+    if resample not in RESAMPLES:
+        unsaid = [*unsaid, f"resample={resample!r}"]
+    return recipe, tuple(f"{text} of the image processor" for text in unsaid)
+
+
+def _normalisation(processor):
+    """Mean and standard deviation of (x * factor - mean) / std = (x / 255 - mean') / std'."""
+    factor = processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 1
+    unit = float(f"{255 * factor:.12g}")
+    if not processor.get("do_normalize", True):
+        return (0.0,) * 3, (1 / unit,) * 3
+    mean = processor.get("image_mean", HUGGING_FACE.mean)
+    std = processor.get("image_std", HUGGING_FACE.std)
+    return tuple(float(m) / unit for m in mean), tuple(float(s) / unit for s in std)
+
+
+def _resize(processor, kind):
+    """The rule, the part that the crop keeps, and what cannot be said."""
+    if not processor.get("do_resize", True):
+        return "squash", 1.0, ["do_resize=False"]
+    size = processor.get("size", 224)
+    by_shorter_edge = isinstance(size, int) and kind.startswith(BY_SHORTER_EDGE)
+    if isinstance(size, dict):
+        by_shorter_edge = "shortest_edge" in size
+        if not by_shorter_edge and not {"height", "width"} <= set(size):
+            return "squash", 1.0, [f"size={size}"]
+    rule = "shortest" if by_shorter_edge else "squash"
+    if not processor.get("do_center_crop", False):
+        return rule, 1.0, [f"size={size} without a crop"] * by_shorter_edge
+    crop, sides = sides_of(processor.get("crop_size", 224)), sides_of(size)
+    # The shorter edge belongs to the smaller number, whatever the other one is.
+    pairs = [(min(crop), sides[0])] if by_shorter_edge else list(zip(crop, sides))
+    fraction = min(_fraction(*pair) for pair in pairs)
+    exact = all(math.floor(c / fraction) == s for c, s in pairs)
+    return rule, fraction, [f"size={size} and crop_size={crop}"] * (not exact)
+
+
+def sides_of(size):
+    """(height, width) of a size that may be one number, two, or named ones."""
+    if isinstance(size, dict):
+        size = size.get("shortest_edge") or (size["height"], size["width"])
+    height, width = (size, size) if isinstance(size, int) else size
+    return height, width
+
+
+def _fraction(crop, size):
+    """crop / size, or the number next to it from which the size comes back."""
+    fraction = min(crop / size, 1.0)
+    while math.floor(crop / fraction) < size and crop < size:
+        fraction = math.nextafter(fraction, 0)
+    return fraction
+
+
+def processor_of(model):
+    """`preprocessor_config.json`."""
+    facts, (height, width) = model.preprocessing, model.image_size
+    size = {"height": height, "width": width}
+    squash, crops = facts.resize == "squash", facts.resize != "squash" or facts.crop_fraction < 1
+    before = [int(side / facts.crop_fraction) for side in (height, width)]
+    resized = dict(zip(size, before)) if squash else {"shortest_edge": min(before)}
+    # transformers 4 has a crop in the processors of these models, and in that of ViT none.
+    kind = ("DeiT" if squash else "CLIP") if crops else "ViT"
+    return {
+        "image_processor_type": f"{kind}ImageProcessor",
+        "do_resize": True,
+        "size": resized,
+        **({"do_center_crop": True, "crop_size": size} if crops else {}),
+        "resample": 3 if facts.interpolation == "bicubic" else 2,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(facts.mean),
+        "image_std": list(facts.std),
+    }
