@@ -217,5 +217,7 @@ IJEPA = dataclasses.replace(
         "norm_after_pool": (False,),
     },
 )
+# SigLIP may be all else, but has the other GELU; what it cannot hold, IJEPA itself may.
+IJEPA_ERF = dataclasses.replace(IJEPA, holds={**IJEPA.holds, "gelu": ("erf",)})
 FAMILIES = (BEIT, DEIT)
-WRITERS = (BEIT, DEIT, IJEPA)
+WRITERS = (BEIT, DEIT, IJEPA_ERF)

@@ -38,6 +38,7 @@ WRITERS = {
             vision_towers.CLIP,
             vision_towers.SIGLIP,
             aimv2.FAMILY,
+            huggingface_beit.IJEPA,
         ),
         (bit.HUGGING_FACE,),
     ),
