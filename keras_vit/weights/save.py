@@ -29,7 +29,7 @@ from keras_vit.weights.canonical import POSITION
 # those that write a `BiT`.
 WRITERS = {
     "google": ((google.FAMILY,), (bit.BIG_TRANSFER,)),
-    "timm": ((timm.FAMILY,), (bit.TIMM,)),
+    "timm": (timm.WRITERS, (bit.TIMM,)),
     "huggingface": (
         (
             huggingface.FAMILY,

@@ -48,7 +48,7 @@ MODELS = {
     "sincos_2d": ({"position": "sincos_2d", "pool": "mean"}, set(FORMATS)),
     "none": ({"position": "none"}, {"google", "timm"}),
     "relative": ({"position": "relative"}, set()),
-    "later": ({"norm": "rms_norm", "layer_scale": 0.1}, set()),
+    "later": ({"norm": "rms_norm", "layer_scale": 0.1}, {"timm"}),
 }
 
 

@@ -117,8 +117,9 @@ def test_registers_of_a_timm_file(tmp_path):
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("dist_token", "a distillation token"),
-        ("blocks.0.attn.q_norm.weight", "normalised queries and keys"),
+        ("blocks.0.attn.gate.weight", "a gate after its attention"),
+        ("blocks.0.attn.lambda_q1", "differential attention"),
+        ("blocks.0.attns.0.attn.proj.bias", "several attentions in one block"),
         ("blocks.0.mlp.w12.weight", "which no such array has"),
         ("something.else", "no place in a model of timm"),
     ],

@@ -1,0 +1,194 @@
+"""What the names of timm's architectures imply, and which of timm's arguments are understood.
+
+A hub's config names an architecture and gives the arguments that differ from it. What the arrays do
+not show of it is here, for `VisionTransformer`, `VisionTransformerDistilled`, `Eva` and `Beit` of
+timm 1.0; `tests/oracles/make_timm.py --check` compares it with every architecture that timm has.
+"""
+
+import re
+
+from keras_vit.later import Rotary
+from keras_vit.weights.family import unsupported
+
+VIT = {
+    "kind": "VisionTransformer",
+    "num_heads": 12,
+    "global_pool": "token",
+    "act_layer": "gelu",
+    "epsilon": 1e-6,
+    "embed_epsilon": 1e-6,
+    "no_embed_class": False,
+    "pool_include_prefix": False,
+}
+EVA = VIT | {
+    "kind": "Eva",
+    "global_pool": "avg",
+    "rope_type": "cat",
+    "rope_temperature": 10_000.0,
+    "rope_grid_indexing": "ij",
+    "rope_grid_offset": 0.0,
+    "rope_rotate_half": False,
+    "ref_feat_shape": None,
+}
+BEIT = VIT | {"kind": "Beit", "global_pool": "avg"}
+DINOV3 = {"rope_type": "dinov3", "rope_temperature": 100.0, "rope_rotate_half": True}
+TURNED = {"use_rot_pos_emb": True}
+NAVER = {"rope_temperature": 100.0, "rope_grid_indexing": "xy", "global_pool": "token"}
+PE = {"rope_grid_indexing": "xy", "rope_grid_offset": 1.0, "ref_feat_shape": (32, 32)}
+# (pattern of "_name_", what it implies): all that fit count, and later ones more than earlier ones.
+RULES = (
+    (r"^_(vit|deit3?|flexivit|eva|beit3|aimv2|test)_", VIT),
+    (r"^_(eva02|eva_giant)_|^_vit_.*_(dinov3|lingbot|sapiens2|pe|rope)_|^_vit_pe_", EVA),
+    (r"^_beit(v2)?_", BEIT),
+    # heads
+    (r"_tiny_|_test_vit[34]_", {"num_heads": 3}),
+    (r"_test_vit2?_", {"num_heads": 2}),
+    (r"_(xsmall|d?p?wee)_", {"num_heads": 4}),
+    (r"_d?little_", {"num_heads": 5}),
+    (r"_small_", {"num_heads": 6}),
+    (r"_mediumd?_", {"num_heads": 8}),
+    (r"_betwixt_", {"num_heads": 10}),
+    (r"_so150m2_", {"num_heads": 13}),
+    (r"_so150m_|_patch\d+_plus_", {"num_heads": 14}),
+    (r"_(large|huge|giant|giantopt|gigantic|enormous|so400m|intern300m)_", {"num_heads": 16}),
+    (r"_vit_base_patch16_gap_|_aimv2_1b_", {"num_heads": 16}),
+    (r"_huge_plus_", {"num_heads": 20}),
+    (r"_vit_giant_.*_(radio|dinov2|tipsv2|lingbot|sapiens2)_|_aimv2_3b_", {"num_heads": 24}),
+    (r"_[57]b_", {"num_heads": 32}),
+    (r"_aimv2_large_", {"num_heads": 8}),
+    (r"_aimv2_huge_", {"num_heads": 12}),
+    # pooling
+    (r"_(siglip|map|pe_core)_|_test_vit3_", {"global_pool": "map"}),
+    (r"_(gap|rpn|aimv2|beit3|eva_large)_|_test_vit[24]_", {"global_pool": "avg"}),
+    (r"_eva.*_clip_|_lingbot_|_sapiens2_", {"global_pool": "token"}),
+    (r"_test_vit3_", {"pool_include_prefix": True}),
+    (r"_pe_core_", {"attn_pool_num_heads": 8}),
+    # positions
+    (r"_deit3_|_flexivit_|_xp_|_radio_|_d?p?wee_|_d?little_", {"no_embed_class": True}),
+    (r"_reg\d_(gap|tipsv2|dinov2)_", {"no_embed_class": True}),
+    (r"_so150m2?_|_rope_reg\d_", {"no_embed_class": False}),
+    (r"^_eva02_(?!enormous)|_(dinov3|lingbot|sapiens2|rope|pe)_", TURNED),
+    (r"^_eva02_|_rope_reg\d_", {"ref_feat_shape": (16, 16)}),
+    (r"_(dinov3|lingbot|sapiens2)_", DINOV3),
+    (r"_rope_(?!reg)", NAVER),
+    (r"_rope_mixed_", {"rope_type": "mixed", "rope_temperature": 10.0}),
+    (r"_rope_(mixed_)?ape_", {"no_embed_class": True}),
+    (r"_pe_", PE),
+    (r"_pe_(\w+_)?gigantic_", {"rope_grid_offset": 0.0}),
+    (r"_pe_core_(?!gigantic)", {"ref_feat_shape": (24, 24)}),
+    (r"_pe_core_base_", {"ref_feat_shape": (14, 14)}),
+    # norms, activations and blocks
+    (r"^(?!_eva).*_clip_|_(beit3|dinov3|lingbot|pe)_", {"epsilon": 1e-5}),
+    (r"_aimv2_", {"epsilon": 1e-5, "embed_epsilon": 1e-5, "act_layer": "silu"}),
+    (r"_quickgelu_", {"act_layer": "quick_gelu"}),
+    (r"_vit_giant_.*_(dinov2|tipsv2)_", {"act_layer": "silu"}),
+    (r"_(giantopt|so400m)_patch16_siglip_|_base_patch32_siglip_", {"act_layer": "gelu_tanh"}),
+    (r"_large_patch16_siglip_(gap_)?512_", {"act_layer": "gelu_tanh"}),
+    (r"_vit_base_patch16_rpn_|_eva02_enormous_", {"block_fn": "ResPostBlock"}),
+)
+# timm's name of an activation -> that of `Later`.
+ACTIVATIONS = {
+    "gelu": "gelu_erf",
+    "": "gelu_erf",
+    "gelu_erf": "gelu_erf",
+    "gelu_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "silu": "silu",
+    "swish": "silu",
+}
+# Arguments that the arrays show, and those that count in training alone or for other image sizes.
+SHOWN = """num_classes mlp_ratio qk_norm scale_attn_norm scale_mlp_norm proj_bias init_values
+pre_norm final_norm fc_norm swiglu_mlp swiglu_align_to scale_mlp scale_attn_inner qkv_fused
+attn_type use_abs_pos_emb use_rel_pos_bias use_shared_rel_pos_bias use_pre_transformer_norm
+use_post_transformer_norm use_fc_norm attn_pool_mlp_ratio""".split()
+TRAINING = """drop_rate pos_drop_rate patch_drop_rate proj_drop_rate attn_drop_rate drop_path_rate
+weight_init fix_init head_init_scale rope_shift_coords rope_jitter_coords rope_rescale_coords
+dynamic_img_size dynamic_img_pad strict_img_size pretrained_strict""".split()
+# Arguments that are read, under these names or those of `VisionTransformer`.
+READ = """img_size patch_size in_chans embed_dim depth num_heads qkv_bias class_token reg_tokens
+num_reg_tokens pos_embed global_pool act_layer norm_layer embed_norm_layer block_fn no_embed_class
+pool_include_prefix use_rot_pos_emb rope_type rope_temperature rope_grid_indexing rope_grid_offset
+rope_rotate_half ref_feat_shape use_post_norm attn_pool_num_heads""".split()
+# Arguments that have to be as here; any other one has to be absent or false.
+FIXED = {"attn_layer": ("", "attn"), "mlp_layer": ("Mlp", "SwiGLU", "SwiGLUPacked")}
+
+
+def implied(name):
+    """What the name of an architecture says that arrays do not; empty for an unknown name."""
+    padded = f"_{name.split('.')[0]}_"
+    facts = {}
+    for pattern, further in RULES:
+        if re.search(pattern, padded):
+            facts = {**facts, **further}
+    return facts if "kind" in facts else {}
+
+
+def arguments_of(config):
+    """A config.json of timm as one dict, with what its architecture implies.
+
+    Keys are those of `VisionTransformer`, also where `Eva` calls it otherwise; `kind` is the class,
+    `epsilon` that of its norms, and `embed_epsilon` that of the norm of the patches.
+    """
+    # timm's factory leaves out what is `None`.
+    said = {k: v for k, v in (config.get("model_args") or {}).items() if v is not None}
+    for key, value in said.items():
+        if key in FIXED and value and value not in FIXED[key]:
+            raise unsupported(f"been built with {key}={value!r} (its config)")
+        # As many heads of keys and values as of queries are usual.
+        if key == "num_kv_heads" and value == said.get("num_heads"):
+            continue
+        if key not in (*READ, *SHOWN, *TRAINING, *FIXED) and value:
+            raise unsupported(f"been built with {key}={value!r} (its config)")
+    flat = {**implied(str(config.get("architecture", ""))), **config, **said}
+    if not flat.get("kind") and "use_rot_pos_emb" in said:
+        flat = {**EVA, **flat}
+    if "num_features" in config:
+        flat.setdefault("embed_dim", config["num_features"])
+    if "input_size" in config.get("pretrained_cfg", {}):
+        flat.setdefault("img_size", list(config["pretrained_cfg"]["input_size"][1:]))
+    if "num_reg_tokens" in flat:
+        flat["reg_tokens"] = flat["num_reg_tokens"]
+    if flat.get("use_abs_pos_emb") is False:
+        flat["pos_embed"] = "none"
+    if flat.get("use_post_norm"):
+        flat["block_fn"] = "ResPostBlock"
+    for key, epsilon in (("norm_layer", "epsilon"), ("embed_norm_layer", "embed_epsilon")):
+        if key in said:  # by its name alone a norm has timm's epsilon
+            flat[epsilon] = 1e-6
+            flat[key] = str(said[key]).replace("_", "").lower()
+    return flat
+
+
+def rotary_of(flat):
+    """The `Rotary` of a model with these arguments, or `None`."""
+    if not flat.get("use_rot_pos_emb"):
+        return None
+    kind, indexing = flat["rope_type"], flat["rope_grid_indexing"]
+    if kind not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
+        what = f"rope_type={kind!r}, rope_grid_indexing={indexing!r}"
+        raise unsupported(f"been built with {what} (its config)")
+    reference, offset = flat["ref_feat_shape"], float(flat["rope_grid_offset"])
+    return Rotary(
+        "centered" if kind == "dinov3" else "index",
+        float(flat["rope_temperature"]),
+        reference if kind == "cat" else None,
+        0.0 if kind == "mixed" else offset,
+        "rows" if indexing == "ij" else "columns",
+        "halves" if flat["rope_rotate_half"] else "adjacent",
+        learned=kind == "mixed",
+    )
+
+
+def rope_arguments(rotary):
+    """The arguments of `Eva` for a `Rotary`; `rope_type` is `None` where it has none for it."""
+    kind = "mixed" if rotary.learned else "cat" if rotary.places == "index" else "dinov3"
+    said = {
+        "use_rot_pos_emb": True,
+        "rope_type": kind,
+        "rope_temperature": rotary.temperature,
+        "rope_grid_indexing": "ij" if rotary.order == "rows" else "xy",
+        "rope_grid_offset": rotary.offset,
+        "rope_rotate_half": rotary.pairs == "halves",
+        "ref_feat_shape": rotary.reference and list(rotary.reference),
+    }
+    return said if rotary_of(said) == rotary else {"rope_type": None}
