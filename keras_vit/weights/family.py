@@ -9,7 +9,7 @@ from keras_vit.weights import canonical as form
 from keras_vit.weights import settle
 from keras_vit.weights.canonical import CONFIG, CUSTOM, PROJECTION, ROOT, Canonical
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.tables import Table, join_heads, key_of, split_heads
+from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
 ANY = "any"  # of the values that a format holds
 
@@ -61,7 +61,11 @@ class Family:
         inside = [name for name in file if name.startswith(prefix)]
         names = {self.plain_name(name.removeprefix(prefix), file): name for name in inside}
         if len(names) != len(inside):
-            raise CheckpointError(f"The file has the same arrays with and without {self.stripped}.")
+            plain = [self.plain_name(name.removeprefix(prefix), file) for name in inside]
+            twice = shortened(sorted(name for name in names if plain.count(name) > 1), 4)
+            raise CheckpointError(
+                f"The file has the same arrays with and without {self.stripped}: {twice}."
+            )
         tower = {plain: file[name] for plain, name in names.items()}
         for pattern, what in self.unsupported.items():
             if found := [name for name in tower if re.fullmatch(pattern, name)]:

@@ -62,6 +62,8 @@ PROCESSORS = [
     ("CLIP", {"size": {"shortest_edge": 60}, "crop_size": {"height": 60, "width": 39}}),
     ("CLIP", {"size": {"shortest_edge": 40}, "crop_size": {"height": 40, "width": 81}}),
     ("Bit", {"size": {"shortest_edge": 51}, "crop_size": 48}),
+    ("Beit", {"size": {"height": 59, "width": 57}}),
+    ("DINOv3ViT", {"size": {"height": 59, "width": 57}}),
 ]
 
 

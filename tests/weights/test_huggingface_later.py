@@ -226,6 +226,7 @@ BEIT = "beit.encoder.layer.0."
         ("hf_beit", {"decode_head.classifier.weight": (3, 3)}, {}, "segments"),
         ("hf_beit", {"beit.embeddings.position_embeddings": (1, 10, 16)}, {}, "kinds of positions"),
         ("hf_beit", {"layernorm.weight": (16,)}, {}, "Two arrays"),
+        ("hf_beit_shared", {"beit.layernorm.weight": (16,)}, {}, "layernorm.weight"),
         ("hf_beit", {BEIT + "attention.attention.key.bias": (16,)}, {}, "key.bias"),
         ("hf_deit", {"deit.embeddings.unknown": (1, 1, 16)}, {}, "embeddings.unknown"),
         ("hf_deit_pooler", {}, {"pooler_act": "relu"}, "relu"),
