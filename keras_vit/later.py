@@ -13,6 +13,8 @@ BIASES = {  # the linear maps of a block that have a bias
     "all": ("query", "key", "value", "out", "mlp"),
     "no_key": ("query", "value", "out", "mlp"),
     "qkv": ("query", "key", "value"),
+    "attention": ("query", "key", "value", "out"),
+    "no_out": ("query", "key", "value", "mlp"),
     "none": (),
 }
 
@@ -80,8 +82,9 @@ class Later:
             joined heads; of the patches' tokens before their positions; and before the first block.
         final_norm: whether there is a norm after the last block.
         biases: which linear maps of a block have a bias: `"all"`, `"no_key"` for all but the key,
-            `"qkv"` for those of query, key and value alone, or `"none"`. `Variant.qkv_bias=False`
-            takes these three away.
+            `"qkv"` for those of query, key and value alone, `"attention"` for these and the output
+            of the attention, `"no_out"` for all but that, or `"none"`. `Variant.qkv_bias=False`
+            takes those of query, key and value away.
         patch_bias: whether the projection of the patches has a bias.
         rotary: positions by which queries and keys are turned: a `Rotary`, a name of `ROTARIES`,
             a dict of its fields, or `None`. They come beside the position embedding; take

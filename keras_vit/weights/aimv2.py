@@ -37,13 +37,14 @@ class Aimv2(VisionTower):
             said["image_size"] = size
 
     def strange_heads(self, model, v):
-        partly = v.biases == "all" and not v.qkv_bias
+        partly = v.has_bias("out") != (v.has_bias("query") and v.qkv_bias)
         head = [f"num_classes={model.num_classes}"] * bool(model.num_classes)
-        return head + ["qkv_bias=False beside other biases"] * partly
+        return head + [f"qkv_bias={v.qkv_bias} with biases={v.biases!r}"] * partly
 
     def json_files(self, model):
-        biased = dict.fromkeys(("qkv_bias", "mlp_bias"), model.variant.biases == "all")
-        parts = {"use_head": model.variant.pool == "probe", "is_native": False}
+        v = model.variant
+        biased = {"qkv_bias": v.has_bias("out"), "mlp_bias": v.has_bias("mlp")}
+        parts = {"use_head": v.pool == "probe", "is_native": False}
         return self.named(model, "VisionModel", nested=False, **biased, **parts)
 
 
@@ -92,7 +93,7 @@ FAMILY = Aimv2(
         "norm": ("rms_norm",),
         "patch_norm": ("rms_norm",),
         "mlp": ("swiglu",),
-        "biases": ("all", "none"),
+        "biases": ("all", "none", "attention", "no_out"),
         "qkv_bias": ANY,
     },
     **COMMON,

@@ -8,6 +8,7 @@ import dataclasses
 import re
 
 from keras_vit.checks import pair, positive_int
+from keras_vit.later import BIASES
 from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.bit import BiTVariant
 from keras_vit.preprocessing import GOOGLE, Preprocessing
@@ -131,13 +132,11 @@ def architecture_of(arrays, family, optional=()):
 def later_of(arrays):
     """The fields of `Later` that canonical arrays tell; what no model has is left to be refused."""
     has_bias = lambda name: f"block_0/{name}/bias" in arrays  # noqa: E731
-    inputs, others = has_bias("attention/query"), ("attention/out", "mlp/dense_1", "mlp/dense_2")
-    if inputs and not has_bias("attention/key"):
-        biases = "no_key"
-    elif any(map(has_bias, others)):
-        biases = "all"
-    else:
-        biases = "qkv" if inputs else "none"
+    biased = {part for part in ("query", "key", "value", "out") if has_bias(f"attention/{part}")}
+    biased |= {"mlp"} if has_bias("mlp/dense_1") or has_bias("mlp/dense_2") else set()
+    if biased and "query" not in biased:
+        biased |= {"query", "key", "value"}  # which `qkv_bias` takes away
+    biases = next((name for name, row in BIASES.items() if set(row) == biased), "all")
     pre_norm = norm_of(arrays, "pre_norm")
     return {
         "norm": norm_of(arrays, "block_0/norm_1") or "layer_norm",

@@ -50,10 +50,10 @@ def open_checkpoint(path):
     path = pathlib.Path(path).expanduser()
     file = _file_in(path) if path.is_dir() else path
     arrays = _read_index(file) if file.name.endswith(".index.json") else _read(file)
-    config, processor, open_clip = (
-        read_json(file.parent / f"{name}.json")
-        for name in ("config", "preprocessor_config", "open_clip_config")
-    )
+    names = ("config", "open_clip_config", "preprocessor_config", "processor_config")
+    config, open_clip, processor, pair = (read_json(file.parent / f"{n}.json") for n in names)
+    images = pair.get("image_processor")  # beside that of the texts
+    processor = processor or (images if isinstance(images, dict) else {})
     return Contents(path, arrays, {**config, **open_clip}, processor)
 
 

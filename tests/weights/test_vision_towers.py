@@ -99,6 +99,14 @@ def test_what_a_config_does_not_say_is_what_its_class_means(tmp_path):
     assert model.preprocessing.mean[0] == 0.48145466
 
 
+def test_the_processor_of_images_beside_that_of_texts(tmp_path):
+    folder = changed("clip", tmp_path)
+    said = {"image_processor_type": "CLIPImageProcessor", "image_mean": [0.1, 0.2, 0.3]}
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": said}))
+    recipe = keras_vit.from_checkpoint(folder).preprocessing
+    assert (recipe.mean, recipe.std[0]) == ((0.1, 0.2, 0.3), 0.26862954)
+
+
 def test_pixels_beyond_the_last_whole_patch(tmp_path):
     """SigLIP's so400m has patches of 14 pixels and images of 384."""
     model = keras_vit.from_checkpoint(changed("siglip", tmp_path, image_size=15))
@@ -174,6 +182,8 @@ AIMV2 = {
         ({"pool": "mean"}, "SiglipForImageClassification"),
         (AIMV2, "Aimv2VisionModel"),
         ({**AIMV2, "pool": "probe"}, "Aimv2VisionModel"),
+        ({**AIMV2, "biases": "no_out"}, "Aimv2VisionModel"),
+        ({**AIMV2, "biases": "attention", "qkv_bias": True}, "Aimv2VisionModel"),
     ],
 )
 def test_the_class_that_has_the_architecture(options, kind, tmp_path):
