@@ -6,13 +6,13 @@ dropout) is an argument of `keras_vit.VisionTransformer` instead.
 """
 
 import dataclasses
+import difflib
 import re
 
 from keras_vit import checks
 from keras_vit.checks import choice, grid_of, pair, positive_int
 from keras_vit.families import FAMILIES, SIZES
 from keras_vit.later import Later
-from keras_vit.text import unknown
 
 POOLS = ("token", "mean", "token_mean", "map", "probe", "first", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "relative_2d", "none")
@@ -257,7 +257,7 @@ def get_variant(variant=None, **choices):
         choices: fields of `Variant` to change.
 
     Raises:
-        ValueError: no such variant; the message has the nearest names.
+        ValueError: no such variant.
     """
     if variant is None:
         return Variant().replace(**choices)
@@ -273,7 +273,13 @@ def get_variant(variant=None, **choices):
     ]
     if siblings and patch.isdecimal() and int(patch) > 0:
         return VARIANTS[siblings[0]].replace(**{"patch_size": int(patch), **choices})
-    raise unknown("variant", variant, VARIANTS, listed="list(keras_vit.VARIANTS)")
+    paper = [name for name in VARIANTS if "-" not in name]
+    near = difflib.get_close_matches(str(variant), [n for n in VARIANTS if "-" in n], cutoff=0)
+    raise ValueError(
+        f"Unknown variant. Received: variant={variant!r}; expected one of {paper}, one of these "
+        f"sizes with another patch size (such as 'B/24'), one of a later family (near: {near}; "
+        "list(keras_vit.VARIANTS) has all), or a keras_vit.Variant."
+    )
 
 
 def size_of(name):

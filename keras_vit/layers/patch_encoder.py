@@ -6,11 +6,13 @@ import keras
 from keras import ops
 
 from keras_vit.checks import pair, positive_int
+from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.position import PositionEmbedding, small_normal
+from keras_vit.layers.resample import patch_matrix
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -55,6 +57,7 @@ class PatchEncoder(Layer):
         self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
         self.has_class_token, self.kind, self.num_registers = class_token, position, registers
         self.interpolation, self.distillation = interpolation, distillation
+        self.cut = None  # in `VisionTransformer.cut_into`: patch sizes, old and new, and a method
         policy = self.dtype_policy
         self.projection = Linear(
             "bnp,pd->bnd",
@@ -98,10 +101,25 @@ class PatchEncoder(Layer):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None
         if grid is not None:
             patches = ops.reshape(patches, (-1, grid[0] * grid[1], patches.shape[3]))
-        x = self.prepend_learned_tokens(self.norm(self.projection(patches)))
+        x = self.prepend_learned_tokens(self.norm(self._projected(patches)))
         if self.position is not None:
             x = self.position(x, grid=grid)
         return self.dropout(x, training=training)
+
+    def _projected(self, patches):
+        if self.cut is None:
+            return self.projection(patches)
+        old, new, method = self.cut
+        kernel = ops.convert_to_tensor(self.projection.kernel)
+        precise, width = kernels.at_least_float32(kernel.dtype), kernel.shape[-1]
+        rows, columns = (
+            ops.convert_to_tensor(patch_matrix(o, n, method), precise) for o, n in zip(old, new)
+        )
+        grid = ops.reshape(ops.cast(kernel, precise), (*old, -1, width))
+        grid = ops.einsum("ro,opcd->rpcd", rows, grid)
+        grid = ops.einsum("qp,rpcd->rqcd", columns, grid)
+        resized = ops.cast(ops.reshape(grid, (-1, width)), patches.dtype)
+        return kernels.linear(patches, resized, self.projection.bias)
 
     def prepend_learned_tokens(self, x):
         """[x_class; x_distillation; registers; x], as in Eq. 1."""

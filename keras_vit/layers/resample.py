@@ -39,6 +39,19 @@ def resize_grid(table, old, new, method):
     return resized.reshape(new[0] * new[1], -1)
 
 
+def patch_matrix(old, new, method):
+    """The matrix of shape (new, old) that resizes one axis of patch kernels (Beyer et al., 2023).
+
+    It is (Rᵀ)⁺ of the R that resizes a patch: with the new kernels the new patches' tokens are the
+    old ones' as well as can be.
+
+    Args:
+        old, new: sizes in pixels.
+        method: how a patch is resized, a method of `resize_matrix`.
+    """
+    return np.linalg.pinv(resize_matrix(old, new, method).T)
+
+
 # These names are the same in NumPy and keras.ops; `xp.array` casts.
 
 

@@ -1,8 +1,10 @@
 """The Vision Transformer (Figure 1, Eq. 1 to 4)."""
 
+import contextlib
+
 import keras
 
-from keras_vit.checks import check_names, rate
+from keras_vit.checks import check_names, pair, rate
 from keras_vit.layers.head import (
     AttentionPool,
     TokenPool,
@@ -188,11 +190,41 @@ class VisionTransformer(Classifier):
     def checked(self, images):
         images = super().checked(images)
         if self.variable_size:
-            v = self.variant
+            # Within `cut_into` it is another one than the variant's.
+            v = self.variant.replace(patch_size=self.get_layer("patches").patch_size)
             (shape,) = (x.shape for x in keras.tree.flatten(images))
             known = [side or stride for side, stride in zip(shape[1:3], v.stride)]
             v.grid(known)
         return images
+
+    @contextlib.contextmanager
+    def cut_into(self, patch_size, method="bilinear"):
+        """Within it, the model has patches of another size, by the same weights (FlexiViT).
+
+        Patch kernels are resized in the graph by the pseudo-inverse, and the position embedding as
+        `variable_size` has it (Beyer et al., 2023). It holds for calls of the model; programs that
+        Keras has compiled, as those of `predict`, keep the size for which they were compiled, so
+        take `keras_vit.resize` for these and `keras_vit.training.FlexiblePatches` for training.
+
+        Args:
+            patch_size: int or (height, width), in pixels.
+            method: how a patch is resized, as in `keras_vit.layers.resize_matrix`.
+
+        Raises:
+            ValueError: the model does not have `variable_size=True`.
+        """
+        if not self.variable_size:
+            raise ValueError(
+                "Patches of another size need variable_size=True. Received: "
+                f"patch_size={patch_size!r}; keras_vit.resize(model, variable_size=True) adds it."
+            )
+        patches, encoder = self.get_layer("patches"), self.get_layer("patch_encoder")
+        own, new = self.variant.patch_size, pair(patch_size, "patch_size")
+        patches.patch_size, encoder.cut = new, None if new == own else (own, new, method)
+        try:
+            yield
+        finally:
+            patches.patch_size, encoder.cut = own, None
 
 
 def _pooled(x, size, v, norm, kind):

@@ -1,6 +1,7 @@
 """The paper's protocols, and those of its authors' codebases, as values: each is a `Recipe`."""
 
 from keras_vit.recipes.finetuning import FewShotProtocol, bit_hyperrule, fewshot, finetune, vtab
+from keras_vit.recipes.flexivit import flexivit
 from keras_vit.recipes.listing import (
     all_recipes,
     digits,
@@ -26,6 +27,7 @@ __all__ = [
     "fashion_mnist",
     "fewshot",
     "finetune",
+    "flexivit",
     "get",
     "list_recipes",
     "mae_finetune",

@@ -124,7 +124,8 @@ def big_vision(image_size, crop="inception_crop", randaugment=None):
     side is 256 or 448 pixels.
     """
     rounded = {"image_size": image_size, "round_to_uint8": True}
-    window = {"resize_small": {224: 256, 384: 448}[image_size], "interpolation": "area", **rounded}
+    small = {224: 256, 240: 272, 384: 448}[image_size]  # 240: configs/proj/flexivit
+    window = {"resize_small": small, "interpolation": "area", **rounded}
     if crop == "inception_crop":
         train = Transform(crop="inception", flip=True, randaugment=randaugment, **rounded)
     else:

@@ -94,7 +94,10 @@ def check_fields(r):
             r.train.image_size != r.eval.image_size
         ),
         f"A variant of BiT has none of {', '.join(OF_A_VIT)}": (
-            r.is_bit and any(getattr(r, name) for name in OF_A_VIT)
+            r.is_bit and any(getattr(r, name) for name in (*OF_A_VIT, "patch_sizes"))
+        ),
+        "patch_sizes must divide the images of train": any(
+            side % patch for side in r.image_size for patch in r.patch_sizes
         ),
     }
     for expected, is_wrong in contradictions.items():

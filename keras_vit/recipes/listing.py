@@ -15,6 +15,7 @@ from keras_vit.recipes.finetuning import (
     named,
     vtab,
 )
+from keras_vit.recipes.flexivit import flexivit
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import table, unknown
 
@@ -118,6 +119,7 @@ def all_recipes():
         *(pretraining.pretrain(*row) for row in table_3),
         *(pretraining.augreg(*row) for row in _STUDIED),
         *(pretraining.better_plain(epochs) for epochs in (90, 150, 300)),
+        *(flexivit(size) for size in ("S", "B", "L")),
         *(pretraining.bit_pretrain("R50x1", data) for data in ("imagenet2012", "imagenet21k")),
         *(self_supervised.mae_pretrain(variant) for variant in self_supervised.MODELS),
         *(self_supervised.mae_finetune(variant) for variant in self_supervised.MODELS),

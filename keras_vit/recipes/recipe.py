@@ -40,6 +40,8 @@ class Recipe:
         beta1, beta2, epsilon, momentum: of the optimizer.
         weight_decay, decayed: share per update, times the learning rate, of the variables whose
             path ends so.
+        patch_sizes: sizes of which each batch has one (`keras_vit.training.FlexiblePatches`), or
+            none for the model's own.
         clip_norm: limit of the norm of all gradients together, or `None`.
         layer_decay: factor of the learning rate from one layer to the one before it, or `None`.
         ema: momentum of the averaged weights that are evaluated, or `None`.
@@ -95,6 +97,7 @@ class Recipe:
     momentum: float = checked(rate, 0.9)
     weight_decay: float = checked(fields.not_negative, 0.0)
     decayed: tuple[str, ...] = checked(tuple_of(fields.text), ("kernel",))
+    patch_sizes: tuple[int, ...] = checked(tuple_of(positive_int), ())
     clip_norm: float | None = checked(optional(positive_float), None)
     layer_decay: float | None = checked(optional(positive_float), None)
     ema: float | None = checked(optional(positive_float), None)
@@ -164,6 +167,7 @@ class Recipe:
             "num_classes": self.num_classes,
             "dtype": None if self.precision == "float32" else self.precision,
             **{name: getattr(self, name) or None for name in own},
+            "variable_size": True if self.patch_sizes else None,
         }
         options = {name: value for name, value in options.items() if value is not None}
         return options | dict(self.architecture)
@@ -214,8 +218,10 @@ class Recipe:
         return [training.Accuracy(name="accuracy"), *top_5]
 
     def callbacks(self):
-        """A list of the callbacks that the recipe itself needs: evaluation of the averages."""
-        return [training.EvaluateAverages()] if self.ema is not None else []
+        """A list of what the recipe itself needs: patch sizes, evaluation of the averages."""
+        patches, seed = self.patch_sizes, self.seed
+        flexible = [training.FlexiblePatches(patches, seed)] if patches else []
+        return [*flexible, *([training.EvaluateAverages()] if self.ema is not None else [])]
 
     def compile(self, model, **options):
         """Compiles a model with the optimizer, loss and metrics of the recipe, and returns it.

@@ -3,6 +3,7 @@
 from keras_vit.training.checkpoint import CheckpointError
 from keras_vit.training.ema import EvaluateAverages, averaged_weights, return_weights
 from keras_vit.training.fit import fit
+from keras_vit.training.flexible_patches import FlexiblePatches
 from keras_vit.training.freeze import TrainableSummary, freeze, unfreeze
 from keras_vit.training.lora import enable_lora, load_lora, merge_lora, save_lora
 from keras_vit.training.losses import Accuracy, SigmoidLoss, SoftmaxLoss, sigmoid_head_bias
@@ -27,6 +28,7 @@ __all__ = [
     "CheckpointError",
     "DivergenceError",
     "EvaluateAverages",
+    "FlexiblePatches",
     "Interrupted",
     "MaskedAutoencoder",
     "MaskedPatchModel",

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import pair
-from keras_vit.layers.resample import resize_grid, resize_matrix
+from keras_vit.layers.resample import patch_matrix, resize_grid, resize_matrix
 from keras_vit.layers.resnet import NUMERICS, Bottleneck, Root, standardize
 from keras_vit.models.bit import BiT
 from keras_vit.weights.canonical import PROJECTION
@@ -128,7 +128,7 @@ def resize_patches(kernel, old, new, method="bicubic"):
         )
     if old == new:
         return kernel
-    rows, columns = (np.linalg.pinv(resize_matrix(o, n, method).T) for o, n in zip(old, new))
+    rows, columns = (patch_matrix(o, n, method) for o, n in zip(old, new))
     grid = np.asarray(kernel, "float64").reshape(*old, -1, kernel.shape[1])
     resized = np.einsum("ro,cp,opkd->rckd", rows, columns, grid, optimize=True)
     return resized.reshape(-1, kernel.shape[1]).astype(kernel.dtype)
@@ -145,7 +145,14 @@ def for_a_model(options):
     return {**{name: v for name, v in options.items() if name != "interpolation"}, **kept}
 
 
-def resize(model, image_size=None, patch_size=None, interpolation=None, **options):
+def resize(
+    model,
+    image_size=None,
+    patch_size=None,
+    interpolation=None,
+    patch_interpolation="bicubic",
+    **options,
+):
     """A copy of `model` for images or patches of another size, with its weights resized.
 
     Args:
@@ -156,6 +163,8 @@ def resize(model, image_size=None, patch_size=None, interpolation=None, **option
         interpolation: how position embeddings are resampled, as in
             `keras_vit.layers.resize_matrix`; `None` for the rule of the model, which is that of
             the checkpoint's family.
+        patch_interpolation: how patches are resized where their kernels are to fit: `"bicubic"`,
+            timm's rule, or `"bilinear"`, that of FlexiViT's training.
         **options: other arguments of `VisionTransformer` to change that leave the weights as they
             are, such as `variable_size=True`, `dropout`, `remat`.
 
@@ -188,7 +197,9 @@ def resize(model, image_size=None, patch_size=None, interpolation=None, **option
     arrays = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
     method = interpolation or v.interpolation
     arrays |= resize_positions(arrays, model.grid, grid, v.learned_tokens, method)
-    arrays[PROJECTION] = resize_patches(arrays[PROJECTION], v.patch_size, patch)
+    arrays[PROJECTION] = resize_patches(
+        arrays[PROJECTION], v.patch_size, patch, patch_interpolation
+    )
     for variable in resized.weights:
         variable.assign(arrays[variable.path])
     return resized

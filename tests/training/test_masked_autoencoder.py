@@ -266,7 +266,6 @@ def test_what_cannot_be():
         (tiny_vit(variable_size=True), {}, ValueError, "variable_size=True"),
         (shared, {}, ValueError, "position_at='shared'"),
         (tiny_vit(rotary="dinov3"), {}, ValueError, "rotary positions"),
-        (tiny_vit(pre_norm="rms_norm"), {}, ValueError, "pre_norm='rms_norm'"),
         (keras.Sequential([keras.layers.Dense(2)]), {}, TypeError, "VisionTransformer.*Sequential"),
         (None, {"masked": 1.0}, ValueError, "share in .*masked=1.0"),
         (None, {"masked": 0.95}, ValueError, "leaves 0 visible"),
