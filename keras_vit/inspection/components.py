@@ -28,7 +28,7 @@ def patch_components(model, images, count=3, block=-1, foreground=None, norm=Tru
     They are fitted to the patches of all images together, so that what is alike in two images has
     alike values; `plot_components` makes colours of them. Learned tokens are left out. Of the two
     signs of a component, the first one has that by which patches inside of the images are above
-    those at their borders, and each other one that by which its largest value is positive.
+    those at their borders, and each other one that by which its value farthest from 0 is positive.
 
     Args:
         model, images, batch_size: as in `attention_weights`.

@@ -51,10 +51,14 @@ def test_more_devices_train_the_same(tmp_path):
 @pytest.mark.slow
 def test_a_later_family_trains_the_same(tmp_path):
     """A gate, norms in all places, factors and frequencies that learn, and two heads."""
-    (cut,) = compare(tmp_path, ["2x2"], model={**LATER, "num_heads": 2}, report_shards=True)
+    options = {"model": {**LATER, "num_heads": 2}, "report_shards": True}
+    cut, _ = compare(tmp_path / "later", ["2x2", "fully_sharded"], **options)
     for name in ("gate_kernel_momentum", "frequencies_momentum", "mlp/norm/gamma"):
         assert shares(cut, name) == {0.5}
     assert shares(cut, "layer_scale") == {1.0}
+    tables = {"position": "relative_2d", "block": "parallel", "pool": "token_mean", "projection": 4}
+    (cut,) = compare(tmp_path / "tables", ["2x2"], model=tables, report_shards=True)
+    assert shares(cut, "table_momentum") == shares(cut, "projection_kernel_momentum") == {0.5}
 
 
 def shares(found, name):

@@ -109,7 +109,7 @@ def test_classes_and_batches():
         {"position": "relative"},
         pytest.param({"position_at": "every_layer"}, marks=ONCE),
         LATER,
-        {"block": "parallel", "pool": "token_mean"},
+        pytest.param({"block": "parallel", "pool": "token_mean"}, marks=ONCE),
         pytest.param(
             {"image_size": 32, "patch_size": 2, "stem": (), "stem_width": 0.5}, marks=ONCE
         ),
