@@ -17,6 +17,7 @@ import pytest
 
 from keras_vit import BiT, VisionTransformer, layers, models
 from keras_vit.layers.layer import Layer
+from keras_vit.layers.token_merging import MergingBlock, MergingPostNormBlock
 from keras_vit.models.bit import GlobalMean
 from keras_vit.training import freeze
 from tests.support import BACKEND, images, randomize, slow_unless_torch, to_numpy
@@ -41,6 +42,9 @@ MODELS = {
     },
     "post_norm": {**VIT, "block": "post_norm", "position": "relative_2d"},
     "parallel": {**VIT, "block": "parallel"},
+    "patch_dropout": {**VIT, "patch_dropout": 0.5},
+    "merging": {**VIT, "token_merging": 1},
+    "merging_post_norm": {**VIT, "token_merging": 1, "block": "post_norm"},
     "remat": {**VIT, "remat": True},
     "remat_post_norm": {**VIT, "remat": True, "block": "post_norm"},
     "remat_parallel": {**VIT, "remat": True, "block": "parallel"},
@@ -67,6 +71,9 @@ FURTHER_CASES = [  # each of the other models is compiled a second time for them
     *((cls, "later") for cls in (layers.LayerScale, layers.RotaryPosition)),
     *((cls, "post_norm") for cls in (layers.PostNormBlock, layers.RelativePosition2D)),
     (layers.ParallelBlock, "parallel"),
+    (layers.PatchDropout, "patch_dropout"),
+    (MergingBlock, "merging"),
+    (MergingPostNormBlock, "merging_post_norm"),
     (layers.RematPostNormBlock, "remat_post_norm"),
     (layers.RematParallelBlock, "remat_parallel"),
     *((cls, "remat") for cls in INNER),
@@ -76,7 +83,7 @@ FURTHER_CASES = [  # each of the other models is compiled a second time for them
     *((cls, "hybrid") for cls in (layers.Root, layers.StdConv2D, layers.GroupNorm)),
     *((cls, "bit") for cls in (layers.Bottleneck, GlobalMean)),
 ]
-ONLY_IN_TRAINING = (layers.Dropout, layers.StochasticDepth)
+ONLY_IN_TRAINING = (layers.Dropout, layers.StochasticDepth, layers.PatchDropout)
 DIFFER_IN_TRAINING = ("dropout", "remat", "remat_dropout")  # from the first model
 PLACES = ("map", "later", "relative", "remat_dropout", "bfloat16", "hybrid_unit", "bit")
 INFERENCE = ("model(x)", "predict", "predict_on_batch")
@@ -86,6 +93,8 @@ CHANGE = 1e-3  # what a change of a layer changes at least; rounding is a thousa
 
 def edited(outputs):
     """Another result of the same shape; not one that a norm behind the layer would undo."""
+    if isinstance(outputs, tuple):  # tokens, and how many patches each stands for
+        return (edited(outputs[0]), *outputs[1:])
     return keras.ops.tanh(outputs) * 1.25 + 0.1
 
 
