@@ -58,11 +58,13 @@ class Timm(Family):
         facts.refuse_by_shape(arrays, found)
         facts.settle_blocks(found, config)
         facts.settle_rotary(canonical, contents.arrays, config, hints)
-        found["norm_after_pool"] = "fc_norm.weight" in contents.arrays
+        has_fc_norm = "fc_norm.weight" in contents.arrays
         if found["class_token"] and found["pool"] != "map" and "pool" not in said:
-            found["pool"] = "mean" if found["norm_after_pool"] else "token"
+            found["pool"] = "mean" if has_fc_norm else "token"
             canonical.assumed["pool"] = CUSTOM
-        facts.settle_pooled_tokens(found, arrays, config, hints)
+        # Of each token by itself it is the same before.
+        found["norm_after_pool"] = has_fc_norm and hints.get("pool", found["pool"]) is not None
+        facts.settle_pooled_tokens(found, config, hints)
         if POSITION not in arrays and config.get("kind") and not said.get("position"):
             said["position"] = "none"  # timm has no computed ones
         facts.give_learned_tokens_positions(found, arrays, hints, said.get("image_size"), config)
@@ -80,7 +82,7 @@ class Timm(Family):
         for name, array in mlp_biases.items():
             file[f"blocks.{name.split('/')[0].removeprefix('block_')}.mlp_bias"] = array
         if v.norm_after_pool:
-            file = {re.sub("^norm", "fc_norm", name): array for name, array in file.items()}
+            file = {re.sub(r"^norm\.", "fc_norm.", name): array for name, array in file.items()}
         if v.mlp == "swiglu":
             file = {re.sub(r"^(blocks.*fc1)\.", r"\1_x.", name): a for name, a in file.items()}
         if v.stem == ():
@@ -244,7 +246,7 @@ BEIT_FAMILY = dataclasses.replace(
         "registers": (0,),
         "position": ("relative_2d", "learned_1d", "none"),
         "position_at": ANY,
-        "biases": ("no_key",),
+        "biases": ("no_key", "all"),
         "stem": (None,),
         **dict.fromkeys(("mlp", "layer_scale", "mlp_norm"), ANY),
     },

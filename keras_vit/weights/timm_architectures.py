@@ -110,7 +110,7 @@ num_reg_tokens pos_embed global_pool act_layer norm_layer embed_norm_layer block
 pool_include_prefix use_rot_pos_emb rope_type rope_temperature rope_grid_indexing rope_grid_offset
 rope_rotate_half ref_feat_shape use_post_norm attn_pool_num_heads""".split()
 # Arguments that have to be as here; any other one has to be absent or false.
-FIXED = {"attn_layer": ("", "attn"), "mlp_layer": ("Mlp", "SwiGLU", "SwiGLUPacked")}
+FIXED = {"attn_layer": ("attn",), "mlp_layer": ("Mlp", "SwiGLU", "SwiGLUPacked")}
 
 
 def implied(name):
@@ -131,15 +131,12 @@ def arguments_of(config):
     """
     # timm's factory leaves out what is `None`.
     said = {k: v for k, v in (config.get("model_args") or {}).items() if v is not None}
-    for key, value in said.items():
-        if key in FIXED and value and value not in FIXED[key]:
-            raise unsupported(f"been built with {key}={value!r} (its config)")
-        # As many heads of keys and values as of queries are usual.
-        if key == "num_kv_heads" and value == said.get("num_heads"):
-            continue
-        if key not in (*READ, *SHOWN, *TRAINING, *FIXED) and value:
-            raise unsupported(f"been built with {key}={value!r} (its config)")
     flat = {**implied(str(config.get("architecture", ""))), **config, **said}
+    usual = {"num_kv_heads": flat.get("num_heads")}
+    for key, value in said.items():
+        known = key in (*READ, *SHOWN, *TRAINING) or value in FIXED.get(key, ())
+        if value and not known and value != usual.get(key):
+            raise unsupported(f"been built with {key}={value!r} (its config)")
     if not flat.get("kind") and "use_rot_pos_emb" in said:
         flat = {**EVA, **flat}
     if "num_features" in config:

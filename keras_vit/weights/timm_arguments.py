@@ -151,6 +151,9 @@ class _Eva(_Arguments):
 class _Beit(_Arguments):
     rows = ((lambda v: True, 1e-6, "beit_base_patch16_224"),)
 
+    def misplaced(self, v):
+        return ["a bias of the key"] * (v.qkv_bias and v.biases == "all") + super().misplaced(v)
+
     def said(self, model):
         v = model.variant
         is_relative = v.position == "relative_2d"

@@ -80,7 +80,7 @@ def settle_rotary(canonical, names, config, hints):
         found["position"] = "learned_1d" if POSITION in canonical.arrays else "none"
 
 
-def settle_pooled_tokens(found, arrays, config, hints):
+def settle_pooled_tokens(found, config, hints):
     """Sets what attention pooling looks at; the mean is over patches alone."""
     prefix, learned = config.get("pool_include_prefix"), learned_tokens(found)
     if found["pool"] == "mean" and prefix and learned:
@@ -89,7 +89,8 @@ def settle_pooled_tokens(found, arrays, config, hints):
         return
     if found["norm_after_pool"]:
         raise unsupported("a norm after attention pooling")
-    found["pool_heads"] = config.get("attn_pool_num_heads")
+    heads = config.get("attn_pool_num_heads")
+    found["pool_heads"] = None if heads == config.get("num_heads") else heads
     if not learned or config.get("kind") == "Eva":
         return
     if not config and "pool_patches" not in hints:

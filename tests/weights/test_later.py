@@ -26,7 +26,7 @@ from tests.support import (
 )
 
 CASES = sorted(path.parent for path in (ORACLES / "later").glob("*/io.npz"))
-EVERYWHERE = ()
+EVERYWHERE = ("timm_xp", "timm_eva02", "timm_beit", "timm_rope_mixed_ape")
 cases = pytest.mark.parametrize(
     "case",
     [
