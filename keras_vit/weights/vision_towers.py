@@ -52,6 +52,8 @@ class VisionTower(Family):
         unsaid = _settle_edges(found, said)
         self.settle(canonical, config, said, hints)
         settle_activation(canonical)
+        if POSITION not in canonical.arrays:
+            raise unsupported("positions other than a table")
         processor = contents.processor or {"image_processor_type": self.processor}
         recipe, further = preprocessing_of(processor)
         canonical.prepare(recipe, (*unsaid, *further))
@@ -59,8 +61,9 @@ class VisionTower(Family):
 
     def settle(self, canonical, config, said, hints):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
-        found, asked = canonical.architecture, hints.get("pool", canonical.architecture["pool"])
+        found = canonical.architecture
         if "pool/probe" in canonical.arrays:
+            asked = hints.get("pool", found["pool"])
             if is_classifier(canonical, config) or asked != found["pool"]:
                 found.update(pool="mean", pool_mlp_dim=None)
                 leave_out(canonical, "pool/")
@@ -79,19 +82,15 @@ class VisionTower(Family):
         sides += [f"patch_size={v.patch_size}"] * (v.patch_size[0] != v.patch_size[1])
         return [*super().impossible(model), *sides, *self.strange_heads(model, v)]
 
-    def strange_heads(self, model, v):
-        """Heads that no class has, as texts."""
-        return []
-
     def named(self, model, suffix, nested, **said):
         """`config.json` and `preprocessor_config.json` of a class, with or without a part."""
         kind, tower = self.kind.lower(), {**self.config_for(model), **said}
-        config = {"architectures": [self.kind.replace("Clip", "CLIP") + suffix]}
+        name = self.kind.replace("Clip", "CLIP") + suffix
+        config = {"architectures": [name], "torch_dtype": "float32"}
         if nested:
             config |= {"model_type": kind, "vision_config": tower, **labels(model)}
         else:
             config |= {"model_type": f"{kind}_vision_model", **tower}
-        config["torch_dtype"] = "float32"
         return {"config.json": config, "preprocessor_config.json": processor_of(model)}
 
 
@@ -155,8 +154,8 @@ class Siglip(VisionTower):
 
 def is_classifier(canonical, config):
     """Whether the class of a folder pools as those that classify."""
-    names = config.get("architectures") or [""]
-    return "head/kernel" in canonical.arrays or "ForImageClassification" in str(names[0])
+    named = "ForImageClassification" in str(config.get("architectures"))
+    return named or "head/kernel" in canonical.arrays
 
 
 def leave_out(canonical, *starts):
@@ -164,8 +163,7 @@ def leave_out(canonical, *starts):
     names = [name for name in canonical.arrays if name.startswith(starts)]
     for name in names:
         del canonical.arrays[name]
-    # Several arrays may be of one in the file.
-    left = dict.fromkeys(canonical.origin.pop(name) for name in names)
+    left = dict.fromkeys(canonical.origin.pop(name) for name in names)  # some are of one array
     canonical.ignored = (*canonical.ignored, *left)
 
 
