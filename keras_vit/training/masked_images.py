@@ -23,7 +23,7 @@ class DrawnPatches(keras.layers.Layer):
     numbers = 1  # of random numbers for each patch
 
     def __init__(self, seed=None, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # random numbers would become equal
         self.seed, self.seed_generator = seed, keras.random.SeedGenerator(seed)
 
     def build(self, input_shape):
@@ -81,7 +81,8 @@ class MaskedImageModel(keras.Model):
                 f"{self.task} needs a plain ViT for images of one size. Received: "
                 f"{encoder.name!r}, {', '.join(found)}; build it without."
             )
-        super().__init__(name=name or f"masked_{encoder.name}", **kwargs)
+        # Under a policy of half precision Keras would round the images before they are compared.
+        super().__init__(name=name or f"masked_{encoder.name}", autocast=False, **kwargs)
         v, layers = encoder.variant, {layer.name: layer for layer in encoder.layers}
         # Keras does not look into a closure: it would train and save what comes after `norm`.
         self._get_encoder = lambda: encoder
