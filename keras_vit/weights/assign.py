@@ -11,7 +11,7 @@ from keras_vit.models.vit import VisionTransformer
 from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.canonical import PROJECTION
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.resize import resize_patches, resize_positions
+from keras_vit.weights.resize import POSITIONS, resize_patches, resize_positions
 from keras_vit.weights.settle import grid_for, learned_tokens, shape_of
 from keras_vit.weights.tables import shortened
 
@@ -148,7 +148,8 @@ def _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels
     method = interpolation or found["interpolation"]
     learned, resizable = learned_tokens(found), ("learned_1d", "relative_2d")
     if found["position"] == v.position in resizable and learned == v.learned_tokens:
-        changed = resize_positions(arrays, grid, model.grid, learned, method)
+        precise = {n: a.astype("float64") for n, a in arrays.items() if re.fullmatch(POSITIONS, n)}
+        changed = resize_positions(precise, grid, model.grid, learned, method)
         arrays.update(changed)
         notes += [(name, grid, model.grid, method) for name in changed]
     if adapt_channels and v.stem is None and (found["channels"], model.channels) == (3, 1):

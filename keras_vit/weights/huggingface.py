@@ -64,7 +64,7 @@ class HuggingFace(Family):
     constants: dict = dataclasses.field(default_factory=dict)  # what config.json always says
 
     def recognises(self, arrays):
-        others = any(re.match(self.unlike, name) for name in arrays)
+        others = any(re.match(self.unlike, name) for name in arrays) or lacks_key_bias(arrays)
         return super().recognises(arrays) and not others
 
     def complete(self, canonical, contents, config, said, hints):
@@ -173,6 +173,19 @@ FAMILY = HuggingFace(
     },
     constants={"pooler_act": "tanh"},
 )
+
+
+def lacks_key_bias(arrays):
+    """Whether queries have a bias and keys none, beside the patches of `FAMILY`: as in BEiT."""
+    patches, query, key = (
+        any(re.match(pattern, name) for name in arrays)
+        for pattern in (
+            FAMILY.sign,
+            r".*attention\.(attention\.query|q_proj)\.bias$",
+            r".*attention\.(attention\.key|k_proj)\.bias$",
+        )
+    )
+    return patches and query and not key
 
 
 def to_the_grid(canonical, said, hints):

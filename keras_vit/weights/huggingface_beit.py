@@ -6,6 +6,7 @@ for the others it is a register.
 """
 
 import dataclasses
+import re
 
 from keras_vit.weights import huggingface, tables
 from keras_vit.weights.canonical import POSITION
@@ -17,6 +18,7 @@ from keras_vit.weights.huggingface import (
     LAYERS,
     TABLES,
     HuggingFace,
+    lacks_key_bias,
     not_square,
     to_the_grid,
 )
@@ -30,6 +32,9 @@ REGISTERS, DISTILLATION = "patch_encoder/registers", "patch_encoder/distillation
 
 class Beit(HuggingFace):
     """Beit and Data2VecVision, of which Beit is written."""
+
+    def recognises(self, arrays):
+        return lacks_key_bias(arrays) or any(re.match(self.sign, name) for name in arrays)
 
     def complete(self, canonical, contents, config, said, hints):
         found, arrays, origin = canonical.architecture, canonical.arrays, canonical.origin

@@ -26,6 +26,7 @@ from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 
 REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."
+QKV = set(PARTS[:3])
 LINEAR = {  # names of `Later.biases` -> layers of a block
     **{part: (f"attention/{part}",) for part in PARTS},
     "mlp": ("mlp/gate", "mlp/dense_1", "mlp/dense_2"),
@@ -152,11 +153,12 @@ def _complete_biases(canonical):
     found, arrays = canonical.architecture, canonical.arrays
     layers = {name: [f"block_0/{n}" for n in names] for name, names in LINEAR.items()}
     there = {n for n, names in layers.items() if any(f"{k}/bias" in arrays for k in names)}
-    if not there:
-        return
-    found["qkv_bias"] = bool(there & {"query", "key", "value"})
-    found["biases"] = "all" if "key" in there or not found["qkv_bias"] else "no_key"
-    needed = set(BIASES[found["biases"]]) - (set() if found["qkv_bias"] else set(PARTS[:3]))
+    choices = [
+        (n, q, set(row) - (set() if q else QKV)) for n, row in BIASES.items() for q in (1, 0)
+    ]
+    fitting = [choice for choice in choices if there <= choice[2]]
+    found["biases"], qkv_bias, needed = min(fitting, key=lambda choice: len(choice[2]))
+    found["qkv_bias"] = bool(qkv_bias and there)
     for i in range(found["depth"] if needed != there else 0):
         for layer in (layer for name in needed - there for layer in LINEAR[name]):
             name = f"block_{i}/{layer}"

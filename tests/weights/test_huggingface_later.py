@@ -197,6 +197,24 @@ def test_a_bias_that_only_some_layers_have(change):
 
 
 @pytest.mark.any_backend
+def test_biases_that_all_layers_have_or_none(change):
+    names = [n for n in arrays_of("hf_dinov3_gated") if "mlp" in n and n.endswith("bias")]
+    folder = change("hf_dinov3_gated", dict.fromkeys(names), mlp_bias=False)
+    model = keras_vit.from_checkpoint(folder)
+    assert model.variant.biases == "attention" and model.variant.qkv_bias
+    assert not any("mlp" in name and name.endswith("bias") for name in values(model))
+
+
+@pytest.mark.any_backend
+def test_beit_without_any_name_of_its_own(change):
+    """Its keys alone tell it from a ViT: they have no bias."""
+    names = [n for n in arrays_of("hf_beit_shared") if n.endswith("bias_table")]
+    model = keras_vit.from_checkpoint(change("hf_beit_shared", dict.fromkeys(names)))
+    assert model.load_report.family == "Hugging Face Beit"
+    assert model.variant.position == "none" and model.variant.biases == "no_key"
+
+
+@pytest.mark.any_backend
 def test_tokens_of_a_model_whose_last_norm_is_in_its_pooler():
     model = keras_vit.from_checkpoint(FOLDER / "hf_beit" / "model", pool=None, num_classes=0)
     assert not model.variant.final_norm
