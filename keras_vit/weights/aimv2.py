@@ -1,7 +1,8 @@
-"""Folders of Hugging Face's `Aimv2VisionModel`: RMSNorm, gated MLPs, hardly any bias.
+"""AIMv2, as Hugging Face's `Aimv2VisionModel` and as Apple store it.
 
-Those for images of any size have no table of positions: it is computed for the size that is asked
-for, or else that of the config.
+It has RMSNorm, gated MLPs, hardly any bias, and heads of 128 units. Files for images of any size
+have no table of positions: it is computed for the size that is asked for, or else that of the
+config.
 """
 
 import numpy as np
@@ -10,7 +11,7 @@ from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import ANY
 from keras_vit.weights.settle import shape_of
-from keras_vit.weights.tables import CONV, SAME, Table
+from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 from keras_vit.weights.vision_towers import (
     BLOCK,
     COMMON,
@@ -21,15 +22,25 @@ from keras_vit.weights.vision_towers import (
     attention,
 )
 
+HEAD_WIDTH = 128
+
 
 class Aimv2(VisionTower):
     """Folders of `Aimv2VisionModel`."""
 
     kind, heads = "Aimv2", 8
 
+    def read(self, contents, hints):
+        canonical = super().read(contents, hints)
+        if not contents.config and not hints.get("num_heads"):
+            canonical.assumed["num_heads"] = f"heads of width {HEAD_WIDTH} are AIMv2's custom"
+        return canonical
+
     def settle(self, canonical, config, said, hints):
         super().settle(canonical, config, said, hints)
-        if config.get("is_native"):
+        if not hints.get("num_heads"):
+            said.setdefault("num_heads", canonical.architecture["width"] // HEAD_WIDTH or None)
+        if config.get("is_native", POSITION not in canonical.arrays):
             size = hints.get("image_size") or said.get("image_size") or 224
             grid = shape_of(canonical.architecture).grid(size)
             canonical.arrays[POSITION] = sincos_table(grid, canonical.architecture["width"])
@@ -97,4 +108,32 @@ FAMILY = Aimv2(
         "qkv_bias": ANY,
     },
     **COMMON,
+)
+APPLE = Aimv2(
+    name="AIMv2 as Apple stores it",
+    sign=r"(image_encoder\.)?preprocessor\.patchifier\.proj\.weight$",
+    stripped=r"^image_encoder\.",
+    table=Table(
+        *tables.torch_linear("preprocessor.patchifier.proj", "patch_encoder/projection", CONV),
+        ("preprocessor.patchifier.norm.weight", "patch_encoder/norm/gamma", SAME),
+        ("preprocessor.pos_embed", POSITION, SAME),
+        ("trunk.blocks.{i}.norm_{n}.weight", "block_{i}/norm_{n}/gamma", SAME),
+        *tables.torch_linear("trunk.blocks.{i}.attn.qkv", "block_{i}/attention/[query|key|value]"),
+        *tables.torch_linear("trunk.blocks.{i}.attn.proj", "block_{i}/attention/out"),
+        *tables.torch_linear("trunk.blocks.{i}.mlp.fc1", "block_{i}/mlp/gate"),
+        *tables.torch_linear("trunk.blocks.{i}.mlp.fc3", "block_{i}/mlp/dense_1"),
+        *tables.torch_linear("trunk.blocks.{i}.mlp.fc2", "block_{i}/mlp/dense_2"),
+        ("trunk.post_trunk_norm.weight", "norm/gamma", SAME),
+        ("head.cls_token", "pool/probe", SAME),
+        *tables.torch_linear("head.k", "pool/attention/key"),
+        *tables.torch_linear("head.v", "pool/attention/value"),
+        *tables.torch_linear("head.linear", "pool/attention/out"),
+        ("image_projector.weight", "projection/kernel", TRANSPOSED),
+    ),
+    ignored=(r"text_(encoder|projector)\..*", "log_logit_scale"),
+    unsupported={r"trunk\.blocks\.\d+\.norm_1\.bias": "the mean over blocks of the first AIM"},
+    joined_heads=True,
+    needs_config=True,
+    defaults=FAMILY.defaults,
+    config=FAMILY.config,
 )

@@ -39,6 +39,7 @@ FAMILIES = (
     vision_towers.CLIP,
     vision_towers.SIGLIP,
     aimv2.FAMILY,
+    aimv2.APPLE,
     *huggingface_beit.FAMILIES,
     *huggingface_dino.FAMILIES,
     timm.FAMILY,

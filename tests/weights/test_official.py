@@ -81,6 +81,66 @@ def test_what_the_arrays_of_dinov3_tell():
     assert ("num_heads", 2) in [row[:2] for row in model.load_report.assumed]
 
 
+APPLE = (
+    ("embeddings.patch_embed.", "preprocessor.patchifier.proj."),
+    ("embeddings.rms_norm.", "preprocessor.patchifier.norm."),
+    ("embeddings.position_embedding.weight", "preprocessor.pos_embed"),
+    ("encoder.layers.", "trunk.blocks."),
+    ("attention.out_proj.", "attn.proj."),
+    ("rms_norm1.", "norm_1."),
+    ("rms_norm2.", "norm_2."),
+    ("ffn.gate_proj.", "mlp.fc1."),
+    ("ffn.down_proj.", "mlp.fc2."),
+    ("ffn.up_proj.", "mlp.fc3."),
+    ("rms_norm.weight", "trunk.post_trunk_norm.weight"),
+    ("k_proj.", "k."),
+    ("v_proj.", "v."),
+    ("output_proj.", "linear."),
+    ("vision_model.", "image_encoder."),
+    ("visual_projection.", "image_projector."),
+    ("text_model.", "text_encoder."),
+    ("text_projection.", "text_projector."),
+    ("logit_scale", "log_logit_scale"),
+)
+
+
+def stored_by_apple(name):
+    """The arrays of a case under Apple's names, with query, key and value as one."""
+    arrays = {}
+    for part, array in arrays_of(name).items():
+        for theirs, apple in APPLE:
+            part = part.replace(theirs, apple)
+        arrays[part] = array[None] if part.endswith("pos_embed") else array
+    for q in [part for part in arrays if "attention.q_proj." in part]:
+        parts = [arrays.pop(q.replace("q_proj", name)) for name in ("q_proj", "k", "v")]
+        arrays[q.replace("attention.q_proj", "attn.qkv")] = np.concatenate(parts)
+    return arrays
+
+
+@pytest.mark.parametrize("name", ["aimv2", "aimv2_both_towers"])
+def test_aimv2_as_apple_stores_it(name, tmp_path):
+    folder = saved(tmp_path, stored_by_apple(name))
+    theirs = ORACLES / "later" / f"tower_{name}" / "model"
+    x = images((2, 12, 12, 3))
+    expected = forward(keras_vit.from_checkpoint(theirs), x)
+    assert_close(forward(keras_vit.from_checkpoint(folder, num_heads=2), x), expected, 0)
+    with pytest.raises(ValueError, match="first AIM"):
+        start = "image_encoder." if "both" in name else ""
+        extra = {start + "trunk.blocks.0.norm_1.bias": ONES}
+        keras_vit.from_checkpoint(saved(tmp_path, {**stored_by_apple(name), **extra}))
+
+
+def test_the_heads_of_aimv2(tmp_path):
+    wider = {16: 256, 48: 768}  # 2 heads of 128 units
+    arrays = {
+        name: np.zeros([wider.get(n, n) for n in array.shape], "float32")
+        for name, array in stored_by_apple("aimv2").items()
+    }
+    model = keras_vit.from_checkpoint(saved(tmp_path, arrays))
+    assert model.variant.num_heads == 2
+    assert "128" in str(model.load_report)
+
+
 def test_files_of_openai_compute_quick_gelu(tmp_path):
     arrays = arrays_of("open_clip")
     exact = keras_vit.from_checkpoint(saved(tmp_path / "exact", arrays), num_heads=2)
