@@ -252,7 +252,9 @@ def read_torch(path):
     with _reading(path, "a PyTorch file of plain tensors"):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                _checked_members(archive, path)
+                members = _checked_members(archive, path)
+                scripted = any(m.filename.endswith("/constants.pkl") for m in members)
+                _require(not scripted, "it is TorchScript, which is code; save its state_dict()")
                 # PyTorch writes checksums and does not compare them.
                 damaged = archive.testzip()
                 _require(not damaged, f"the checksum of its part {damaged!r} does not fit")

@@ -63,6 +63,14 @@ def test_the_part_of_a_training_that_is_evaluated(key, tmp_path):
     assert_close(output_of(tmp_path / "checkpoint.pth", num_heads=2), expected, 0)
 
 
+def test_torchscript_is_refused_before_it_is_opened(tmp_path):
+    """OpenAI's own files are such archives."""
+    torch = pytest.importorskip("torch")
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "clip.pt")
+    with pytest.raises(ValueError, match=r"TorchScript.*state_dict\(\)"):
+        keras_vit.from_checkpoint(tmp_path / "clip.pt")
+
+
 def test_an_autoencoder_without_its_decoder(tmp_path):
     arrays = {n: a for n, a in arrays_of("dinov2").items() if "register" not in n}
     arrays["decoder_embed.weight"] = arrays["decoder_blocks.0.norm1.weight"] = ONES
