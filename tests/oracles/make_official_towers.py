@@ -1,21 +1,16 @@
 """Small random models of the authors' own code: DINOv2, DINOv3, Perception Encoder, OpenCLIP.
 
 Run with their repositories (facebookresearch/dinov2, /dinov3 and /perception_models,
-mlfoundations/open_clip) and timm on PYTHONPATH: python tests/oracles/make_official_towers.py [name]
+mlfoundations/open_clip) and timm on PYTHONPATH: python tests/oracles/make_official_towers.py OUT
 """
 
 import functools
 import json
-import pathlib
-import sys
 
 import safetensors.torch
 import torch
+from record import command_line, randomize, record
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
-from tests.oracles.record import randomize, record
-
-FOLDER = pathlib.Path(__file__).parent / "later"
 SIZE = 8
 TEXT = {"context_length": 2, "vocab_size": 4, "width": 8, "heads": 1, "layers": 1}
 
@@ -129,11 +124,11 @@ CASES = {
 }
 
 
-def make(name, seed):
+def make(out, name, seed):
     build, noise = CASES[name]
     model, tower, blocks, options, config = build()
     randomize(model, seed)
-    folder = FOLDER / f"tower_{name}"
+    folder = out / f"tower_{name}"
     (folder / "model").mkdir(parents=True, exist_ok=True)
     state = {name: value.contiguous() for name, value in model.state_dict().items()}
     safetensors.torch.save_file(state, folder / "model" / "model.safetensors")
@@ -156,7 +151,4 @@ def make(name, seed):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    for index, name in enumerate(CASES):
-        if len(sys.argv) < 2 or name in sys.argv[1:]:
-            make(name, 200 + index)
+    command_line(CASES, make, __doc__)

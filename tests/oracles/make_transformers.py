@@ -5,13 +5,10 @@
 writes a folder hf_NAME for each case below, as record.py says.
 """
 
-import argparse
-import pathlib
-
 import numpy as np
 import torch
 import transformers
-from record import randomize, record
+from record import command_line, randomize, record
 from transformers.models.beit import modeling_beit
 
 SMALL = {
@@ -105,7 +102,7 @@ def blocks_of(model):
 def make(out, name, seed):
     kind, config = CASES[name]
     model, image_size = build(kind, seed, **config)
-    folder = pathlib.Path(out) / f"hf_{name}"
+    folder = out / f"hf_{name}"
     model.save_pretrained(folder / "model")
     processor, settings = PROCESSORS.get(name.split("_")[0], ("ViTImageProcessor", {}))
     getattr(transformers, processor)(**settings).save_pretrained(folder / "model")
@@ -139,10 +136,4 @@ def record_wide(folder, seed):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--case", choices=CASES)
-    arguments = parser.parse_args()
-    for name in [arguments.case] if arguments.case else CASES:
-        make(arguments.out, name, arguments.seed)
+    command_line(CASES, make, __doc__)

@@ -1,18 +1,11 @@
 """Small random towers of images: transformers' CLIP, SigLIP and AIMv2, for record.py.
 
-Run with transformers 5.23 and PyTorch installed: python tests/oracles/make_vision_towers.py [name]
+Run with transformers 5.23 and PyTorch installed: python tests/oracles/make_vision_towers.py OUT
 """
 
-import pathlib
-import sys
-
-import torch
 import transformers
+from record import command_line, randomize, record
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
-from tests.oracles.record import randomize, record
-
-FOLDER = pathlib.Path(__file__).parent / "later"
 VISION = {
     "hidden_size": 16,
     "intermediate_size": 24,
@@ -108,10 +101,10 @@ CASES = {
 }
 
 
-def make(name, seed):
+def make(out, name, seed):
     config, kind, forward, size, options, noise, arguments = CASES[name]
     model = randomize(named(config, kind, **arguments), seed)
-    folder = FOLDER / f"tower_{name}"
+    folder = out / f"tower_{name}"
     model.save_pretrained(folder / "model")
     vision = getattr(model, "vision_model", model)
 
@@ -122,7 +115,4 @@ def make(name, seed):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    for index, name in enumerate(CASES):
-        if len(sys.argv) < 2 or name in sys.argv[1:]:
-            make(name, 100 + index)
+    command_line(CASES, make, __doc__)

@@ -12,12 +12,25 @@ case then holds
                            the library itself computes parts in float32
 """
 
+import argparse
 import json
 import pathlib
 
 import numpy as np
 import safetensors.numpy
 import torch
+
+
+def command_line(names, make, description):
+    """Runs a generator: OUT [--seed N] [--case NAME]. `make(folder, name, seed)` makes one case."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
+    parser.add_argument("out", type=pathlib.Path, help="folder for the cases")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--case", choices=list(names), help="one case instead of all")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in [options.case] if options.case else names:
+        make(options.out, name, options.seed)
 
 
 def randomize(model, seed):
