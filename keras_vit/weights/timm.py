@@ -191,6 +191,7 @@ FAMILY = Timm(
         r".*\.(attns|ffns)\..*": "several attentions in one block",
     },
     optional=("norm/gamma",),
+    needs_config=True,
     joined_heads=True,
     defaults={"interpolation": "bicubic", "gelu": "erf", "epsilon": 1e-6, "stem_numerics": "timm"},
     config={
