@@ -1,12 +1,17 @@
 """The catalogue of published checkpoints: find one by name, or list what there is.
 
 One line of catalog.csv is one published file under one name. Lists inside a cell are separated by
-`; ` and hold `key=value`; a preprocessing is written `resize crop_fraction interpolation library`.
+`; ` and hold `key=value`; a preprocessing is written `resize crop_fraction interpolation library`,
+and a name of `STATISTICS` where mean and std are not 0.5.
 
 The accuracies are what the publishers measured with their own preprocessing, so numbers of
 different families do not compare exactly. Several ports report that the 21 843-way head of the
 original `imagenet21k/` files holds zeros: those files are for fine-tuning, the `augreg/…-i21k-…`
 ones also predict. The parameters of BiT on VTAB-1k are those with 1000 classes, less their heads.
+
+`tests/oracles/make_catalog_rows.py` writes timm's rows of later families from timm's own list. The
+files of DINOv3 are gated: its licence must be accepted at the hub first, and `hf://` then takes the
+token of `huggingface_hub`.
 
 Sources: the README, notebooks and configurations of google-research's vision_transformer,
 big_vision and big_transfer, of timm, transformers, keras-hub and facebookresearch/deit; for the
@@ -25,8 +30,14 @@ from keras_vit.checks import check_choice
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import unknown
 
-FAMILIES = ("google", "big_vision", "timm", "huggingface", "bit", "keras_hub")
-NAME_WIDTH = 50  # of the column of the printed list: longer names get a line of their own
+FAMILIES = ("google", "big_vision", "timm", "huggingface", "meta", "bit", "keras_hub")
+STATISTICS = {  # (mean, std) of each channel
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "openai": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    "satellite": ((0.43, 0.411, 0.296), (0.213, 0.156, 0.143)),
+    "unit": ((0.0,) * 3, (1.0,) * 3),
+}
+NAME_WIDTH = 34  # of the column of the printed list: longer names get a line of their own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +53,8 @@ class Checkpoint:
         image_size: the resolution in pixels that the weights were last trained at, or `None`
             where there is no single one or it was not published.
         num_classes: outputs of the head, 0 for a file without one.
-        preprocessing: how its images are prepared by those who published it.
+        preprocessing: how its images are prepared by those who published it; `None` where only the
+            file beside the arrays says it.
         pretrained_on: the data set of the pre-training.
         finetuned_on: the data set that came after it, if any.
         licence: as stated by the publisher, or `"unstated"`.
@@ -102,9 +114,9 @@ def _pairs(cell):
 
 @functools.cache
 def _preprocessing(text):
-    resize, crop, interpolation, library = text.split()
-    crop = float(Fraction(crop))
-    return Preprocessing((0.5,) * 3, (0.5,) * 3, resize, crop, interpolation, library)
+    resize, crop, interpolation, library, *named = text.split()
+    mean, std = STATISTICS[named[0]] if named else ((0.5,) * 3, (0.5,) * 3)
+    return Preprocessing(mean, std, resize, float(Fraction(crop)), interpolation, library)
 
 
 # ---- one by its name
@@ -161,7 +173,7 @@ def _index():
         }
         for place in (_place(c.url), *further.get(c.family, ())):
             index.setdefault(place, [c])
-        if c.family in ("google", "big_vision", "bit"):
+        if c.family in ("google", "big_vision", "meta", "bit"):
             files.setdefault(_place(c.url).split("/")[-1], []).append(c)
     return {**files, **index}
 
@@ -215,7 +227,8 @@ def _last_data(checkpoint):
 
 def _variants_like(text):
     """The variants that differ from `text` in punctuation only, or else in case too."""
-    letters = lambda text: re.sub(r"(?i)vit|bit|[^0-9a-z]", "", text)  # noqa: E731
+    text = re.sub(r"\+(?=\W?\d)", "plus", text)  # of a size, not between two parts of a name
+    letters = lambda text: re.sub(r"(?i)vit|bit|[^0-9a-z]", "", text.replace("+/", "plus"))  # noqa: E731
     known = dict.fromkeys(checkpoint.variant for checkpoint in read_tables()[0])
     exact = [variant for variant in known if letters(variant) == letters(text)]
     # The case decides between names such as g/14 and G/14, and is ignored where it need not.
@@ -247,7 +260,7 @@ def list_weights(variant=None, family=None, data=None, image_size=None):
         print("\n" + textwrap.fill(text, 116, break_on_hyphens=False))
     others = {a: name for a, name in read_tables()[1].items() if name in names and "://" not in a}
     if others:
-        print("\nother names:", *(f"{a:<18}{name}" for a, name in others.items()), sep="\n")
+        print("\nother names:", *(f"{a:<18}  {name}" for a, name in others.items()), sep="\n")
 
 
 def _cells(c):
@@ -269,7 +282,7 @@ def _cells(c):
 
 def _line(cells):
     name, *facts = cells
-    formats = ("{:<10}", "{:>4}", "{:>7}", "{:<14}", "{:>5}", "{:>5}", "{:<10}")
+    formats = ("{:<20}", "{:>4}", "{:>7}", "{:<14}", "{:>5}", "{:>5}", "{:<10}")
     text = "  ".join(form.format(cell) for form, cell in zip(formats, facts)).rstrip()
     separator = "  " if len(name) <= NAME_WIDTH else "\n" + " " * (NAME_WIDTH + 2)
     return f"{name:<{NAME_WIDTH}}{separator}{text}"

@@ -204,7 +204,8 @@ def _read(source, record, hints):
         return read_checkpoint(fetch(source) if isinstance(source, str) else source, hints)
     hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
     canonical = read_checkpoint(fetch(source, size=record.size), hints)
-    canonical.preprocessing, canonical.label_set = record.preprocessing, record.label_set
+    canonical.preprocessing = record.preprocessing or canonical.preprocessing
+    canonical.label_set = record.label_set
     for name, value in record.overrides:
         # The catalogue speaks for files that come alone; a config beside one knows better.
         if canonical.assumed.get(name) != CONFIG:

@@ -59,7 +59,7 @@ def test_any_name_of_the_augreg_grammar(offline):
         (keras_vit.ViT_B16, "R50+ViT-B_16", r"R50\+ViT-B_16"),
         (keras_vit.ViT_B16, "imagenet", r"did you mean|list_weights"),
         (keras_vit.ViT_B16, "B16", r"list_weights\(variant='B/16'\)"),
-        (keras_vit.ViT_B16, "vit_base_patch16_224", r"vit_base_patch16_224\.orig_in21k"),
+        (keras_vit.ViT_B16, "vit_base_patch16_224", r"vit_base_patch16_224\.\w+"),
     ],
 )
 def test_weights_of_another_model_are_not_downloaded(offline, build, weights, words):
