@@ -56,7 +56,13 @@ from keras_vit.builders import (
 from keras_vit.data import Prediction, predict, preprocess
 from keras_vit.efficientnet import EfficientNet_L2
 from keras_vit.later import Later, Rotary
-from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
+from keras_vit.models import (
+    BIT_VARIANTS,
+    BiT,
+    BiTVariant,
+    NaFlexVisionTransformer,
+    VisionTransformer,
+)
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS, Variant, get_variant
 from keras_vit.version import __version__
@@ -68,6 +74,7 @@ from keras_vit.weights import (
     load_weights,
     save_weights,
 )
+from keras_vit.weights.naflex import naflex_from_checkpoint
 from keras_vit.weights.resize import fold, merge_tokens, resize
 
 globals().update(builders.LATER)  # DINOv2_S14 and so on, a builder for each of `families.FAMILIES`

@@ -168,7 +168,7 @@ class VisionTransformer(Classifier):
             else:
                 x = block(x, relative_position=relative)
         norm = NORMS[v.norm if v.final_norm else None](v.epsilon, **kind, name="norm")
-        tokens, x = x, _pooled(x, size, v, norm, kind)
+        tokens, x = x, pooled(x, size, v, norm, kind)
         if v.representation_size:
             x = pre_logits(len(x.shape), v.representation_size, **kind)(x)
         if v.projection:
@@ -227,7 +227,7 @@ class VisionTransformer(Classifier):
             patches.patch_size, encoder.cut = own, None
 
 
-def _pooled(x, size, v, norm, kind):
+def pooled(x, size, v, norm, kind):
     if v.pool in ("map", "probe"):
         heads, mlp_dim = v.pool_heads or v.num_heads, v.pool_mlp_dim or v.mlp_dim
         mlp_dim = mlp_dim if v.pool == "map" else None

@@ -1,0 +1,102 @@
+"""Patches of images of any shape, in sequences of one length (NaFlex; Tschannen et al., 2025)."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import pair, positive_int
+from keras_vit.layers import kernels
+from keras_vit.layers.layer import Layer
+from keras_vit.layers.linear import Linear
+from keras_vit.layers.position import small_normal
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class NaFlexPosition(Layer):
+    """Adds a position table that is resampled to the grid of each image.
+
+    It is resampled linearly, widened when shrinking (antialias). Tokens beyond the patches of an
+    image get the vector of its first patch, as in transformers.
+
+    Shapes: (batch, tokens, width), (batch, 2) -> (batch, tokens, width).
+
+    Args:
+        grid: (rows, columns) of the table.
+    """
+
+    def __init__(self, grid, **kwargs):
+        super().__init__(**kwargs)
+        self.grid = pair(grid, "grid")
+
+    def build(self, input_shape):
+        shape = (1, self.grid[0] * self.grid[1], input_shape[-1])
+        self.embedding = self.add_weight(shape, small_normal(), name="embedding")
+
+    def call(self, x, shapes):
+        """
+        Args:
+            x: the tokens, in reading order.
+            shapes: (rows, columns) of the patches of each image, integers.
+        """
+        shapes = ops.cast(shapes, "int32")
+        rows, columns = shapes[:, :1], shapes[:, 1:]
+        token = ops.arange(ops.shape(x)[1], dtype="int32")[None]
+        token = ops.where(token < rows * columns, token, 0)
+        dtype = kernels.at_least_float32(self.variable_dtype)
+        row = _weights(token // columns, rows, self.grid[0], dtype)
+        column = _weights(token % columns, columns, self.grid[1], dtype)
+        weights = row[:, :, :, None] * column[:, :, None, :]
+        weights = ops.reshape(weights, (*ops.shape(token), self.grid[0] * self.grid[1]))
+        table = ops.einsum("btp,pd->btd", weights, ops.cast(self.embedding[0], dtype))
+        return x + ops.cast(table, x.dtype)
+
+    def compute_output_spec(self, x, shapes):
+        return keras.KerasTensor(x.shape, self.compute_dtype)
+
+
+def _weights(place, new, old, dtype):
+    """Of the `old` rows (or columns) at a place among `new` ones of an image.
+
+    Shapes: (batch, tokens), (batch, 1) -> (batch, tokens, old).
+    """
+    scale = old / ops.cast(new, dtype)
+    center = (ops.cast(place, dtype) + 0.5) * scale - 0.5
+    distance = ops.abs(ops.arange(old, dtype=dtype) - center[:, :, None])
+    reach = 1.0 + ops.relu(scale - 1.0)
+    weights = ops.relu(1.0 - distance / reach[:, :, None])
+    return weights / ops.sum(weights, axis=-1, keepdims=True)
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class NaFlexPatchEncoder(Layer):
+    """Patches of images of any shape become tokens, each with the position in its image.
+
+    Shapes: (batch, tokens, P²·C), (batch, 2) -> (batch, tokens, width).
+
+    Args:
+        width: D, the length of a token.
+        grid: (rows, columns) of the position table.
+    """
+
+    def __init__(self, width, grid, **kwargs):
+        super().__init__(**kwargs)
+        self.width, kind = positive_int(width, "width"), {"dtype": self.dtype_policy}
+        self.projection = Linear(
+            "bnp,pd->bnd",
+            (None, width),
+            bias_axes="d",
+            kernel_initializer="lecun_normal",
+            **kind,
+            name="projection",
+        )
+        self.position = NaFlexPosition(grid, **kind, name="position")
+
+    def build(self, input_shape):
+        self.projection.build(input_shape)
+        self.position.build((*input_shape[:-1], self.width))
+
+    def call(self, patches, shapes):
+        """The arguments are `NaFlexVisionTransformer`'s inputs of these names."""
+        return self.position(self.projection(patches), shapes)
+
+    def compute_output_spec(self, patches, shapes):
+        return keras.KerasTensor((*patches.shape[:-1], self.width), self.compute_dtype)

@@ -1,0 +1,139 @@
+"""The Vision Transformer for images in their own aspect ratio (NaFlex; Tschannen et al., 2025)."""
+
+import dataclasses
+
+import keras
+
+from keras_vit.checks import check_names, pair, rate
+from keras_vit.layers.head import linear_head
+from keras_vit.layers.naflex import NaFlexPatchEncoder
+from keras_vit.layers.norm import NORMS
+from keras_vit.layers.token_merging import MERGING
+from keras_vit.models.classifier import argument_names, arguments
+from keras_vit.models.vit import pooled
+from keras_vit.variants import Variant, get_variant
+
+# The architecture that NaFlex has, where a `Variant` could be otherwise.
+FIXED = {
+    "class_token": (False,),
+    "registers": (0,),
+    "distillation": (False,),
+    "pool": ("map", "mean", None),
+    "position": ("learned_1d",),
+    "position_at": ("input",),
+    "rotary": (None,),
+    "stem": (None,),
+    "block": tuple(MERGING),
+    "representation_size": (None,),
+    "projection": (None,),
+    "patch_bias": (True,),
+    "patch_norm": (None,),
+    "pre_norm": (None,),
+}
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class NaFlexVisionTransformer(keras.Model):
+    """A Vision Transformer for images of any shape, whose patches come as padded sequences.
+
+    A Functional model with the layers `patch_encoder`, `block_0` and so on, `norm`, `pool` and
+    `head`, whose variables have the same names as in `VisionTransformer`. It takes a dict, as
+    `keras_vit.data.naflex_inputs` makes it:
+
+    - `patches`: (batch, tokens, P²·C), those of an image in reading order, then padding;
+    - `mask`: (batch, tokens), integers, 1 for patches and 0 for padding, which attention and
+      pooling leave out;
+    - `shapes`: (batch, 2), integers, (rows, columns) of the patches of each image.
+
+    Shapes: -> (batch, num_classes), (batch, width) without classes, or with pool=None (batch,
+    tokens, num_classes or width), where outputs of padding mean nothing.
+
+    Args:
+        variant: as in `VisionTransformer`.
+        grid: int or (rows, columns) of the learned position table.
+        num_classes: K, or 0 for no head.
+        channels: of the images.
+        dropout, attention_dropout, stochastic_depth: as in `VisionTransformer`.
+        **architecture: fields of `keras_vit.Variant`; `pool` is `"map"` unless it is given, or
+            `"mean"` or `None`. And Keras's `name`, `dtype`.
+
+    Raises:
+        ValueError: an architecture that NaFlex does not have.
+    """
+
+    def __init__(
+        self,
+        variant=None,
+        grid=16,
+        num_classes=0,
+        channels=3,
+        dropout=0.0,
+        attention_dropout=0.0,
+        stochastic_depth=0.0,
+        name=None,
+        dtype=None,
+        **architecture,
+    ):
+        check_names(Variant, architecture, argument_names(NaFlexVisionTransformer))
+        v = get_variant(variant, **{"pool": "map", "class_token": False, **architecture})
+        wrong = [n for n, allowed in FIXED.items() if getattr(v, n) not in allowed]
+        if wrong:
+            listed = ", ".join(f"{name} must be one of {FIXED[name]}" for name in wrong)
+            received = ", ".join(f"{name}={getattr(v, name)!r}" for name in wrong)
+            raise ValueError(f"Of a NaFlex model {listed}. Received: {received}.")
+        rates = {"dropout": dropout, "attention_dropout": attention_dropout}
+        rates["stochastic_depth"] = stochastic_depth
+        for key, value in rates.items():
+            rate(value, key)
+        grid = pair(grid, "grid")
+        size = tuple(n * p for n, p in zip(grid, v.patch_size))
+        common = arguments(size, num_classes, True, channels, 0.0, dtype)
+        kind = {"dtype": common["dtype_policy"]}
+
+        values = v.patch_size[0] * v.patch_size[1] * channels
+        precise = "float64" if kind["dtype"].compute_dtype == "float64" else "float32"
+        inputs = {
+            "patches": keras.Input((None, values), dtype=precise, name="patches"),
+            "mask": keras.Input((None,), dtype="int32", name="mask"),
+            "shapes": keras.Input((2,), dtype="int32", name="shapes"),
+        }
+        encoder = NaFlexPatchEncoder(v.width, grid, **kind, name="patch_encoder")
+        # Padding is a token that stands for no patch.
+        x, size = encoder(inputs["patches"], inputs["shapes"]), inputs["mask"]
+        for i in range(v.depth):
+            block = MERGING[v.block](
+                v.num_heads,
+                v.mlp_dim,
+                gelu=v.gelu,
+                qkv_bias=v.qkv_bias,
+                epsilon=v.epsilon,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                stochastic_depth=stochastic_depth * i / max(v.depth - 1, 1),
+                later=v.later,
+                **kind,
+                name=f"block_{i}",
+            )
+            x, size = block(x, size=size)
+        norm = NORMS[v.norm if v.final_norm else None](v.epsilon, **kind, name="norm")
+        x = pooled(x, inputs["mask"], v, norm, kind)
+        if common["num_classes"]:
+            x = linear_head(len(x.shape), common["num_classes"], 0.0, kind["dtype"])(x)
+        super().__init__(inputs, x, name=name)
+        self.variant, self.grid, self.channels, self._rates = v, grid, channels, rates
+        self.num_classes, self.dtype_policy = common["num_classes"], common["dtype_policy"]
+
+    def get_config(self):
+        return {
+            "grid": self.grid,
+            "num_classes": self.num_classes,
+            "channels": self.channels,
+            **self._rates,
+            **dataclasses.asdict(self.variant),
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
