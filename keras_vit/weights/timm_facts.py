@@ -68,12 +68,12 @@ def settle_rotary(canonical, names, config, hints):
     unknown = (of_eva or found["pre_norm"]) and relative_table(canonical.arrays) is None
     if learned or not unknown:
         return
-    asked = ("rotary", "activation") if found["pre_norm"] else ("rotary",)
+    asked = ("rotary", "epsilon") + ("activation",) * (found["pre_norm"] is not None)
     if missing := [f"{name}=..." for name in asked if name not in hints]:
         raise CheckpointError(
-            "The file is of a model that may have rotary positions and other activations, which "
-            f"its arrays do not show. Put its config.json beside it, or say {', '.join(missing)}, "
-            "None for the usual."
+            "The file is of a model that may have rotary positions, another epsilon and other "
+            "activations, which its arrays do not show. Put its config.json beside it, or say "
+            f"{', '.join(missing)}; None is no rotary position and the usual activation."
         )
     found.update({name: hints[name] for name in asked})
     if found["rotary"]:

@@ -70,7 +70,11 @@ def test_timm_opens_what_was_written(tmp_path, case):
     [
         ("dinov3_plus", "rotary=", {"rotary": "dinov3", "image_size": (12, 20)}),
         ("rope_axial", "rotary=", {"rotary": "axial", "image_size": (8, 12)}),
-        ("clip_quickgelu", "rotary=..., activation=", {"rotary": None, "activation": "quick_gelu"}),
+        (
+            "clip_quickgelu",
+            "rotary=..., epsilon=..., activation=",
+            {"rotary": None, "activation": "quick_gelu"},
+        ),
     ],
 )
 def test_what_arrays_do_not_show_is_asked_for(tmp_path, name, asked, options):
