@@ -24,7 +24,7 @@ from keras_vit import data, recipes
 
 MERGED = (0, 2, 4, 8, 12)
 MERGED_S16 = (0, 8, 13, 16)
-OUTPUT = pathlib.Path(__file__).with_name("token_merging.json")
+OUTPUT = pathlib.Path(__file__).parent / "results" / "token_merging.json"
 
 
 def train(recipe, fashion):
