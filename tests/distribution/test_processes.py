@@ -62,12 +62,13 @@ def test_four_processes_train_the_same(one_device, tmp_path):
 
 
 @only["jax"]
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "setup, devices",
     [
         ({"mode": "fully_sharded"}, 2),
-        pytest.param({"mode": "model_parallel", "model_devices": 2}, 2, marks=pytest.mark.slow),
-        pytest.param({"mode": "model_parallel", "model_devices": 2}, 1, marks=pytest.mark.slow),
+        ({"mode": "model_parallel", "model_devices": 2}, 2),
+        ({"mode": "model_parallel", "model_devices": 2}, 1),
     ],
     ids=["fully sharded", "a model in each process", "one model in both"],
 )

@@ -7,7 +7,15 @@ import pytest
 import keras_vit
 from keras_vit import recipes
 from keras_vit.training import FlexiblePatches
-from tests.support import assert_close, forward, precision, randomize, to_numpy, values
+from tests.support import (
+    assert_close,
+    forward,
+    precision,
+    randomize,
+    slow_unless_torch,
+    to_numpy,
+    values,
+)
 
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (8, 24, 24, 3))
 LABELS = np.arange(8) % 3
@@ -41,6 +49,7 @@ def test_each_size_is_the_resized_model(size):
         assert flexi.get_layer("patches").patch_size == (8, 8)
 
 
+@slow_unless_torch
 def test_a_step_of_training_has_the_size_that_was_drawn():
     """Each in its turn: no program of one size is taken for another."""
     images, flexible = IMAGES.astype("float32"), FlexiblePatches(SIZES, seed=2)

@@ -79,7 +79,7 @@ def test_it_is_that_of_transformers(dtype, tolerance):
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(o, marks=() if n in ("class_token", "mean") else slow_unless_torch, id=n)
+        pytest.param(o, marks=() if n in ("class_token",) else slow_unless_torch, id=n)
         for n, o in ENCODERS.items()
     ],
 )

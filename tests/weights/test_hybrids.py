@@ -16,6 +16,7 @@ from tests.support import (
     precision,
     randomize,
     read_arrays,
+    slow_unless_torch,
     tiny_bit,
     values,
 )
@@ -65,6 +66,7 @@ def test_an_odd_image_without_a_config(tmp_path):
     assert model.load_report.resized == ()
 
 
+@slow_unless_torch
 def test_a_resolution_of_a_hybrid_at_load_time_and_after():
     path, x = checkpoint_of(R22), images((1, 63, 33, 3))
     loaded = keras_vit.from_checkpoint(path, image_size=(63, 33), file_image_size=45)
@@ -76,6 +78,7 @@ def test_a_resolution_of_a_hybrid_at_load_time_and_after():
         assert_close(a, b, 1e-6)
 
 
+@slow_unless_torch
 @pytest.mark.parametrize("size", [53, (50, 62)])
 def test_a_map_that_the_patches_do_not_tile(tmp_path, size):
     """The file's model reads the same pixels of the map as one of images that the patches tile."""
