@@ -6,6 +6,7 @@ written. In a canonical name `[a|b]` means several arrays, which the file keeps 
 their last axis.
 """
 
+import functools
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -93,7 +94,11 @@ class Table:
     """Rows of (name in the file, canonical name, `Layout`). The first that fits counts."""
 
     def __init__(self, *rows):
-        self._rows = [(_Name(theirs), _Name(ours), layout) for theirs, ours, layout in rows]
+        self._given = rows
+
+    @functools.cached_property
+    def _rows(self):  # of a file's format alone, as patterns take long to compile
+        return [(_Name(theirs), _Name(ours), layout) for theirs, ours, layout in self._given]
 
     def read(self, arrays, family, ignored=()):
         """Canonical name -> array, canonical name -> name in the file, and the names ignored."""
