@@ -10,7 +10,7 @@ from keras_vit.layers.naflex import NaFlexPatchEncoder
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.token_merging import MERGING
 from keras_vit.models.classifier import argument_names, arguments
-from keras_vit.models.vit import pooled
+from keras_vit.models.vit import block_arguments, pooled
 from keras_vit.variants import Variant, get_variant
 
 # The architecture that NaFlex has, where a `Variant` could be otherwise.
@@ -101,19 +101,7 @@ class NaFlexVisionTransformer(keras.Model):
         # Padding is a token that stands for no patch.
         x, size = encoder(inputs["patches"], inputs["shapes"]), inputs["mask"]
         for i in range(v.depth):
-            block = MERGING[v.block](
-                v.num_heads,
-                v.mlp_dim,
-                gelu=v.gelu,
-                qkv_bias=v.qkv_bias,
-                epsilon=v.epsilon,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                stochastic_depth=stochastic_depth * i / max(v.depth - 1, 1),
-                later=v.later,
-                **kind,
-                name=f"block_{i}",
-            )
+            block = MERGING[v.block](**block_arguments(v, i, rates), **kind)
             x, size = block(x, size=size)
         norm = NORMS[v.norm if v.final_norm else None](v.epsilon, **kind, name="norm")
         x = pooled(x, inputs["mask"], v, norm, kind)

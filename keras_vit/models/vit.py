@@ -149,20 +149,8 @@ class VisionTransformer(Classifier):
                 x = position(x)
             merging = size is not None or merged[i] > 0
             how = {"merged": merged[i], "protected": v.learned_tokens} if merging else {}
-            block = (MERGING[v.block] if merging else BLOCKS[v.block, bool(remat)])(
-                v.num_heads,
-                v.mlp_dim,
-                gelu=v.gelu,
-                qkv_bias=v.qkv_bias,
-                epsilon=v.epsilon,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                stochastic_depth=stochastic_depth * i / max(v.depth - 1, 1),
-                later=v.later,
-                **how,
-                **kind,
-                name=f"block_{i}",
-            )
+            block = MERGING[v.block] if merging else BLOCKS[v.block, bool(remat)]
+            block = block(**block_arguments(v, i, rates), **how, **kind)
             if merging:
                 x, size = block(x, size=size)
             else:
@@ -225,6 +213,22 @@ class VisionTransformer(Classifier):
             yield
         finally:
             patches.patch_size, encoder.cut = own, None
+
+
+def block_arguments(v, i, rates):
+    """Arguments of block `i` of a `Variant`; stochastic depth grows from 0 at the first block."""
+    return {
+        "num_heads": v.num_heads,
+        "mlp_dim": v.mlp_dim,
+        "gelu": v.gelu,
+        "qkv_bias": v.qkv_bias,
+        "epsilon": v.epsilon,
+        "dropout": rates["dropout"],
+        "attention_dropout": rates["attention_dropout"],
+        "stochastic_depth": rates["stochastic_depth"] * i / max(v.depth - 1, 1),
+        "later": v.later,
+        "name": f"block_{i}",
+    }
 
 
 def pooled(x, size, v, norm, kind):
