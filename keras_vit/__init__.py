@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
-from keras_vit import builders, data, distribution, layers, training, weights
+from keras_vit import builders, data, distribution, exports, layers, training, weights
 from keras_vit.builders import (
     BiT_R50x1,
     BiT_R50x2,
@@ -55,6 +55,7 @@ from keras_vit.builders import (
 )
 from keras_vit.data import Prediction, predict, preprocess
 from keras_vit.efficientnet import EfficientNet_L2
+from keras_vit.exports import export
 from keras_vit.later import Later, Rotary
 from keras_vit.models import (
     BIT_VARIANTS,
@@ -89,7 +90,8 @@ def __getattr__(name):
     raise AttributeError(f"module 'keras_vit' has no attribute {name!r}")
 
 
-__all__ = ["__version__", "data", "distribution", "layers", "training", "weights", *_LATER]
+__all__ = ["__version__", "data", "distribution", "exports", "layers", "training", "weights"]
+__all__ += _LATER
 __all__ += [
     name
     for name, value in vars().items()

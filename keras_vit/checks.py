@@ -42,6 +42,11 @@ def pair(value, name):
     return tuple(positive_int(side, name) for side in values)
 
 
+def known(sides):
+    """The sides of a shape, `None` for those that are numbers only when the graph runs."""
+    return tuple(side if isinstance(side, int) else None for side in sides)
+
+
 def grid_of(image_size, patch_size):
     """The (rows, columns) of patches of an image.
 

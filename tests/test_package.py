@@ -104,6 +104,7 @@ FLOORS = {
     "training": 10,
     "recipes": 11,
     "evaluation": 12,
+    "exports": 12,
     "job": 14,
 }
 TOP_FLOOR = 13

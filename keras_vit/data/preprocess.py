@@ -45,8 +45,8 @@ def preprocess(images, model=None, preprocessing=None, image_size=None):
     if model is None and preprocessing is None and image_size is None:
         return _to_unit_range(images)
     (height, width), channels, preprocessing = input_of(model, preprocessing, image_size)
-    mean = _per_channel(preprocessing.mean, "mean", channels)
-    std = _per_channel(preprocessing.std, "std", channels)
+    mean = per_channel(preprocessing.mean, "mean", channels)
+    std = per_channel(preprocessing.std, "std", channels)
     items = list_images(images, channels)
     batch = np.empty((len(items), height, width, channels), np.float32)
     reasons = []
@@ -151,7 +151,7 @@ def _checked(array, name, channels, rank=4):
     return array
 
 
-def _per_channel(values, name, channels):
+def per_channel(values, name, channels):
     """Mean or std as an array; one number serves all channels if it is the same for all."""
     if len(values) != channels:
         if len(set(values)) > 1:

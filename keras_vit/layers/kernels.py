@@ -217,8 +217,11 @@ def remat(function):
 
 def mean(x, axis, keepdims=False):
     """The mean in float32 at least, returned in the type of `x`."""
-    total = ops.sum(ops.cast(x, at_least_float32(x.dtype)), axis=axis, keepdims=keepdims)
-    return ops.cast(total / ops.cast(ops.shape(x)[axis], total.dtype), x.dtype)
+    if not is_float64(x):
+        x32 = ops.cast(x, "float32")
+        return ops.cast(ops.mean(x32, axis=axis, keepdims=keepdims), x.dtype)
+    total = ops.sum(x, axis=axis, keepdims=keepdims)
+    return total / ops.cast(ops.shape(x)[axis], x.dtype)
 
 
 def is_float64(x):

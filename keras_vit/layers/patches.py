@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.checks import grid_of, pair
+from keras_vit.checks import grid_of, known, pair
 from keras_vit.layers.layer import Layer
 
 
@@ -54,11 +54,12 @@ class Patches(Layer):
 
     def _grid(self, images_shape):
         """(rows, columns), `None` for each that is not known yet."""
-        known = [p if side is None else side for side, p in zip(images_shape[1:3], self.patch_size)]
+        sides = known(images_shape[1:3])
+        size = [p if side is None else side for side, p in zip(sides, self.patch_size)]
         if self.drop_incomplete:
-            known = [side // p * p for side, p in zip(known, self.patch_size)]
-        grid = grid_of(known, self.patch_size)
-        return tuple(None if side is None else n for side, n in zip(images_shape[1:3], grid))
+            size = [side // p * p for side, p in zip(size, self.patch_size)]
+        grid = grid_of(size, self.patch_size)
+        return tuple(None if side is None else n for side, n in zip(sides, grid))
 
     def inverse(self, patches, image_size):
         """The images of `image_size`, an int or (height, width), that `patches` were cut from.

@@ -106,7 +106,7 @@ class PositionEmbedding(Layer):
             table = ops.reshape(ops.concatenate([x, y], axis=-1), (-1, 2 * half))
             return self._below_zeros(table)
         table = ops.cast(self.embedding[0], precise)
-        first, patches = ops.split(table, [self.learned_tokens], axis=0)
+        first, patches = table[: self.learned_tokens], table[self.learned_tokens :]
         patches = ops.reshape(patches, (*self.grid, patches.shape[-1]))
         patches = ops.einsum("ro,opd->rpd", resize[0], patches)
         patches = ops.einsum("cp,rpd->rcd", resize[1], patches)

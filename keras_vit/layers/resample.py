@@ -56,8 +56,8 @@ def patch_matrix(old, new, method):
 
 
 def _align_corners(xp, old, new, dtype):
-    step = (old - 1.0) / xp.maximum(xp.array(new, dtype=dtype) - 1.0, 1.0)
-    return _triangle(xp, xp.arange(new, dtype=dtype) * step, old, dtype)
+    place = xp.arange(new, dtype=dtype)
+    return _triangle(xp, place * ((old - 1.0) / xp.maximum(place[-1], 1.0)), old, dtype)
 
 
 def _scipy_zoom(xp, old, new, dtype):
@@ -94,8 +94,9 @@ def _triangle(xp, place, old, dtype):
 
 def _half_pixel(xp, old, new, dtype):
     """Where the new samples lie among the old ones, and how many old ones a new one spans."""
-    scale = old / xp.array(new, dtype=dtype)
-    return (xp.arange(new, dtype=dtype) + 0.5) * scale - 0.5, scale
+    place = xp.arange(new, dtype=dtype)
+    scale = old / (place[-1] + 1.0)
+    return (place + 0.5) * scale - 0.5, scale
 
 
 def _cubic(xp, x, a):

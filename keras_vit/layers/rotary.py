@@ -86,7 +86,8 @@ class RotaryPosition(Layer):
 
     def _places(self, n, counted, xp, dtype):
         """Where the rows (or columns) of a grid are."""
-        places, n = xp.arange(n, dtype=dtype), xp.array(n, dtype=dtype)
+        places = xp.arange(n, dtype=dtype)
+        n = places[-1] + 1
         if self.kind.places == "centered":
             return (2 * places + 1 + 2 * self.kind.offset) / n - 1
         places = places + self.kind.offset

@@ -4,7 +4,7 @@ import contextlib
 
 import keras
 
-from keras_vit.checks import check_names, pair, rate
+from keras_vit.checks import check_names, known, pair, rate
 from keras_vit.layers.head import (
     AttentionPool,
     TokenPool,
@@ -181,8 +181,7 @@ class VisionTransformer(Classifier):
             # Within `cut_into` it is another one than the variant's.
             v = self.variant.replace(patch_size=self.get_layer("patches").patch_size)
             (shape,) = (x.shape for x in keras.tree.flatten(images))
-            known = [side or stride for side, stride in zip(shape[1:3], v.stride)]
-            v.grid(known)
+            v.grid([side or stride for side, stride in zip(known(shape[1:3]), v.stride)])
         return images
 
     @contextlib.contextmanager

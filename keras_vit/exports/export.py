@@ -1,0 +1,278 @@
+"""Models as files that run without this library, and without Keras."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import keras
+import numpy as np
+
+from keras_vit.checks import check_choice
+from keras_vit.data.preprocess import per_channel
+from keras_vit.exports.formats import FORMATS, Graph, is_installed, quiet
+from keras_vit.models.classifier import Classifier, changed_layers
+from keras_vit.training import merge_lora
+from keras_vit.training.lora import adapted_layers
+from keras_vit.version import __version__
+
+BATCHES = (1, 3, 7)  # the sizes that `check` compares
+TOLERANCE = 1e-4
+_ELSEWHERE = """
+import sys, keras, keras_vit
+model, path, format, preprocess = sys.argv[1:]
+keras_vit.export(
+    keras.saving.load_model(model, compile=False), path, format, preprocess == "True"
+)
+"""
+
+
+class ExportError(Exception):
+    """A model could not be exported, or its file computes something else."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """What was written.
+
+    Attributes:
+        path: the file or folder.
+        format: its format.
+        backend: of Keras that wrote it.
+        size: bytes in all.
+        difference: the largest one of an output from the model's, or `None` if it was not checked.
+    """
+
+    path: pathlib.Path
+    format: str
+    backend: str
+    size: int
+    difference: float | None = None
+
+    def __str__(self):
+        checked = "not checked: check=True compares its outputs with the model's"
+        if self.difference is not None:
+            checked = f"largest difference {self.difference:.1e} in batches of 1, 3 and 7"
+        return f"{self.path}: {self.format}, {self.size / 1e6:.1f} MB, by {self.backend}; {checked}"
+
+
+def export(model, path, format=None, preprocess=False, check=False, images=None):
+    """Writes a model as a file that other programs run.
+
+    The batch stays open, and so do height and width where the model takes any size. The file
+    computes in float32, whatever the model's precision was; LoRA is merged into the kernels. Where
+    the backend that runs cannot write a format, another one that is installed does, in a process
+    of its own. docs/export.md lists what works.
+
+    - `"onnx"` (.onnx), for onnxruntime. Class names, preprocessing and image size are metadata.
+    - `"openvino"` (.xml and .bin); they are in its runtime information, under "keras_vit".
+    - `"tf_saved_model"` (a folder), for TensorFlow; in its `assets.extra`.
+    - `"litert"` (.tflite), for LiteRT, once TensorFlow Lite; in the zip archive at its end.
+    - `"torch"` (.pt2), for `torch.export.load`; in its `extra_files`.
+    - `"stablehlo"` (.stablehlo), for `jax.export.deserialize` on a CPU, CUDA or a TPU; in the zip
+      archive at its end.
+
+    Args:
+        model: a `VisionTransformer` or a `BiT`; it stays as it is.
+        path: the file or folder, which appears whole or not at all and takes the place of an
+            older one. ONNX keeps weights of 2 GB and more in a second file beside it.
+        format: one of the six; `None` to tell by the suffix of `path`.
+        preprocess: whether the file takes uint8 pixels of the model's size and gives
+            probabilities (of a model without classes: features); otherwise it takes what the
+            model takes and gives what it gives.
+        check: whether to open the file in its own runtime and to compare it with the model.
+        images: further images to compare, as the file takes them: uint8 or float32 of shape
+            (images, height, width, channels).
+
+    Returns:
+        An `Export`.
+
+    Raises:
+        TypeError: the model is none of this library's.
+        ValueError: an unknown format, or a path that does not fit it.
+        ModuleNotFoundError: a package is missing; names it.
+        ExportError: the tool refused the model, or the file's outputs differ from the model's by
+            more than 1e-4 of the largest of them, or of 1.
+    """
+    if not isinstance(model, Classifier) or len(model.inputs) != 1:
+        raise TypeError(
+            "Expected a model of keras_vit that takes images, a VisionTransformer or a BiT. "
+            f"Received: {type(model).__name__}; Keras's own model.export(path, format=...) takes "
+            "any model."
+        )
+    path = pathlib.Path(path)
+    format = _format(path, format)
+    backend = _backend(format)
+    if check and not is_installed(FORMATS[format].runtime):
+        raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
+    model = prepared(model)
+    graph = served(model, preprocess)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        draft = os.path.join(folder, path.name)
+        if backend == keras.backend.backend():
+            _write(graph, draft, format, facts(model, preprocess))
+        else:
+            _write_elsewhere(model, draft, format, preprocess, backend)
+        difference = compare(graph, draft, format, images) if check else None
+        size = sum(f.stat().st_size for f in pathlib.Path(folder).rglob("*") if f.is_file())
+        for part in os.listdir(folder):
+            if path.is_dir():
+                shutil.rmtree(path)
+            os.replace(os.path.join(folder, part), path.parent / part)
+    return Export(path, format, backend, size, difference)
+
+
+def _format(path, format):
+    if format is None:
+        found = [name for name, each in FORMATS.items() if each.suffix == path.suffix]
+        format = found[0] if found else None
+    check_choice("format", format, tuple(FORMATS))
+    suffix = FORMATS[format].suffix
+    if path.suffix != suffix and suffix:
+        raise ValueError(
+            f"A file of the format {format!r} ends in {suffix}. Received: path={str(path)!r}."
+        )
+    other = path.is_dir() if suffix else path.exists()
+    if other and not (path / "saved_model.pb").exists():
+        raise ValueError(
+            f"There is something else at the path already. Received: path={str(path)!r}; delete it "
+            "or choose another one."
+        )
+    return format
+
+
+def _backend(format):
+    """The backend that writes a format: the one that runs, or one that is installed."""
+    writers = FORMATS[format].writers
+    running = keras.backend.backend()
+    ready = [name for name, tools in writers.items() if all(map(is_installed, (name, *tools)))]
+    if running in ready:
+        return running
+    if ready:
+        return ready[0]
+    first = min(writers, key=lambda name: not is_installed(name))
+    lacking = [module for module in (first, *writers[first]) if not is_installed(module)]
+    raise _missing(lacking[0], f"To write the format {format!r}")
+
+
+def _missing(module, purpose):
+    package = module.replace("_", "-")
+    return ModuleNotFoundError(
+        f"{purpose} the package {package} is needed, which is not installed: "
+        f'pip install {package}, or "keras3-vit[export]" for the tools of all formats.',
+        name=module,
+    )
+
+
+def prepared(model):
+    """The model as it is exported: in float32 and without LoRA; itself where it is so already."""
+    if adapted_layers(model):
+        model = merge_lora(model)
+    policies = [keras.dtype_policies.get(each["dtype"]) for each in changed_layers(model).values()]
+    quantized = any(policy.quantization_mode for policy in policies)
+    if quantized or model.dtype_policy.name == "float32":
+        return model
+    config = {**model.get_config(), "dtype": "float32", "changed_layers": {}}
+    twin = type(model).from_config(config)
+    twin.set_weights(model.get_weights())
+    return twin
+
+
+def served(model, preprocess):
+    """The `Graph` of a model, as it takes images or with its preprocessing before it."""
+    shape, variant = model.inputs[0].shape[1:], model.variant
+    if preprocess:
+        how, channels = model.preprocessing, shape[-1]
+        mean, std = (per_channel(getattr(how, n), n, channels) for n in ("mean", "std"))
+        x = images = keras.Input(shape, dtype="uint8", name="images")
+        x = keras.layers.Rescaling(
+            (1 / (255 * std)).tolist(), (-mean / std).tolist(), dtype="float32"
+        )(x)
+        x = model(x)
+        if model.num_classes:
+            x = keras.layers.Softmax(dtype="float32", name="probabilities")(x)
+    else:
+        images = keras.Input(shape, dtype=model.inputs[0].dtype, name="images")
+        x = model(images)
+    strides = getattr(variant, "stride", (1, 1))
+    return Graph(keras.Model(images, x, name=model.name), strides, model.image_size)
+
+
+def facts(model, preprocess):
+    """What a program that runs the file must know, as texts: JSON but for the words."""
+    output = "probabilities" if preprocess else "logits"
+    names = model.class_names
+    return {
+        "keras_vit": __version__,
+        "input": "uint8 pixels" if preprocess else "preprocessed pixels",
+        "output": output if model.num_classes else "features",
+        "image_size": json.dumps(model.image_size),
+        "preprocessing": json.dumps(model.preprocessing.to_config()),
+        **({"class_names": json.dumps(names)} if names else {}),
+    }
+
+
+def _write(graph, path, format, facts):
+    try:
+        with quiet():
+            FORMATS[format].write(graph, path, facts)
+    except Exception as error:  # the tools raise what they like
+        first = str(error).strip().splitlines()[:1] or [""]
+        raise ExportError(
+            f"The tools of {format!r} refused {graph.model.name!r} on "
+            f"{keras.backend.backend()}: {type(error).__name__}: {first[0]}"
+        ) from error
+
+
+def _write_elsewhere(model, path, format, preprocess, backend):
+    with tempfile.TemporaryDirectory() as folder:
+        saved = os.path.join(folder, "model.keras")
+        model.save(saved)
+        environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        command = [sys.executable, "-c", _ELSEWHERE, saved, path, format, str(preprocess)]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if run.returncode:
+        said = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
+        raise ExportError(f"{backend}, which writes {format!r}, could not: {said[-1]}")
+
+
+def compare(graph, path, format, images=None):
+    """The largest difference of an exported file from the graph that it was made of.
+
+    Of batches of 1, 3 and 7 random images, one of another size where sides are open, and of the
+    `images`, if any. It is relative to the largest output where that exceeds 1.
+
+    Raises:
+        ExportError: it exceeds 1e-4, or the file's runtime cannot open or run it.
+    """
+    batches = [graph.images(batch, seed=batch) for batch in BATCHES]
+    batches += [graph.images(1, larger=1)] if graph.is_open else []
+    batches += [] if images is None else [np.ascontiguousarray(images)]
+    expected = [keras.ops.convert_to_numpy(graph.model.predict_on_batch(x)) for x in batches]
+    try:
+        with quiet():
+            run = FORMATS[format].open(os.fspath(path))
+            received = [run(x) for x in batches]
+    except Exception as error:
+        raise ExportError(
+            f"{FORMATS[format].runtime} cannot run what was written: "
+            f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        ) from error
+    difference = max(_difference(*pair) for pair in zip(received, expected))
+    if not difference <= TOLERANCE:
+        raise ExportError(
+            f"The exported file computes something else than {graph.model.name!r}: its outputs "
+            f"differ by {difference:.1e}, which is more than {TOLERANCE:.0e}. Nothing was kept."
+        )
+    return difference
+
+
+def _difference(received, expected):
+    if received.shape != expected.shape:
+        return np.inf
+    return float(np.abs(received - expected).max() / max(1.0, np.abs(expected).max()))

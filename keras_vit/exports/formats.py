@@ -1,0 +1,287 @@
+"""The formats of exported models: how each is written, and how its own runtime opens it.
+
+Each is written by the public tools of those who made it. Writing takes a `Graph`, a path and the
+facts that go into the file (names -> texts); opening gives a function of images, both NumPy.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import logging
+import pathlib
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+SIDES = ("batch", "height", "width")
+_PROTOBUF_LIMIT = 2**31 - 2**24  # larger ONNX models keep their weights in a file of their own
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """What goes into a file: a Keras model, and what the tools must know of its images.
+
+    Attributes:
+        model: of one input, with `None` for the sides that stay open.
+        strides: what the height and the width of an image are multiples of.
+        size: (height, width) of the model's own images.
+    """
+
+    model: keras.Model
+    strides: tuple[int, int]
+    size: tuple[int, int]
+
+    @property
+    def shape(self):
+        return tuple(self.model.inputs[0].shape)
+
+    @property
+    def is_open(self):
+        """Whether images of any size go in."""
+        return None in self.shape[1:]
+
+    def images(self, batch, larger=0, seed=0):
+        """Random images of the model's size, with open sides by so many strides larger."""
+        sides = [s + larger * n * stride * self.is_open for n, s, stride in self._sides()]
+        shape = (batch, *sides, self.shape[3])
+        random = np.random.default_rng(seed)
+        if self.model.inputs[0].dtype == "uint8":
+            return random.integers(0, 256, shape, "uint8")
+        return random.uniform(-1, 1, shape).astype("float32")
+
+    def _sides(self):
+        return zip((1, 2), self.size, self.strides)
+
+
+def _torch_program(graph):
+    """The `torch.export.ExportedProgram` of a graph."""
+    import torch
+
+    def side(name, stride):  # 1 is a size of its own to PyTorch, and BiT divides sides by 32
+        least = 2 if stride > 1 else 33
+        return stride * torch.export.Dim(name, min=least)
+
+    sides = {0: torch.export.Dim("batch", min=1)}
+    if graph.is_open:
+        sides |= {1: side("height", graph.strides[0]), 2: side("width", graph.strides[1])}
+    # Of a size that is not the model's, which PyTorch would take for the only one.
+    images = keras.ops.convert_to_tensor(graph.images(2, larger=1))
+    model = graph.model.eval()
+    with torch.no_grad():
+        model(images)
+        return torch.export.export(model, (images,), dynamic_shapes=((sides,),), strict=False)
+
+
+def _write_torch(graph, path, facts):
+    import torch
+
+    torch.export.save(_torch_program(graph), path, extra_files=facts)
+
+
+def _open_torch(path):
+    import torch
+
+    program = torch.export.load(path).module()
+    return lambda images: program(torch.from_numpy(images)).detach().cpu().numpy()
+
+
+def _write_onnx(graph, path, facts):
+    if keras.backend.backend() == "torch":
+        import torch
+
+        names = {"input_names": ["images"], "output_names": [graph.model.output_names[0]]}
+        program = torch.onnx.export(_torch_program(graph), dynamo=True, verbose=False, **names)
+        program.model.metadata_props.update(facts)
+        program.save(path, external_data=_bytes(graph) > _PROTOBUF_LIMIT)
+        return
+    import onnx
+
+    graph.model(graph.images(1))  # Keras refuses a model that was never called
+    graph.model.export(path, format="onnx", verbose=False)
+    model = onnx.load(path)
+    onnx.helper.set_model_props(model, facts)
+    onnx.save(model, path)
+
+
+def _bytes(graph):
+    return 4 * graph.model.count_params()
+
+
+def _open_onnx(path):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (images,) = session.get_inputs()
+    return lambda x: session.run(None, {images.name: x})[0]
+
+
+def _write_openvino(graph, path, facts):
+    import openvino
+
+    if keras.backend.backend() == "torch":
+        model = openvino.convert_model(_torch_program(graph))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            _write_tensorflow(graph, folder, {})
+            model = openvino.convert_model(folder)
+    model.inputs[0].get_tensor().set_names({"images"})
+    model.outputs[0].get_tensor().set_names({graph.model.output_names[0]})
+    for name, text in facts.items():
+        model.set_rt_info(text, ["keras_vit", name])
+    openvino.save_model(model, path, compress_to_fp16=False)
+
+
+def _open_openvino(path):
+    import openvino
+
+    # By itself OpenVINO computes in bfloat16 where the CPU has it.
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    model = openvino.Core().compile_model(path, "CPU", exact)
+    return lambda images: model(images)[0]
+
+
+def _write_tensorflow(graph, path, facts):
+    how = {}
+    if keras.backend.backend() == "jax" and graph.is_open:
+        how = {"jax2tf_kwargs": {"polymorphic_shapes": [f"({_jax_shape(graph)})"]}}
+    graph.model.export(path, format="tf_saved_model", verbose=False, **how)
+    # The place that TensorFlow gives to the files of others.
+    extra = pathlib.Path(path) / "assets.extra"
+    extra.mkdir()
+    for name, text in facts.items():
+        (extra / name).write_text(text, encoding="utf-8")
+
+
+def _open_tensorflow(path):
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(path)  # which the function below keeps alive
+    return lambda images: loaded.serve(tf.constant(images)).numpy()
+
+
+def _write_litert(graph, path, facts):
+    graph.model.export(path, format="litert", verbose=False)
+    _append(path, facts)
+
+
+def _append(path, facts):
+    """Adds the facts as a zip archive at the end of a file, as LiteRT keeps its metadata."""
+    with zipfile.ZipFile(path, "a") as archive:
+        for name, text in facts.items():
+            archive.writestr(name, text)
+
+
+def _open_litert(path):
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=path)
+    (images,), (outputs,) = interpreter.get_input_details(), interpreter.get_output_details()
+
+    def run(x):
+        interpreter.resize_tensor_input(images["index"], x.shape)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(images["index"], x)
+        interpreter.invoke()
+        return interpreter.get_tensor(outputs["index"])
+
+    return run
+
+
+def _jax_shape(graph):
+    """The shape of the images in the notation of JAX, such as "batch, 16*height, 16*width, 3"."""
+    steps = zip(SIDES, (1, *graph.strides))
+    names = [name if step == 1 else f"{step}*{name}" for name, step in steps]
+    fixed = zip(graph.shape, (*names, None))
+    return ", ".join(str(name if side is None else side) for side, name in fixed)
+
+
+def _write_stablehlo(graph, path, facts):
+    import jax
+
+    images = jax.ShapeDtypeStruct(
+        jax.export.symbolic_shape(_jax_shape(graph)), graph.model.inputs[0].dtype
+    )
+    function = jax.jit(lambda x: graph.model(x, training=False))
+    exported = jax.export.export(function, platforms=("cpu", "cuda", "tpu"))(images)
+    pathlib.Path(path).write_bytes(exported.serialize())
+    _append(path, facts)
+
+
+def _open_stablehlo(path):
+    import jax
+
+    call = jax.jit(jax.export.deserialize(pathlib.Path(path).read_bytes()).call)
+    return lambda images: np.asarray(call(images))
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How a format is written and opened.
+
+    Attributes:
+        suffix: of the file, "" for a folder.
+        writers: backend of Keras -> modules that it takes besides, the best backend first.
+        runtime: module that opens the file.
+        write, open: see the top of this file.
+    """
+
+    suffix: str
+    writers: dict[str, tuple[str, ...]]
+    runtime: str
+    write: Callable
+    open: Callable
+
+
+FORMATS = {
+    "onnx": Format(
+        ".onnx",
+        {"torch": ("onnx", "onnxscript"), "tensorflow": ("onnx", "tf2onnx")},
+        "onnxruntime",
+        _write_onnx,
+        _open_onnx,
+    ),
+    "openvino": Format(
+        ".xml",
+        {"torch": ("openvino",), "tensorflow": ("openvino",)},
+        "openvino",
+        _write_openvino,
+        _open_openvino,
+    ),
+    "tf_saved_model": Format(
+        "",
+        {"tensorflow": (), "jax": ("tensorflow",)},
+        "tensorflow",
+        _write_tensorflow,
+        _open_tensorflow,
+    ),
+    "litert": Format(
+        ".tflite",
+        {"tensorflow": ("ai_edge_litert",)},
+        "ai_edge_litert",
+        _write_litert,
+        _open_litert,
+    ),
+    "torch": Format(".pt2", {"torch": ()}, "torch", _write_torch, _open_torch),
+    "stablehlo": Format(".stablehlo", {"jax": ()}, "jax", _write_stablehlo, _open_stablehlo),
+}
+
+
+@contextlib.contextmanager
+def quiet():
+    """Without the warnings by which the tools speak of themselves; errors are still told."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def is_installed(module):
+    return importlib.util.find_spec(module) is not None
