@@ -1,6 +1,6 @@
 """Exported models: files that run without this library."""
 
-from keras_vit.exports.export import Export, ExportError, export
+from keras_vit.exports.exporter import Export, ExportError, export
 from keras_vit.exports.formats import FORMATS
 
 __all__ = ["FORMATS", "Export", "ExportError", "export"]

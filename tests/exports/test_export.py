@@ -1,0 +1,138 @@
+"""Exported files compute what the model does, in their own runtimes."""
+
+import json
+import os
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import exports
+from keras_vit.data import preprocess
+from keras_vit.exports.exporter import compare, served
+from tests.support import BACKEND, randomize, tiny_bit, tiny_vit
+
+NATIVE = {"torch": "torch", "tensorflow": "litert", "jax": "stablehlo"}.get(BACKEND)
+SUFFIX = {name: each.suffix for name, each in exports.FORMATS.items()}
+
+
+def trained(**options):
+    """A model with everything that an exported file tells."""
+    model = randomize(tiny_vit(**options))
+    model.class_names = ("one", "two", "three")
+    return model
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A model with its preprocessing, in the format of this backend's own tool."""
+    model = trained()
+    path = tmp_path_factory.mktemp("export") / f"model{SUFFIX[NATIVE]}"
+    return model, exports.export(model, path, preprocess=True, check=True)
+
+
+def test_a_file_takes_pixels_and_gives_probabilities(exported):
+    model, export = exported
+    pixels = np.random.default_rng(1).integers(0, 256, (2, *model.input_shape[1:]), "uint8")
+    logits = model.predict_on_batch(preprocess(pixels, model))
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
+    received = exports.FORMATS[NATIVE].open(str(export.path))(pixels)
+    np.testing.assert_allclose(received, expected, atol=1e-5)
+
+
+def test_a_file_tells_classes_and_preprocessing(exported):
+    model, export = exported
+    if NATIVE == "torch":
+        import torch
+
+        facts = dict.fromkeys(["class_names", "preprocessing", "output"], "")
+        torch.export.load(export.path, extra_files=facts)
+    else:
+        with zipfile.ZipFile(export.path) as archive:
+            facts = {name: archive.read(name).decode() for name in archive.namelist()}
+    assert json.loads(facts["class_names"]) == ["one", "two", "three"]
+    assert json.loads(facts["preprocessing"]) == model.preprocessing.to_config()
+    assert facts["output"] == "probabilities"
+
+
+def test_the_report_says_what_was_checked(exported, tmp_path):
+    _, export = exported
+    assert 0 <= export.difference < 1e-5 and f"{export.difference:.1e}" in str(export)
+    unchecked = exports.Export(export.path, NATIVE, BACKEND, export.size)
+    assert "not checked" in str(unchecked)
+
+
+def test_a_check_finds_another_model(exported):
+    """It is no check that could not fail."""
+    _, export = exported
+    other = randomize(tiny_vit(), seed=5)
+    with pytest.raises(exports.ExportError, match="something else"):
+        compare(served(other, True), export.path, NATIVE)
+
+
+def test_nothing_is_left_of_a_failed_export(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_vit.exports.exporter.TOLERANCE", -1.0)
+    with pytest.raises(exports.ExportError, match="Nothing was kept"):
+        exports.export(trained(), tmp_path / f"model{SUFFIX[NATIVE]}", check=True)
+    assert os.listdir(tmp_path) == []
+
+
+def test_bad_input_is_named(tmp_path):
+    model = tiny_vit()
+    with pytest.raises(ValueError, match="format='gguf'; expected one of"):
+        exports.export(model, tmp_path / "model", "gguf")
+    with pytest.raises(ValueError, match=r"ends in \.onnx"):
+        exports.export(model, tmp_path / "model.pt2", "onnx")
+    with pytest.raises(ValueError, match="format=None"):
+        exports.export(model, tmp_path / "model.h5")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="something else at the path"):
+        exports.export(model, tmp_path, "tf_saved_model")
+    with pytest.raises(TypeError, match=r"model\.export"):
+        exports.export(keras.Sequential([keras.layers.Dense(1)]), tmp_path / "model.onnx")
+    with pytest.raises(OSError, match="notes"):
+        exports.export(model, tmp_path / "notes.txt" / f"model{SUFFIX[NATIVE]}")
+    assert sorted(os.listdir(tmp_path)) == ["notes.txt"]
+
+
+def test_a_missing_tool_is_named(tmp_path, monkeypatch):
+    there = {"onnxscript": False, "tf2onnx": False, "onnxruntime": False}
+    monkeypatch.setattr(
+        "keras_vit.exports.exporter.is_installed", lambda name: there.get(name, True)
+    )
+    with pytest.raises(ModuleNotFoundError, match=r"pip install onnxscript, or .*\[export\]"):
+        exports.export(tiny_vit(), tmp_path / "model.onnx")
+    there["onnxscript"] = True
+    with pytest.raises(ModuleNotFoundError, match=r"To check .* package onnxruntime"):
+        exports.export(tiny_vit(), tmp_path / "model.onnx", check=True)
+
+
+SLOW = [
+    ("onnx", {}, True),
+    ("openvino", {}, False),
+    ("tf_saved_model", {}, True),
+    *[(name, {"variable_size": True}, name == "torch") for name in exports.FORMATS],
+    ("torch", {"dtype": "mixed_bfloat16"}, False),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format, options, with_pixels", SLOW)
+def test_every_format_from_every_backend(tmp_path, format, options, with_pixels):
+    """Also where another backend writes it, in a process of its own."""
+    path = tmp_path / f"model{SUFFIX[format]}"
+    export = exports.export(trained(**options), path, format, with_pixels, check=True)
+    assert export.difference < 1e-5
+    assert export.backend == BACKEND or BACKEND not in exports.FORMATS[format].writers
+
+
+@pytest.mark.slow
+def test_lora_is_merged_and_bit_takes_any_size(tmp_path):
+    model = trained()
+    keras_vit.training.enable_lora(model, 2)
+    randomize(model)
+    assert exports.export(model, tmp_path / f"model{SUFFIX[NATIVE]}", check=True).difference < 1e-5
+    path = tmp_path / f"bit{SUFFIX[NATIVE]}"
+    assert exports.export(randomize(tiny_bit()), path, check=True).difference < 1e-4
