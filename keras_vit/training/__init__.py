@@ -1,6 +1,7 @@
 """What stands around `model.fit`."""
 
 from keras_vit.training.checkpoint import CheckpointError
+from keras_vit.training.distillation import DistillationLoss, Distiller
 from keras_vit.training.ema import EvaluateAverages, averaged_weights, return_weights
 from keras_vit.training.fit import fit
 from keras_vit.training.flexible_patches import FlexiblePatches
@@ -26,6 +27,8 @@ __all__ = [
     "Accuracy",
     "AdamW",
     "CheckpointError",
+    "DistillationLoss",
+    "Distiller",
     "DivergenceError",
     "EvaluateAverages",
     "FlexiblePatches",

@@ -44,10 +44,12 @@ def state_variables(model):
     """Name in a checkpoint -> variable, of all variables that the next update depends on.
 
     These are the weights, the seed generators of layers (variables of the model, too), the state
-    of the optimizer, and the metrics of the present epoch.
+    of the optimizer, and the metrics of the present epoch; not the `constant_variables` that a
+    model may name.
     """
+    constant = {id(v) for v in getattr(model, "constant_variables", ())}
     groups = {
-        "model": model.variables,
+        "model": [v for v in model.variables if id(v) not in constant],
         "optimizer": model.optimizer.variables,
         "metrics": model.metrics_variables,
     }
@@ -197,6 +199,7 @@ def describe(model, **settings):
         "optimizer": _facts(optimizer),
         "learning_rate": _facts(rate),
         "loss": _facts(model.loss),
+        **({"own": model.facts()} if hasattr(model, "facts") else {}),
     }
     plain = json.loads(json.dumps(settings, default=str))
     return {".".join(map(str, at)): v for at, v in keras.tree.flatten_with_path(plain)}

@@ -1,0 +1,321 @@
+"""Distillation: a student learns from labels and from a teacher (Hinton et al., 2015; DeiT)."""
+
+import zlib
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.checks import pair, positive_float
+from keras_vit.layers import kernels
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.checkpoint import value_of
+from keras_vit.training.losses import SoftmaxLoss
+from keras_vit.workarounds import keep_values_after_errors
+
+_CROSSENTROPIES = (keras.losses.CategoricalCrossentropy, keras.losses.SparseCategoricalCrossentropy)
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class DistillationLoss(keras.losses.Loss):
+    """How far a student's logits are from what a teacher says, averaged over the examples.
+
+    Shapes: the teacher's logits (batch, classes), the student's (batch, classes) -> one number.
+
+    Args:
+        hard: whether the teacher's likeliest class is taken as a label (cross-entropy, without
+            smoothing), or all of its probabilities (Kullback-Leibler divergence).
+        temperature: divides both logits before the softmax where `hard` is False; the divergence is
+            multiplied by its square, so that the gradients keep their size.
+        mean_over_classes: whether the divergence is also divided by the number of classes, as in
+            the code of DeiT's authors; their paper does not have it.
+        reduction, name, dtype: as in `keras.losses.Loss`.
+
+    Source: Touvron et al., 2021, Eq. 2 and 3; facebookresearch/deit, losses.py.
+    """
+
+    def __init__(
+        self,
+        hard=True,
+        temperature=1.0,
+        mean_over_classes=False,
+        reduction="sum_over_batch_size",
+        name="distillation",
+        dtype=None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.hard, self.mean_over_classes = bool(hard), bool(mean_over_classes)
+        self.temperature = positive_float(temperature, "temperature")
+
+    def call(self, y_true, y_pred):
+        if self.hard:
+            return SoftmaxLoss(dtype=self.dtype).call(ops.argmax(y_true, axis=-1), y_pred)
+        teacher = ops.log_softmax(y_true / self.temperature, axis=-1)
+        student = ops.log_softmax(y_pred / self.temperature, axis=-1)
+        divergence = ops.sum(ops.exp(teacher) * (teacher - student), axis=-1)
+        classes = y_pred.shape[-1] if self.mean_over_classes else 1
+        return divergence * (self.temperature**2 / classes)
+
+    def get_config(self):
+        names = ("hard", "temperature", "mean_over_classes", "reduction", "name", "dtype")
+        return {name: getattr(self, name) for name in names}
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class Distiller(keras.Model):
+    """Trains a student on labels and on what a teacher says of the same images.
+
+    The loss is (1 - alpha) times the cross-entropy with the labels plus alpha times the distance
+    from the teacher. A student with a distillation token (`distillation=True`) learns from the
+    labels by its class token's head, and from the teacher by its distillation token's; any other by
+    the one head that it has. The images are augmented once, for both.
+
+    In evaluation and prediction the teacher takes no part: loss, metrics and outputs are those of
+    the student, whose two heads are averaged. In training there is another metric, `agreement`, the
+    share of the images in which both find the same class. The student is trained in place:
+    afterwards `distiller.student` is a model as any other, and is saved without the teacher.
+
+    Shapes: (batch, height, width, channels) -> (batch, classes) logits of the student; in training
+    a dict of these ("logits"), of what learns from the labels ("labelled") and from the teacher
+    ("distilled"), and of the teacher ("teacher"), all (batch, classes).
+
+    Args:
+        student: a `keras_vit.VisionTransformer`, or another Functional model of images that gives
+            logits.
+        teacher: any built Keras model of images with the same classes in the same order. It is
+            frozen, in place, and runs as in inference.
+        alpha: share of the teacher in the loss, in [0, 1].
+        hard, temperature, mean_over_classes: see `DistillationLoss`.
+        from_logits: whether the teacher gives logits; otherwise probabilities.
+        preprocessing: the `keras_vit.preprocessing.Preprocessing` whose mean and standard deviation
+            the images have that come in; by default the student's. (Those of
+            `keras_vit.data.pipeline` are in [-1, 1] as a rule: `Preprocessing()`.)
+        teacher_preprocessing: the same of the images that the teacher wants: they are converted in
+            the graph. By default its own, if it is a model of this library, or that of the images.
+        teacher_size: int or (height, width) in pixels of the images that the teacher gets, resized
+            in the graph (bilinear, with antialiasing); by default what its input demands.
+
+    Raises:
+        TypeError: student or teacher is no Keras model.
+        ValueError: a number is out of range, or the two do not fit together.
+    """
+
+    def __init__(
+        self,
+        student,
+        teacher,
+        alpha=0.5,
+        hard=True,
+        temperature=1.0,
+        mean_over_classes=False,
+        from_logits=True,
+        preprocessing=None,
+        teacher_preprocessing=None,
+        teacher_size=None,
+        name=None,
+        **kwargs,
+    ):
+        for role, model in (("student", student), ("teacher", teacher)):
+            if not isinstance(model, keras.Model):
+                raise TypeError(f"{role} must be a keras.Model. Received: {type(model).__name__}.")
+        # Under a policy of half precision Keras would round the images.
+        kwargs = {"dtype": student.dtype_policy, **kwargs, "autocast": False}
+        super().__init__(name=name or f"distilled_{student.name}", **kwargs)
+        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
+            raise ValueError(f"alpha must be a number in [0, 1]. Received: {alpha=}.")
+        self.alpha, self.from_logits = float(alpha), bool(from_logits)
+        self.distance = DistillationLoss(
+            hard, temperature, mean_over_classes, dtype=student.variable_dtype
+        )
+        own = getattr(student, "preprocessing", Preprocessing())
+        self.preprocessing = preprocessing or own
+        self.teacher_preprocessing = teacher_preprocessing or getattr(
+            teacher, "preprocessing", self.preprocessing
+        )
+        (asked,) = {tuple(x.shape[1:3]) for x in getattr(teacher, "inputs", None) or ()} or {None}
+        size = teacher_size and pair(teacher_size, "teacher_size")
+        self.teacher_size = size or (None if asked is None or None in asked else asked)
+        _check_fit(student, teacher, self.teacher_size)
+        self.student, self.teacher = student, teacher
+        teacher.trainable = False
+        self.agreement = keras.metrics.Mean(name="agreement")
+        heads = None
+        if getattr(getattr(student, "variant", None), "distillation", False):
+            both = [student.get_layer(each).output for each in ("head", "head_distillation")]
+            heads = keras.Model(student.inputs, both)
+        self._get_heads = lambda: heads  # Keras does not look into a closure: layers count once
+        channels = student.inputs[0].shape[-1]
+        self._change = _change_of_values(self.preprocessing, self.teacher_preprocessing, channels)
+        self.built = True
+
+    @property
+    def constant_variables(self):
+        """Variables that training leaves as they are; they are no part of a checkpoint."""
+        return self.teacher.variables
+
+    @property
+    def output_shape(self):
+        """(None, classes)."""
+        return self.student.output_shape
+
+    def facts(self):
+        """What makes two runs the same beside what `training.fit` sees; a dict for JSON."""
+        digits = 0
+        for variable in self.teacher.weights:
+            digits = zlib.crc32(np.ascontiguousarray(value_of(variable)).data, digits)
+        config = self.get_config()
+        del config["student"], config["teacher"], config["name"]
+        return {**config, "teacher_weights": digits}
+
+    def compile(self, optimizer="adam", loss=None, metrics=None, **kwargs):
+        """As in Keras.
+
+        Args:
+            optimizer, metrics: as in Keras; metrics see labels and the student's logits.
+            loss: `keras_vit.training.SoftmaxLoss`, which is the default, or Keras's (sparse)
+                categorical cross-entropy with `from_logits=True`; it may smooth labels.
+            **kwargs: of `keras.Model.compile`.
+
+        Raises:
+            ValueError: another loss, such as a sigmoid's.
+        """
+        loss = SoftmaxLoss(dtype=self.distance.dtype) if loss is None else loss
+        of_keras = isinstance(loss, _CROSSENTROPIES) and loss.get_config().get("from_logits")
+        if not (isinstance(loss, SoftmaxLoss) or of_keras):
+            raise ValueError(
+                "Distillation needs a softmax cross-entropy of logits, because the teacher's "
+                f"classes exclude one another. Received: {loss=}; take "
+                "keras_vit.training.SoftmaxLoss() (a recipe: replace(loss='softmax'))."
+            )
+        super().compile(optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def fit(self, *args, **kwargs):
+        with keep_values_after_errors(self):
+            return super().fit(*args, **kwargs)
+
+    def call(self, images, training=False):
+        if not training:
+            return self.student(images, training=False)
+        heads = self._get_heads()
+        if heads is None:
+            labelled = distilled = logits = self.student(images, training=True)
+        else:
+            labelled, distilled = heads(self.student.checked(images), training=True)
+            logits = (labelled + distilled) / 2
+        said = {"logits": logits, "labelled": labelled, "distilled": distilled}
+        return {**said, "teacher": self.teach(images)}
+
+    def teach(self, images):
+        """The teacher's logits of images as the student takes them, without a gradient."""
+        if self._change is not None:
+            scale, shift = (kernels.constant(v.astype("float32")) for v in self._change)
+            images = images * scale + shift
+        size = self.teacher_size
+        if size is not None and size != tuple(images.shape[1:3]):
+            images = ops.image.resize(images, size, antialias=True, data_format="channels_last")
+        logits = self.teacher(images, training=False)
+        logits = ops.cast(logits, self.distance.dtype)
+        return ops.stop_gradient(logits if self.from_logits else ops.log(logits + 1e-7))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        if not isinstance(y_pred, dict):
+            return super().compute_loss(x, y, y_pred, sample_weight, training)
+        own = super().compute_loss(x, y, y_pred["labelled"], sample_weight, training)
+        distance = self.distance(y_pred["teacher"], y_pred["distilled"], sample_weight)
+        # Keras has added the penalties of the weights to the first; their factor stays 1.
+        return (1 - self.alpha) * own + self.alpha * (distance + sum(self.losses))
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        if not isinstance(y_pred, dict):
+            results = super().compute_metrics(x, y, y_pred, sample_weight)
+            return {name: value for name, value in results.items() if name != "agreement"}
+        found = [ops.argmax(y_pred[each], axis=-1) for each in ("logits", "teacher")]
+        self.agreement.update_state(ops.equal(*found))
+        return super().compute_metrics(x, y, y_pred["logits"], sample_weight)
+
+    def get_config(self):
+        return {
+            "student": keras.saving.serialize_keras_object(self.student),
+            "teacher": keras.saving.serialize_keras_object(self.teacher),
+            "alpha": self.alpha,
+            "hard": self.distance.hard,
+            "temperature": self.distance.temperature,
+            "mean_over_classes": self.distance.mean_over_classes,
+            "from_logits": self.from_logits,
+            "preprocessing": self.preprocessing.to_config(),
+            "teacher_preprocessing": self.teacher_preprocessing.to_config(),
+            "teacher_size": self.teacher_size,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        made = dict(config)
+        for role in ("student", "teacher"):
+            made[role] = keras.saving.deserialize_keras_object(made[role], custom_objects)
+        for role in ("preprocessing", "teacher_preprocessing"):
+            made[role] = Preprocessing.from_config(made[role])
+        return cls(**made)
+
+
+def _check_fit(student, teacher, teacher_size):
+    """Raises a ValueError where the two cannot learn from one another."""
+    images = [tuple(x.shape) for x in getattr(student, "inputs", None) or ()]
+    logits = [tuple(x.shape) for x in getattr(student, "outputs", None) or ()]
+    if [len(shape) for shape in (*images, *logits)] != [4, 2]:
+        raise ValueError(
+            "The student must be a Functional model from images (batch, height, width, channels) "
+            f"to logits (batch, classes). Received: {student.name!r}, {images} -> {logits}; build "
+            "it with num_classes, and pool its tokens."
+        )
+    sides, channels = images[0][1:3], images[0][-1]
+    if not getattr(student, "num_classes", True):
+        raise ValueError(f"The student must have classes. Received: {student.name!r} without.")
+    if {id(v) for v in student.variables} & {id(v) for v in teacher.variables}:
+        raise ValueError(
+            f"Student and teacher must share no weights. Received: {student.name!r} and "
+            f"{teacher.name!r}; build two models."
+        )
+    wanted = [x.shape[-1] for x in getattr(teacher, "inputs", None) or ()]
+    if wanted not in ([], [channels], [None]):
+        raise ValueError(
+            "Teacher and student must take images of as many channels. Received: "
+            f"{wanted} and {channels}; build the student with channels={wanted[0]}."
+        )
+    example = keras.KerasTensor((2, *(teacher_size or sides), channels), "float32")
+    said = keras.tree.flatten(teacher.compute_output_spec(example))
+    said = [tuple(x.shape[1:]) for x in said]
+    if said != [logits[0][1:]]:
+        raise ValueError(
+            "The teacher must give one value for each class of the student. Received: "
+            f"{teacher.name!r} with outputs {said} for an image, {student.name!r} with "
+            f"{logits[0][1:]}."
+        )
+    names = [getattr(model, "class_names", None) for model in (student, teacher)]
+    if None not in names and tuple(names[0]) != tuple(names[1]):
+        here, there = next(pair for pair in zip(*names) if pair[0] != pair[1])
+        raise ValueError(
+            "Teacher and student must have the same classes in the same order. Received: "
+            f"{here!r} of the student where the teacher has {there!r}."
+        )
+
+
+def _change_of_values(of_images, of_teacher, channels):
+    """Factor and term that give images the teacher's mean and deviation, or None if they have."""
+    if (of_images.mean, of_images.std) == (of_teacher.mean, of_teacher.std):
+        return None
+    numbers = []
+    for values in (of_images.mean, of_images.std, of_teacher.mean, of_teacher.std):
+        values = values[:1] if len(set(values)) == 1 else values
+        if len(values) not in (1, channels):
+            raise ValueError(
+                "The preprocessing must have a mean and a standard deviation for each channel. "
+                f"Received: {len(values)} for {channels} channels."
+            )
+        numbers.append(np.array(values))
+    mean, std, teacher_mean, teacher_std = numbers
+    return std / teacher_std, (mean - teacher_mean) / teacher_std
