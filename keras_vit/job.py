@@ -13,6 +13,8 @@ import numpy as np
 from keras_vit import data, distribution, evaluation, inspection, recipes, training
 from keras_vit.builders import build
 from keras_vit.models import VisionTransformer
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights import from_checkpoint
 
 
 def configure(recipe):
@@ -34,6 +36,9 @@ class Job:
         model: a published variant instead of the recipe's, such as `"B/16"`.
         weights: a checkpoint to begin from, for a `model`.
         freeze: patterns of layers that do not train, see `keras_vit.training.freeze`.
+        teacher: a model of the same classes to learn from, too: a checkpoint of any format that
+            `keras_vit.from_checkpoint` reads, or a `.keras` file that gives logits. Hard labels
+            and half of the loss, as in `keras_vit.training.Distiller`.
         lora: rank of the changes of the weights that alone are trained, or `None`.
         save_every: see `keras_vit.training.fit`.
     """
@@ -49,6 +54,7 @@ class Job:
     weights: str | None = None
     freeze: tuple[str, ...] = ()
     lora: int | None = None
+    teacher: str | None = None
     save_every: str | int = "600s"
 
     def load(self, split, batch_size=None):
@@ -81,6 +87,19 @@ class Job:
             print(training.enable_lora(model, self.lora))
         return model
 
+    def with_teacher(self, model):
+        """The model, or what trains it with the teacher."""
+        if not self.teacher:
+            return model
+        if str(self.teacher).endswith(".keras"):
+            teacher = keras.saving.load_model(self.teacher, compile=False)
+        else:
+            teacher = from_checkpoint(self.teacher)
+        low, high = self.recipe.train.value_range
+        mean, std = -low / (high - low), 1 / (high - low)
+        images = Preprocessing(mean=(mean,) * 3, std=(std,) * 3)
+        return training.Distiller(model, teacher, preprocessing=images)
+
     def run(self):
         """Trains, or goes on with an interrupted run, then saves and tests the model.
 
@@ -95,7 +114,7 @@ class Job:
         if devices.writes:
             print(recipe, train, sep="\n")
         with devices.scope():
-            model = recipe.compile(self.build(train))
+            model = recipe.compile(self.with_teacher(self.build(train)))
         start = time.perf_counter()
         history = training.fit(
             model,
@@ -108,7 +127,7 @@ class Job:
             settings={"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze},
         )
         seconds = time.perf_counter() - start
-        model = devices.local_copy(model)
+        model = devices.local_copy(model.student if self.teacher else model)
         devices.close()  # the rest is done by one process alone
         if not devices.writes:
             return None

@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # run from
 # Flags that change one field of the recipe; --set changes any.
 SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
 OF_THE_JOB = (
-    "output dataset data_dir channels split test_split model weights freeze lora save_every"
+    "output dataset data_dir channels split test_split model weights freeze lora teacher save_every"
 )
 
 
@@ -42,6 +42,7 @@ def parse_arguments(arguments=None):
     add("--weights", help="checkpoint to begin from: a name, a path, or a URL")
     add("--freeze", nargs="+", metavar="PATTERN", help="layers that do not train, as block_[0-8]")
     add("--lora", type=int, metavar="RANK", help="train low-rank changes of the weights alone")
+    add("--teacher", metavar="FILE", help="a trained model to learn from, too (distillation)")
     add("--epochs", type=float, help="passes through the training images")
     add("--steps", type=int, help="updates, instead of --epochs")
     add("--batch-size", type=int, help="images in an update; what follows from it is scaled too")

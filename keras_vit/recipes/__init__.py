@@ -1,5 +1,6 @@
 """The paper's protocols, and those of its authors' codebases, as values: each is a `Recipe`."""
 
+from keras_vit.recipes.deit import deit_distilled
 from keras_vit.recipes.finetuning import FewShotProtocol, bit_hyperrule, fewshot, finetune, vtab
 from keras_vit.recipes.flexivit import flexivit
 from keras_vit.recipes.listing import (
@@ -23,6 +24,7 @@ __all__ = [
     "better_plain",
     "bit_hyperrule",
     "bit_pretrain",
+    "deit_distilled",
     "digits",
     "fashion_mnist",
     "fewshot",

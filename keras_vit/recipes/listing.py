@@ -4,6 +4,7 @@ from keras_vit.checks import pair, positive_int
 from keras_vit.data.transform import Transform
 from keras_vit.data.vtab import VTAB_TASKS
 from keras_vit.recipes import pretraining, self_supervised
+from keras_vit.recipes.deit import MODELS, deit_distilled
 from keras_vit.recipes.fields import epochs
 from keras_vit.recipes.finetuning import (
     LOW,
@@ -121,6 +122,7 @@ def all_recipes():
         *(pretraining.better_plain(epochs) for epochs in (90, 150, 300)),
         *(flexivit(size) for size in ("S", "B", "L")),
         *(pretraining.bit_pretrain("R50x1", data) for data in ("imagenet2012", "imagenet21k")),
+        *(deit_distilled(variant) for variant in MODELS),
         *(self_supervised.mae_pretrain(variant) for variant in self_supervised.MODELS),
         *(self_supervised.mae_finetune(variant) for variant in self_supervised.MODELS),
         *(finetune(dataset) for dataset in TABLE_4),

@@ -185,7 +185,8 @@ class Recipe:
 
     def make_optimizer(self, model=None):
         """A `keras_vit.training` optimizer; `layer_decay` counts the blocks of `model`."""
-        names = [layer.name for layer in getattr(model, "layers", ())]
+        of_blocks = getattr(model, "student", model)
+        names = [layer.name for layer in getattr(of_blocks, "layers", ())]
         blocks = [name for name in names if re.fullmatch(r"block_\d+", name)]  # frozen ones, too
         shared = {
             "weight_decay": self.weight_decay,

@@ -1,13 +1,19 @@
 """What stands around `model.fit`."""
 
 from keras_vit.training.checkpoint import CheckpointError
-from keras_vit.training.distillation import DistillationLoss, Distiller
+from keras_vit.training.distillation import Distiller
 from keras_vit.training.ema import EvaluateAverages, averaged_weights, return_weights
 from keras_vit.training.fit import fit
 from keras_vit.training.flexible_patches import FlexiblePatches
 from keras_vit.training.freeze import TrainableSummary, freeze, unfreeze
 from keras_vit.training.lora import enable_lora, load_lora, merge_lora, save_lora
-from keras_vit.training.losses import Accuracy, SigmoidLoss, SoftmaxLoss, sigmoid_head_bias
+from keras_vit.training.losses import (
+    Accuracy,
+    DistillationLoss,
+    SigmoidLoss,
+    SoftmaxLoss,
+    sigmoid_head_bias,
+)
 from keras_vit.training.masked_autoencoder import MaskedAutoencoder
 from keras_vit.training.masked_patches import MaskedPatchModel
 from keras_vit.training.optimizers import SGDM, AdamW, adamw

@@ -6,59 +6,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.checks import pair, positive_float
+from keras_vit.checks import pair
 from keras_vit.layers import kernels
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.checkpoint import value_of
-from keras_vit.training.losses import SoftmaxLoss
+from keras_vit.training.losses import DistillationLoss, SoftmaxLoss
 from keras_vit.workarounds import keep_values_after_errors
 
 _CROSSENTROPIES = (keras.losses.CategoricalCrossentropy, keras.losses.SparseCategoricalCrossentropy)
-
-
-@keras.saving.register_keras_serializable("keras_vit")
-class DistillationLoss(keras.losses.Loss):
-    """How far a student's logits are from what a teacher says, averaged over the examples.
-
-    Shapes: the teacher's logits (batch, classes), the student's (batch, classes) -> one number.
-
-    Args:
-        hard: whether the teacher's likeliest class is taken as a label (cross-entropy, without
-            smoothing), or all of its probabilities (Kullback-Leibler divergence).
-        temperature: divides both logits before the softmax where `hard` is False; the divergence is
-            multiplied by its square, so that the gradients keep their size.
-        mean_over_classes: whether the divergence is also divided by the number of classes, as in
-            the code of DeiT's authors; their paper does not have it.
-        reduction, name, dtype: as in `keras.losses.Loss`.
-
-    Source: Touvron et al., 2021, Eq. 2 and 3; facebookresearch/deit, losses.py.
-    """
-
-    def __init__(
-        self,
-        hard=True,
-        temperature=1.0,
-        mean_over_classes=False,
-        reduction="sum_over_batch_size",
-        name="distillation",
-        dtype=None,
-    ):
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.hard, self.mean_over_classes = bool(hard), bool(mean_over_classes)
-        self.temperature = positive_float(temperature, "temperature")
-
-    def call(self, y_true, y_pred):
-        if self.hard:
-            return SoftmaxLoss(dtype=self.dtype).call(ops.argmax(y_true, axis=-1), y_pred)
-        teacher = ops.log_softmax(y_true / self.temperature, axis=-1)
-        student = ops.log_softmax(y_pred / self.temperature, axis=-1)
-        divergence = ops.sum(ops.exp(teacher) * (teacher - student), axis=-1)
-        classes = y_pred.shape[-1] if self.mean_over_classes else 1
-        return divergence * (self.temperature**2 / classes)
-
-    def get_config(self):
-        names = ("hard", "temperature", "mean_over_classes", "reduction", "name", "dtype")
-        return {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable("keras_vit")
