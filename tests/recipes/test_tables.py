@@ -263,3 +263,18 @@ def test_masked_autoencoders_are_the_authors():
         recipes.mae_pretrain("S/16")
     with pytest.raises(ValueError, match="warmup_steps must be below steps"):
         recipes.mae_pretrain(epochs=30)
+
+
+def test_deit_with_a_teacher_is_the_authors():
+    """Table 9 of Touvron et al., 2021, and main.py of facebookresearch/deit."""
+    recipe = recipes.deit_distilled("S/16")
+    assert (recipe.epochs, recipe.batch_size, recipe.variant) == (300, 1024, "DeiT-S/16-distilled")
+    assert recipe.learning_rate == pytest.approx(1e-3) and recipe.weight_decay == 0.05
+    assert recipe.warmup_steps == round(5 * recipe.steps / 300)
+    assert (recipe.mixup, recipe.cutmix, recipe.label_smoothing) == (0.8, 1.0, 0.1)
+    assert (recipe.stochastic_depth, recipe.dropout, recipe.clip_norm) == (0.1, 0.0, None)
+    assert recipes.deit_distilled(epochs=1000).epochs == 1000
+    with pytest.raises(ValueError, match=r"Unknown variant of DeiT.*L/16"):
+        recipes.deit_distilled("L/16")
+    with pytest.raises(ValueError, match="scale gives others"):
+        recipes.deit_distilled(epochs=100)
