@@ -56,6 +56,7 @@ from keras_vit.builders import (
 from keras_vit.data import Prediction, predict, preprocess
 from keras_vit.efficientnet import EfficientNet_L2
 from keras_vit.exports import export
+from keras_vit.hub import model_card, push_to_hub
 from keras_vit.later import Later, Rotary
 from keras_vit.models import (
     BIT_VARIANTS,

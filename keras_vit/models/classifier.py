@@ -17,7 +17,7 @@ from keras_vit.workarounds import keep_values_after_errors
 # The part of a layer's config that `changed_layers` keeps.
 CHANGES = ("dtype", "quantization_config", "lora_rank", "lora_alpha")
 # The part of a model's config that is no argument of its constructor.
-FACTS = ("changed_layers", "frozen", "preprocessing", "class_names", "label_set")
+FACTS = ("changed_layers", "frozen", "preprocessing", "class_names", "label_set", "weights_from")
 
 
 def argument_names(model_class):
@@ -73,7 +73,7 @@ class Classifier(keras.Model):
         for attribute, value in common.items():  # Functional models ignore dtype as an argument
             setattr(self, attribute, value)
         self.variant, self.preprocessing, self._options = variant, preprocessing, options
-        self.class_names = self.label_set = None
+        self.class_names = self.label_set = self.weights_from = None
 
     def call(self, inputs, training=None, mask=None):
         inputs = keras.tree.map_structure(_as_tensor, self.checked(inputs))
@@ -151,6 +151,7 @@ class Classifier(keras.Model):
             "preprocessing": self.preprocessing.to_config(),
             "class_names": self.class_names,
             "label_set": self.label_set,
+            "weights_from": self.weights_from,
         }
 
     @classmethod
@@ -160,7 +161,7 @@ class Classifier(keras.Model):
         model = cls(**config)
         model.preprocessing = Preprocessing.from_config(facts["preprocessing"] or {})
         model.class_names = facts["class_names"] and tuple(facts["class_names"])
-        model.label_set = facts["label_set"]
+        model.label_set, model.weights_from = facts["label_set"], facts["weights_from"]
         change_layers(model, facts["changed_layers"] or {})
         _freeze(model, set(facts["frozen"] or ()))
         return model

@@ -40,7 +40,8 @@ class VisionTransformer(Classifier):
     variables under them are part of the interface.
 
     What came with the weights is kept in `preprocessing` (how images are prepared), `class_names`
-    and `label_set` (what the logits stand for, or `None`).
+    and `label_set` (what the logits stand for, or `None`), and `weights_from` (the checkpoint that
+    was loaded last, by its name or address, or `None`).
 
     Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
     (batch, tokens, num_classes) with pool=None; the representation, of length `projection`,

@@ -83,8 +83,9 @@ def assign(
 ):
     """Resizes what may be resized, assigns all or nothing, and gives a `LoadReport`.
 
-    `interpolation=None` is the family's rule for positions. `patches_too` and `adapt_channels` say
-    whether patch kernels may be resized, and those for colour summed up for grayscale.
+    The model keeps the report, too. `interpolation=None` is the family's rule for positions.
+    `patches_too` and `adapt_channels` say whether patch kernels may be resized, and those for
+    colour summed up for grayscale.
     """
     if not isinstance(model, MODELS[canonical.model]):
         raise CheckpointError(
@@ -115,12 +116,12 @@ def assign(
     for name in assigned:
         variables[name].assign(arrays[name])
     # Preprocessing belongs to the weights; names of classes to the head that they came with.
-    model.preprocessing = canonical.preprocessing
+    model.preprocessing, model.weights_from = canonical.preprocessing, canonical.source or None
     if "head/kernel" in assigned:
         model.class_names, model.label_set = canonical.class_names, canonical.label_set
     found, ours = canonical.architecture, model.variant
     ignored = tuple(canonical.origin[name] for name in left_out if name in arrays)
-    return LoadReport(
+    model.load_report = LoadReport(
         loaded=tuple(assigned),
         initial=tuple(name for name in left_out if name in variables),
         ignored=ignored + tuple(canonical.ignored),
@@ -135,6 +136,7 @@ def assign(
         family=canonical.family,
         path=canonical.path,
     )
+    return model.load_report
 
 
 def _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels):

@@ -48,6 +48,7 @@ class Canonical:
     class_names: tuple | None = None
     label_set: str | None = None
     path: str = ""
+    source: str = ""  # a name of the catalogue, a URL, or the name of a local file
     model: str = "VisionTransformer"  # the name of the class of the architecture
 
     def settle(self, field, *known):

@@ -20,7 +20,8 @@ _HF = re.compile(
     re.ASCII,
 )
 # What a model needs of a repository.
-_HF_FILES = "config.json preprocessor_config.json model.safetensors model.safetensors.index.json"
+_HF_FILES = """config.json preprocessor_config.json model.safetensors model.safetensors.index.json
+model.npz"""
 _SLOWEST = 10_000  # bytes per second; from a slower server nothing is taken
 _PASSING = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that may be gone the next time
 
@@ -35,6 +36,11 @@ def cache_dir():
         return Path(own).expanduser().absolute()
     shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(shared).expanduser().absolute() / "keras_vit"
+
+
+def is_offline():
+    """Whether `$KERAS_VIT_OFFLINE` forbids the network."""
+    return os.environ.get("KERAS_VIT_OFFLINE", "").lower() in ("1", "true", "yes", "on")
 
 
 def fetch(source, *, size=None, sha256=None, offline=None, timeout=30.0, retries=4):
@@ -65,7 +71,7 @@ def fetch(source, *, size=None, sha256=None, offline=None, timeout=30.0, retries
     """
     name = re.sub(r"(?<=\.npz):[\w./-]+$", "", os.fspath(source), flags=re.ASCII)
     if offline is None:
-        offline = os.environ.get("KERAS_VIT_OFFLINE", "").lower() in ("1", "true", "yes", "on")
+        offline = is_offline()
     if name.startswith("hf://"):
         path = _fetch_hub(name, offline, timeout)
     else:

@@ -116,7 +116,7 @@ def from_checkpoint(weights, file_image_size=None, **overrides):
     """
     canonical = _read(*_locate(weights), {**overrides, "file_image_size": file_image_size})
     model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
-    model.load_report = assign(
+    assign(
         model,
         canonical,
         overrides.get("interpolation"),
@@ -147,7 +147,7 @@ def build_and_load(variant, weights, options):
     found = canonical.architecture
     found = {n: found[n] for n in marked(type(row), "inherited") if n in found}
     model = MODELS[name](variant, **{**found, **for_a_model(options)})
-    model.load_report = assign(model, canonical, options.get("interpolation"))
+    assign(model, canonical, options.get("interpolation"))
     return model
 
 
@@ -201,11 +201,14 @@ def _locate(weights):
 def _read(source, record, hints):
     """The `Canonical` of a path or URL, with what its record in the catalogue says."""
     if record is None:
-        return read_checkpoint(fetch(source) if isinstance(source, str) else source, hints)
+        is_url = isinstance(source, str)
+        canonical = read_checkpoint(fetch(source) if is_url else source, hints)
+        canonical.source = source if is_url else source.resolve().name
+        return canonical
     hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
     canonical = read_checkpoint(fetch(source, size=record.size), hints)
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
-    canonical.label_set = record.label_set
+    canonical.label_set, canonical.source = record.label_set, record.name
     for name, value in record.overrides:
         # The catalogue speaks for files that come alone; a config beside one knows better.
         if canonical.assumed.get(name) != CONFIG:

@@ -24,6 +24,7 @@ from keras_vit.weights import (
 )
 from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.card import is_untouched, make_card
 
 # Format -> the families that write a `VisionTransformer`, of which the first that can does, and
 # those that write a `BiT`.
@@ -46,7 +47,7 @@ WRITERS = {
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
 
 
-def save_weights(model, path, format=None, force=False):
+def save_weights(model, path, format=None, force=False, card=False):
     """Writes the weights of a model in a format that another library reads.
 
     - `"google"`: npz with the names of the published files, for google-research/
@@ -66,6 +67,8 @@ def save_weights(model, path, format=None, force=False):
         format: one of the three; `None` to tell by the suffix of `path`: .npz, .safetensors, none.
         force: whether to write what the other library would compute otherwise, too. Another
             epsilon of its norms is only warned of.
+        card: whether to write a README.md, too, into the folder of the weights: the model card of
+            what the model itself knows. `keras_vit.model_card` writes one that says more.
 
     Returns:
         `path` as a `pathlib.Path`.
@@ -73,7 +76,7 @@ def save_weights(model, path, format=None, force=False):
     Raises:
         TypeError: `model` is neither.
         ValueError: an unknown format, or a model that the format cannot hold; says what stands
-            against it, and which formats can.
+            against it, and which formats can. Somebody's own README.md where a card should be.
     """
     check_model(model)
     path = pathlib.Path(path)
@@ -86,10 +89,15 @@ def save_weights(model, path, format=None, force=False):
     _check_obstacles(model, format, force)
     family, is_folder = _family(model, format), format == "huggingface"
     file = family.write(model, _canonical_arrays(model))
+    folder = path if is_folder else path.parent
+    if card:
+        check_card_place(folder / "README.md")
     write = write_npz if format == "google" else write_safetensors
     write(path / "model.safetensors" if is_folder else path, file)
     for name, content in family.json_files(model).items():
-        write_json((path if is_folder else path.parent) / name, content)
+        write_json(folder / name, content)
+    if card:
+        write_card(make_card(model, path, format=format), folder / "README.md")
     return path
 
 
@@ -162,6 +170,23 @@ def write_safetensors(path, arrays):
 def write_json(path, content):
     with replacing(path) as stream:
         stream.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+def check_card_place(path):
+    """Raises a ValueError where a card must not be written: somebody's own text stands there."""
+    path = pathlib.Path(path)
+    if path.exists() and not (path.is_file() and is_untouched(path.read_text("utf-8"))):
+        raise ValueError(
+            f"There is another text at {str(path)!r}, or a card that was edited since it was "
+            "written; it is kept. Move it away, or write the card elsewhere."
+        )
+
+
+def write_card(card, path):
+    """Writes a card whole, where `check_card_place` allows it."""
+    check_card_place(path)
+    with replacing(path) as stream:
+        stream.write(str(card).encode())
 
 
 @contextlib.contextmanager

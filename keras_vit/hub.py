@@ -1,0 +1,231 @@
+"""Model cards, and models on the hub of Hugging Face."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import tempfile
+import warnings
+
+from keras_vit.text import unknown
+from keras_vit.weights.card import is_untouched, make_card
+from keras_vit.weights.fetch import is_offline
+from keras_vit.weights.files import FOLDER_FILES
+from keras_vit.weights.save import BY_SUFFIX, save_weights, write_card
+
+CARD = "README.md"
+# What a file of each format is called in a repository, "" for the repository itself.
+FILES = {"huggingface": "", "timm": "model.safetensors", "google": "model.npz"}
+
+
+def model_card(
+    model,
+    path=None,
+    *,
+    file="model.keras",
+    name=None,
+    run=None,
+    recipe=None,
+    report=None,
+    data=None,
+    test_data=None,
+    test_split=None,
+    license=None,
+    limits=(),
+    repository=None,
+):
+    """The card of a model: what its README.md on the hub of Hugging Face says.
+
+    It has the architecture, the data, the recipe, the accuracy, how images are prepared, the
+    classes, how the weights are opened, limits and the licence, and metadata that the hub reads.
+    A checkpoint that was loaded brings what the catalogue knows of it. What is neither known nor
+    given is said to be unknown.
+
+    Args:
+        model: a `VisionTransformer` or a `BiT`, also of a subclass.
+        path: the file to write, such as `"README.md"`; `None` writes none. One that is there is
+            replaced only where a card was written by this function and not edited since.
+        file: the weights that the card stands beside: a file or folder that `save_weights` wrote,
+            or the name of a `.keras` file.
+        name: of the model; by default its own.
+        run: the folder of a finished run (`output` of `tutorials/train.py`): recipe, data and
+            accuracy come from there where they are not given.
+        recipe: the `keras_vit.recipes.Recipe` that it was trained with.
+        report: of `keras_vit.evaluation.evaluate`, or what its `save` wrote, as a dict.
+        data, test_data, test_split: names of the images that it was trained on, of those that the
+            report is of, and of their split.
+        license: such as `"apache-2.0"`; by default that of the checkpoint, if it is known.
+        limits: sentences that the section of this name shall have beside its own.
+        repository: `"ORG/NAME"` on the hub that the reader shall load from, instead of `file`.
+
+    Returns:
+        A `huggingface_hub.ModelCard`: `str(card)` is the text, `card.data` its metadata.
+
+    Raises:
+        TypeError: `model` is neither, or `recipe` no recipe.
+        ValueError: a report of another model; a `run` without a finished run; a `file` that does
+            not exist; a `path` where somebody's own text stands.
+    """
+    found = {"recipe": recipe, "report": report, "data": data}
+    found |= {"test_data": test_data, "test_split": test_split}
+    if run is not None:
+        found = {key: found[key] or value for key, value in _of_run(run).items()}
+    if not hasattr(found["recipe"], "table") and found["recipe"] is not None:
+        raise TypeError(f"recipe must be a keras_vit.recipes.Recipe. Received: {recipe!r}.")
+    file = pathlib.Path(file)
+    format = None if file.suffix == ".keras" else BY_SUFFIX.get(file.suffix)
+    if file.suffix != ".keras" and (format is None or not file.exists()):
+        raise ValueError(
+            "file must be what save_weights wrote, or the name of a .keras file. Received: "
+            f"file={str(file)!r}, which {'does not exist' if format else 'is none of these'}."
+        )
+    place = f"hf://{repository}" if repository else None
+    options = {"name": name, "place": place, "format": format, "license": license}
+    card = make_card(model, file, **options, **found, limits=limits)
+    if path is not None:
+        write_card(card, path)
+    return card
+
+
+def _of_run(folder):
+    """What the folder of a finished run says of recipe, report, data and test data."""
+    from keras_vit import recipes
+
+    folder = pathlib.Path(folder)
+    if not (folder / "settings.json").is_file():
+        raise ValueError(f"There is no finished run in {str(folder)!r}: settings.json is missing.")
+    settings = json.loads((folder / "settings.json").read_text("utf-8"))
+    recipe = recipes.Recipe.from_dict(settings["recipe"])
+    measured = folder / "evaluation.json"
+    # The folders above somebody's images are nobody's business.
+    source = pathlib.Path(settings["dataset"] or recipe.dataset).name
+    return {
+        "recipe": recipe,
+        "report": json.loads(measured.read_text("utf-8")) if measured.is_file() else None,
+        "data": source,
+        "test_data": source,
+        "test_split": settings["test_split"] or recipe.test_split,
+    }
+
+
+def push_to_hub(
+    model,
+    repository,
+    format="huggingface",
+    *,
+    private=None,
+    token=None,
+    revision=None,
+    message="Upload weights with keras_vit",
+    force=False,
+    replace_card=False,
+    **card,
+):
+    """Uploads a model with its card to the hub of Hugging Face, in one commit.
+
+    `keras_vit.from_checkpoint("hf://ORG/NAME")` opens it, and so do the libraries of the format;
+    the card says how. `HF_ENDPOINT` names another hub. Nothing is sent before all files are made.
+
+    Args:
+        model: a `VisionTransformer` or a `BiT`, also of a subclass.
+        repository: `"ORG/NAME"`, which is made if it is not there.
+        format, force: as in `save_weights`: `"huggingface"`, `"timm"` or `"google"`.
+        private: whether a new repository is private; `None` for the custom of its owner.
+        token: of the hub, with the right to write; by default `HF_TOKEN`, or that of `hf auth
+            login`.
+        revision: the branch; by default `main`.
+        message: of the commit.
+        replace_card: whether to replace a card that somebody wrote or edited, too; else it is kept,
+            with a warning. One that was written here and not edited is always replaced.
+        **card: what `model_card` takes to say more, such as `run`, `report`, `license`.
+
+    Returns:
+        The address of the repository, as text.
+
+    Raises:
+        ValueError: a name of no such form, an unknown format, a model that the format cannot hold,
+            or a repository whose other weights would be found before these.
+        PermissionError: no token, or one without the right to write there.
+        ConnectionError: the hub cannot be reached or refuses for another reason.
+    """
+    import huggingface_hub
+
+    if format not in FILES:
+        raise unknown("format", format, FILES)
+    parts = repository.split("/") if isinstance(repository, str) else ()
+    if len(parts) != 2 or not all(re.fullmatch(r"[\w.-]+", part, re.ASCII) for part in parts):
+        raise ValueError(
+            f"The repository must have the form 'ORG/NAME'. Received: repository={repository!r}."
+        )
+    if is_offline():
+        raise ConnectionError("KERAS_VIT_OFFLINE forbids the network: unset it to upload.")
+    if not token and not huggingface_hub.get_token():
+        raise PermissionError(
+            "There is no token of the hub. Set HF_TOKEN to one with the right to write, call "
+            "`hf auth login` in a terminal, or give token=."
+        )
+    endpoint = os.environ.get("HF_ENDPOINT") or None
+    api = huggingface_hub.HfApi(endpoint=endpoint, token=token, library_name="keras_vit")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary) / parts[1]
+        weights = folder / FILES[format]
+        save_weights(model, weights, format, force)
+        card = {"name": parts[1], **card, "file": weights, "repository": repository}
+        model_card(model, folder / CARD, **card)
+        with _plain_errors(repository):
+            url = api.create_repo(repository, private=private, exist_ok=True)
+            there = api.list_repo_files(repository, revision=revision)
+            _check_weights(there, folder, repository)
+            if CARD in there and not replace_card:
+                _keep_card(api, repository, revision, folder / CARD)
+            api.upload_folder(
+                repo_id=repository, folder_path=folder, revision=revision, commit_message=message
+            )
+    return str(url)
+
+
+def _check_weights(there, folder, repository):
+    """Raises a ValueError where a reader of the folder would find older weights first."""
+    ours = {file.name for file in folder.iterdir()}
+    older = [name for name in FOLDER_FILES if name in there and name not in ours]
+    if older and not ours & set(FOLDER_FILES):
+        raise ValueError(
+            f"{repository} holds {older}, which would be found before {sorted(ours - {CARD})}. "
+            "Nothing was uploaded; choose another repository, or delete these files there first."
+        )
+
+
+def _keep_card(api, repository, revision, card):
+    """Takes our card out of the upload where the one that is there is somebody's."""
+    with tempfile.TemporaryDirectory() as temporary:
+        theirs = api.hf_hub_download(repository, CARD, revision=revision, local_dir=temporary)
+        untouched = is_untouched(pathlib.Path(theirs).read_text("utf-8"))
+    if not untouched:
+        card.unlink()
+        warnings.warn(
+            f"{repository} has a card that was written or edited by somebody, and keeps it; "
+            "replace_card=True replaces it.",
+            stacklevel=4,
+        )
+
+
+@contextlib.contextmanager
+def _plain_errors(repository):
+    """Turns what goes wrong with the hub into one line that says what to do."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status is None and isinstance(error, ValueError):
+            raise
+        told = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        if status in (401, 403):
+            raise PermissionError(
+                f"The hub refuses to write to {repository} (HTTP {status}): {told} Check the name "
+                "of the owner, and that the token has the right to write there."
+            ) from error
+        raise ConnectionError(f"Could not upload to {repository}: {told}") from error
+    except Exception as error:  # of the library that speaks HTTP
+        text = f"Could not upload to {repository}: {type(error).__name__}: {error}"
+        raise ConnectionError(text.splitlines()[0]) from error

@@ -1,0 +1,71 @@
+"""The part of a card that says how its weights are opened, here and in other libraries."""
+
+import dataclasses
+
+from keras_vit.checks import marked
+from keras_vit.weights.files import CheckpointError, read_json
+from keras_vit.weights.load import read_checkpoint
+
+MOST_NAMES = 20  # of classes that a card lists
+
+
+def loading(model, file, place, format):
+    """Code in Markdown that opens `file`; arguments as in `card.make_card`."""
+    here, lines = place or file.name, []
+    remark, call = "", f"keras.saving.load_model({here!r})"
+    if format is not None:
+        arguments, lines, remark = _what_the_file_lacks(model, file)
+        call = f"keras_vit.from_checkpoint({', '.join([repr(here), *arguments])})"
+    use = ['print(keras_vit.predict(model, ["image.jpg"]))'] * bool(model.num_classes)
+    first = ["import keras"] if format is None else []
+    text = remark + _code(*first, "import keras_vit", "", f"model = {call}", *lines, *use)
+    other = _LIBRARIES.get(format)
+    return text + (other(file, (place or "").removeprefix("hf://")) if other else "")
+
+
+def _by_timm(file, repository):
+    name = f"hf-hub:{repository}" if repository else "local-dir:FOLDER"
+    call = f"model = timm.create_model({name!r}, pretrained=True)"
+    return "\n\nWith timm:\n\n" + _code("import timm", "", call)
+
+
+def _by_transformers(file, repository):
+    name, kind = repository or file.name, read_json(file / "config.json")["architectures"][0]
+    return "\n\nWith transformers:\n\n" + _code(
+        f"from transformers import AutoImageProcessor, {kind}",
+        "",
+        f"processor = AutoImageProcessor.from_pretrained({name!r})",
+        f"model = {kind}.from_pretrained({name!r})",
+    )
+
+
+def _by_google(file, repository):
+    return "\n\nThe names in the file are those of google-research's published checkpoints."
+
+
+_LIBRARIES = {"timm": _by_timm, "huggingface": _by_transformers, "google": _by_google}
+
+
+def _what_the_file_lacks(model, file):
+    """Arguments of `from_checkpoint`, lines after it, and a remark, for what a file cannot say."""
+    v = model.variant
+    said = {**dataclasses.asdict(v), "image_size": model.image_size}
+    try:
+        found, remark = read_checkpoint(file, {}), ""
+        names = [*marked(type(v), "compared"), "image_size"]
+        names = [n for n in names if found.architecture.get(n, said[n]) != said[n]]
+    except CheckpointError:  # which asks for what is not in the file
+        found = read_checkpoint(file, {**said, "channels": model.channels})
+        names = [f.name for f in dataclasses.fields(v) if getattr(v, f.name) != f.default]
+        remark = "The file alone does not say all of its architecture.\n\n"
+    lines = []
+    if found.preprocessing != model.preprocessing:
+        lines.append(f"model.preprocessing = keras_vit.{model.preprocessing!r}")
+    if model.class_names and found.class_names != tuple(model.class_names):
+        few = len(model.class_names) <= MOST_NAMES
+        lines.append(f"model.class_names = {tuple(model.class_names) if few else '...'!r}")
+    return [f"{name}={said[name]!r}" for name in names], lines, remark
+
+
+def _code(*lines):
+    return "\n".join(["```python", *lines, "```"])
