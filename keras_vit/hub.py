@@ -179,9 +179,11 @@ def push_to_hub(
             _check_weights(there, folder, repository)
             if CARD in there and not replace_card:
                 _keep_card(api, repository, revision, folder / CARD)
-            api.upload_folder(
-                repo_id=repository, folder_path=folder, revision=revision, commit_message=message
-            )
+            files = [
+                huggingface_hub.CommitOperationAdd(file.name, file)
+                for file in sorted(folder.iterdir())
+            ]
+            api.create_commit(repository, files, commit_message=message, revision=revision)
     return str(url)
 
 
@@ -206,7 +208,7 @@ def _keep_card(api, repository, revision, card):
         warnings.warn(
             f"{repository} has a card that was written or edited by somebody, and keeps it; "
             "replace_card=True replaces it.",
-            stacklevel=4,
+            stacklevel=3,
         )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit import data, distribution, evaluation, inspection, recipes, training
 from keras_vit.builders import build
+from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import from_checkpoint
@@ -104,7 +105,7 @@ class Job:
         """Trains, or goes on with an interrupted run, then saves and tests the model.
 
         The folder then has what `training.fit` leaves, and `model.keras`, `settings.json` (what
-        `Job.read` reads), `evaluation.json` and `predictions.png`.
+        `Job.read` reads), `evaluation.json`, `predictions.png` and `README.md`, the model card.
 
         Returns:
             The metrics as a dict; `None` in all but one of several processes.
@@ -136,6 +137,10 @@ class Job:
         self._save(model)
         report = self.evaluate(model, test)
         draw_predictions(model, test, output / "predictions.png")
+        try:
+            model_card(model, output / "README.md", run=output)
+        except ValueError as error:  # somebody has edited the one of an earlier run
+            print(error)
         return {
             "test_accuracy": report.top1,
             "train_loss": history["loss"][-1],

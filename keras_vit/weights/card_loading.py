@@ -24,9 +24,18 @@ def loading(model, file, place, format):
 
 
 def _by_timm(file, repository):
-    name = f"hf-hub:{repository}" if repository else "local-dir:FOLDER"
-    call = f"model = timm.create_model({name!r}, pretrained=True)"
-    return "\n\nWith timm:\n\n" + _code("import timm", "", call)
+    if repository:
+        call = f"timm.create_model('hf-hub:{repository}', pretrained=True)"
+        return "\n\nWith timm:\n\n" + _code("import timm", "", f"model = {call}")
+    config = read_json(file.parent / "config.json")
+    arguments = {"num_classes": config["num_classes"], **config["model_args"]}
+    return "\n\nWith timm:\n\n" + _code(
+        "import timm",
+        "",
+        f"arguments = {arguments!r}",
+        f"arguments['checkpoint_path'] = {file.name!r}",
+        f"model = timm.create_model({config['architecture']!r}, **arguments)",
+    )
 
 
 def _by_transformers(file, repository):
@@ -48,16 +57,20 @@ _LIBRARIES = {"timm": _by_timm, "huggingface": _by_transformers, "google": _by_g
 
 def _what_the_file_lacks(model, file):
     """Arguments of `from_checkpoint`, lines after it, and a remark, for what a file cannot say."""
-    v = model.variant
+    v, remark = model.variant, ""
     said = {**dataclasses.asdict(v), "image_size": model.image_size}
-    try:
-        found, remark = read_checkpoint(file, {}), ""
-        names = [*marked(type(v), "compared"), "image_size"]
-        names = [n for n in names if found.architecture.get(n, said[n]) != said[n]]
-    except CheckpointError:  # which asks for what is not in the file
-        found = read_checkpoint(file, {**said, "channels": model.channels})
-        names = [f.name for f in dataclasses.fields(v) if getattr(v, f.name) != f.default]
-        remark = "The file alone does not say all of its architecture.\n\n"
+    unusual = [f.name for f in dataclasses.fields(v) if getattr(v, f.name) != f.default]
+    for known in ([], ["image_size"], ["image_size", *unusual]):
+        try:
+            found = read_checkpoint(file, {name: said[name] for name in known})
+            break
+        except CheckpointError:  # which asks for what is not in the file
+            remark = "The file alone does not say all of its architecture.\n\n"
+    else:
+        return [], [], remark + "Give the arguments above that the error asks for.\n\n"
+    compared = [*marked(type(v), "compared"), "image_size"]
+    compared = [n for n in compared if found.architecture.get(n, said[n]) != said[n]]
+    names = dict.fromkeys([*known, *compared])
     lines = []
     if found.preprocessing != model.preprocessing:
         lines.append(f"model.preprocessing = keras_vit.{model.preprocessing!r}")

@@ -202,12 +202,14 @@ def test_config_round_trip(options):
     model = tiny_bit(**options)
     model.preprocessing = Preprocessing(crop_fraction=0.875, resize="shortest")
     model.class_names, model.label_set = ("a", "b", "c"), "abc"
+    model.weights_from = "BiT-M-R50x1"
     model.get_layer("root").trainable = False
     config = json.loads(json.dumps(model.get_config()))
     twin = BiT.from_config(config)
     assert json.loads(json.dumps(twin.get_config())) == config
     assert (twin.variant, twin.preprocessing) == (model.variant, model.preprocessing)
     assert (twin.class_names, twin.label_set) == (model.class_names, model.label_set)
+    assert twin.weights_from == "BiT-M-R50x1"
     assert [(v.path, v.shape, v.trainable) for v in twin.weights] == [
         (v.path, v.shape, v.trainable) for v in model.weights
     ]

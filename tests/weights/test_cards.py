@@ -1,0 +1,270 @@
+"""Model cards say what is known and nothing else; a model that is pushed comes back as it was."""
+
+import dataclasses
+import json
+import warnings
+
+import keras
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+from huggingface_hub import constants as hub_constants
+
+import keras_vit
+from keras_vit import evaluation, recipes
+from keras_vit.weights import catalog
+from tests.support import assert_close, forward, images, randomize, tiny_vit
+from tests.weights.hub_server import HubServer
+
+pytestmark = pytest.mark.any_backend
+
+
+@pytest.fixture
+def model():
+    return randomize(tiny_vit(name="tiny"))
+
+
+@pytest.fixture
+def hub(cache, monkeypatch, tmp_path):
+    with HubServer() as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.at)
+        monkeypatch.setattr(hub_constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(hub_constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+        yield running
+
+
+def report_of(model):
+    labels = [i % model.num_classes for i in range(8)]
+    return evaluation.evaluate(model, (images((8, 16, 16, 3)), labels))
+
+
+def published(model, tmp_path, monkeypatch, **options):
+    """The model as if its file were one of the catalogue."""
+    row = catalog.find("vit_base_patch8_224.augreg2_in21k_ft_in1k")
+    facts = {"image_size": 16, "num_classes": 3, "accuracy": (("imagenet top-1", 81.25),)}
+    row = dataclasses.replace(row, licence="CC-BY-NC-4.0", **facts)
+    keras_vit.save_weights(model, tmp_path / "m.safetensors")
+    read = keras_vit.from_checkpoint(tmp_path / "m.safetensors", num_heads=2, **options)
+    monkeypatch.setattr(catalog, "lookup", lambda name: (row,) if name == row.name else ())
+    read.weights_from = row.name
+    return read, row
+
+
+# ---- what a card says
+
+
+def test_a_fresh_model_claims_nothing(model):
+    card = keras_vit.model_card(model)
+    said = card.data.to_dict()
+    assert said["license"] == "unknown" and said["pipeline_tag"] == "image-classification"
+    assert not {"datasets", "base_model", "model-index", "metrics"} & set(said)
+    for text in (
+        "trained on is not recorded",
+        "How it was trained is not recorded",
+        "Unknown: no report",
+        "3; their names are not recorded",
+        "keras.saving.load_model('model.keras')",
+        "This model: unknown",
+    ):
+        assert text in card.text
+
+
+def test_what_is_given_is_in_the_text_and_the_metadata(model, tmp_path):
+    """Read back by the library's own parser, which is what the hub takes."""
+    report, recipe = report_of(model), recipes.get("digits")
+    model.class_names = ("a|b", "c", "d")
+    given = {"recipe": recipe, "report": report, "license": "Our-Own", "test_split": "test"}
+    given |= {"data": "digits", "test_data": "digits", "limits": ["Not for medicine."]}
+    keras_vit.model_card(model, tmp_path / "README.md", name="Digits: small", **given)
+    card = ModelCard.load(tmp_path / "README.md")
+    assert card.data.license == "other" and card.data.license_name == "Our-Own"
+    assert card.data.datasets == ["digits"] and card.data.model_name == "Digits: small"
+    (result,) = card.data.eval_results
+    assert result.dataset_name == "digits" and result.dataset_split == "test"
+    assert result.metric_value == report.top1
+    for row in [row for row in recipe.table() if row[0] != "note"]:
+        assert f"| {row[0]} | {row[1]} |" in card.text
+    assert f"| top-1 accuracy | {100 * report.top1:.2f} % |" in card.text
+    assert "0 a\\|b, 1 c, 2 d" in card.text and "- Not for medicine." in card.text
+    yaml.safe_load(str(card).split("---")[1])
+
+
+def test_a_run_tells_its_recipe_data_and_accuracy(model, tmp_path):
+    recipe = recipes.get("digits").replace(learning_rate=0.0125)
+    settings = {"recipe": recipe.to_dict(), "dataset": "/home/someone/photos", "test_split": "val"}
+    with pytest.raises(ValueError, match=r"no finished run.*settings\.json"):
+        keras_vit.model_card(model, run=tmp_path)
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    assert "Unknown: no report" in keras_vit.model_card(model, run=tmp_path).text
+    report_of(model).save(tmp_path / "evaluation.json")
+    card = keras_vit.model_card(model, run=tmp_path, license="mit")
+    assert "| learning_rate | 0.0125 |" in card.text and "someone" not in str(card)
+    assert "Measured on 8 images of photos (split `val`)" in card.text
+    assert card.data.datasets == ["photos"] and card.data.license == "mit"
+
+
+def test_published_weights_bring_their_licence_source_and_accuracy(model, tmp_path, monkeypatch):
+    read, row = published(model, tmp_path, monkeypatch)
+    card = keras_vit.model_card(read)
+    assert card.data.license == "cc-by-nc-4.0" and card.data.base_model is None
+    assert card.data.datasets == ["imagenet-21k", "imagenet-1k"]
+    (result,) = card.data.eval_results
+    assert (result.metric_value, result.source_name) == (0.8125, "as published")
+    assert f"https://huggingface.co/timm/{row.name}" in card.text
+    assert "no change since they were loaded is known" in card.text
+
+
+@pytest.mark.parametrize("how", ["trained", "another size", "a fresh head", "reopened"])
+def test_changed_weights_do_not_keep_the_accuracy(model, tmp_path, monkeypatch, how):
+    """Their licence stays, and what they were made from is their base model."""
+    options = {"another size": {"image_size": 32}, "a fresh head": {"num_classes": 5}}.get(how, {})
+    read, row = published(model, tmp_path, monkeypatch, **options)
+    if how == "trained":
+        read.compile("sgd", "mse")
+        read.train_on_batch(images((2, 16, 16, 3)), images((2, 3)))
+    if how == "reopened":
+        del read.load_report  # which no file holds
+    card = keras_vit.model_card(read)
+    assert card.data.base_model == f"timm/{row.name}" and card.data.license == "cc-by-nc-4.0"
+    assert not card.data.eval_results and "81.25" not in card.text
+    told = {
+        "trained": "How it was trained is not recorded",
+        "another size": "embedding` was resized, (2, 2) to (4, 4)",
+        "a fresh head": "the head: 3 classes in the file",
+        "reopened": "Whether it was changed after that is not recorded",
+    }
+    assert told[how] in card.text and "This model: unknown" in card.text
+
+
+def test_a_local_file_is_named_without_its_folder(model, tmp_path):
+    keras_vit.save_weights(model, tmp_path / "secret" / "m.npz")
+    card = keras_vit.model_card(keras_vit.from_checkpoint(tmp_path / "secret" / "m.npz"))
+    assert "trained on is unknown" in card.text and "`m.npz`" in card.text
+    assert "secret" not in str(card)
+
+
+def test_what_the_file_lacks_is_in_the_code(model, tmp_path):
+    """The lines of the card, executed, give the model back."""
+    odd = randomize(tiny_vit(image_size=(16, 24), epsilon=1e-5, pool=None, num_classes=0))
+    odd.preprocessing = keras_vit.preprocessing.TIMM
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the epsilon
+        keras_vit.save_weights(odd, tmp_path / "odd.npz", card=True)
+    code = (tmp_path / "README.md").read_text().split("```")[1].removeprefix("python")
+    assert "image_size=(16, 24)" in code and "epsilon=1e-05" in code
+    found = {}
+    exec(code.replace("'odd.npz'", repr(str(tmp_path / "odd.npz"))), found)  # noqa: S102
+    x = images((2, 16, 24, 3))
+    assert_close(forward(found["model"], x), forward(odd, x), 2e-6)
+    assert found["model"].preprocessing == odd.preprocessing
+
+
+# ---- where a card is written
+
+
+def test_somebodys_own_readme_stays(model, tmp_path):
+    readme = tmp_path / "folder" / "README.md"
+    for _ in range(2):  # a card that nobody edited is replaced
+        keras_vit.save_weights(model, tmp_path / "folder", card=True, force=True)
+    readme.write_text(readme.read_text() + "\nMy words.\n")
+    before = readme.read_text()
+    (tmp_path / "folder" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="edited since"):
+        keras_vit.save_weights(model, tmp_path / "folder", card=True, force=True)
+    with pytest.raises(ValueError, match="edited since"):
+        keras_vit.model_card(model, readme)
+    assert readme.read_text() == before
+    assert not (tmp_path / "folder" / "model.safetensors").exists()
+
+
+def test_wrong_input_is_refused(model, tmp_path):
+    with pytest.raises(TypeError, match="VisionTransformer"):
+        keras_vit.model_card(keras.Sequential())
+    with pytest.raises(TypeError, match="keras_vit.recipes.Recipe"):
+        keras_vit.model_card(model, recipe="digits")
+    with pytest.raises(ValueError, match=r"without \['correct'"):
+        keras_vit.model_card(model, report={"accuracy": 0.9})
+    with pytest.raises(ValueError, match="report of 3 classes"):
+        keras_vit.model_card(tiny_vit(num_classes=4), report=report_of(model))
+    with pytest.raises(ValueError, match="does not exist"):
+        keras_vit.model_card(model, file=tmp_path / "m.npz")
+    with pytest.raises(ValueError, match="sequence of sentences"):
+        keras_vit.model_card(model, limits="Not for medicine.")
+
+
+# ---- the hub
+
+
+@pytest.mark.parametrize("format", ["huggingface", "timm", "google"])
+def test_what_is_pushed_comes_back(hub, model, format):
+    url = keras_vit.push_to_hub(
+        model, "user/model", format, token="hf_writer", private=True, force=True, license="mit"
+    )
+    assert url == f"{hub.at}/user/model" and hub.private == {"user/model"}
+    names = {
+        "huggingface": {"model.safetensors", "config.json", "preprocessor_config.json"},
+        "timm": {"model.safetensors", "config.json"},
+        "google": {"model.npz"},
+    }
+    files = hub.repositories["user/model"]
+    assert set(files) == names[format] | {"README.md"}
+    assert sum(path.endswith("/commit/main") for path, _ in hub.posted) == 1
+    card = ModelCard(files["README.md"].decode())
+    assert card.data.license == "mit" and card.data.model_name == "model"
+    assert "'hf://user/model'" in card.text
+    read = keras_vit.from_checkpoint("hf://user/model")
+    assert_close(*(forward(m, images((2, 16, 16, 3))) for m in (read, model)), 2e-6)
+    assert "`hf://user/model`" in keras_vit.model_card(read).text
+
+
+def test_a_card_that_somebody_wrote_is_kept(hub, model):
+    push = {"token": "hf_writer", "format": "timm"}
+    keras_vit.push_to_hub(model, "user/model", **push)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        keras_vit.push_to_hub(model, "user/model", **push, license="mit")  # ours, not edited
+    files = hub.repositories["user/model"]
+    assert b"license: mit" in files["README.md"]
+    files["README.md"] = b"My words."
+    with pytest.warns(UserWarning, match="replace_card=True"):
+        keras_vit.push_to_hub(model, "user/model", **push)
+    assert files["README.md"] == b"My words."
+    keras_vit.push_to_hub(model, "user/model", **push, replace_card=True)
+    assert files["README.md"].startswith(b"---\n")
+    with pytest.raises(ValueError, match=r"holds \['model.safetensors'\]"):
+        keras_vit.push_to_hub(model, "user/model", "google", token="hf_writer")
+
+
+@pytest.mark.parametrize(
+    "repository, options, error, words",
+    [
+        ("user/model", {}, PermissionError, "no token"),
+        ("user/model", {"token": "hf_wrong"}, PermissionError, "401.*Invalid username"),
+        ("other/model", {"token": "hf_writer"}, PermissionError, "403.*rights"),
+        ("model", {"token": "hf_writer"}, ValueError, "'ORG/NAME'"),
+        ("user/model", {"format": "onnx"}, ValueError, "onnx.*huggingface"),
+        (
+            "user/model",
+            {"token": "hf_writer", "format": "google"},
+            ValueError,
+            "computes something",
+        ),
+        ("user/model", {"token": "hf_writer", "license_": "mit"}, TypeError, "license_"),
+    ],
+)
+def test_a_push_that_cannot_be_says_why_in_one_line(hub, repository, options, error, words):
+    exact = tiny_vit(gelu="erf")
+    with pytest.raises(error, match=words) as caught:
+        keras_vit.push_to_hub(exact, repository, **options)
+    assert "\n" not in str(caught.value)
+    assert not any(hub.repositories.values())
+
+
+def test_a_hub_that_is_not_there(hub, model, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ConnectionError, match="Could not upload to user/model") as caught:
+        keras_vit.push_to_hub(model, "user/model", "timm", token="hf_writer")
+    assert "\n" not in str(caught.value)
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    with pytest.raises(ConnectionError, match="KERAS_VIT_OFFLINE"):
+        keras_vit.push_to_hub(model, "user/model", "timm", token="hf_writer")
