@@ -191,7 +191,7 @@ def _classes(model):
         order = f"{count}, in the order of {model.label_set}."
         return count and (order if model.label_set else f"{count}; their names are not recorded.")
     more = f", and {count - MOST_NAMES} more" if count > MOST_NAMES else ""
-    return _cell(", ".join(f"{i} {name}" for i, name in enumerate(names[:MOST_NAMES])) + more)
+    return _cell(", ".join(f"{i}: {name}" for i, name in enumerate(names[:MOST_NAMES])) + more)
 
 
 def _limits(model, report, limits):
