@@ -195,7 +195,11 @@ def _locate(weights):
         raise FileNotFoundError(
             f"There is no checkpoint file {text!r}, and no published one has that name."
         )
-    return catalog.find(text).url, None  # whose error proposes names
+    try:
+        return catalog.find(text).url, None
+    except ValueError as error:  # which proposes names
+        hub = f" hf://{text} would be a repository of the hub." if text.count("/") == 1 else ""
+        raise ValueError(f"{error}{hub}") from None
 
 
 def _read(source, record, hints):

@@ -214,7 +214,9 @@ def test_what_is_pushed_comes_back(hub, model, format):
     assert "'hf://user/model'" in card.text
     read = keras_vit.from_checkpoint("hf://user/model")
     assert_close(*(forward(m, images((2, 16, 16, 3))) for m in (read, model)), 2e-6)
-    assert "`hf://user/model`" in keras_vit.model_card(read).text
+    assert "hf://user/model" in keras_vit.model_card(read).text
+    with pytest.raises(ValueError, match="hf://user/model would be"):
+        keras_vit.from_checkpoint("user/model")
 
 
 def test_a_card_that_somebody_wrote_is_kept(hub, model):
