@@ -74,8 +74,9 @@ def model_card(
     if not hasattr(found["recipe"], "table") and found["recipe"] is not None:
         raise TypeError(f"recipe must be a keras_vit.recipes.Recipe. Received: {recipe!r}.")
     file = pathlib.Path(file)
-    format = None if file.suffix == ".keras" else BY_SUFFIX.get(file.suffix)
-    if file.suffix != ".keras" and (format is None or not file.exists()):
+    suffix = "" if file.is_dir() else file.suffix  # of a folder it is part of the name
+    format = BY_SUFFIX.get(suffix)
+    if suffix != ".keras" and (format is None or not file.exists()):
         raise ValueError(
             "file must be what save_weights wrote, or the name of a .keras file. Received: "
             f"file={str(file)!r}, which {'does not exist' if format else 'is none of these'}."
@@ -202,7 +203,7 @@ def _keep_card(api, repository, revision, card):
     """Takes our card out of the upload where the one that is there is somebody's."""
     with tempfile.TemporaryDirectory() as temporary:
         theirs = api.hf_hub_download(repository, CARD, revision=revision, local_dir=temporary)
-        untouched = is_untouched(pathlib.Path(theirs).read_text("utf-8"))
+        untouched = is_untouched(pathlib.Path(theirs).read_text("utf-8", errors="replace"))
     if not untouched:
         card.unlink()
         warnings.warn(

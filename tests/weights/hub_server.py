@@ -58,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
             status = 409 if name in self.server.repositories else 200
             self.server.repositories.setdefault(name, {})
             return self.answer({"url": f"{self.server.at}/{name}", "name": name}, status)
-        found = re.fullmatch(r"/api/models/(\w+/\w+)/(preupload|commit)/main", self.path)
+        found = re.fullmatch(r"/api/models/(\w+/[\w.-]+)/(preupload|commit)/main", self.path)
         name, action = found.groups()
         if action == "preupload":
             asked = json.loads(body)["files"]
@@ -76,7 +76,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = self.path.split("?")[0]
-        found = re.fullmatch(r"/(?:api/models/)?(\w+/\w+)(?:/(\w+)/(main|1{40})(?:/(.+))?)?", path)
+        found = re.fullmatch(
+            r"/(?:api/models/)?(\w+/[\w.-]+)(?:/(\w+)/(main|1{40})(?:/(.+))?)?", path
+        )
         files = found and self.server.repositories.get(found[1])
         if files is None:
             missing = {"X-Error-Code": "RepoNotFound"}

@@ -198,25 +198,25 @@ def test_wrong_input_is_refused(model, tmp_path):
 @pytest.mark.parametrize("format", ["huggingface", "timm", "google"])
 def test_what_is_pushed_comes_back(hub, model, format):
     url = keras_vit.push_to_hub(
-        model, "user/model", format, token="hf_writer", private=True, force=True, license="mit"
+        model, "user/model-1.5", format, token="hf_writer", private=True, force=True, license="mit"
     )
-    assert url == f"{hub.at}/user/model" and hub.private == {"user/model"}
+    assert url == f"{hub.at}/user/model-1.5" and hub.private == {"user/model-1.5"}
     names = {
         "huggingface": {"model.safetensors", "config.json", "preprocessor_config.json"},
         "timm": {"model.safetensors", "config.json"},
         "google": {"model.npz"},
     }
-    files = hub.repositories["user/model"]
+    files = hub.repositories["user/model-1.5"]
     assert set(files) == names[format] | {"README.md"}
     assert sum(path.endswith("/commit/main") for path, _ in hub.posted) == 1
     card = ModelCard(files["README.md"].decode())
-    assert card.data.license == "mit" and card.data.model_name == "model"
-    assert "'hf://user/model'" in card.text
-    read = keras_vit.from_checkpoint("hf://user/model")
+    assert card.data.license == "mit" and card.data.model_name == "model-1.5"
+    assert "'hf://user/model-1.5'" in card.text
+    read = keras_vit.from_checkpoint("hf://user/model-1.5")
     assert_close(*(forward(m, images((2, 16, 16, 3))) for m in (read, model)), 2e-6)
-    assert "hf://user/model" in keras_vit.model_card(read).text
-    with pytest.raises(ValueError, match="hf://user/model would be"):
-        keras_vit.from_checkpoint("user/model")
+    assert "hf://user/model-1.5" in keras_vit.model_card(read).text
+    with pytest.raises(ValueError, match=r"hf://user/model-1\.5 would be"):
+        keras_vit.from_checkpoint("user/model-1.5")
 
 
 def test_a_card_that_somebody_wrote_is_kept(hub, model):
