@@ -9,6 +9,7 @@ import tempfile
 import warnings
 
 from keras_vit.text import unknown
+from keras_vit.weights.assign import check_model
 from keras_vit.weights.card import is_untouched, make_card
 from keras_vit.weights.fetch import is_offline
 from keras_vit.weights.files import FOLDER_FILES
@@ -145,6 +146,7 @@ def push_to_hub(
         The address of the repository, as text.
 
     Raises:
+        TypeError: `model` is neither.
         ValueError: a name of no such form, an unknown format, a model that the format cannot hold,
             or a repository whose other weights would be found before these.
         PermissionError: no token, or one without the right to write there.
@@ -152,6 +154,7 @@ def push_to_hub(
     """
     import huggingface_hub
 
+    check_model(model)
     if format not in FILES:
         raise unknown("format", format, FILES)
     parts = repository.split("/") if isinstance(repository, str) else ()

@@ -9,6 +9,7 @@ import hashlib
 import pathlib
 import re
 
+from keras_vit.families import FAMILIES
 from keras_vit.models.bit import BIT_VARIANTS, BiT
 from keras_vit.text import percent
 from keras_vit.variants import VARIANTS
@@ -57,7 +58,7 @@ def make_card(
     source, report = Source(model, recipe), checked_report(report, model)
     name, data = name or model.name, data or (recipe and recipe.dataset)
     parts = {
-        "Architecture": _architecture(model),
+        "Architecture": _architecture(model, source),
         "Data": _data(data, source),
         "Training": _training(recipe, source),
         "Accuracy": _accuracy(report, (test_data, test_split), source),
@@ -104,10 +105,15 @@ def _inputs(model):
     )
 
 
-def _architecture(model):
-    v = model.variant
-    published = {**VARIANTS, **BIT_VARIANTS}
-    rows = [("variant", name) for name, row in published.items() if row == v][:1]
+def _architecture(model, source):
+    v, record = model.variant, source.record
+    same = [name for name, row in {**VARIANTS, **BIT_VARIANTS}.items() if row == v]
+    # Families that differ in their training alone share a row: the checkpoint's own comes first.
+    same.sort(key=lambda name: not record or name != record.variant)
+    titles = {
+        line.name.format(size): f" of {line.title}" for line in FAMILIES for size in line.sizes
+    }
+    rows = [("built like", name + titles.get(name, "")) for name in same[:1]]
     for field in dataclasses.fields(v):
         value = getattr(v, field.name)
         if field.name in ALWAYS or value != field.default:

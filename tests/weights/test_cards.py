@@ -67,6 +67,7 @@ def test_a_fresh_model_claims_nothing(model):
         "This model: unknown",
     ):
         assert text in card.text
+    assert "built like" not in card.text
 
 
 def test_what_is_given_is_in_the_text_and_the_metadata(model, tmp_path):
