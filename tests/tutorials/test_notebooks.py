@@ -70,7 +70,9 @@ def test_runs_from_top_to_bottom(script, monkeypatch):
     monkeypatch.delenv("JAX_DISABLE_MOST_OPTIMIZATIONS", raising=False)  # no reader sets it
     notebook = build_notebooks.execute(script, BACKEND)
     check(notebook)
-    assert build_notebooks.sources(notebook) == build_notebooks.sources(jupytext.read(script))
+    assert build_notebooks.sources(notebook) == build_notebooks.sources(
+        build_notebooks.read(script)
+    )
 
 
 @pytest.mark.any_backend
@@ -138,7 +140,7 @@ def test_a_cell_that_fails_is_named_and_nothing_is_replaced(tutorials, tmp_path,
     tutorials("begun = True", "# the second\n{}['no such key']")
     assert "01_small" in build_notebooks.main(["01_small"])
     told = capsys.readouterr().out
-    assert "01_small: cell 2" in told and "# the second" in told
+    assert "01_small: cell 3" in told and "# the second" in told
     assert "KeyError: 'no such key'" in told and "\x1b" not in told
     assert (tmp_path / "01_small.ipynb").read_text() == "before" and not images(tmp_path)
 
@@ -147,7 +149,7 @@ def test_a_cell_that_fails_is_named_and_nothing_is_replaced(tutorials, tmp_path,
 def test_a_process_that_ends_is_named(tutorials, capsys):
     tutorials("import os\n\nos._exit(1)")
     assert build_notebooks.main([])
-    assert "01_small: cell 1" in capsys.readouterr().out
+    assert "01_small: cell 2" in capsys.readouterr().out
 
 
 @pytest.mark.any_backend
@@ -156,12 +158,82 @@ def test_check_says_what_is_out_of_step(tutorials, capsys):
     assert build_notebooks.main(["--check"]) and "is missing" in capsys.readouterr().out
     script = build_notebooks.scripts()[0]
     path, _ = build_notebooks.files(script)
-    nbformat.write(jupytext.read(script), path)
+    nbformat.write(build_notebooks.read(script), path)
     assert build_notebooks.out_of_step(script) is None
     tutorials("1 + 2")
     assert "other cells than 01_small.py" in build_notebooks.out_of_step(script)
     tutorials("1 + 1", name="02_new")
     assert "1 of 2 failed: 01" not in build_notebooks.main(["--check"])  # both are
+
+
+@pytest.mark.any_backend
+def test_the_first_cell_installs_where_the_library_is_missing(tutorials, monkeypatch):
+    tutorials('os.environ.setdefault("KERAS_BACKEND", "jax")')
+    install = build_notebooks.read(build_notebooks.scripts()[0]).cells[0].source
+    calls = []
+    monkeypatch.setattr("subprocess.run", lambda command, check: calls.append(command))
+    exec(install, {})
+    assert not calls
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    exec(install, {})
+    assert calls[0][1:4] == ["-m", "pip", "install"] and calls[0][-1] == "keras3-vit[jax,data,plot]"
+
+
+@pytest.mark.any_backend
+def test_a_badge_opens_the_notebook_of_a_public_repository(tutorials, tmp_path, monkeypatch):
+    (tmp_path / "01_small.py").write_text("# %% [markdown]\n# # Title\n#\n# Text\n\n# %%\n1 + 1\n")
+    script = build_notebooks.scripts()[0]
+    assert "colab" not in build_notebooks.read(script).cells[0].source
+    monkeypatch.setattr(build_notebooks, "REPOSITORY", "owner/name")
+    first = build_notebooks.read(script).cells[0].source
+    address = (
+        "https://colab.research.google.com/github/owner/name/blob/main/tutorials/01_small.ipynb"
+    )
+    assert first.startswith("# Title\n\n[![") and f"({address})" in first
+    assert first.endswith("\n\nText")
+
+
+@pytest.mark.any_backend
+def test_another_text_keeps_the_outputs(tutorials, tmp_path, capsys):
+    def write(text, code):
+        source = f"# %% [markdown]\n# # {text}\n\n# %%\n{code}\n\n# %%\n2\n\n# %%\n2\n"
+        (tmp_path / "01_small.py").write_text(source)
+
+    write("Title", "1")
+    stored = jupytext.read(
+        tmp_path / "01_small.py"
+    )  # as notebooks were without a cell that installs
+    for number, cell in enumerate(code_cells(stored)):
+        data = {"text/plain": f"output {number}"}
+        cell.outputs = [nbformat.v4.new_output("execute_result", data, execution_count=number + 1)]
+    stored.cells[1].source = "# Takes about 20 s of CPU time.\n1"
+    nbformat.write(stored, tmp_path / "01_small.ipynb")
+    write("Another title", "1")
+    assert build_notebooks.main(["--text"]) == 0 and build_notebooks.main(["--check"]) == 0
+    made = nbformat.read(tmp_path / "01_small.ipynb", as_version=4)
+    nbformat.validate(made)
+    assert made.cells[0].source == "# Another title"
+    install, *others = code_cells(made)
+    assert not install.outputs and others[0].source == stored.cells[1].source
+    assert [c.outputs[0].data["text/plain"] for c in others] == ["output 0", "output 1", "output 2"]
+    assert [c.outputs[0].execution_count for c in others] == [2, 3, 4]
+    write("Title", "1 + 1")
+    assert build_notebooks.main(["--text"]) and "begins '1 + 1'" in capsys.readouterr().out
+
+
+@pytest.mark.any_backend
+def test_what_a_cell_takes_stands_in_it():
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(text) for text in ("install", "quick", "slow")]
+    before, clock = build_notebooks.sources(notebook), build_notebooks.Clock()
+    clock.seconds = {0: 0.1, 1: 2.9, 2: 23.0}
+    clock.write(notebook)
+    assert [cell.source for cell in notebook.cells] == [
+        "# The whole notebook takes about 30 s of CPU time.\ninstall",
+        "quick",
+        "# Takes about 20 s of CPU time.\nslow",
+    ]
+    assert build_notebooks.sources(notebook) == before
 
 
 @pytest.mark.any_backend
