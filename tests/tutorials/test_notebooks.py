@@ -20,6 +20,7 @@ _spec.loader.exec_module(build_notebooks)
 SCRIPTS = build_notebooks.scripts()
 STORED = sorted((ROOT / "tutorials").glob("*.ipynb"))
 KERNEL = {"display_name": "Python 3", "name": "python3"}
+HEADER = "# ---\n# jupyter:\n#   kernelspec: {display_name: Python 3, name: python3}\n# ---\n\n"
 LARGEST = 600_000  # bytes of a stored notebook
 # Folders and users of the machine that a notebook was made on, and addresses in its memory.
 TRACES = r"/(home|root|tmp|opt|usr|work|private|Users)/|site-packages|[A-Z]:\\|\bat 0x[0-9a-f]{6}"
@@ -196,7 +197,7 @@ def test_a_badge_opens_the_notebook_of_a_public_repository(tutorials, tmp_path, 
 @pytest.mark.any_backend
 def test_another_text_keeps_the_outputs(tutorials, tmp_path, capsys):
     def write(text, code):
-        source = f"# %% [markdown]\n# # {text}\n\n# %%\n{code}\n\n# %%\n2\n\n# %%\n2\n"
+        source = f"{HEADER}# %% [markdown]\n# # {text}\n\n# %%\n{code}\n\n# %%\n2\n\n# %%\n2\n"
         (tmp_path / "01_small.py").write_text(source)
 
     write("Title", "1")
