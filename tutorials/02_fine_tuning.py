@@ -152,8 +152,11 @@ fine_tuning = recipes.finetune("cifar10").scale(steps=60)
 fine_tuning = fine_tuning.replace(**few, learning_rate=0.03, warmup_steps=6, examples=None)
 scratch = recipes.digits().scale(batch_size=10, steps=150).replace(**few, examples=None)
 for recipe in (fine_tuning, scratch):
-    wanted = ("batch", "length", "optimizer", "learning rate", "weight decay", "gradient clipping")
-    print(*(f"{name:<18} {value}" for name, value in recipe.table() if name in wanted), sep="\n")
+    wanted = "batch_size steps optimizer learning_rate schedule warmup_steps weight_decay clip_norm"
+    print(
+        *(f"{name:<18} {value}" for name, value in recipe.table() if name in wanted.split()),
+        sep="\n",
+    )
     print()
 
 # %% [markdown]
