@@ -1,11 +1,15 @@
 """The published models by name: a row of a table, a model, its weights."""
 
+import inspect
+import os
 import re
+from typing import Any
 
+from keras_vit.arguments import BiTOptions, ViTOptions
 from keras_vit.families import FAMILIES
-from keras_vit.models import BIT_VARIANTS
+from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
 from keras_vit.text import unknown
-from keras_vit.variants import VARIANTS
+from keras_vit.variants import VARIANTS, Variant
 from keras_vit.weights.assign import MODELS
 from keras_vit.weights.load import build_and_load
 
@@ -19,18 +23,43 @@ _ARGUMENTS = """
             unless it is an argument here; a head for another number of classes is left out, and
             the model's own is zero. What happened is in `model.load_report`.
         include_top: `False` for the representation instead of logits.
-        **options: any other argument of `keras_vit.{model}`, such as {options}, `dtype`.
+        **options: any other argument of `keras_vit.{model}`, such as {options}, `dtype`. The
+            signature shows those of a model without weights.
 
     Returns:
         A `keras_vit.{model}`.
     """
 
 
+def _further(model, variant, options):
+    """The parameters of a builder that are those of its model, for `help` and notebooks."""
+    defaults = {name: p.default for name, p in inspect.signature(model).parameters.items()}
+    defaults |= vars(variant())
+    return [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=k
+        )
+        for name, k in options.__annotations__.items()
+    ]
+
+
+_FURTHER = {
+    "VisionTransformer": _further(VisionTransformer, Variant, ViTOptions),
+    "BiT": _further(BiT, BiTVariant, BiTOptions),
+}
+
+
 def _builder(variant, name):
     """The builder of a row of a table; its models have its name in lower case."""
     model = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
 
-    def build(num_classes=1000, image_size=224, weights=None, include_top=True, **options):
+    def build(
+        num_classes: int = 1000,
+        image_size: int | tuple[int, int] = 224,
+        weights: str | os.PathLike[str] | None = None,
+        include_top: bool = True,
+        **options,
+    ):
         options = {
             "name": name.lower(),
             "num_classes": num_classes,
@@ -43,6 +72,13 @@ def _builder(variant, name):
         return build_and_load(variant, weights, options)
 
     build.__name__ = build.__qualname__ = name
+    row = {"name": name.lower(), **vars({**VARIANTS, **BIT_VARIANTS}[variant])}
+    *own, _ = inspect.signature(build).parameters.values()
+    further = [
+        p if row.get(p.name, p.default) == p.default else p.replace(default=row[p.name])
+        for p in _FURTHER[model]
+    ]
+    build.__signature__ = inspect.Signature([*own, *further], return_annotation=MODELS[model])
     return build
 
 
@@ -75,7 +111,9 @@ def _bit(variant):
     return build
 
 
-def build(variant, weights=None, **options):
+def build(
+    variant: str, weights: str | os.PathLike[str] | None = None, **options: Any
+) -> VisionTransformer | BiT:
     """A model by the name of its variant, as the builders `ViT_B16`, `BiT_R50x1` and so on make.
 
     Args:
@@ -144,3 +182,5 @@ def _later():
 
 LATER = dict(_later())
 globals().update(LATER)
+
+__all__ = ["build", *(name for name, each in vars().items() if hasattr(each, "__signature__"))]

@@ -1,9 +1,5 @@
 """The layers of the paper, one short file each."""
 
-# ruff: noqa: F401
-
-import types
-
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.dropout import Dropout, StochasticDepth
 from keras_vit.layers.head import AttentionPool, TokenPool
@@ -27,7 +23,34 @@ from keras_vit.layers.transformer_block import (
 )
 
 __all__ = [
-    name
-    for name, value in vars().items()
-    if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    "MLP",
+    "AttentionPool",
+    "Bottleneck",
+    "Dropout",
+    "GroupNorm",
+    "LayerNorm",
+    "LayerScale",
+    "Linear",
+    "MultiHeadSelfAttention",
+    "ParallelBlock",
+    "PatchDropout",
+    "PatchEncoder",
+    "Patches",
+    "PositionEmbedding",
+    "PostNormBlock",
+    "RMSNorm",
+    "RelativePosition",
+    "RelativePosition2D",
+    "RematParallelBlock",
+    "RematPostNormBlock",
+    "RematTransformerBlock",
+    "Root",
+    "RotaryPosition",
+    "StdConv2D",
+    "StochasticDepth",
+    "SwiGLU",
+    "TokenPool",
+    "TransformerBlock",
+    "resize_grid",
+    "resize_matrix",
 ]

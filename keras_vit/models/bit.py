@@ -1,11 +1,13 @@
 """BiT, the ResNet that the Vision Transformer is compared with (Kolesnikov et al., 2020)."""
 
 import dataclasses
+from typing import Any, Unpack
 
 import keras
 from keras import ops
 
 from keras_vit import checks
+from keras_vit.arguments import BiTFields
 from keras_vit.checks import choice
 from keras_vit.layers import kernels
 from keras_vit.layers.head import linear_head
@@ -127,15 +129,15 @@ class BiT(Classifier):
 
     def __init__(
         self,
-        variant=None,
-        image_size=224,
-        num_classes=1000,
-        include_top=True,
-        channels=3,
-        head_bias=0.0,
-        name=None,
-        dtype=None,
-        **architecture,
+        variant: str | BiTVariant | None = None,
+        image_size: int | tuple[int, int] = 224,
+        num_classes: int = 1000,
+        include_top: bool = True,
+        channels: int = 3,
+        head_bias: float = 0.0,
+        name: str | None = None,
+        dtype: Any = None,
+        **architecture: Unpack[BiTFields],
     ):
         checks.check_names(BiTVariant, architecture, argument_names(BiT))
         v = get_bit_variant(variant, **architecture)

@@ -1,9 +1,11 @@
 """The Vision Transformer for images in their own aspect ratio (NaFlex; Tschannen et al., 2025)."""
 
 import dataclasses
+from typing import Any, Unpack
 
 import keras
 
+from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, pair, rate
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.naflex import NaFlexPatchEncoder
@@ -63,16 +65,16 @@ class NaFlexVisionTransformer(keras.Model):
 
     def __init__(
         self,
-        variant=None,
-        grid=16,
-        num_classes=0,
-        channels=3,
-        dropout=0.0,
-        attention_dropout=0.0,
-        stochastic_depth=0.0,
-        name=None,
-        dtype=None,
-        **architecture,
+        variant: str | Variant | None = None,
+        grid: int | tuple[int, int] = 16,
+        num_classes: int = 0,
+        channels: int = 3,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        name: str | None = None,
+        dtype: Any = None,
+        **architecture: Unpack[ViTFields],
     ):
         check_names(Variant, architecture, argument_names(NaFlexVisionTransformer))
         v = get_variant(variant, **{"pool": "map", "class_token": False, **architecture})

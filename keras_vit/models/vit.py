@@ -1,9 +1,12 @@
 """The Vision Transformer (Figure 1, Eq. 1 to 4)."""
 
 import contextlib
+from collections.abc import Sequence
+from typing import Any, Unpack
 
 import keras
 
+from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, known, pair, rate
 from keras_vit.layers.head import (
     AttentionPool,
@@ -72,22 +75,22 @@ class VisionTransformer(Classifier):
 
     def __init__(
         self,
-        variant=None,
-        image_size=224,
-        num_classes=1000,
-        include_top=True,
-        channels=3,
-        dropout=0.0,
-        attention_dropout=0.0,
-        stochastic_depth=0.0,
-        head_bias=0.0,
-        remat=False,
-        variable_size=False,
-        patch_dropout=0.0,
-        token_merging=0,
-        name=None,
-        dtype=None,
-        **architecture,
+        variant: str | Variant | None = None,
+        image_size: int | tuple[int, int] = 224,
+        num_classes: int = 1000,
+        include_top: bool = True,
+        channels: int = 3,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        head_bias: float = 0.0,
+        remat: bool = False,
+        variable_size: bool = False,
+        patch_dropout: float = 0.0,
+        token_merging: int | Sequence[int] = 0,
+        name: str | None = None,
+        dtype: Any = None,
+        **architecture: Unpack[ViTFields],
     ):
         check_names(Variant, architecture, argument_names(VisionTransformer))
         v = get_variant(variant, **architecture)

@@ -1,0 +1,127 @@
+"""Writes what editors and type checkers know of the models: `python -m tests.typing.write`.
+
+`keras_vit/arguments.py` has the arguments of the models, `keras_vit/builders.pyi` the builders of
+the tables. Both follow from the dataclasses, the constructors and the tables.
+"""
+
+import dataclasses
+import inspect
+import re
+import subprocess
+import sys
+
+import keras_vit
+from keras_vit import builders
+from tests.support import ROOT
+
+COMMAND = "Written by `python -m tests.typing.write`"
+# What a builder takes for a field where it loads weights, beside the values of the field.
+LOADING = {"interpolation": ("scipy_zoom",)}
+MODELS = {"ViT": "VisionTransformer", "BiT": "BiT"}
+OWN = ("num_classes", "image_size", "include_top")  # explicit arguments of a builder
+
+
+def type_of(field):
+    if choices := field.metadata.get("of"):
+        choices += LOADING.get(field.name, ())
+        choices += (None,) if "None" in str(field.type) else ()
+        return f"Literal{list(dict.fromkeys(choices))!r}"
+    return annotation(field.type)
+
+
+def annotation(kind):
+    text = inspect.formatannotation(kind)
+    return re.sub(r"\b(?:keras_vit\.later|typing|collections\.abc)\.", "", text)
+
+
+def typed_dict(name, base, text, types):
+    lines = [f"    {key}: {kind}" for key, kind in types.items()]
+    return "\n".join([f"class {name}({base}, total=False):", f'    """{text}"""', "", *lines])
+
+
+def fields(variant):
+    found = sorted(dataclasses.fields(variant), key=lambda field: field.kw_only)  # the paper first
+    return {field.name: type_of(field) for field in found}
+
+
+def options(model):
+    """The keyword arguments of a model that no variant holds, without those of its builder."""
+    parameters = inspect.signature(model).parameters.values()
+    return {
+        p.name: annotation(p.annotation)
+        for p in parameters
+        if p.name not in (*OWN, "variant") and p.kind is not p.VAR_KEYWORD
+    }
+
+
+def arguments():
+    """The text of `keras_vit/arguments.py`, before ruff has formatted it."""
+    parts = [
+        f'"""Arguments of the models as types, for editors and type checkers.\n\n{COMMAND}.\n"""',
+        "from collections.abc import Sequence\nfrom typing import Any, Literal, TypedDict",
+        "from keras_vit.later import Rotary",
+    ]
+    for kind, model in MODELS.items():
+        variant = keras_vit.BiTVariant if kind == "BiT" else keras_vit.Variant
+        text = f"Fields of `keras_vit.{variant.__name__}`."
+        parts.append(typed_dict(f"{kind}Fields", "TypedDict", text, fields(variant)))
+        text = f"Further arguments of the builders of `keras_vit.{model}`."
+        types = options(getattr(keras_vit, model))
+        parts.append(typed_dict(f"{kind}Options", f"{kind}Fields", text, types))
+    return "\n\n".join(parts) + "\n"
+
+
+STUB = """
+import os
+from typing import Any, Protocol, Unpack
+
+from keras_vit.arguments import BiTOptions, ViTOptions
+from keras_vit.models import BiT, VisionTransformer
+
+LATER: dict[str, ViTBuilder]
+
+def build(
+    variant: str, weights: str | os.PathLike[str] | None = None, **options: Any
+) -> VisionTransformer | BiT: ...
+"""
+BUILDER = """
+class {kind}Builder(Protocol):
+    def __call__(
+        self,
+        num_classes: int = 1000,
+        image_size: int | tuple[int, int] = 224,
+        weights: str | os.PathLike[str] | None = None,
+        include_top: bool = True,
+        **options: Unpack[{kind}Options],
+    ) -> {model}: ...
+"""
+
+
+def stub():
+    """The text of `keras_vit/builders.pyi`, before ruff has formatted it."""
+    parts = [f"# {COMMAND}.\n{STUB}", f"__all__ = {builders.__all__!r}"]
+    parts += [BUILDER.format(kind=kind, model=model) for kind, model in MODELS.items()]
+    for name in builders.__all__:
+        if name != "build":
+            kind = "BiT" if name.startswith("BiT") else "ViT"
+            title = inspect.getdoc(getattr(builders, name)).splitlines()[0]
+            parts.append(f'{name}: {kind}Builder\n"""{title}"""')
+    return "\n".join(parts) + "\n"
+
+
+def formatted(text, name):
+    """As ruff has it, with the settings of this project."""
+    for step in (["format"], ["check", "--fix", "--select", "I,RUF022"], ["format"]):
+        command = [sys.executable, "-m", "ruff", *step, "--quiet", "--stdin-filename", name, "-"]
+        done = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr or done.stdout)
+        text = done.stdout
+    return text
+
+
+FILES = {"keras_vit/arguments.py": arguments, "keras_vit/builders.pyi": stub}
+
+if __name__ == "__main__":
+    for name, write in FILES.items():
+        (ROOT / name).write_text(formatted(write(), name))
