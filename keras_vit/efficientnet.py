@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import os
 import pathlib
 import sys
 
@@ -23,7 +24,12 @@ PREPROCESSING = Preprocessing(
 )
 
 
-def EfficientNet_L2(num_classes=1000, image_size=RESOLUTION, weights=None, include_top=True):
+def EfficientNet_L2(
+    num_classes: int = 1000,
+    image_size: int = RESOLUTION,
+    weights: str | os.PathLike[str] | None = None,
+    include_top: bool = True,
+) -> keras.Model:
     """EfficientNet-L2 (Xie et al., 2020), as Keras's own EfficientNet with the published factors.
 
     480,309,308 trained parameters with 1000 classes. The authors trained at 475 pixels and

@@ -8,6 +8,7 @@ dropout) is an argument of `keras_vit.VisionTransformer` instead.
 import dataclasses
 import difflib
 import re
+from typing import Any
 
 from keras_vit import checks
 from keras_vit.checks import choice, grid_of, pair, positive_int
@@ -248,7 +249,7 @@ def _table():
 VARIANTS = _table()
 
 
-def get_variant(variant=None, **choices):
+def get_variant(variant: str | Variant | None = None, **choices: Any) -> Variant:
     """The `Variant` that `variant` stands for, with `choices` changed in it.
 
     Args:

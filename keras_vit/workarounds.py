@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 
-def set_random_seed(seed):
+def set_random_seed(seed: int) -> None:
     """What `keras.utils.set_random_seed` does, without importing TensorFlow on other backends.
 
     Keras 3.15 imports it wherever it is installed, which takes seconds and half a gigabyte.
@@ -26,7 +26,7 @@ def set_random_seed(seed):
         tf.random.set_seed(seed)
 
 
-def keep_memory():
+def keep_memory() -> bool:
     """Lets this process keep the memory that it frees, instead of returning it to the system.
 
     On a CPU, JAX 0.10 takes the memory of each step from the system anew and gives it back, which

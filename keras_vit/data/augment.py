@@ -1,6 +1,8 @@
 """Augmentations of one image by name: an affine map, RandAugment, and those that users add."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageChops, ImageFilter, ImageOps
@@ -8,7 +10,7 @@ from PIL import Image, ImageChops, ImageFilter, ImageOps
 AUGMENTATIONS = {}
 
 
-def augmentation(function):
+def augmentation(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds a function to those that `Transform.augment` can name; a decorator.
 
     Args:

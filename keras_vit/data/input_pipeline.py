@@ -3,6 +3,7 @@
 import copy
 import os
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,18 +17,18 @@ from keras_vit.data.sources import starts_training
 
 
 def pipeline(
-    source,
-    recipe,
-    split=None,
-    batch_size=None,
+    source: Any,
+    recipe: Any,
+    split: str | None = None,
+    batch_size: int | None = None,
     *,
-    training=None,
-    seed=None,
-    data_dir=None,
-    channels=None,
-    threads=None,
-    workers=0,
-):
+    training: bool | None = None,
+    seed: int | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    channels: int | None = None,
+    threads: int | None = None,
+    workers: int = 0,
+) -> "Pipeline":
     """Opens a split of a dataset as batches for `model.fit`, `evaluate` and `predict`.
 
         train = pipeline("cifar10", recipe)          # shuffled, augmented, one-hot labels
@@ -121,7 +122,17 @@ class Pipeline(keras.utils.PyDataset):
     """
 
     def __init__(
-        self, source, recipe, split, *, batch_size, training, seed, channels, threads, workers
+        self,
+        source: Any,
+        recipe: Any,
+        split: str,
+        *,
+        batch_size: int | None,
+        training: bool | None,
+        seed: int | None,
+        channels: int | None,
+        threads: int | None,
+        workers: int,
     ):
         super().__init__()
         self.name, self.split, self.class_names = source.name, split, source.class_names
@@ -169,7 +180,7 @@ class Pipeline(keras.utils.PyDataset):
             return self._steps
         return self.steps_per_epoch if self.training else self.steps_per_epoch - self.start
 
-    def from_step(self, step, steps=None):
+    def from_step(self, step: int, steps: int | None = None) -> "Pipeline":
         """A `Pipeline` of the same batches from a step on, as if those before it had been seen.
 
         `steps` is how many there are: by default `steps_per_epoch` in training, the rest otherwise.
@@ -185,7 +196,7 @@ class Pipeline(keras.utils.PyDataset):
         other.start, other._steps, other._passes = int(step), steps, 0
         return other
 
-    def shard(self, process, processes):
+    def shard(self, process: int, processes: int) -> "Pipeline":
         """A `Pipeline` of one process's rows of every batch; of the last one they may be none.
 
         `process` counts from 0, and `batch_size` must be a multiple of `processes`. Only these

@@ -1,5 +1,6 @@
 """`load`: datasets that fit in memory, as checked arrays. Nothing is downloaded."""
 
+import os
 import re
 from pathlib import Path
 
@@ -28,15 +29,15 @@ _IDX_FILES = {
 
 
 def load(
-    source,
+    source: str | os.PathLike[str],
     *,
-    data_dir=None,
-    image_size=None,
-    channels=None,
-    test_fraction=0.2,
-    skip_corrupt=False,
-    seed=0,
-):
+    data_dir: str | os.PathLike[str] | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    test_fraction: float = 0.2,
+    skip_corrupt: bool = False,
+    seed: int = 0,
+) -> ImageDataset:
     """Loads an image classification dataset into memory.
 
         dataset = load("digits")

@@ -1,6 +1,7 @@
 """Images in their own aspect ratio as padded sequences of patches (NaFlex)."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def naflex_size(image_size, patch_size, max_patches):
     return scaled(low)
 
 
-def naflex_inputs(images, model, max_patches=256):
+def naflex_inputs(images: Any, model: Any, max_patches: int = 256) -> dict[str, np.ndarray]:
     """What a `NaFlexVisionTransformer` takes, of images of any kind and shape.
 
     Each image is resized, as large as its patches allow, with its aspect ratio kept (up to whole

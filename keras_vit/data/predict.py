@@ -5,6 +5,8 @@ import json
 import os
 import typing
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -41,7 +43,13 @@ class Prediction(typing.NamedTuple):
         return f"{self.label} {self.probability:.1%}"
 
 
-def predict(model, images, top=5, class_names=None, batch_size=32):
+def predict(
+    model: keras.Model,
+    images: Any,
+    top: int = 5,
+    class_names: Sequence[str] | None = None,
+    batch_size: int = 32,
+) -> list[list[Prediction]]:
     """Classifies images, preprocessed as the weights of the model ask for.
 
     Args:

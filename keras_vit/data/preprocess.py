@@ -3,7 +3,9 @@
 import collections.abc
 import os
 import warnings
+from typing import Any
 
+import keras
 import numpy as np
 from PIL import Image
 
@@ -15,7 +17,12 @@ from keras_vit.data.resize import fit_image
 from keras_vit.preprocessing import Preprocessing
 
 
-def preprocess(images, model=None, preprocessing=None, image_size=None):
+def preprocess(
+    images: Any,
+    model: keras.Model | None = None,
+    preprocessing: Preprocessing | None = None,
+    image_size: int | tuple[int, int] | None = None,
+) -> np.ndarray:
     """Makes images of any kind and size what a model was trained on.
 
     With a model, each image is read, resized, cropped and normalised as the authors of its

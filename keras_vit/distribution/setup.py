@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import re
+from typing import Any
 
 import keras
 import numpy as np
@@ -17,7 +18,14 @@ MODES = ("auto", "single", "data_parallel", "model_parallel", "fully_sharded")
 _ENGINES = ("jax", "tensorflow", "torch")
 
 
-def setup(mode="auto", *, devices=None, model_devices=None, rules=None, timeout=300):
+def setup(
+    mode: str = "auto",
+    *,
+    devices: int | None = None,
+    model_devices: int | None = None,
+    rules: dict[str, tuple[str | None, ...]] | None = None,
+    timeout: float = 300,
+) -> "Devices":
     """Chooses the devices that this process trains on, before the first model is made.
 
     Several processes are joined if the environment names them; docs/distribution.md says how.
@@ -217,7 +225,7 @@ class Devices:
 _CURRENT = []
 
 
-def current():
+def current() -> "Devices":
     """The `Devices` in force: those of the last `setup`, or a single device."""
     return _CURRENT[-1] if _CURRENT else Devices()
 
@@ -236,7 +244,7 @@ def check_count(devices, names, processes, advice):
         )
 
 
-def to_numpy(value):
+def to_numpy(value: Any) -> np.ndarray:
     """A variable or tensor as an array; of one that processes share, all of them must call it."""
     if isinstance(value, keras.Variable):
         value = value.value

@@ -5,8 +5,10 @@ import json
 import numbers
 import os
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.evaluation.metrics import Result, class_numbers
 from keras_vit.inspection.forward import to_array
@@ -34,7 +36,9 @@ class RealAccuracy(Result):
         return self.correct / self.examples
 
 
-def real_accuracy(predictions, real_labels):
+def real_accuracy(
+    predictions: ArrayLike, real_labels: Sequence[Sequence[int]] | str | os.PathLike[str]
+) -> RealAccuracy:
     """The `RealAccuracy`: the share of predictions that are among all labels that fit their image.
 
     Args:
@@ -114,7 +118,7 @@ class VTABScore(Result):
     missing: tuple
 
 
-def vtab_mean(results, allow_missing=False):
+def vtab_mean(results: dict[str, float], allow_missing: bool = False) -> VTABScore:
     """The mean accuracy on VTAB as a `VTABScore`, for each group of tasks and for all 19.
 
     Args:

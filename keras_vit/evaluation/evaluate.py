@@ -2,9 +2,12 @@
 
 import dataclasses
 import time
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.evaluation import metrics
@@ -68,7 +71,12 @@ class ConfusionMatrix(Result):
         return summary + (f"\n{table(self.most_confused(), header, left=2)}" if wrong else "")
 
 
-def confusion_matrix(labels, predictions, num_classes=None, class_names=None):
+def confusion_matrix(
+    labels: ArrayLike,
+    predictions: ArrayLike,
+    num_classes: int | None = None,
+    class_names: Sequence[str] | None = None,
+) -> ConfusionMatrix:
     """Counts images by right and predicted class, as a `ConfusionMatrix`.
 
     Args:
@@ -157,17 +165,17 @@ class Report(Result):
 
 
 def evaluate(
-    model,
-    data,
-    top=None,
-    confusion=None,
-    class_names=None,
-    batch_size=64,
-    steps=None,
-    real=None,
-    from_logits="auto",
-    progress=None,
-):
+    model: keras.Model,
+    data: Any,
+    top: int | Sequence[int] | None = None,
+    confusion: bool | None = None,
+    class_names: Sequence[str] | None = None,
+    batch_size: int = 64,
+    steps: int | None = None,
+    real: Any = None,
+    from_logits: bool | Literal["auto"] = "auto",
+    progress: bool | None = None,
+) -> Report:
     """Measures a classifier on labelled images, and returns a `Report`.
 
     The images are read once, batch by batch, and a few numbers for each of them are kept.

@@ -2,6 +2,7 @@
 
 import collections.abc
 import itertools
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,7 +13,7 @@ from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.inspection.forward import check_shape, to_array
 
 
-def features(model, layer=None, normalize=False):
+def features(model: keras.Model, layer: str | None = None, normalize: bool = False) -> keras.Model:
     """The model that gives features instead of classes; it shares the layers and their weights.
 
     Args:
@@ -83,7 +84,13 @@ def _representation(model, layer):
     return model.outputs[0]
 
 
-def embed(model, images, normalize=False, layer=None, batch_size=64):
+def embed(
+    model: keras.Model,
+    images: Any,
+    normalize: bool = False,
+    layer: str | None = None,
+    batch_size: int = 64,
+) -> np.ndarray:
     """The features of images without labels: of CLIP and SigLIP, their embeddings.
 
     Args:
@@ -107,8 +114,14 @@ def embed(model, images, normalize=False, layer=None, batch_size=64):
 
 
 def extract_features(
-    model, data, layer=None, batch_size=64, steps=None, progress=None, normalize=False
-):
+    model: keras.Model,
+    data: Any,
+    layer: str | None = None,
+    batch_size: int = 64,
+    steps: int | None = None,
+    progress: bool | None = None,
+    normalize: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
     """The features of all images, in the order of the data.
 
     Args:

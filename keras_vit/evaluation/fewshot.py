@@ -5,8 +5,12 @@ of training images to {-1, 1}^K target vectors", as in big_vision/evaluators/few
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
+import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.evaluation.features import check_features, extract_features
@@ -39,7 +43,13 @@ class LeastSquares:
         return float((self.scores(vectors).argmax(axis=1) == labels).mean())
 
 
-def least_squares(vectors, labels, num_classes=None, l2=L2, dtype="float64"):
+def least_squares(
+    vectors: ArrayLike,
+    labels: ArrayLike,
+    num_classes: int | None = None,
+    l2: float = L2,
+    dtype: str = "float64",
+) -> LeastSquares:
     """W = argmin |XW - Y|² + λ|W|² on whitened features, in closed form, as a `LeastSquares`.
 
     X (n, d) has rows (x - mean)/(std + 1e-5), with the population's std, and a constant 100; Y
@@ -82,7 +92,9 @@ def _with_bias(x):
     return np.pad(x, ((0, 0), (0, 1)), constant_values=100.0)
 
 
-def pick_shots(labels, shots, seed, num_classes=None):
+def pick_shots(
+    labels: ArrayLike, shots: int, seed: int, num_classes: int | None = None
+) -> np.ndarray:
     """Indices of the training images of a few-shot problem, as the authors pick them.
 
     The images of each class are permuted by `numpy.random.default_rng(seed)`, class after class,
@@ -130,17 +142,17 @@ class FewShot(Result):
 
 
 def fewshot(
-    model,
-    train,
-    test,
-    shots=(1, 5, 10, 25),
-    seeds=(0, 1, 2),
-    l2=L2,
-    layer=None,
-    batch_size=64,
-    dtype="float64",
-    progress=None,
-):
+    model: keras.Model | None,
+    train: Any,
+    test: Any,
+    shots: int | Sequence[int] = (1, 5, 10, 25),
+    seeds: Sequence[int] = (0, 1, 2),
+    l2: float = L2,
+    layer: str | None = None,
+    batch_size: int = 64,
+    dtype: str = "float64",
+    progress: bool | None = None,
+) -> FewShot:
     """Few-shot accuracy of a frozen model as a `FewShot`: section 4.1 of the paper, as big_vision.
 
     Args:

@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import pathlib
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.inspection.forward import to_array
@@ -93,7 +95,12 @@ class Calibration(Result):
         )
 
 
-def calibration(scores, labels, bins=15, from_logits="auto"):
+def calibration(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    bins: int = 15,
+    from_logits: bool | Literal["auto"] = "auto",
+) -> Calibration:
     """Compares the confidence of predictions with their accuracy, as a `Calibration`.
 
     Args:
@@ -154,7 +161,7 @@ def calibration_of(confidence, right, loss, brier, bins):
     )
 
 
-def fit_temperature(logits, labels):
+def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     """The temperature T for which softmax(logits / T) has the least negative log-likelihood.
 
     Fitted on validation images, it repairs over-confidence without changing a prediction. T lies

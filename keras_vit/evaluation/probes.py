@@ -1,8 +1,10 @@
 """Classifiers of scikit-learn on frozen features: nearest neighbours and a linear probe."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, positive_float, positive_int, rate
 from keras_vit.evaluation.metrics import Result, class_numbers
@@ -29,14 +31,14 @@ class NearestNeighbours(Result):
 
 
 def knn(
-    train_features,
-    train_labels,
-    test_features,
-    test_labels,
-    k=(1, 10, 20),
-    temperature=0.07,
-    metric="cosine",
-):
+    train_features: ArrayLike,
+    train_labels: ArrayLike,
+    test_features: ArrayLike,
+    test_labels: ArrayLike,
+    k: int | Sequence[int] = (1, 10, 20),
+    temperature: float | None = 0.07,
+    metric: str = "cosine",
+) -> NearestNeighbours:
     """Classifies each test image by its nearest training images: a `NearestNeighbours`.
 
     With a temperature T, a neighbour of cosine similarity s votes with weight exp(s/T), as in
@@ -112,15 +114,15 @@ class LinearProbe(Result):
 
 
 def linear_probe(
-    train_features,
-    train_labels,
-    test_features,
-    test_labels,
-    c=CS,
-    validation=0.1,
-    max_iter=1000,
-    seed=0,
-):
+    train_features: ArrayLike,
+    train_labels: ArrayLike,
+    test_features: ArrayLike,
+    test_labels: ArrayLike,
+    c: float | Sequence[float] = CS,
+    validation: float | tuple[ArrayLike, ArrayLike] = 0.1,
+    max_iter: int = 1000,
+    seed: int = 0,
+) -> LinearProbe:
     """Fits a multinomial logistic regression with L-BFGS and tests it once: a `LinearProbe`.
 
     The features are whitened (mean and std of the training features). With several C, each is

@@ -1,15 +1,26 @@
 """Attention exactly as the model computes it (Eq. 6), its rollout, and how far it reaches."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, pair
 from keras_vit.inspection import forward
 from keras_vit.layers.head import AttentionPool
 from keras_vit.layers.resample import resize_matrix
+from keras_vit.models import VisionTransformer
 
 
-def attention_weights(model, images, blocks=None, heads=None, batch_size=8):
+def attention_weights(
+    model: VisionTransformer,
+    images: Any,
+    blocks: Sequence[int] | None = None,
+    heads: str | None = None,
+    batch_size: int = 8,
+) -> list[np.ndarray]:
     """A = softmax(q kᵀ / √D_h) of some blocks for some images.
 
     Args:
@@ -33,7 +44,14 @@ def attention_weights(model, images, blocks=None, heads=None, batch_size=8):
     return [np.concatenate(arrays) for arrays in zip(*parts)]
 
 
-def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size=8):
+def attention_maps(
+    model: VisionTransformer,
+    images: Any,
+    block: int = -1,
+    query: str | int | tuple[int, int] | None = None,
+    heads: str | None = "mean",
+    batch_size: int = 8,
+) -> np.ndarray:
     """Where one block looks in each image: attention from one token to the patches.
 
     Args:
@@ -55,7 +73,9 @@ def attention_maps(model, images, block=-1, query=None, heads="mean", batch_size
     return np.concatenate([maps for (maps,) in parts])
 
 
-def probe_maps(model, images, heads="mean", batch_size=8):
+def probe_maps(
+    model: VisionTransformer, images: Any, heads: str | None = "mean", batch_size: int = 8
+) -> np.ndarray:
     """Where the probe of attention pooling looks in each image (MAP; Zhai et al., 2022).
 
     In a model with `pool="map"` or `"probe"` the probe, not a class token, gathers what the
@@ -79,7 +99,7 @@ def probe_maps(model, images, heads="mean", batch_size=8):
     return np.concatenate(parts)
 
 
-def upsample(maps, image_size):
+def upsample(maps: ArrayLike, image_size: int | tuple[int, int]) -> np.ndarray:
     """Maps of patches as maps of pixels: (..., rows, columns) -> (..., height, width).
 
     The value of a patch stands at its centre; in between it is linear. `image_size` is one number
@@ -96,7 +116,7 @@ def upsample(maps, image_size):
     return row @ maps @ column.T
 
 
-def rollout(weights, heads="mean"):
+def rollout(weights: Sequence[ArrayLike], heads: str = "mean") -> np.ndarray:
     """Multiplies attention through the blocks: the product of the row-normalised A + I.
 
     Args:
@@ -124,7 +144,14 @@ def rollout(weights, heads="mean"):
     return result
 
 
-def rollout_maps(model, images, query=None, heads="mean", blocks=None, batch_size=8):
+def rollout_maps(
+    model: VisionTransformer,
+    images: Any,
+    query: str | int | tuple[int, int] | None = None,
+    heads: str = "mean",
+    blocks: Sequence[int] | None = None,
+    batch_size: int = 8,
+) -> np.ndarray:
     """Rollout from one token to the patches of each image, as in Fig. 6 and 14 of the paper.
 
     Args:
@@ -143,7 +170,12 @@ def rollout_maps(model, images, query=None, heads="mean", blocks=None, batch_siz
     return np.concatenate([layout.query_rows(rollout(weights), query) for weights in parts])
 
 
-def attention_distance(weights, grid, patch_size, renormalize=True):
+def attention_distance(
+    weights: ArrayLike,
+    grid: tuple[int, int],
+    patch_size: int | tuple[int, int],
+    renormalize: bool = True,
+) -> np.ndarray:
     """The distance between the centres of query and key patches, weighted by attention.
 
     Learned tokens, which stand before the patches, have no place and are left out as queries and
@@ -178,7 +210,13 @@ def attention_distance(weights, grid, patch_size, renormalize=True):
     return distance.mean(axis=-1)
 
 
-def attention_distances(model, images, blocks=None, renormalize=True, batch_size=8):
+def attention_distances(
+    model: VisionTransformer,
+    images: Any,
+    blocks: Sequence[int] | None = None,
+    renormalize: bool = True,
+    batch_size: int = 8,
+) -> np.ndarray:
     """`attention_distance` of each block and head for each image.
 
     The paper averages over 128 images: `attention_distances(model, images).mean(axis=1)`.

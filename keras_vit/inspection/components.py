@@ -1,11 +1,13 @@
 """Principal components of patch tokens: the pictures that DINO is known for."""
 
 import typing
+from typing import Any
 
 import numpy as np
 
 from keras_vit.checks import positive_int
 from keras_vit.inspection import forward
+from keras_vit.models import VisionTransformer
 
 
 class PatchComponents(typing.NamedTuple):
@@ -22,7 +24,15 @@ class PatchComponents(typing.NamedTuple):
     explained: np.ndarray
 
 
-def patch_components(model, images, count=3, block=-1, foreground=None, norm=True, batch_size=8):
+def patch_components(
+    model: VisionTransformer,
+    images: Any,
+    count: int = 3,
+    block: int = -1,
+    foreground: float | np.ndarray | None = None,
+    norm: bool = True,
+    batch_size: int = 8,
+) -> PatchComponents:
     """The first principal components of the patch tokens of all images: a `PatchComponents`.
 
     They are fitted to the patches of all images together, so that what is alike in two images has

@@ -10,6 +10,7 @@ import numpy as np
 from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import preprocess
 from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.models import VisionTransformer
 
 _PROGRAMS = weakref.WeakKeyDictionary()  # model -> key -> what JAX has compiled
 _LARGEST = 32.0  # no preprocessing gives more; bytes that were only cast to float are larger
@@ -150,7 +151,7 @@ class Layout(typing.NamedTuple):
         )
 
 
-def layout_of(model, image_size=None):
+def layout_of(model: VisionTransformer, image_size: tuple[int, int] | None = None) -> Layout:
     """The `Layout` of the tokens of a `VisionTransformer`.
 
     `image_size`, (height, width), is needed only for a model that takes images of any size.

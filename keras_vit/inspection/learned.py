@@ -2,6 +2,7 @@
 
 import typing
 
+import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
@@ -9,9 +10,10 @@ from keras_vit.inspection.forward import to_array
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.position import PositionEmbedding
 from keras_vit.layers.rotary import RotaryPosition
+from keras_vit.models import VisionTransformer
 
 
-def position_similarity(model, block=None):
+def position_similarity(model: VisionTransformer, block: int | None = None) -> np.ndarray:
     """Cosine similarity of the position embedding of each patch with those of all patches.
 
     Rotary positions, where a model has no others, are compared by the cosines and sines of their
@@ -77,7 +79,7 @@ class FilterComponents(typing.NamedTuple):
     explained: np.ndarray
 
 
-def filter_components(model, count=28):
+def filter_components(model: keras.Model, count: int = 28) -> FilterComponents:
     """The first principal components of the patch embedding's filters: a `FilterComponents`.
 
     Each of the D columns of E is a filter over the P x P x C values of a patch. Their mean is

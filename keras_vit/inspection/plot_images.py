@@ -5,15 +5,27 @@ Functions return the matplotlib figure, and write it to `path` if that is given.
 
 import functools
 import io
+import os
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice
 from keras_vit.inspection.attention import upsample
-from keras_vit.inspection.forward import shape_error
+from keras_vit.inspection.components import PatchComponents
+from keras_vit.inspection.forward import Layout, shape_error
 
 
-def plot_maps(images, maps, path=None, titles=None, unit="value of the patch", style="overlay"):
+def plot_maps(
+    images: ArrayLike,
+    maps: ArrayLike,
+    path: str | os.PathLike[str] | None = None,
+    titles: Sequence[str] | None = None,
+    unit: str = "value of the patch",
+    style: str = "overlay",
+) -> Any:
     """Draws each image, and its maps laid over it: attention, rollout (Fig. 6), relevance.
 
     Args:
@@ -89,7 +101,14 @@ def _draw(axes, picture, values, largest, style):
     return ScalarMappable(Normalize(0, largest), "inferno")
 
 
-def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
+def plot_queries(
+    image: ArrayLike,
+    matrix: ArrayLike,
+    layout: Layout,
+    queries: Sequence[Any],
+    path: str | os.PathLike[str] | None = None,
+    unit: str = "attention",
+) -> Any:
     """Draws where chosen tokens look: the map of each, with a frame around the patch that asks.
 
     Args:
@@ -119,7 +138,9 @@ def plot_queries(image, matrix, layout, queries, path=None, unit="attention"):
     return finish(figure, path)
 
 
-def plot_components(images, found, path=None):
+def plot_components(
+    images: ArrayLike, found: PatchComponents, path: str | os.PathLike[str] | None = None
+) -> Any:
     """Draws each image beside its patches, coloured by their first three components.
 
     The components are the red, green and blue of a patch; each goes from the lowest to the highest
@@ -155,7 +176,14 @@ def plot_components(images, found, path=None):
     return finish(figure, path)
 
 
-def plot_predictions(images, maps, labels, probabilities, class_names, path):
+def plot_predictions(
+    images: ArrayLike,
+    maps: ArrayLike,
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    class_names: Sequence[str],
+    path: str | os.PathLike[str] | None,
+) -> Any:
     """Draws each image beside its attention map, under the predicted and the right class.
 
     Args:
@@ -188,7 +216,12 @@ def plot_predictions(images, maps, labels, probabilities, class_names, path):
     figure.savefig(path, dpi=120)
 
 
-def plot_reconstructions(images, reconstructions, hidden, path=None):
+def plot_reconstructions(
+    images: ArrayLike,
+    reconstructions: ArrayLike,
+    hidden: ArrayLike,
+    path: str | os.PathLike[str] | None = None,
+) -> Any:
     """Draws each image, what a masked autoencoder saw of it, and what it made of the rest.
 
     Args:

@@ -4,13 +4,24 @@ Blocks, heads, rows and columns count from 0, as in the arguments and in `block_
 the matplotlib figure, and write it to `path` if that is given.
 """
 
+import os
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.inspection.forward import shape_error
+from keras_vit.inspection.learned import FilterComponents
 from keras_vit.inspection.plot_images import color_bar, finish, new_figure
+from keras_vit.inspection.similarity import TokenNorms
 
 
-def plot_distances(distances, path=None, title="Mean attention distance"):
+def plot_distances(
+    distances: ArrayLike,
+    path: str | os.PathLike[str] | None = None,
+    title: str = "Mean attention distance",
+) -> Any:
     """Draws the distance of each head against the depth of its block (Fig. 7 right, Fig. 11).
 
     `distances` in pixels are (blocks, heads), or (blocks, images, heads) from
@@ -51,7 +62,11 @@ def _some(blocks):
     return np.arange(0, blocks, 1 if blocks <= 16 else -(-blocks // 12))
 
 
-def plot_position_similarity(similarity, path=None, title="Position embedding similarity"):
+def plot_position_similarity(
+    similarity: ArrayLike,
+    path: str | os.PathLike[str] | None = None,
+    title: str = "Position embedding similarity",
+) -> Any:
     """Draws a grid of maps, one for each patch (Fig. 7 centre, Fig. 10).
 
     `similarity` is what `position_similarity` returns, (rows, columns, rows, columns).
@@ -82,7 +97,11 @@ def plot_position_similarity(similarity, path=None, title="Position embedding si
     return finish(figure, path)
 
 
-def plot_filters(found, path=None, title="Principal components of the patch filters"):
+def plot_filters(
+    found: FilterComponents,
+    path: str | os.PathLike[str] | None = None,
+    title: str = "Principal components of the patch filters",
+) -> Any:
     """Draws components side by side, grey for 0, each on its own scale (Fig. 7 left).
 
     Above each stands its share of the variance. `found` is a `FilterComponents`; of filters over
@@ -114,7 +133,12 @@ def plot_filters(found, path=None, title="Principal components of the patch filt
     return finish(figure, path)
 
 
-def plot_layer_similarity(similarity, path=None, names=None, other_names=None):
+def plot_layer_similarity(
+    similarity: ArrayLike,
+    path: str | os.PathLike[str] | None = None,
+    names: Sequence[str] | None = None,
+    other_names: Sequence[str] | None = None,
+) -> Any:
     """Draws linear CKA between layers, the first in the lower left corner.
 
     Args:
@@ -147,7 +171,9 @@ def plot_layer_similarity(similarity, path=None, names=None, other_names=None):
     return finish(figure, path)
 
 
-def plot_token_norms(norms, path=None, image=0, block=-1):
+def plot_token_norms(
+    norms: TokenNorms, path: str | os.PathLike[str] | None = None, image: int = 0, block: int = -1
+) -> Any:
     """Draws the lengths of tokens in each block, and the map of one `image` and `block`.
 
     `norms` is what `token_norms` returns.

@@ -1,14 +1,24 @@
 """Which patches speak for a class: gradients of a logit by attention, or by the pixels."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import iterate_attention
+from keras_vit.models import VisionTransformer
 
 
-def relevance_maps(model, images, classes=None, method="chefer", batch_size=4):
+def relevance_maps(
+    model: VisionTransformer,
+    images: Any,
+    classes: int | Sequence[int] | None = None,
+    method: str = "chefer",
+    batch_size: int = 4,
+) -> np.ndarray:
     """How much each patch speaks for a class, by attention times the class's gradient by it.
 
     `"chefer"` carries relevance through all blocks: R = I at the input, then R += Ā R with
@@ -67,7 +77,9 @@ def _tokens_that_heads_read(variant):
     return [*read, 1] if variant.distillation else read
 
 
-def input_gradients(model, images, classes=None, batch_size=8):
+def input_gradients(
+    model: keras.Model, images: Any, classes: int | Sequence[int] | None = None, batch_size: int = 8
+) -> np.ndarray:
     """Gradient of a class's logit times the pixels, for any Keras model of images with classes.
 
     The arguments are those of `relevance_maps`.

@@ -1,17 +1,21 @@
 """Tokens between the layers: how alike layers are (linear CKA), and how long tokens are."""
 
 import typing
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice
 from keras_vit.inspection import forward
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.models import VisionTransformer
 
 
-def linear_cka(x, y, unbiased=False):
+def linear_cka(x: ArrayLike, y: ArrayLike, unbiased: bool = False) -> float:
     """Centred kernel alignment of two representations of the same examples, with linear kernels.
 
     It is 1 for representations that differ in nothing but a rotation or a scale.
@@ -36,8 +40,14 @@ def linear_cka(x, y, unbiased=False):
 
 
 def layer_similarity(
-    model, images, layers=None, other=None, other_layers=None, estimate="minibatch", batch_size=16
-):
+    model: keras.Model,
+    images: Any,
+    layers: Sequence[str] | None = None,
+    other: keras.Model | None = None,
+    other_layers: Sequence[str] | None = None,
+    estimate: str = "minibatch",
+    batch_size: int = 16,
+) -> np.ndarray:
     """Linear CKA between layers of a model, or of two models, for the same images.
 
     All tokens count: an image is one example whose features are all values of a layer's output.
@@ -155,7 +165,9 @@ class TokenNorms(typing.NamedTuple):
         return self.patches > factor * typical
 
 
-def token_norms(model, images, blocks=None, batch_size=8):
+def token_norms(
+    model: VisionTransformer, images: Any, blocks: Sequence[int] | None = None, batch_size: int = 8
+) -> TokenNorms:
     """The Euclidean length of each token after each block, before any last LayerNorm: `TokenNorms`.
 
     The arguments are as in `attention_weights`.

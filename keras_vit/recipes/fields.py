@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from typing import TypeVar
 
 from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.data.transform import Transform
@@ -10,6 +11,7 @@ from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS, get_variant
 
+Recipe = TypeVar("Recipe")  # of recipe.py, which imports this file
 OF_A_VIT = ("dropout", "stochastic_depth", "remat", "representation_size", "pool", "position")
 
 
@@ -107,7 +109,12 @@ def check_fields(r):
             raise ValueError(f"{expected}. Received: {received}.")
 
 
-def scale(recipe, batch_size=None, steps=None, epochs=None):
+def scale(
+    recipe: Recipe,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+) -> Recipe:
     """The recipe for another batch or number of updates.
 
     With k times the batch, the run sees as many images: steps, warm-up, boundaries and so on are

@@ -26,7 +26,7 @@ TABLE_4 = {
 SOURCES = ("paper", "vit_jax", "augreg", "big_vision")
 
 
-def finetune(dataset, variant=None, source="paper"):
+def finetune(dataset: str, variant: str | None = None, source: str = "paper") -> Recipe:
     """Fine-tuning of a pre-trained model: SGD with momentum, batch 512, cosine, clipping at 1.
 
     Args:
@@ -122,7 +122,7 @@ def _paper(facts, variant):
     }
 
 
-def vtab(task, variant=None):
+def vtab(task: str, variant: str | None = None) -> Recipe:
     """Fine-tuning on one task of VTAB-1k: 2,500 updates, learning rate 0.01, 384 pixels.
 
     Args:
@@ -177,7 +177,9 @@ def length_for(num_examples):
     return next(lengths for limit, lengths in _HYPERRULE if num_examples < limit)
 
 
-def bit_hyperrule(num_examples, area, variant=None, num_classes=None):
+def bit_hyperrule(
+    num_examples: int, area: int, variant: str | None = None, num_classes: int | None = None
+) -> Recipe:
     """Fine-tuning by the BiT-HyperRule: all follows from how many images there are, and how large.
 
     Args:
@@ -250,7 +252,7 @@ class FewShotProtocol:
     )
 
 
-def fewshot():
+def fewshot() -> FewShotProtocol:
     """The `FewShotProtocol` with the authors' numbers; docs/evaluation.md shows its use."""
     return FewShotProtocol(
         source=f"{PAPER}, section 4.1; google-research/big_vision, evaluators/fewshot_lsr.py and "

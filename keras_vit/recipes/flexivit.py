@@ -8,7 +8,7 @@ from keras_vit.recipes.recipe import Recipe
 PATCH_SIZES = (48, 40, 30, 24, 20, 16, 15, 12, 10, 8)
 
 
-def flexivit(size="B", epochs=90):
+def flexivit(size: str = "B", epochs: int = 90) -> Recipe:
     """FlexiViT on ImageNet-21k, without distillation: each batch has one of ten patch sizes.
 
     Args:

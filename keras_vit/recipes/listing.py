@@ -23,7 +23,7 @@ from keras_vit.text import table, unknown
 _STUDIED = [(v, dataset) for dataset in pretraining.CHOSEN for v in pretraining.STUDIED]
 
 
-def digits():
+def digits() -> Recipe:
     """Scikit-learn's handwritten digits, enlarged to 16 x 16, in 45 epochs."""
     return _small(
         "digits",
@@ -37,7 +37,7 @@ def digits():
     )
 
 
-def fashion_mnist():
+def fashion_mnist() -> Recipe:
     """Fashion-MNIST, 28 x 28, in 12 epochs: a hybrid, which learns faster than a plain ViT."""
     model = {"width": 64, "depth": 4, "num_heads": 2, "stem": (1,), "patch_size": 1}
     return _small(
@@ -70,7 +70,12 @@ def _small(name, examples, transform, architecture, **settings):
     )
 
 
-def own_images(num_examples, num_classes=None, variant=None, image_size=224):
+def own_images(
+    num_examples: int,
+    num_classes: int | None = None,
+    variant: str | None = None,
+    image_size: int | tuple[int, int] = 224,
+) -> Recipe:
     """Fine-tuning of a pre-trained model on a folder of one's own, of a few dozen images or more.
 
     It is Table 4, changed for a small set: at least eight batches make an epoch, images keep their
@@ -112,7 +117,7 @@ def own_images(num_examples, num_classes=None, variant=None, image_size=224):
     )
 
 
-def all_recipes():
+def all_recipes() -> tuple[Recipe, ...]:
     """Every recipe that is written somewhere, without the whole grid of augreg."""
     table_3 = pretraining.TABLE_3.items()
     table_3 = [(v, d, n) for d, rows in table_3 for v, row in rows.items() for n in row[0]]
@@ -137,7 +142,7 @@ def all_recipes():
     )
 
 
-def list_recipes():
+def list_recipes() -> tuple[Recipe, ...]:
     """Prints a table of all recipes and returns them."""
     found = all_recipes()
     header = ("recipe", "data", "px", "batch", "updates", "epochs", "optimizer", "learning rate")
@@ -150,7 +155,7 @@ def list_recipes():
     return found
 
 
-def get(name):
+def get(name: str) -> Recipe:
     """The recipe of a name as `list_recipes` prints it, or of a cell of the augreg grid.
 
     Args:

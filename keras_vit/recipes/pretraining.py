@@ -65,7 +65,9 @@ def _sigmoid(facts):
     return {"loss": "sigmoid", "head_bias": bias}
 
 
-def pretrain(variant="B/16", dataset="imagenet21k", epochs=None):
+def pretrain(
+    variant: str = "B/16", dataset: str = "imagenet21k", epochs: int | None = None
+) -> Recipe:
     """Pre-training as in Table 3: Adam, batch 4096, 224 pixels, a warm-up of 10,000 updates.
 
     Args:
@@ -139,13 +141,13 @@ CHOSEN = {
 
 
 def augreg(
-    variant="B/16",
-    dataset="imagenet21k",
-    augmentation=None,
-    weight_decay=0.1,
-    dropout=0.0,
-    epochs=300,
-):
+    variant: str = "B/16",
+    dataset: str = "imagenet21k",
+    augmentation: str | None = None,
+    weight_decay: float = 0.1,
+    dropout: float = 0.0,
+    epochs: int = 300,
+) -> Recipe:
     """One cell of the grid of "How to train your ViT?" (Steiner et al., 2021).
 
     Args:
@@ -195,7 +197,9 @@ def augreg(
     )
 
 
-def augreg_grid(variant="B/16", dataset="imagenet21k", epochs=300):
+def augreg_grid(
+    variant: str = "B/16", dataset: str = "imagenet21k", epochs: int = 300
+) -> tuple[Recipe, ...]:
     """The 28 recipes of one model: seven augmentations, two decays, with and without dropout.
 
     Args:
@@ -205,7 +209,7 @@ def augreg_grid(variant="B/16", dataset="imagenet21k", epochs=300):
     return tuple(augreg(variant, dataset, *cell, epochs) for cell in cells)
 
 
-def better_plain(epochs=90):
+def better_plain(epochs: int = 90) -> Recipe:
     """The "better plain ViT" S/16 on ImageNet (Beyer et al., 2022): 76.5 % after 90 epochs.
 
     Args:
@@ -239,7 +243,7 @@ def better_plain(epochs=90):
     )
 
 
-def bit_pretrain(variant="R50x1", dataset="imagenet21k"):
+def bit_pretrain(variant: str = "R50x1", dataset: str = "imagenet21k") -> Recipe:
     """Pre-training of a BiT ResNet as in big_vision: SGD with momentum, batch 4096, 90 epochs.
 
     Args:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from typing import Any
 
 import keras
 
@@ -135,7 +136,7 @@ class Recipe:
         """Images in one batch of `model.fit`: those of an update, or a part with `accumulate`."""
         return self.batch_size // self.accumulate
 
-    def replace(self, **changes):
+    def replace(self, **changes: Any) -> "Recipe":
         """A copy with the named fields changed, and nothing else: see `scale` for what follows.
 
         `image_size` changes that of both transforms, and the sizes around them in proportion.
@@ -156,7 +157,7 @@ class Recipe:
 
     scale = fields.scale
 
-    def model_options(self):
+    def model_options(self) -> dict[str, Any]:
         """Arguments for the builder of `variant`, or for its class, as a dict.
 
         What the recipe leaves as it is in the model (no dropout, say) is not among them.
@@ -172,7 +173,7 @@ class Recipe:
         options = {name: value for name, value in options.items() if value is not None}
         return options | dict(self.architecture)
 
-    def make_schedule(self):
+    def make_schedule(self) -> Any:
         """The learning rate: a `LearningRateSchedule`, or a number if it is constant."""
         run = (self.learning_rate, self.steps, self.warmup_steps)
         if self.schedule == "linear":
@@ -183,7 +184,7 @@ class Recipe:
             return training.WarmupStairs(*run, boundaries=self.boundaries)
         return training.WarmupCosine(*run)
 
-    def make_optimizer(self, model=None):
+    def make_optimizer(self, model: keras.Model | None = None) -> keras.optimizers.Optimizer:
         """A `keras_vit.training` optimizer; `layer_decay` counts the blocks of `model`."""
         of_blocks = getattr(model, "student", model)
         names = [layer.name for layer in getattr(of_blocks, "layers", ())]
@@ -203,7 +204,7 @@ class Recipe:
             return training.SGDM(schedule, self.momentum, **shared)
         return training.AdamW(schedule, self.beta1, self.beta2, self.epsilon, **shared)
 
-    def make_loss(self):
+    def make_loss(self) -> keras.losses.Loss:
         """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels; `None` for `"own"`."""
         if self.loss == "own":
             return None
@@ -211,20 +212,20 @@ class Recipe:
         dtype = "float64" if self.precision == "float64" else "float32"
         return kind(self.label_smoothing, dtype=dtype)
 
-    def metrics(self):
+    def metrics(self) -> list[Any]:
         """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5."""
         if self.loss == "own":
             return []
         top_5 = [training.Accuracy(top=5)] if (self.num_classes or 0) >= 100 else []
         return [training.Accuracy(name="accuracy"), *top_5]
 
-    def callbacks(self):
+    def callbacks(self) -> list[keras.callbacks.Callback]:
         """A list of what the recipe itself needs: patch sizes, evaluation of the averages."""
         patches, seed = self.patch_sizes, self.seed
         flexible = [training.FlexiblePatches(patches, seed)] if patches else []
         return [*flexible, *([training.EvaluateAverages()] if self.ema is not None else [])]
 
-    def compile(self, model, **options):
+    def compile(self, model: keras.Model, **options: Any) -> keras.Model:
         """Compiles a model with the optimizer, loss and metrics of the recipe, and returns it.
 
         Args:
@@ -240,7 +241,7 @@ class Recipe:
         model.compile(**{**made, "metrics": self.metrics(), **options})
         return model
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """All fields as a dict that JSON can hold."""
         return dataclasses.asdict(self)
 
@@ -259,7 +260,7 @@ class Recipe:
                 made[name] = Transform(**of)
         return cls(**made)
 
-    def table(self):
+    def table(self) -> list[tuple[str, str]]:
         """The settings that matter as a list of (field, value), both strings."""
         return fields.settings(self)
 

@@ -26,7 +26,7 @@ def _facts(variant):
     return find_dataset("imagenet2012", ("imagenet2012",)).all_images()
 
 
-def mae_pretrain(variant="L/16", epochs=800):
+def mae_pretrain(variant: str = "L/16", epochs: int = 800) -> Recipe:
     """Pre-training of a masked autoencoder on ImageNet: AdamW, batch 4096, three quarters hidden.
 
     The model is `keras_vit.training.MaskedAutoencoder`, whose own numbers (share, decoder,
@@ -63,7 +63,7 @@ def mae_pretrain(variant="L/16", epochs=800):
     )
 
 
-def mae_finetune(variant="L/16"):
+def mae_finetune(variant: str = "L/16") -> Recipe:
     """Fine-tuning of a masked autoencoder's encoder on ImageNet, mean of the patches pooled.
 
     Args:

@@ -7,7 +7,9 @@ Source: google-research/vision_transformer, README and vit_jax_augreg.ipynb.
 """
 
 import csv
+import os
 import re
+from typing import Any
 
 from keras_vit.checks import check_choice
 from keras_vit.weights.tables import shortened
@@ -41,7 +43,7 @@ def augreg_url(name):
     return f"{BUCKET}{stem}.npz" if NAME.fullmatch(stem) else None
 
 
-def read_augreg_index(path):
+def read_augreg_index(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Reads a copy of gs://vit_models/augreg/index.csv.
 
     A row is a fine-tuned file together with the pre-trained file it comes from, so a pre-trained
@@ -84,7 +86,13 @@ def _cell(text, column, line, path):
     )
 
 
-def choose_augreg(rows, name="B/16", adapt_ds=None, best_by="final_val", **filters):
+def choose_augreg(
+    rows: list[dict[str, Any]],
+    name: str = "B/16",
+    adapt_ds: str | None = None,
+    best_by: str = "final_val",
+    **filters: Any,
+) -> dict[str, Any]:
     """The best checkpoint by the authors' rule.
 
     That is the pre-trained file with the highest `best_by`, on ImageNet-21k unless a filter says

@@ -188,7 +188,12 @@ def _place(text):
 # ---- many
 
 
-def checkpoints(variant=None, family=None, data=None, image_size=None):
+def checkpoints(
+    variant: str | None = None,
+    family: str | None = None,
+    data: str | None = None,
+    image_size: int | None = None,
+) -> tuple[Checkpoint, ...]:
     """The published checkpoints that fit all of the arguments; `None` fits every one.
 
     Args:
@@ -238,7 +243,12 @@ def _variants_like(text):
 # ---- the printed list
 
 
-def list_weights(variant=None, family=None, data=None, image_size=None):
+def list_weights(
+    variant: str | None = None,
+    family: str | None = None,
+    data: str | None = None,
+    image_size: int | None = None,
+) -> None:
     """Prints a table of checkpoints; `keras_vit.weights.checkpoints` gives their records.
 
     The columns are the name for `weights=`, the architecture, the resolution (px), the number of

@@ -30,7 +30,7 @@ class DownloadError(OSError):
     """A file could not be had, or is not the one it should be."""
 
 
-def cache_dir():
+def cache_dir() -> Path:
     """`$KERAS_VIT_CACHE`, or else `$XDG_CACHE_HOME/keras_vit`, or else `~/.cache/keras_vit`."""
     if own := os.environ.get("KERAS_VIT_CACHE"):
         return Path(own).expanduser().absolute()
@@ -43,7 +43,15 @@ def is_offline():
     return os.environ.get("KERAS_VIT_OFFLINE", "").lower() in ("1", "true", "yes", "on")
 
 
-def fetch(source, *, size=None, sha256=None, offline=None, timeout=30.0, retries=4):
+def fetch(
+    source: str,
+    *,
+    size: int | None = None,
+    sha256: str | None = None,
+    offline: bool | None = None,
+    timeout: float = 30.0,
+    retries: int = 4,
+) -> Path:
     """The local path of a published checkpoint, which is downloaded if it is not there yet.
 
     Of two processes one waits for the other. hf:// names go into the cache of huggingface_hub,

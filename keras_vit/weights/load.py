@@ -4,8 +4,10 @@ import dataclasses
 import os
 import pathlib
 import warnings
+from typing import Any
 
 from keras_vit.checks import marked
+from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.variants import VARIANTS
 from keras_vit.weights import (
@@ -23,7 +25,7 @@ from keras_vit.weights import (
     timm,
     vision_towers,
 )
-from keras_vit.weights.assign import MODELS, assign, check_model
+from keras_vit.weights.assign import MODELS, LoadReport, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.fetch import fetch
 from keras_vit.weights.files import CheckpointError, open_checkpoint
@@ -52,8 +54,13 @@ SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://")
 
 
 def load_weights(
-    model, weights, interpolation=None, file_image_size=None, resize_patches=False, fresh_head=False
-):
+    model: VisionTransformer | BiT,
+    weights: str | os.PathLike[str],
+    interpolation: str | None = None,
+    file_image_size: int | tuple[int, int] | None = None,
+    resize_patches: bool = False,
+    fresh_head: bool = False,
+) -> LoadReport:
     """Gives `model` the weights of a checkpoint of any format that docs/checkpoints.md lists.
 
     Everything must fit, with three exceptions. Position embeddings of another grid are resampled.
@@ -94,7 +101,11 @@ def load_weights(
     return report
 
 
-def from_checkpoint(weights, file_image_size=None, **overrides):
+def from_checkpoint(
+    weights: str | os.PathLike[str],
+    file_image_size: int | tuple[int, int] | None = None,
+    **overrides: Any,
+) -> VisionTransformer | BiT:
     """A model with the architecture and the weights of a checkpoint.
 
     What the file cannot say (the heads in a timm file, a grid that is not square) comes from

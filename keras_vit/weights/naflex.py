@@ -2,7 +2,9 @@
 `Siglip2ForImageClassification`, whose patches are multiplied by a matrix."""
 
 import math
+import os
 import re
+from typing import Any
 
 import keras
 
@@ -54,7 +56,7 @@ ACTIVATIONS = {
 }
 
 
-def naflex_from_checkpoint(path, **options):
+def naflex_from_checkpoint(path: str | os.PathLike[str], **options: Any) -> NaFlexVisionTransformer:
     """A model with the architecture and the weights of a NaFlex checkpoint of SigLIP 2.
 
     Args:

@@ -1,6 +1,8 @@
 """New models from old ones: of another resolution, of another patch size, with folded kernels."""
 
 import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -8,13 +10,22 @@ import numpy as np
 from keras_vit.checks import pair
 from keras_vit.layers.resample import patch_matrix, resize_grid, resize_matrix
 from keras_vit.layers.resnet import NUMERICS, Bottleneck, Root, standardize
+from keras_vit.models import VisionTransformer
 from keras_vit.models.bit import BiT
 from keras_vit.weights.canonical import PROJECTION
+
+Model = TypeVar("Model", bound=keras.Model)
 
 POSITIONS = r"(?:patch_encoder/)?position(?:_\d+)?/(embedding|rows|columns|table)"
 
 
-def resize_positions(arrays, old_grid, new_grid, learned_tokens, method):
+def resize_positions(
+    arrays: dict[str, np.ndarray],
+    old_grid: tuple[int, int],
+    new_grid: tuple[int, int],
+    learned_tokens: int,
+    method: str,
+) -> dict[str, np.ndarray]:
     """Position embeddings resampled from one grid of patches to another.
 
     Args:
@@ -104,7 +115,9 @@ def _geometric_matrix(old, new):
     return np.stack([np.interp(wanted, places, row) for row in np.eye(old)], axis=1)
 
 
-def resize_patches(kernel, old, new, method="bicubic"):
+def resize_patches(
+    kernel: np.ndarray, old: tuple[int, int], new: tuple[int, int], method: str = "bicubic"
+) -> np.ndarray:
     """Patch kernels for patches of another size: FlexiViT's pseudo-inverse resize.
 
     The new kernel w' is the one for which the new patches' tokens are the old ones' as well as can
@@ -146,13 +159,13 @@ def for_a_model(options):
 
 
 def resize(
-    model,
-    image_size=None,
-    patch_size=None,
-    interpolation=None,
-    patch_interpolation="bicubic",
-    **options,
-):
+    model: Model,
+    image_size: int | tuple[int, int] | None = None,
+    patch_size: int | tuple[int, int] | None = None,
+    interpolation: str | None = None,
+    patch_interpolation: str = "bicubic",
+    **options: Any,
+) -> Model:
     """A copy of `model` for images or patches of another size, with its weights resized.
 
     Args:
@@ -205,7 +218,7 @@ def resize(
     return resized
 
 
-def merge_tokens(model, r):
+def merge_tokens(model: VisionTransformer, r: int | Sequence[int]) -> VisionTransformer:
     """A copy of `model` that is faster, as its blocks join tokens that are alike (ToMe).
 
     Between attention and MLP each block takes r tokens away, at most half of those there are: by
@@ -227,7 +240,7 @@ def merge_tokens(model, r):
     return resize(model, token_merging=r, **({"remat": False} if r else {}))
 
 
-def fold(model):
+def fold(model: Model) -> Model:
     """A copy of a hybrid or of BiT whose kernels are standardised already.
 
     It computes the same function without standardising its kernels at every call. It is meant for
