@@ -4,9 +4,12 @@ import base64
 import html
 import io
 import json
+import os
 import pathlib
 import re
 import zlib
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -17,12 +20,21 @@ from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
 from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
+from keras_vit.models import VisionTransformer
 
 HERE = pathlib.Path(__file__).parent
 LEVELS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8)  # of stored attention, as many as fit
 
 
-def explore(model, images, path, blocks=None, top=5, class_names=None, megabytes=5.0):
+def explore(
+    model: VisionTransformer,
+    images: Any,
+    path: str | os.PathLike[str],
+    blocks: Sequence[int] | None = None,
+    top: int = 5,
+    class_names: Sequence[str] | None = None,
+    megabytes: float = 5.0,
+) -> pathlib.Path:
     """Writes a page that shows what each patch of some images attends to; returns its path.
 
     The page is one file that works without a network, by mouse, touch and keyboard: attention of

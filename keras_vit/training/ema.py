@@ -1,6 +1,7 @@
 """Averaged weights: the optimizer keeps them (see `DecoupledOptimizer`), a model borrows them."""
 
 import contextlib
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ from keras_vit.training.checkpoint import inner_optimizer, sync
 
 
 @contextlib.contextmanager
-def averaged_weights(model):
+def averaged_weights(model: keras.Model) -> Iterator[None]:
     """Gives a model its averaged weights for a `with` block, and then its own back.
 
     Its own come back however the block ends. Inside, `evaluate`, `predict` and `save` see the
@@ -56,7 +57,7 @@ class EvaluateAverages(keras.callbacks.Callback):
         _averaging_optimizer(self.model).own_weights = None  # for good
 
 
-def return_weights(model):
+def return_weights(model: keras.Model) -> None:
     """Gives a model that has its averages its own weights back; any other is left alone."""
     optimizer = inner_optimizer(model)
     if getattr(optimizer, "own_weights", None) is None:

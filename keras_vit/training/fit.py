@@ -2,8 +2,13 @@
 
 import contextlib
 import math
+import os
 import pathlib
 import re
+from collections.abc import Sequence
+from typing import Any
+
+import keras
 
 from keras_vit import distribution
 from keras_vit.checks import positive_int
@@ -13,21 +18,21 @@ from keras_vit.training.stop import only_run_in
 
 
 def fit(
-    model,
-    data,
-    output,
+    model: keras.Model,
+    data: Any,
+    output: str | os.PathLike[str],
     *,
-    epochs=None,
-    steps=None,
-    validation=None,
-    validation_freq=1,
-    save_every="600s",
-    keep=2,
-    log_every=50,
-    callbacks=(),
-    settings=None,
-    curves=True,
-):
+    epochs: int | None = None,
+    steps: int | None = None,
+    validation: Any = None,
+    validation_freq: int = 1,
+    save_every: int | str = "600s",
+    keep: int = 2,
+    log_every: int = 50,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    settings: dict[str, Any] | None = None,
+    curves: bool = True,
+) -> dict[str, list[Any]]:
     """Trains a compiled model, or continues the same run where it was stopped.
 
     `model.fit` does the training, an epoch at a time. If `output` has a checkpoint of a run with

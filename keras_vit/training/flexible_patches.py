@@ -1,6 +1,7 @@
 """FlexiViT: one set of weights for patches of many sizes (Beyer et al., 2023)."""
 
 import functools
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -26,7 +27,7 @@ class FlexiblePatches(keras.callbacks.Callback):
         interpolation: how kernels are resized, as in `VisionTransformer.cut_into`.
     """
 
-    def __init__(self, patch_sizes, seed=0, interpolation="bilinear"):
+    def __init__(self, patch_sizes: Sequence[int], seed: int = 0, interpolation: str = "bilinear"):
         super().__init__()
         self.patch_sizes = tuple(positive_int(size, "patch_sizes") for size in patch_sizes)
         if not self.patch_sizes:

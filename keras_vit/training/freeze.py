@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 import keras
@@ -40,7 +41,7 @@ class TrainableSummary:
         return shown + advice * self.compiled
 
 
-def freeze(model, patterns):
+def freeze(model: keras.Model, patterns: str | Sequence[str]) -> TrainableSummary:
     """Excludes from training the variables that the patterns select.
 
     A pattern is a shell glob (`fnmatch`) that selects everything below what it names: a layer or
@@ -64,7 +65,7 @@ def freeze(model, patterns):
     return set_frozen(model, frozen_paths(model).union(select(paths(model), patterns)))
 
 
-def unfreeze(model, patterns="*"):
+def unfreeze(model: keras.Model, patterns: str | Sequence[str] = "*") -> TrainableSummary:
     """Returns to training what the patterns select, by default everything; otherwise `freeze`."""
     return set_frozen(model, frozen_paths(model).difference(select(paths(model), patterns)))
 

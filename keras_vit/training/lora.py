@@ -2,21 +2,39 @@
 
 import json
 import math
+import os
+from collections.abc import Sequence
+from typing import TypeVar
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit.checks import positive_int
-from keras_vit.training.freeze import layer_paths, paths, select, set_frozen, train_all
+from keras_vit.training.freeze import (
+    TrainableSummary,
+    layer_paths,
+    paths,
+    select,
+    set_frozen,
+    train_all,
+)
 from keras_vit.weights.files import read_npz
 from keras_vit.weights.save import write_npz
+
+Model = TypeVar("Model", bound=keras.Model)
 
 _FACTORS = ("/lora_kernel_a", "/lora_kernel_b")
 _FACTS = "lora"  # the entry of an adapter file that is no variable
 
 
-def enable_lora(model, rank, patterns=("attention", "mlp"), alpha=None, train=("head*",)):
+def enable_lora(
+    model: keras.Model,
+    rank: int,
+    patterns: str | Sequence[str] = ("attention", "mlp"),
+    alpha: float | None = None,
+    train: Sequence[str] = ("head*",),
+) -> TrainableSummary:
     """Adds a trained product of two small matrices to kernels that stay as they are.
 
     A kernel W becomes W + (alpha / rank) A B with B zero at first, so that the model computes
@@ -78,7 +96,7 @@ def adapted_layers(model, required=False):
     return found
 
 
-def merge_lora(model):
+def merge_lora(model: Model) -> Model:
     """A new model without LoRA that computes the same, everything in it trainable.
 
     The sums are taken in the precision of the variables; those of quantised kernels are quantised.
@@ -118,7 +136,7 @@ def _without_lora(config):
     return config
 
 
-def save_lora(model, path):
+def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
     """Writes what LoRA adds to a model, and all else that is trained, to a small npz file.
 
     Args:
@@ -134,7 +152,7 @@ def save_lora(model, path):
     write_npz(path, {_FACTS: np.array(json.dumps(facts)), **arrays})
 
 
-def load_lora(model, path):
+def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSummary:
     """Reads a file of `save_lora` into a model with the weights that LoRA was enabled on.
 
     Args:

@@ -1,6 +1,7 @@
 """The authors' losses: on logits, of one-hot or integer labels, in float32 or better."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -8,7 +9,7 @@ from keras import ops
 from keras_vit.checks import positive_float, positive_int, rate
 
 
-def sigmoid_head_bias(num_classes):
+def sigmoid_head_bias(num_classes: int) -> float:
     """The initial bias of a head under a sigmoid loss: -ln(K), the logit of one class in K.
 
     Without it, all K classes begin as likely as not, and the first steps only unlearn that. The
@@ -32,7 +33,13 @@ class ClassificationLoss(keras.losses.Loss):
         ValueError: `label_smoothing` is out of range, or labels and logits do not fit.
     """
 
-    def __init__(self, label_smoothing=0.0, reduction="sum_over_batch_size", name=None, dtype=None):
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: Any = None,
+    ):
         super().__init__(name=name or type(self).__name__, reduction=reduction, dtype=dtype)
         self.label_smoothing = rate(label_smoothing, "label_smoothing")
 
@@ -155,7 +162,7 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
         name, dtype: as in `keras.metrics.Metric`.
     """
 
-    def __init__(self, top=1, name=None, dtype=None):
+    def __init__(self, top: int = 1, name: str | None = None, dtype: Any = None):
         self.top = positive_int(top, "top")
         super().__init__(self._right, name=name or f"top_{top}_accuracy", dtype=dtype)
 

@@ -1,12 +1,14 @@
 """Masked autoencoders: self-supervised pre-training by filling in patches (He et al., 2022)."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_vit.layers import kernels
+from keras_vit.models import VisionTransformer
 from keras_vit.training.masked_checkpoint import assign_decoder, read_decoder
 from keras_vit.training.masked_decoder import MaskedDecoder, MaskPatches
 from keras_vit.training.masked_images import MaskedImageModel, gather
@@ -54,16 +56,16 @@ class MaskedAutoencoder(MaskedImageModel):
 
     def __init__(
         self,
-        encoder,
-        masked=0.75,
-        decoder_width=512,
-        decoder_depth=8,
-        decoder_heads=16,
-        decoder_mlp_dim=None,
-        norm_pix_loss=True,
-        seed=None,
-        name=None,
-        **kwargs,
+        encoder: VisionTransformer,
+        masked: float = 0.75,
+        decoder_width: int = 512,
+        decoder_depth: int = 8,
+        decoder_heads: int = 16,
+        decoder_mlp_dim: int | None = None,
+        norm_pix_loss: bool = True,
+        seed: int | None = None,
+        name: str | None = None,
+        **kwargs: Any,
     ):
         super().__init__(encoder, name, **kwargs)
         v, policy = encoder.variant, encoder.dtype_policy

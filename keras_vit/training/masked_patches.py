@@ -1,11 +1,13 @@
 """Masked patch prediction: self-supervised pre-training (section 4.6, appendix B.1.2)."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_vit.layers.linear import Linear
+from keras_vit.models import VisionTransformer
 from keras_vit.training.masked_images import MaskedImageModel, gather
 from keras_vit.training.masked_patches_task import CorruptPatches, Target
 
@@ -50,13 +52,13 @@ class MaskedPatchModel(MaskedImageModel):
 
     def __init__(
         self,
-        encoder,
-        target="mean_color",
-        corrupted=0.5,
-        value_range=(-1.0, 1.0),
-        seed=None,
-        name=None,
-        **kwargs,
+        encoder: VisionTransformer,
+        target: str = "mean_color",
+        corrupted: float = 0.5,
+        value_range: tuple[float, float] = (-1.0, 1.0),
+        seed: int | None = None,
+        name: str | None = None,
+        **kwargs: Any,
     ):
         super().__init__(encoder, name, **kwargs)
         low, high = self.value_range = tuple(map(float, value_range))

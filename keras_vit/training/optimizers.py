@@ -1,6 +1,7 @@
 """The authors' optimizers: Adam as in optax with decoupled decay, and SGD with their momentum."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -30,7 +31,13 @@ class AdamW(DecoupledOptimizer):
     slot_names = ("momentum", "velocity")
 
     def __init__(
-        self, learning_rate=1e-3, beta_1=0.9, beta_2=0.999, epsilon=1e-8, weight_decay=0.0, **kwargs
+        self,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-08,
+        weight_decay: float = 0.0,
+        **kwargs: Any,
     ):
         super().__init__(learning_rate, weight_decay, **kwargs)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
@@ -85,7 +92,13 @@ class SGDM(DecoupledOptimizer):
 
     slot_names = ("momentum",)
 
-    def __init__(self, learning_rate=0.01, momentum=0.9, weight_decay=0.0, **kwargs):
+    def __init__(
+        self,
+        learning_rate: Any = 0.01,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        **kwargs: Any,
+    ):
         super().__init__(learning_rate, weight_decay, **kwargs)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be in [0, 1). Received: {momentum=}.")
@@ -111,7 +124,13 @@ class SGDM(DecoupledOptimizer):
         return {**super().get_config(), "momentum": self.momentum}
 
 
-def adamw(learning_rate, steps, warmup_steps=0, weight_decay=0.0, clip_norm=1.0):
+def adamw(
+    learning_rate: float,
+    steps: int,
+    warmup_steps: int = 0,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = 1.0,
+) -> AdamW:
     """`AdamW` with linear warm-up and cosine decay to zero, as in Table 3 for ImageNet.
 
     Args:

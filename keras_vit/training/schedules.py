@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from collections.abc import Sequence
 
 import keras
 from keras import ops
@@ -141,7 +142,9 @@ class WarmupStairs(WarmupSchedule):
         return rate
 
 
-def layer_rates(paths, layer_decay, num_blocks=None):
+def layer_rates(
+    paths: Sequence[str], layer_decay: float | None, num_blocks: int | None = None
+) -> tuple[float, ...]:
     """The factor of the learning rate for each variable, from the names of the layers.
 
     The head and all that follows the blocks have the factor 1, as the biases of relative positions

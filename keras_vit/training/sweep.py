@@ -3,7 +3,10 @@
 import dataclasses
 import json
 import math
+import os
 import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
@@ -34,16 +37,16 @@ class SweepResult:
 
 
 def sweep(
-    make_model,
-    recipe,
-    train,
-    validation,
-    learning_rates=None,
-    monitor="accuracy",
-    early_stop=None,
-    path=None,
-    **fit_options,
-):
+    make_model: Callable[[], keras.Model],
+    recipe: Any,
+    train: Any,
+    validation: Any,
+    learning_rates: Sequence[float] | None = None,
+    monitor: str = "accuracy",
+    early_stop: int | None = None,
+    path: str | os.PathLike[str] | None = None,
+    **fit_options: Any,
+) -> SweepResult:
     """Trains a model at each learning rate and tells which does best on validation data.
 
     Every run begins with the same weights and the same random state. A rate at which the loss

@@ -6,11 +6,13 @@ import os
 import pathlib
 import tempfile
 import warnings
+from typing import Literal
 
 import keras
 import numpy as np
 import safetensors.numpy
 
+from keras_vit.models import VisionTransformer
 from keras_vit.models.bit import BiT
 from keras_vit.weights import (
     aimv2,
@@ -47,7 +49,13 @@ WRITERS = {
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
 
 
-def save_weights(model, path, format=None, force=False, card=False):
+def save_weights(
+    model: VisionTransformer | BiT,
+    path: str | os.PathLike[str],
+    format: Literal["google", "timm", "huggingface"] | None = None,
+    force: bool = False,
+    card: bool = False,
+) -> pathlib.Path:
     """Writes the weights of a model in a format that another library reads.
 
     - `"google"`: npz with the names of the published files, for google-research/

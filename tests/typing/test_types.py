@@ -1,6 +1,8 @@
 """Editors, `help` and type checkers see the arguments of the public functions."""
 
+import importlib
 import inspect
+import pkgutil
 import subprocess
 import sys
 
@@ -42,6 +44,24 @@ def test_a_builder_takes_what_its_signature_shows():
         model = builder(**values)
         assert model.name == shown["name"].default == builder.__name__.lower()
         assert model.count_params() == builder(**changes).count_params()
+
+
+@pytest.mark.any_backend
+def test_public_functions_have_type_hints():
+    missing = []
+    packages = [info.name for info in pkgutil.iter_modules(keras_vit.__path__) if info.ispkg]
+    for name in {*packages, "builders"} - {"layers"}:
+        module = importlib.import_module(f"keras_vit.{name}")
+        for public in (getattr(module, name) for name in module.__all__):
+            is_class = inspect.isclass(public)
+            function = vars(public).get("__init__") if is_class else public
+            if inspect.isfunction(function):
+                signature = inspect.signature(function)
+                arguments = [*signature.parameters.values()][is_class:]
+                hints = [each.annotation for each in arguments]
+                hints += [] if is_class else [signature.return_annotation]
+                missing += [f"{name}.{public.__name__}"] * (inspect.Signature.empty in hints)
+    assert not missing
 
 
 @pytest.mark.slow
