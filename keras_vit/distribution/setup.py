@@ -6,7 +6,6 @@ import itertools
 import json
 import random
 import re
-from typing import Any
 
 import keras
 import numpy as np
@@ -24,7 +23,7 @@ def setup(
     devices: int | None = None,
     model_devices: int | None = None,
     rules: dict[str, tuple[str | None, ...]] | None = None,
-    timeout: float = 300,
+    timeout: int = 300,
 ) -> "Devices":
     """Chooses the devices that this process trains on, before the first model is made.
 
@@ -97,10 +96,7 @@ class Devices:
         return contextlib.nullcontext()
 
     def prepare(self, model):
-        """Prepares a compiled model for training, or raises a ValueError if these devices cannot.
-
-        `training.fit` calls it.
-        """
+        """Prepares a compiled model for `training.fit`, or raises a ValueError if it cannot."""
 
     def callbacks(self):
         """Callbacks that `model.fit` needs on these devices, before any other."""
@@ -244,7 +240,7 @@ def check_count(devices, names, processes, advice):
         )
 
 
-def to_numpy(value: Any) -> np.ndarray:
+def to_numpy(value: object) -> np.ndarray:
     """A variable or tensor as an array; of one that processes share, all of them must call it."""
     if isinstance(value, keras.Variable):
         value = value.value

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from keras_vit.inspection.figures import color_bar, finish, new_figure
 from keras_vit.inspection.forward import shape_error
 from keras_vit.inspection.learned import FilterComponents
-from keras_vit.inspection.plot_images import color_bar, finish, new_figure
 from keras_vit.inspection.similarity import TokenNorms
 
 

@@ -1,0 +1,40 @@
+"""What all figures share: an empty one, a colour bar, and writing it."""
+
+import functools
+import io
+
+
+def new_figure(size):
+    """An empty figure of (width, height) inches that needs no screen."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            'Figures are drawn with matplotlib: pip install "keras3-vit[plot]"'
+        ) from error
+    figure = Figure(figsize=size, layout="constrained")
+    # Notebooks show figures by themselves only once matplotlib.pyplot has made one.
+    figure._repr_png_ = functools.partial(_as_png, figure)
+    return figure
+
+
+def _as_png(figure):
+    with io.BytesIO() as file:
+        figure.savefig(file, format="png", dpi=figure.dpi, bbox_inches="tight")
+        return file.getvalue()
+
+
+def finish(figure, path):
+    """Writes a figure, unless `path` is `None`, and returns it."""
+    if path is not None:
+        figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.06)
+    return figure
+
+
+def color_bar(figure, drawn, axes, label, extend="neither"):
+    """A colour bar beside one or more axes, with what is drawn and its unit."""
+    bar = figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.03, extend=extend)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)
+    return bar
