@@ -10,8 +10,10 @@ import zipfile
 
 import numpy as np
 import pytest
+import requests
 
 import keras_vit
+from keras_vit.weights.fetch import DownloadError, _check_answer
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, randomize, read_arrays, tiny_vit, values
@@ -214,6 +216,12 @@ def test_an_index_and_its_files_must_agree(tmp_path):
 # ---- configs that say what cannot be
 
 
+def test_a_config_of_many_megabytes_is_not_read(tmp_path):
+    folder = shutil.copytree(HF, tmp_path / "model")
+    (folder / "config.json").write_text('{"a": "' + "x" * (8 << 20) + '"}')
+    refused(folder, "larger than 8388608 bytes")
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -274,3 +282,14 @@ def test_weights_that_are_not_numbers(tmp_path):
             keras_vit.load_weights(target, path)
         for name, array in values(target).items():
             np.testing.assert_array_equal(array, before[name])
+
+
+def test_no_redirect_leads_from_https_to_http():
+    """Where anybody on the way could answer."""
+    answer, hop = requests.Response(), requests.Response()
+    answer.status_code, answer.headers = 200, {"Content-Length": "3"}
+    answer.url, hop.url = "https://host/file.npz", "http://host/file.npz"
+    assert _check_answer(answer.url, answer, None) == 3
+    answer.history = [hop]
+    with pytest.raises(DownloadError, match=r"http://host/file.npz.*, which is not https"):
+        _check_answer(answer.url, answer, None)
