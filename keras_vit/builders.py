@@ -113,7 +113,7 @@ def _bit(variant):
 
 def build(
     variant: str, weights: str | os.PathLike[str] | None = None, **options: Any
-) -> VisionTransformer | BiT:
+) -> VisionTransformer | Any:  # a BiT, of a variant of one
     """A model by the name of its variant, as the builders `ViT_B16`, `BiT_R50x1` and so on make.
 
     Args:

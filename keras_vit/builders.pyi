@@ -10,7 +10,7 @@ LATER: dict[str, ViTBuilder]
 
 def build(
     variant: str, weights: str | os.PathLike[str] | None = None, **options: Any
-) -> VisionTransformer | BiT: ...
+) -> VisionTransformer | Any: ...
 
 __all__ = [
     "CLIP_B16",

@@ -1,5 +1,6 @@
 """The wheel and the sdist hold the package, its licence, and nothing else."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -7,6 +8,7 @@ import zipfile
 
 import pytest
 
+import keras_vit
 from tests import distributions
 from tests.support import ROOT
 
@@ -46,6 +48,12 @@ def test_the_example_of_the_readme_is_a_whole_program():
     code = distributions.example()
     compile(code, "README.md", "exec")
     assert "import keras_vit" in code and ".fit(" in code
+
+
+def test_changelog_and_citation_name_the_version():
+    version = keras_vit.__version__
+    assert re.search(rf"^version: {re.escape(version)}$", (ROOT / "CITATION.cff").read_text(), re.M)
+    assert f"\n## [{version}] - 20" in (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ keras_vit.ViT_B17()  # type: ignore[attr-defined]
 keras_vit.VisionTransformer("B/16", registers=4, rotary=keras_vit.Rotary(temperature=100.0))
 keras_vit.VisionTransformer("B/16", heads=4)  # type: ignore[call-arg]
 keras_vit.NaFlexVisionTransformer("B/16", grid=16, mlp="swiglu")
-keras_vit.build("B/16", num_classes=10)
+inspection.rollout_maps(keras_vit.build("B/16", num_classes=10), images)
 
 # Weights
 loaded = keras_vit.from_checkpoint("hf://google/vit-base-patch16-224", num_classes=10)
@@ -54,6 +54,6 @@ training.freeze(vit, "block_*")
 evaluation.evaluate(vit, (images, labels), top=5, confusion=False)
 evaluation.evaluate(vit, (images, labels), topk=5)  # type: ignore[call-arg]
 evaluation.knn(images, labels, images, labels, k=3)
-inspection.attention_maps(vit, images, query="class").mean()
+inspection.attention_maps(loaded, images, query="class").mean()
 inspection.attention_maps(vit, images, block="last")  # type: ignore[arg-type]
 inspection.atention_maps(vit, images)  # type: ignore[attr-defined]

@@ -82,7 +82,7 @@ LATER: dict[str, ViTBuilder]
 
 def build(
     variant: str, weights: str | os.PathLike[str] | None = None, **options: Any
-) -> VisionTransformer | BiT: ...
+) -> VisionTransformer | Any: ...
 """
 BUILDER = """
 class {kind}Builder(Protocol):
