@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from keras_vit.checks import check_choice
 from keras_vit.data.preprocess import per_channel
 from keras_vit.exports.formats import FORMATS, Graph, is_installed, quiet
+from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
 from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers
@@ -60,7 +62,14 @@ class Export:
         return f"{self.path}: {self.format}, {self.size / 1e6:.1f} MB, by {self.backend}; {checked}"
 
 
-def export(model, path, format=None, preprocess=False, check=False, images=None):
+def export(
+    model: VisionTransformer | BiT,
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    preprocess: bool = False,
+    check: bool = False,
+    images: Any = None,
+) -> Export:
     """Writes a model as a file that other programs run.
 
     The batch stays open, and so do height and width where the model takes any size. The file

@@ -32,6 +32,7 @@ assert_type(report, keras_vit.LoadReport)
 keras_vit.save_weights(vit, "folder", format="huggingface")
 keras_vit.save_weights(vit, "folder", format="flax")  # type: ignore[arg-type]
 assert_type(keras_vit.resize(vit, image_size=(384, 512)), keras_vit.VisionTransformer)
+keras_vit.export(vit, "model.onnx", check=True)
 keras_vit.merge_tokens(vit, "8")  # type: ignore[arg-type]
 names = [row.name for row in weights.checkpoints(variant="B/16")]
 keras_vit.list_weights("B16", images=224)  # type: ignore[call-arg]
