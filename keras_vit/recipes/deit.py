@@ -8,7 +8,7 @@ from keras_vit.text import unknown
 MODELS = ("Ti/16", "S/16", "B/16")
 
 
-def deit_distilled(variant="B/16", epochs=300):
+def deit_distilled(variant: str = "B/16", epochs: int = 300) -> Recipe:
     """DeiT on ImageNet with a distillation token: AdamW, batch 1024, strong augmentation.
 
     It trains a `keras_vit.training.Distiller` with a teacher of your own, whose own numbers (hard

@@ -1,6 +1,7 @@
 """Distillation: a student learns from labels and from a teacher (Hinton et al., 2015; DeiT)."""
 
 import zlib
+from typing import Any
 
 import keras
 import numpy as np
@@ -57,18 +58,18 @@ class Distiller(keras.Model):
 
     def __init__(
         self,
-        student,
-        teacher,
-        alpha=0.5,
-        hard=True,
-        temperature=1.0,
-        mean_over_classes=False,
-        from_logits=True,
-        preprocessing=None,
-        teacher_preprocessing=None,
-        teacher_size=None,
-        name=None,
-        **kwargs,
+        student: keras.Model,
+        teacher: keras.Model,
+        alpha: float = 0.5,
+        hard: bool = True,
+        temperature: float = 1.0,
+        mean_over_classes: bool = False,
+        from_logits: bool = True,
+        preprocessing: Preprocessing | None = None,
+        teacher_preprocessing: Preprocessing | None = None,
+        teacher_size: int | tuple[int, int] | None = None,
+        name: str | None = None,
+        **kwargs: Any,
     ):
         for role, model in (("student", student), ("teacher", teacher)):
             if not isinstance(model, keras.Model):

@@ -122,12 +122,12 @@ class DistillationLoss(keras.losses.Loss):
 
     def __init__(
         self,
-        hard=True,
-        temperature=1.0,
-        mean_over_classes=False,
-        reduction="sum_over_batch_size",
-        name="distillation",
-        dtype=None,
+        hard: bool = True,
+        temperature: float = 1.0,
+        mean_over_classes: bool = False,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "distillation",
+        dtype: Any = None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.hard, self.mean_over_classes = bool(hard), bool(mean_over_classes)
