@@ -16,6 +16,7 @@ def main(arguments=None):
     add = command.add_argument
     add("model", help="a .keras file, or a checkpoint: a name, a path or a URL")
     add("images", nargs="+", help="image files")
+    add("--compare", metavar="MODEL", help="another model, to stand beside it")
     add("-o", "--output", default="report.html", help="the page (default: report.html)")
     add("--blocks", type=int, nargs="+", help="indices of the blocks to show (default: all)")
     add("--top", type=int, default=5, help="classes to tell (default: 5)")
@@ -25,7 +26,10 @@ def main(arguments=None):
     try:
         from keras_vit import inspection
 
-        path = inspection.explore(_open(args.model), args.images, args.output, **options)
+        model = _open(args.model)
+        if args.compare:
+            model = {args.model: model, args.compare: _open(args.compare)}
+        path = inspection.explore(model, args.images, args.output, **options)
     except (ValueError, ImportError, OSError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

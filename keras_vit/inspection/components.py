@@ -57,19 +57,32 @@ def patch_components(
     Source: Oquab et al. (2024), "DINOv2: learning robust visual features without supervision",
     Fig. 1.
     """
-    images, (chosen,) = forward.as_inputs(model, images), forward.transformer_blocks(model, [block])
+    (tokens,) = patch_tokens(model, forward.as_inputs(model, images), [block], norm, batch_size)
+    if positive_int(count, "count") > tokens.shape[-1]:
+        raise ValueError(f"A token has {tokens.shape[-1]} values. Received: count={count}.")
+    return components_of(tokens, count, foreground)
+
+
+def patch_tokens(model, images, blocks, norm=True, batch_size=8):
+    """For each of some blocks: the patch tokens after it, (images, rows, columns, width), float64.
+
+    `images` are what `forward.as_inputs` returns; `norm` is as in `patch_components`.
+    """
+    chosen = forward.transformer_blocks(model, blocks)
     layout, v = forward.layout_of(model, images.shape[1:3]), model.variant
-    if positive_int(count, "count") > v.width:
-        raise ValueError(f"A token has {v.width} values. Received: count={count}.")
     normalise = lambda x: x  # noqa: E731
     if norm and v.final_norm and not v.norm_after_pool:
         normalise = forward.compiled(model, "norm", model.get_layer("norm"))
     found = [
-        forward.to_array(normalise(tokens))[:size, layout.learned :]
-        for tokens, size in forward.outputs(model, chosen.output, images, batch_size)
+        [forward.to_array(normalise(x))[:size, layout.learned :] for x in tokens]
+        for tokens, size in forward.outputs(model, [b.output for b in chosen], images, batch_size)
     ]
-    tokens = np.concatenate(found).astype("float64")
-    tokens = tokens.reshape(len(images), *layout.grid, v.width)
+    shape = (len(images), *layout.grid, v.width)
+    return [np.concatenate(parts).astype("float64").reshape(shape) for parts in zip(*found)]
+
+
+def components_of(tokens, count=3, foreground=None):
+    """The `PatchComponents` of what `patch_tokens` gives for a block."""
     mask = np.ones(tokens.shape[:3], bool)
     if foreground is not None and np.ndim(foreground) == 0:
         mask = _fitted(tokens, mask, 1)[0][..., 0] > foreground
@@ -83,6 +96,18 @@ def patch_components(
         mask = given
     values, explained = _fitted(tokens, mask, count)
     return PatchComponents(np.where(mask[..., None], values, np.nan), mask, explained)
+
+
+def component_colors(found):
+    """The first three components as red, green and blue, (images, rows, columns, 3), 0 to 1.
+
+    Each goes from the lowest to the highest hundredth of its values in the foreground of all
+    images; the background is black.
+    """
+    values, mask = np.asarray(found.values)[..., :3], np.asarray(found.foreground)
+    low, high = np.percentile(values[mask], (1, 99), axis=0)
+    colors = ((values - low) / np.where(high > low, high - low, 1.0)).clip(0, 1)
+    return np.where(mask[..., None], colors, 0.0)
 
 
 def _fitted(tokens, mask, count):

@@ -1,264 +1,245 @@
-"use strict";
-const $ = (id) => document.getElementById(id);
-const D = JSON.parse($("data").textContent);
-const N = D.rows * D.columns, T = D.learned + N, H = D.heads, L = D.blocks.length;
-// query: -1 for the mean of the patches, else a token.
-const S = { image: 0, mode: "attention", block: L - 1, head: -1, query: D.classToken ? 0 : -1, cls: 0, held: true };
-
-// ---- reading what was packed: base64, zlib, then square roots of shares of a row's largest ----
-async function unpack(text) {
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
-
-async function prepare(image) {
-  if (image.codes) return;
-  const picture = new Image();
-  picture.src = image.picture;
-  const wanted = [image.attention, image.scales, image.rollout, image.rolloutScales, ...image.predictions.map((p) => p.relevance)];
-  const [codes, scales, rollout, rolloutScales, ...relevance] = await Promise.all(wanted.map(unpack));
-  await picture.decode();
-  Object.assign(image, { codes, scales, rolloutCodes: rollout, rolloutRows: rolloutScales, relevance, element: picture });
-}
-
-// ---- numbers ----
-// Row (or column) `query` of one T x T matrix that begins at the given place of the codes.
-function addLine(into, codes, scales, matrix, levels, query, reverse) {
-  for (let k = 0; k < T; k++) {
-    const q = reverse ? k : query, key = reverse ? query : k, row = matrix * T + q;
-    const root = (codes[row * T + key] / (levels - 1)) * (scales[row] / 255);
-    into[k] += root * root;
-  }
-}
-
-function line(mode, block, head, query, reverse) {
-  const image = D.images[S.image], total = new Float64Array(T);
-  const queries = query >= 0 ? [query] : Array.from({ length: N }, (_, i) => D.learned + i);
-  const heads = mode === "rollout" ? [0] : head >= 0 ? [head] : Array.from({ length: H }, (_, i) => i);
-  for (const q of queries) for (const h of heads) {
-    if (mode === "rollout") addLine(total, image.rolloutCodes, image.rolloutRows, 0, 256, q, reverse);
-    else addLine(total, image.codes, image.scales, block * H + h, image.levels, q, reverse);
-  }
-  return total.map((v) => v / (queries.length * heads.length));
-}
-
-// What is drawn: values of the patches, the range, and what the learned tokens get.
-function current() {
-  const image = D.images[S.image];
-  if (S.mode === "relevance") {
-    const values = Float64Array.from(image.relevance[S.cls], (v) => v / 255);
-    return { values, low: 0, high: 1, learned: [] };
-  }
-  if (S.mode === "position") {
-    const q = S.query - D.learned;
-    const values = Float64Array.from({ length: N }, (_, k) => (q < 0 ? 0 : D.similarity[q * N + k] / 127.5 - 1));
-    return { values, low: -1, high: 1, learned: [] };
-  }
-  const all = line(S.mode, S.block, S.head, S.query, $("reverse").checked);
-  const values = all.slice(D.learned);
-  // In rollout few patches stand far above all others, which would be equally dark beside them.
-  const brightest = S.mode === "rollout" ? values.slice().sort()[Math.floor(0.97 * N)] : Math.max(...values);
-  return { values, low: 0, high: brightest || 1, learned: Array.from(all.slice(0, D.learned)) };
-}
-
+// What explorer_data.js gives, drawn; and what is clicked and typed.
 // ---- drawing ----
-const INFERNO = ["000004", "160b39", "420a68", "6a176e", "932667", "bc3754", "dd513a", "f37819", "fca50a", "f6d746", "fcffa4"]
-  .map((c) => [0, 2, 4].map((i) => parseInt(c.slice(i, i + 2), 16)));
+const INFERNO = ["#000004", "#160b39", "#420a68", "#6a176e", "#932667", "#bc3754", "#dd513a", "#f37819", "#fca50a", "#f6d746", "#fcffa4"];
+const STOPS = INFERNO.map((c) => [1, 3, 5].map((i) => parseInt(c.slice(i, i + 2), 16)));
 function color(share) {
-  const place = Math.min(Math.max(share, 0), 1) * (INFERNO.length - 1), i = Math.min(Math.floor(place), INFERNO.length - 2);
-  return INFERNO[i].map((v, c) => v + (INFERNO[i + 1][c] - v) * (place - i));
+  const place = limited(share, 0, 1) * (STOPS.length - 1), i = Math.min(Math.floor(place), STOPS.length - 2);
+  return STOPS[i].map((v, c) => v + (STOPS[i + 1][c] - v) * (place - i));
 }
-function paint(canvas, values, low, high, alpha) {
-  canvas.width = D.columns; canvas.height = D.rows;
-  const pixels = new ImageData(D.columns, D.rows);
-  values.forEach((v, i) => {
-    const share = (v - low) / (high - low || 1);
-    pixels.data.set([...color(share), 255 * alpha(share)], 4 * i);
-  });
+// One pixel for each patch; CSS stretches the canvas.
+function paint(canvas, { rows, columns }, pixel) {
+  const pixels = new ImageData(columns, rows);
+  for (let i = 0; i < rows * columns; i++) pixels.data.set(pixel(i), 4 * i);
+  canvas.width = columns; canvas.height = rows;
   canvas.getContext("2d").putImageData(pixels, 0, 0);
-  return canvas;
 }
-const patchName = (token) => `row ${Math.floor((token - D.learned) / D.columns)}, column ${(token - D.learned) % D.columns}`;
-function tokenName(token) {
-  if (token < 0) return "mean of the patches";
-  if (token >= D.learned) return "patch in " + patchName(token);
-  return D.names[token];
-}
-const percent = (v) => (v > 0 && v < 1e-4) || v === 0 ? "< 0.01 %" : (100 * v).toPrecision(v < 0.1 ? 2 : 3) + " %";
+const inColor = (colors) => (i) => [...colors.subarray(3 * i, 3 * i + 3), 255];
+const inHeat = (values, low, high, alpha = () => 1) => (i) => {
+  const share = (values[i] - low) / (high - low || 1);
+  return [...color(share), 255 * alpha(share)];
+};
+// Little attention lets the image through, much covers it.
+const veil = (share) => 0.4 + 0.6 * Math.sqrt(Math.max(share, 0));
 
 function draw() {
-  const image = D.images[S.image];
-  if (!image.codes) return;
-  const { values, low, high, learned } = current();
-  const view = $("view"), width = Math.max(960, D.width), height = Math.round(width * D.height / D.width);
-  if (view.width !== width || view.height !== height) { view.width = width; view.height = height; }
-  const pen = view.getContext("2d"), strength = $("opacity").value / 100;
-  pen.globalAlpha = 1; pen.imageSmoothingEnabled = true;
-  pen.drawImage(image.element, 0, 0, width, height);
-  // Little attention lets the image through, much covers it.
-  const heat = paint(document.createElement("canvas"), values, low, high, (s) => 0.45 + 0.55 * Math.sqrt(Math.max(s, 0)));
-  pen.globalAlpha = strength; pen.imageSmoothingEnabled = $("smooth").checked;
-  pen.drawImage(heat, 0, 0, width, height);
-  pen.globalAlpha = 1;
-  if (S.query >= D.learned && S.mode !== "relevance") {
-    const w = width / D.columns, h = height / D.rows, i = S.query - D.learned;
-    const box = [(i % D.columns) * w, Math.floor(i / D.columns) * h, w, h];
-    pen.lineWidth = 6; pen.strokeStyle = "#000"; pen.strokeRect(...box);
-    pen.lineWidth = 3; pen.strokeStyle = "#35e0ff"; pen.strokeRect(...box);
-  }
-  $("largest").textContent = S.mode === "position" ? "1" : S.mode === "relevance" ? "most" : (S.mode === "rollout" ? "\u2265 " : "") + percent(high);
-  document.querySelector(".legend span").textContent = S.mode === "position" ? "-1" : "0";
-  say(values, learned);
-  drawHeads();
-  drawDistance();
-  for (const button of $("queries").querySelectorAll("button")) button.setAttribute("aria-pressed", Number(button.dataset.token) === S.query);
-  for (const button of $("classes").children) button.setAttribute("aria-pressed", S.mode === "relevance" && Number(button.dataset.rank) === S.cls);
-  document.querySelector(`#modes input[value=${S.mode}]`).checked = true;
+  shown().forEach((look, p) => {
+    if (!look.data) return;
+    drawPicture($("stage").children[p], look);
+    drawTiles($("heads").children[p], look);
+    drawDistance($("distance").children[p].firstChild, look);
+    $("classes").children[p].querySelectorAll("button").forEach((button, rank) =>
+      button.setAttribute("aria-pressed", S.mode === "relevance" && rank === rankOf(look)));
+    $("components").children[p].querySelectorAll("button").forEach((button, b) =>
+      button.setAttribute("aria-pressed", S.mode === "components" && b === blockOf(look)));
+  });
+  for (const button of all("#queries button")) button.setAttribute("aria-pressed", button.textContent === S.query);
+  document.querySelector(`#modes [value=${S.mode}]`).checked = true;
+  const models = shown().map((look) => look.model), [first] = shown(), head = S.head < 0 ? "mean" : S.head;
+  $("block").max = Math.max(...models.map((m) => m.blocks.length)) - 1;
+  $("head").max = Math.max(...models.map((m) => m.heads)) - 1;
   $("block").value = S.block; $("head").value = S.head;
-  $("blockname").textContent = D.blocks[S.block];
-  $("headname").textContent = S.head < 0 ? "mean" : S.head;
+  $("blockname").textContent = first.model.blocks[blockOf(first)];
+  document.querySelector("h2 .blockname").textContent = first.model.blocks[blockOf(first)];
+  $("headname").textContent = head;
   $("opacityname").textContent = $("opacity").value + "%";
-  $("block").setAttribute("aria-valuetext", "block " + D.blocks[S.block]);
-  $("head").setAttribute("aria-valuetext", S.head < 0 ? "mean of the heads" : "head " + S.head);
-  $("block").disabled = $("head").disabled = S.mode !== "attention";
+  $("block").setAttribute("aria-valuetext", "block " + first.model.blocks[blockOf(first)]);
+  $("head").setAttribute("aria-valuetext", S.head < 0 ? "mean of the heads" : "head " + head);
+  $("block").disabled = !["attention", "components"].includes(S.mode);
+  $("head").disabled = S.mode !== "attention";
 }
 
-function say(values, learned) {
-  const best = values.indexOf(Math.max(...values)), most = patchName(best + D.learned);
-  const given = learned.map((v, i) => `${tokenName(i)} ${percent(v)}`).join(", ");
-  const who = tokenName(S.query), reversed = $("reverse").checked;
-  const name = who[0].toUpperCase() + who.slice(1);
-  const where = `block ${D.blocks[S.block]}, ${S.head < 0 ? "mean of the heads" : "head " + S.head}`;
-  let text;
-  if (S.mode === "relevance") {
-    const { label } = D.images[S.image].predictions[S.cls];
-    text = `Relevance for ${label}: most from the patch in ${most}.`;
-  } else if (S.mode === "position") {
-    text = S.query < D.learned ? "Choose a patch: only patches have a place." : `${name}: cosine of its position embedding with those of all patches.`;
-  } else if (reversed) {
-    text = `${name}, ${S.mode === "rollout" ? "rollout" : where}: looked at most by ${most} (${percent(values[best])} of what that looks at).`;
-  } else {
-    text = `${name}, ${S.mode === "rollout" ? "rollout" : where}: most to ${most} (${percent(values[best])})${given ? "; to " + given : ""}.`;
-  }
-  $("said").textContent = text;
+function drawPicture(figure, look) {
+  const part = (name) => figure.querySelector("." + name), { model } = look, found = current(look);
+  const { values, low, high, colors } = found, known = colors ?? values?.length;
+  figure.classList.toggle("sharp", !$("smooth").checked);
+  part("heat").style.opacity = known ? $("opacity").value / 100 : 0;
+  if (known) paint(part("heat"), model, colors ? inColor(colors) : inHeat(values, low, high, veil));
+  const box = part("box"), i = tokenOf(look) - model.learned;
+  box.hidden = i < 0 || S.mode === "relevance";
+  box.classList.toggle("held", S.held);
+  Object.assign(box.style, {
+    left: `${100 * (i % model.columns) / model.columns}%`, top: `${100 * Math.floor(i / model.columns) / model.rows}%`,
+    width: `${100 / model.columns}%`, height: `${100 / model.rows}%`,
+  });
+  figure.querySelector(".legend").style.visibility = known && !colors ? "visible" : "hidden";
+  part("low").textContent = low;
+  part("high").textContent = S.mode === "position" ? "1" : S.mode === "relevance" ? "most" : (S.mode === "rollout" ? "\u2265 " : "") + percent(high);
+  part("said").textContent = words(look, found);
 }
 
-function drawHeads() {
-  for (const button of $("heads").children) {
+function drawTiles(tiles, look) {
+  for (const button of tiles.children) {
     const head = Number(button.dataset.head);
-    const values = line("attention", S.block, head, S.query, $("reverse").checked).slice(D.learned);
-    paint(button.firstChild, values, 0, Math.max(...values), () => 1);
-    button.setAttribute("aria-pressed", head === S.head);
+    const values = line(look, false, blockOf(look), head, tokenOf(look)).slice(look.model.learned);
+    paint(button.firstChild, look.model, inHeat(values, 0, Math.max(...values)));
+    button.setAttribute("aria-pressed", head === headOf(look));
   }
 }
 
-function drawDistance() {
-  const svg = $("distance"), distances = D.images[S.image].distances;
-  const largest = Math.max(...distances.flat(), 1), x = (b) => 52 + (b + 0.5) * (356 / L), y = (d) => 216 - d * (200 / (largest * 1.05));
-  const parts = [], step = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((s) => largest / s <= 6) || 1000;
-  for (let d = 0; d <= largest; d += step) parts.push(`<line x1="52" x2="408" y1="${y(d)}" y2="${y(d)}"/><text x="46" y="${y(d) + 4}" text-anchor="end">${d}</text>`);
-  const every = Math.ceil(L / 12);
-  D.blocks.forEach((name, b) => { if (b % every === 0) parts.push(`<text x="${x(b)}" y="233" text-anchor="middle">${name}</text>`); });
-  parts.push('<text x="230" y="253" text-anchor="middle">block</text><text transform="translate(12 116) rotate(-90)" text-anchor="middle">distance in pixels</text>');
+function drawDistance(svg, look) {
+  const { distances, model: { blocks, heads } } = look, width = svg.clientWidth, bottom = 190;
+  const largest = Math.max(...shown().flatMap((one) => one.distances.flat()), 1);
+  const x = (b) => 44 + (b + 0.5) * ((width - 50) / blocks.length), y = (d) => bottom - d * ((bottom - 10) / (largest * 1.05));
+  const step = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((s) => largest / s <= 6) || 1000, every = Math.ceil(blocks.length / (width / 30));
+  const parts = [`<text x="${width / 2 + 20}" y="${bottom + 36}" text-anchor="middle">block</text>`,
+    `<text transform="translate(11 ${bottom / 2}) rotate(-90)" text-anchor="middle">distance in pixels</text>`];
+  for (let d = 0; d <= largest; d += step) parts.push(`<line x1="44" x2="${width - 4}" y1="${y(d)}" y2="${y(d)}"/><text x="38" y="${y(d) + 4}" text-anchor="end">${d}</text>`);
+  blocks.forEach((name, b) => { if (b % every === 0) parts.push(`<text x="${x(b)}" y="${bottom + 18}" text-anchor="middle">${name}</text>`); });
   distances.forEach((row, b) => row.forEach((d, h) => {
-    const here = b === S.block && (S.head < 0 || h === S.head) ? "here" : "";
-    const tint = color(0.15 + 0.65 * (h / Math.max(H - 1, 1)));
-    parts.push(`<circle class="${here}" data-block="${b}" data-head="${h}" cx="${x(b)}" cy="${y(d)}" r="5" fill="rgb(${tint})"><title>block ${D.blocks[b]}, head ${h}: ${d.toFixed(1)} pixels</title></circle>`);
+    const here = b === blockOf(look) && (headOf(look) < 0 || h === headOf(look)) ? "here" : "";
+    const tint = color(0.15 + 0.65 * (h / Math.max(heads - 1, 1)));
+    parts.push(`<circle class="${here}" data-block="${b}" data-head="${h}" cx="${x(b)}" cy="${y(d)}" r="5" fill="rgb(${tint})"><title>block ${blocks[b]}, head ${h}: ${d.toFixed(1)} pixels</title></circle>`);
   }));
   svg.innerHTML = parts.join("");
+  svg.setAttribute("aria-label", `Mean attention distance of each head, by block: ${titleOf(look)}`);
 }
 
-function drawSimilarity() {
-  const canvas = $("similarity"), gap = 1, w = D.columns + gap, h = D.rows + gap;
-  canvas.width = w * D.columns - gap; canvas.height = h * D.rows - gap;
+function drawSimilarity(canvas, { similarity, rows, columns }) {
+  const N = rows * columns, gap = 1, w = columns + gap, h = rows + gap;
+  canvas.width = w * columns - gap; canvas.height = h * rows - gap;
   const pen = canvas.getContext("2d"), tile = document.createElement("canvas");
   for (let q = 0; q < N; q++) {
-    const values = Array.from(D.similarity.subarray(q * N, (q + 1) * N));
-    pen.drawImage(paint(tile, values, 0, 255, () => 1), (q % D.columns) * w, Math.floor(q / D.columns) * h);
+    paint(tile, { rows, columns }, inHeat(similarity.subarray(q * N, (q + 1) * N), 0, 255));
+    pen.drawImage(tile, (q % columns) * w, Math.floor(q / columns) * h);
   }
 }
 
 // ---- choosing ----
-function set(change) { Object.assign(S, change); draw(); }
-function patchAt(event) {
-  const box = event.currentTarget.getBoundingClientRect();
-  const column = Math.floor((event.clientX - box.left) / box.width * D.columns), row = Math.floor((event.clientY - box.top) / box.height * D.rows);
-  const inside = (v, side) => Math.min(Math.max(v, 0), side - 1);
-  return D.learned + inside(row, D.rows) * D.columns + inside(column, D.columns);
-}
-const patchMode = () => (S.mode === "relevance" ? "attention" : S.mode);
-function move(rows, columns) {
-  const i = S.query >= D.learned ? S.query - D.learned : Math.floor(D.rows / 2) * D.columns + Math.floor(D.columns / 2);
-  const row = Math.min(Math.max(Math.floor(i / D.columns) + rows, 0), D.rows - 1);
-  const column = Math.min(Math.max((i % D.columns) + columns, 0), D.columns - 1);
-  set({ query: D.learned + row * D.columns + column, held: true, mode: patchMode() });
-}
-const limited = (v, low, high) => Math.min(Math.max(v, low), high);
-const KEYS = {
-  ArrowUp: () => move(-1, 0), ArrowDown: () => move(1, 0), ArrowLeft: () => move(0, -1), ArrowRight: () => move(0, 1),
-  c: () => set({ query: D.classToken ? 0 : -1, held: true }),
-  ",": () => set({ block: limited(S.block - 1, 0, L - 1) }), ".": () => set({ block: limited(S.block + 1, 0, L - 1) }),
-  g: () => set({ head: limited(S.head - 1, -1, H - 1) }), h: () => set({ head: limited(S.head + 1, -1, H - 1) }),
-};
-
-function add(parent, kind, properties, ...children) {
+const make = (kind, properties = {}, ...children) => {
   const element = Object.assign(document.createElement(kind), properties);
   element.append(...children);
-  $(parent).append(element);
   return element;
-}
+};
+const button = (onclick, ...children) => make("button", { type: "button", onclick }, ...children);
+const set = (change) => { Object.assign(S, change); draw(); };
+const patchMode = () => (S.mode === "relevance" ? "attention" : S.mode); // which no patch has
+const hold = (query) => set({ query, hover: null, held: true, mode: patchMode() });
+const ask = (query) => set({ query, hover: null, held: false, mode: patchMode() });
 
-async function choose(index) {
-  const image = D.images[index];
-  await prepare(image);
-  S.image = index;
-  S.cls = Math.min(S.cls, Math.max(image.predictions.length - 1, 0));
-  $("classes").replaceChildren();
-  image.predictions.forEach(({ label, probability }, rank) => {
-    const bar = Object.assign(document.createElement("i"), { style: `width: ${100 * probability}%` });
-    const [name, share] = [label, percent(probability)].map((t) => Object.assign(document.createElement("span"), { textContent: t }));
-    const button = add("classes", "button", { type: "button", onclick: () => set({ mode: "relevance", cls: rank }) }, bar, name, share);
-    button.dataset.rank = rank;
-  });
-  $("facts").textContent = `${L} blocks of ${H} heads; ${D.rows} x ${D.columns} patches of an image of ${D.width} x ${D.height} pixels; attention in ${image.levels} levels. All counts begin at 0.`;
+// The picture and all facts of the images chosen, at once, and their attention when it is read.
+async function choose(change = {}) {
+  const before = { ...S };
+  Object.assign(S, change);
+  if (S.beside === `image ${S.image}`) S.beside = `image ${before.image}`;
+  if (S.beside === `model ${S.model}`) S.beside = `model ${before.model}`;
+  const looks = shown(), models = new Set(looks.map((look) => look.model));
+  document.body.classList.toggle("two", looks.length > 1);
+  $("model").textContent = `What ${[...models].map((m) => m.name).join(" and ")} attend${models.size > 1 ? "" : "s"} to`;
+  $("facts-said").textContent = [...models].map((m) =>
+    `${models.size > 1 ? m.name + ": " : ""}${m.blocks.length} blocks of ${m.heads} heads; ${m.rows} x ${m.columns} patches of an image of ${m.width} x ${m.height} pixels; attention in ${m.looks[S.image].levels} levels.`,
+  ).join(" ") + " All counts begin at 0.";
+  all("#images button").forEach((one, i) => one.setAttribute("aria-pressed", i === S.image));
+  $("models").value = S.model;
+  $("beside").replaceChildren(...besides().map(([value, text]) => make("option", { value, textContent: text })));
+  $("beside").value = S.beside;
+  looks.forEach(showFacts);
+  await Promise.all(looks.filter((look) => !look.data).map((look) => (look.reading ??= read(look))));
+  if (shown().some((look, p) => look !== looks[p])) return; // another choice came meanwhile
+  looks.forEach(showParts);
   draw();
-  document.body.dataset.ready = index;
+  document.body.dataset.ready = [S.model, S.image, S.beside].join();
+}
+const besides = () => [["", "nothing"],
+  ...F.models.map((m, k) => [`model ${k}`, `${m.name}, same image`]).filter((_, k) => k !== S.model),
+  ...F.images.map((name, k) => [`image ${k}`, F.models.length > 1 ? `${name}, same model` : name]).filter((_, k) => k !== S.image)];
+
+function showFacts(look, p) {
+  const figure = $("stage").children[p], { model } = look, picture = figure.querySelector("img");
+  figure.querySelector("figcaption").textContent = titleOf(look);
+  picture.src = look.picture;
+  picture.alt = titleOf(look);
+  figure.querySelector(".picture").style.setProperty("--aspect", `${model.width / model.height}`);
+  if (!look.data) figure.querySelector(".heat").style.opacity = 0;
+  for (const id of ["heads", "classes", "components", "distance", "similarity"]) $(id).children[p].dataset.name = titleOf(look);
+  $("classes").children[p].replaceChildren(...look.predictions.map(({ label, probability }, rank) => {
+    const bar = make("i"), one = button(() => set({ mode: "relevance", label }), bar, make("span", { textContent: label }), make("span", { textContent: percent(probability) }));
+    bar.style.width = `${100 * probability}%`;
+    one.dataset.rank = rank;
+    return one;
+  }));
+  if (!look.predictions.length) $("classes").children[p].textContent = "no classes";
 }
 
-async function start() {
-  $("model").textContent = D.model;
-  $("block").max = L - 1; $("head").max = H - 1;
-  D.images.forEach((_, i) => add("image", "option", { value: i, textContent: D.images[i].name }));
-  $("choose").hidden = D.images.length < 2;
-  const some = D.images.some((image) => image.predictions.length);
-  $("answers").hidden = !some;
-  document.querySelector("#modes input[value=relevance]").parentElement.hidden = !some;
-  for (let token = -1; token < D.learned; token++) {
-    const button = add("queries", "button", { type: "button", textContent: tokenName(token), onclick: () => set({ query: token, held: true, mode: patchMode() }) });
-    button.dataset.token = token;
+function showParts(look, p) {
+  const { model, data } = look, { N } = sizeOf(model);
+  $("heads").children[p].replaceChildren(...Array.from({ length: model.heads + 1 }, (_, h) => {
+    const head = h - 1, one = button(() => set({ head, mode: "attention" }), make("canvas"), head < 0 ? "mean" : `head ${head}`);
+    one.dataset.head = head;
+    return one;
+  }));
+  $("components").children[p].replaceChildren(...(data.components ? model.blocks : []).map((name, b) => {
+    const canvas = make("canvas");
+    paint(canvas, model, inColor(data.components.subarray(3 * N * b, 3 * N * (b + 1))));
+    return button(() => set({ block: b, mode: "components" }), canvas, `block ${name}`);
+  }));
+  $("similarity").children[p].hidden = !model.similarity || (p > 0 && model === shown()[0].model);
+  if (model.similarity) drawSimilarity($("similarity").children[p].firstChild, model);
+  const some = (what) => shown().some(what), option = (mode, there) => { document.querySelector(`#modes [value=${mode}]`).parentElement.hidden = !there; };
+  $("places").hidden = !some((one) => one.model.similarity); option("position", !$("places").hidden);
+  $("principal").hidden = !some((one) => one.explained); option("components", !$("principal").hidden);
+  $("answers").hidden = !some((one) => one.predictions.length); option("relevance", !$("answers").hidden);
+}
+
+function patchAt(event, { rows, columns }) {
+  const box = event.currentTarget.getBoundingClientRect();
+  const share = [(event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width];
+  return centre({ rows, columns }, Math.floor(share[0] * rows), Math.floor(share[1] * columns));
+}
+const same = (a, b) => String(a) === String(b);
+function listen(picture, p) {
+  const model = () => shown()[p].model;
+  picture.onpointermove = (e) => { if (e.pointerType === "mouse" && !S.held) { const hover = patchAt(e, model()); if (!same(hover, S.hover)) set({ hover }); } };
+  picture.onpointerleave = () => { if (S.hover) set({ hover: null }); };
+  picture.onclick = (e) => { const query = patchAt(e, model()); if (S.held && same(query, S.query)) ask(query); else hold(query); };
+  picture.onkeydown = (e) => {
+    const [rows, columns] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[e.key] ?? [0, 0];
+    if ((!rows && !columns) || e.ctrlKey || e.metaKey || e.altKey) return;
+    e.preventDefault();
+    const m = model(), from = Array.isArray(S.query) ? S.query : centre(m, m.rows >> 1, m.columns >> 1);
+    hold(centre(m, Math.floor(from[0] * m.rows) + rows, Math.floor(from[1] * m.columns) + columns));
+  };
+}
+const KEYS = {
+  c: () => ask("class token"), m: () => ask(MEAN),
+  ",": () => set({ block: Math.max(S.block - 1, 0) }), ".": () => set({ block: Math.min(S.block + 1, $("block").max) }),
+  g: () => set({ head: Math.max(S.head - 1, -1) }), h: () => set({ head: Math.min(S.head + 1, $("head").max) }),
+  i: () => choose({ image: (S.image + 1) % F.images.length }),
+  b: () => { const options = besides().map(([value]) => value); choose({ beside: options[(options.indexOf(S.beside) + 1) % options.length] }); },
+  "?": () => $("help").showModal(),
+};
+MODES.forEach((mode, k) => { KEYS[k + 1] = () => { if (!document.querySelector(`#modes [value=${mode}]`).parentElement.hidden) set({ mode }); }; });
+
+function start() {
+  for (let p = 0; p < 2; p++) {
+    $("stage").append($("pane").content.cloneNode(true));
+    listen($("stage").children[p].querySelector(".picture"), p);
+    $("similarity").children[p].firstChild.onclick = (e) => set({ query: patchAt(e, shown()[p].model), hover: null, held: true, mode: "position" });
+    $("distance").children[p].onclick = ({ target: { dataset } }) => { if (dataset.block) set({ block: Number(dataset.block), head: Number(dataset.head), mode: "attention" }); };
   }
-  for (let head = -1; head < H; head++) {
-    const button = add("heads", "button", { type: "button", onclick: () => set({ head, mode: "attention" }) }, document.createElement("canvas"), head < 0 ? "mean" : `head ${head}`);
-    button.dataset.head = head;
-  }
-  const bar = $("scale").getContext("2d");
-  for (let i = 0; i < 256; i++) { bar.fillStyle = `rgb(${color(i / 255)})`; bar.fillRect(i, 0, 1, 1); }
-  $("places").hidden = !D.positions;
-  document.querySelector("#modes input[value=position]").parentElement.hidden = !D.positions;
-  if (D.positions) { D.similarity = await unpack(D.positions); drawSimilarity(); }
-  $("image").oninput = (e) => choose(Number(e.target.value));
-  for (const input of document.querySelectorAll("#modes input")) input.oninput = () => set({ mode: input.value });
+  for (const bar of all(".scale")) bar.style.background = `linear-gradient(90deg, ${INFERNO})`;
+  F.models[0].looks.forEach((look, i) => $("images").append(button(() => choose({ image: i }), make("img", { src: look.picture, alt: "" }), make("span", { textContent: F.images[i] }))));
+  F.models.forEach((m, k) => $("models").append(make("option", { value: k, textContent: m.name })));
+  $("images").hidden = F.images.length < 2;
+  $("choose").hidden = F.models.length < 2;
+  $("compare").hidden = LOOKS.length < 2;
+  for (const name of new Set([MEAN, ...F.models.flatMap((m) => m.names)])) $("queries").append(button(() => ask(name), name));
+  if (!F.models.some((m) => m.names.includes(S.query))) S.query = MEAN;
+  $("smooth").checked = F.models[0].width >= 96; // few pixels are looked at one by one
+  $("models").oninput = (e) => choose({ model: Number(e.target.value) });
+  $("beside").oninput = (e) => choose({ beside: e.target.value });
+  for (const input of all("#modes input")) input.oninput = () => set({ mode: input.value });
   $("block").oninput = (e) => set({ block: Number(e.target.value) });
   $("head").oninput = (e) => set({ head: Number(e.target.value) });
-  for (const id of ["opacity", "smooth", "reverse"]) $(id).oninput = () => draw();
-  const view = $("view");
-  view.onpointermove = (e) => { if (e.pointerType === "mouse" && !S.held) { const query = patchAt(e); if (query !== S.query) set({ query }); } };
-  view.onclick = (e) => { const query = patchAt(e); set(S.held && query === S.query ? { held: false } : { query, held: true, mode: patchMode() }); };
-  view.onkeydown = (e) => { const act = !e.ctrlKey && !e.metaKey && !e.altKey && KEYS[e.key]; if (act) { e.preventDefault(); act(); } };
-  $("similarity").onclick = (e) => set({ query: patchAt(e), held: true, mode: "position" });
-  $("distance").onclick = (e) => { const { block, head } = e.target.dataset; if (block) set({ block: Number(block), head: Number(head), mode: "attention" }); };
-  S.held = false;
-  await choose(0);
+  for (const id of ["opacity", "smooth", "reverse"]) $(id).oninput = draw;
+  $("helper").onclick = KEYS["?"];
+  onresize = draw;
+  onkeydown = (e) => {
+    const act = KEYS[e.key], writes = e.target.closest?.("select, dialog");
+    if (act && !writes && $("keys").checked && !e.ctrlKey && !e.metaKey && !e.altKey) { e.preventDefault(); act(); }
+  };
+  return choose();
 }
-start().catch((error) => { $("said").textContent = "This page cannot be shown: " + error.message; throw error; });
+start().catch((error) => {
+  for (const said of all(".said")) said.textContent = "This page cannot be shown: " + error.message;
+  throw error;
+});

@@ -18,6 +18,7 @@ from keras_vit.checks import positive_float, positive_int
 from keras_vit.data.predict import resolve_class_names
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
+from keras_vit.inspection.components import component_colors, components_of, patch_tokens
 from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
 from keras_vit.models import VisionTransformer
@@ -39,70 +40,110 @@ def explore(
 
     The page is one file that works without a network, by mouse, touch and keyboard: attention of
     every block, head and token, rollout (Fig. 6), relevance for the most probable classes,
-    attention distance (Fig. 7 right) and the similarity of positions (Fig. 7 centre). Attention is
-    stored in as many levels as fit, see `quantize`; everything else comes from the exact weights.
+    principal components of the patches after every block, attention distance (Fig. 7 right) and
+    the similarity of positions (Fig. 7 centre). Two images, or two models, stand side by side with
+    one selection for both. Attention is stored in as many levels as fit, see `quantize`;
+    everything else comes from the exact weights.
 
     Args:
-        model: a `VisionTransformer`.
+        model: a `VisionTransformer`; or a dict from names to models, to be compared.
         images: as in `attention_weights`; a few.
         path: the file to write, such as `"report.html"`.
-        blocks: indices of the blocks to show; `None` for all.
+        blocks: indices of the blocks to show, of each model; `None` for all.
         top: how many classes to show, with their relevance, if the model has classes.
-        class_names: as in `keras_vit.predict`.
-        megabytes: the largest size of the file for each image.
+        class_names: as in `keras_vit.predict`, for each model.
+        megabytes: the largest size of the file for each image and model.
 
     Raises:
-        ValueError: a model without attention, a block that does not exist, images that the model
-            does not take, or more attention than fits.
+        ValueError: no model; a model without attention; a block that does not exist; images that a
+            model does not take; or more attention than fits.
     """
     positive_float(megabytes, "megabytes")
-    x, chosen = forward.as_inputs(model, images), forward.transformer_blocks(model, blocks)
+    top, models = positive_int(top, "top"), model if isinstance(model, dict) else {None: model}
+    if not models:
+        raise ValueError("There must be at least one model. Received: an empty dict.")
+    facts, codes, parts = {"images": None, "models": []}, {}, {}
+    for m, (name, one) in enumerate(models.items()):
+        x = forward.as_inputs(one, images)
+        facts["images"] = _titles(images, len(x))
+        facts["models"].append(_facts(name, one, x, blocks))
+        parts[f"positions-{m}"] = _positions(one, forward.layout_of(one, x.shape[1:3]))
+        looks = _looks(one, x, blocks, top, class_names)
+        facts["models"][-1]["looks"] = [look for look, _, _ in looks]
+        for i, (_, part, found) in enumerate(looks):
+            parts[f"look-{m}-{i}"], codes[m, i] = part, found
+    limit = megabytes * 1e6 - (len(_page(facts, parts)) + 1000) / len(codes)
+    for (m, i), found in codes.items():
+        levels, text = fit(found, limit)
+        if len(text) > limit:
+            shown = facts["models"][m]
+            raise ValueError(
+                f"The attention of {len(shown['blocks'])} blocks and {shown['heads']} heads over "
+                f"{found.shape[-1]} tokens must fit; choose fewer blocks, a smaller image_size, or "
+                f"more megabytes. Received: {len(text) / 1e6:.1f} MB or more for an image, "
+                f"megabytes={megabytes}."
+            )
+        facts["models"][m]["looks"][i]["levels"] = levels
+        parts[f"look-{m}-{i}"]["attention"] = text
+    path = pathlib.Path(path)
+    path.write_text(_page(facts, parts), encoding="utf-8")
+    return path
+
+
+def _facts(name, model, x, blocks):
+    """What the page says of a model."""
     layout = forward.layout_of(model, x.shape[1:3])
     names = [block.name for block in forward.transformer_blocks(model)]
-    predictions = _predictions(model, x, positive_int(top, "top"), class_names)
-    pictures, codes = [], []
-    for image, found, title in zip(x, predictions, _titles(images, len(x))):
-        packed, scales, distances, joint = _attention(model, image[None], blocks, layout)
-        joint_codes, joint_scales = quantize(joint)
-        codes.append(packed)
-        pictures.append(
-            {
-                "name": title,
-                "picture": _picture(image, model),
-                "predictions": found,
-                "scales": deflated(scales),
-                "rollout": deflated(joint_codes),
-                "rolloutScales": deflated(joint_scales),
-                "distances": np.round(distances, 2).tolist(),
-            }
-        )
-    data = {
-        "model": model.name,
+    chosen = forward.transformer_blocks(model, blocks)
+    return {
+        "name": str(model.name if name is None else name),
         "rows": layout.grid[0],
         "columns": layout.grid[1],
         "learned": layout.learned,
         "names": layout.names,
-        "classToken": layout.class_token,
         "height": x.shape[1],
         "width": x.shape[2],
         "blocks": [names.index(block.name) for block in chosen],
         "heads": chosen[0].attention.num_heads,
-        "positions": _positions(model, layout),
-        "images": pictures,
     }
-    limit = (len(x) * megabytes * 1e6 - len(_page(data)) - 1000) / len(x)
-    for picture, packed in zip(pictures, codes):
-        picture["levels"], picture["attention"] = fit(packed, limit)
-        if len(picture["attention"]) > limit:
-            raise ValueError(
-                f"The attention of {len(chosen)} blocks and {data['heads']} heads over "
-                f"{layout.tokens} tokens must fit; choose fewer blocks, a smaller image_size, or "
-                f"more megabytes. Received: {len(picture['attention']) / 1e6:.1f} MB or more for "
-                f"an image, megabytes={megabytes}."
-            )
-    path = pathlib.Path(path)
-    path.write_text(_page(data), encoding="utf-8")
-    return path
+
+
+def _looks(model, x, blocks, top, class_names):
+    """For each image: facts that the page reads at once, what it reads when needed, and codes."""
+    layout = forward.layout_of(model, x.shape[1:3])
+    colors, explained = _components(model, x, blocks)
+    looks = []
+    for i, (answers, relevance) in enumerate(_predictions(model, x, top, class_names)):
+        codes, scales, distances, joint = _attention(model, x[i : i + 1], blocks, layout)
+        joint_codes, joint_scales = quantize(joint)
+        facts = {
+            "picture": _picture(x[i], model),
+            "predictions": answers,
+            "distances": np.round(distances, 2).tolist(),
+            "explained": explained,
+        }
+        part = {
+            "scales": deflated(scales),
+            "rollout": deflated(joint_codes),
+            "rolloutScales": deflated(joint_scales),
+            "relevance": relevance,
+            "components": None if colors is None else deflated(colors[:, i]),
+        }
+        looks.append((facts, part, codes))
+    return looks
+
+
+def _components(model, x, blocks):
+    """Colours of the patches after each block, (blocks, images, rows, columns, 3), and shares.
+
+    None for patches that are all alike.
+    """
+    try:
+        found = [components_of(tokens) for tokens in patch_tokens(model, x, blocks)]
+    except ValueError:
+        return None, None
+    colors = [np.rint(255 * component_colors(one)).astype("uint8") for one in found]
+    return np.stack(colors), [np.round(one.explained, 4).tolist() for one in found]
 
 
 def _titles(images, count):
@@ -114,14 +155,23 @@ def _titles(images, count):
     return names if len(set(names)) == len(names) else list(map(str, paths))
 
 
-def _page(data):
-    """The template with everything put into it."""
-    parts = {kind: (HERE / f"explorer.{kind}").read_text("utf-8") for kind in ("css", "js")}
-    parts["title"] = html.escape(data["model"])
-    # In the element that holds the data, "</script" and "<!--" have a meaning of their own.
-    parts["data"] = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
-    template = (HERE / "explorer.html").read_text("utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+def _page(facts, parts):
+    """The template with everything in it: first facts and pictures, last what takes long to read."""
+    names = ("explorer.html", "explorer.css", "explorer_data.js", "explorer.js")
+    template, css, *scripts = ((HERE / name).read_text("utf-8") for name in names)
+    found = {"css": css, "js": "\n".join(scripts)}
+    found["title"] = html.escape(" and ".join(one["name"] for one in facts["models"]))
+    found["facts"] = _json(facts)
+    found["parts"] = "\n".join(
+        f'<script type="application/json" id="{key}">{_json(part)}</script>'
+        for key, part in parts.items()
+    )
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: found[match[1]], template)
+
+
+def _json(data):
+    """For an element of the page, in which "</script" and "<!--" have a meaning of their own."""
+    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
 
 
 def _attention(model, image, blocks, layout):
@@ -165,10 +215,10 @@ def _positions(model, layout):
 
 
 def _predictions(model, images, top, class_names):
-    """For each image a list of its most probable classes, with the relevance of the patches."""
+    """For each image its most probable classes, and the relevance of the patches for each."""
     shape = model.output_shape
     if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
-        return [[] for _ in images]
+        return [([], [])] * len(images)
     names = resolve_class_names(model, shape[1], class_names)
     outputs = forward.outputs(model, model.outputs, images, 8)
     logits = np.concatenate([forward.to_array(x)[:count] for (x,), count in outputs])
@@ -176,14 +226,13 @@ def _predictions(model, images, top, class_names):
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
     maps = [relevance_maps(model, images, order[:, rank]) for rank in range(order.shape[1])]
     return [
-        [
-            {
-                "label": str(names[index]),
-                "probability": round(float(probabilities[i, index]), 6),
-                "relevance": _bytes_of(maps[rank][i]),
-            }
-            for rank, index in enumerate(order[i])
-        ]
+        (
+            [
+                {"label": str(names[k]), "probability": round(float(probabilities[i, k]), 6)}
+                for k in order[i]
+            ],
+            [_bytes_of(of_rank[i]) for of_rank in maps],
+        )
         for i in range(len(images))
     ]
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice
 from keras_vit.inspection.attention import upsample
-from keras_vit.inspection.components import PatchComponents
+from keras_vit.inspection.components import PatchComponents, component_colors
 from keras_vit.inspection.figures import color_bar, finish, new_figure
 from keras_vit.inspection.forward import Layout, shape_error
 
@@ -153,20 +153,16 @@ def plot_components(
     Raises:
         ValueError: other numbers of images, or fewer components.
     """
-    values, mask = np.asarray(found.values)[..., :3], np.asarray(found.foreground)
-    if len(images) != len(values) or values.shape[-1] < 3:
+    if len(images) != len(found.values) or np.shape(found.values)[-1] < 3:
         expected = f"({len(images)}, rows, columns, 3 or more)"
         raise shape_error("components", expected, np.asarray(found.values))
-    low, high = np.percentile(values[mask], (1, 99), axis=0)
-    colors = ((values - low) / np.where(high > low, high - low, 1.0)).clip(0, 1)
-    colors = np.where(mask[..., None], colors, 0.0)
     in_a_row = min(4, len(images))
     rows = -(-len(images) // in_a_row)
     figure = new_figure((4.2 * in_a_row, 2.2 * rows + 0.3))
     grid = figure.subplots(rows, 2 * in_a_row, squeeze=False).reshape(-1, 2)
     for axes in grid.ravel():
         axes.set_axis_off()
-    for (left, right), image, color in zip(grid, images, colors):
+    for (left, right), image, color in zip(grid, images, component_colors(found)):
         picture = _as_picture(image)
         left.imshow(picture, cmap="gray", extent=_extent_of(picture))
         right.imshow(color, extent=_extent_of(picture), interpolation="nearest")

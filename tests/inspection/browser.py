@@ -22,8 +22,8 @@ class Browser:
     ```
     """
 
-    def __init__(self, width=1280, height=900, phone=False):
-        self.size, self.phone = (width, height), phone
+    def __init__(self, width=1280, height=900, phone=False, dark=False):
+        self.size, self.phone, self.dark = (width, height), phone, dark
         self.number, self.session, self.errors = 0, None, []
 
     def __enter__(self):
@@ -50,6 +50,10 @@ class Browser:
         self.session = self("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self("Runtime.enable")
         self("Network.enable")
+        self("Log.enable")
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if self.dark else "light"}
+        self("Emulation.setEmulatedMedia", features=[scheme])
+        self("Emulation.setTouchEmulationEnabled", enabled=self.phone)
         width, height = self.size
         self(
             "Emulation.setDeviceMetricsOverride",
@@ -76,7 +80,7 @@ class Browser:
         os.write(self.to_write, json.dumps(message).encode() + b"\0")
         while True:
             answer = self._receive()
-            if answer.get("method") in ("Runtime.exceptionThrown", "Network.loadingFailed"):
+            if _is_error(answer):
                 self.errors.append(answer["params"])
             if answer.get("id") == self.number:
                 if "error" in answer:
@@ -123,6 +127,11 @@ class Browser:
             button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
             self("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
 
+    def tap(self, x, y):
+        """A finger that touches and leaves."""
+        for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+            self("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+
     def move(self, x, y):
         self("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
@@ -136,3 +145,13 @@ class Browser:
     def screenshot(self, path, full=True):
         data = self("Page.captureScreenshot", format="png", captureBeyondViewport=full)["data"]
         path.write_bytes(base64.b64decode(data))
+
+
+def _is_error(message):
+    """Whether it tells of an exception, a request that failed, or an error in the console."""
+    method, found = message.get("method"), message.get("params", {})
+    return (
+        method in ("Runtime.exceptionThrown", "Network.loadingFailed")
+        or (method == "Runtime.consoleAPICalled" and found["type"] in ("error", "assert"))
+        or (method == "Log.entryAdded" and found["entry"]["level"] == "error")
+    )

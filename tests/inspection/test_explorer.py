@@ -1,25 +1,17 @@
-"""The explorer's page holds what the model computes, and does what is clicked and typed."""
+"""The explorer's page holds what the model computes; test_explorer_page.py clicks and types."""
 
 import base64
 import io
 import json
 import re
-import time
 import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.inspection import (
-    attention_distances,
-    attention_maps,
-    explore,
-    explorer,
-    relevance_maps,
-    rollout_maps,
-)
-from tests.inspection.browser import CHROMIUM, Browser
+from keras_vit.inspection import attention_distances, explore, explorer, patch_components
+from keras_vit.inspection.components import component_colors
 from tests.inspection.cases import random_vit
 from tests.support import assert_close, forward, images, to_numpy
 
@@ -44,16 +36,36 @@ def page(model, x, tmp_path_factory):
     return path
 
 
-def data_of(path):
-    text = path.read_text("utf-8")
-    return json.loads(re.search(r'<script type="application/json".*?>(.*?)</script>', text)[1])
+def data_of(path, part="facts"):
+    pattern = rf'<script type="application/json" id="{part}">(.*?)</script>'
+    return json.loads(re.search(pattern, path.read_text("utf-8"))[1])
+
+
+def unpacked(text):
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "uint8")
 
 
 @pytest.mark.any_backend
 def test_the_page_is_one_file_that_asks_for_nothing(page):
     text = page.read_text("utf-8")
     assert not re.findall(r"""(?:src|href)=["']|https?:|@import|url\(""", text)
-    assert "{{" not in text and text.count("<script") == 2
+    # The facts, the program, then the positions and two images.
+    assert "{{" not in text and text.count("<script") == 2 + 3
+
+
+@pytest.mark.any_backend
+def test_pictures_come_before_what_takes_long_to_read(page):
+    text = page.read_text("utf-8")
+    places = [text.index(part) for part in ("data:image", "function start(", 'id="look-0-0"')]
+    assert places == sorted(places) and "data:image" not in text[places[2] :]
+
+
+@pytest.mark.any_backend
+def test_what_the_program_asks_for_is_in_the_page(page):
+    text = page.read_text("utf-8")
+    asked = set(re.findall(r'\$\("([\w-]+)"\)', text)) | set(re.findall(r'\("#([\w-]+)', text))
+    assert len(asked) > 20
+    assert asked <= set(re.findall(r'id="([\w-]+)"', text))
 
 
 @pytest.mark.any_backend
@@ -62,18 +74,18 @@ def test_files_are_told_by_their_names(model, x, tmp_path):
     for file in files:
         Image.fromarray(np.zeros((16, 24, 3), "uint8")).save(file)
     page = explore(model, files, tmp_path / "report.html", blocks=[0])
-    assert [image["name"] for image in data_of(page)["images"]] == ["cat.png", "dog.png"]
+    assert data_of(page)["images"] == ["cat.png", "dog.png"]
     page = explore(model, x, tmp_path / "report.html", blocks=[0])
-    assert [image["name"] for image in data_of(page)["images"]] == ["0", "1"]
+    assert data_of(page)["images"] == ["0", "1"]
 
 
 def test_the_facts_in_the_page(page, model, x):
-    data = data_of(page)
+    (data,) = data_of(page)["models"]
     assert data["names"] == ["class token", "register 0"]
     assert (data["rows"], data["columns"], data["learned"], data["heads"]) == (2, 3, 2, 2)
     assert data["blocks"] == [0, 1]
     logits = to_numpy(forward(model, x)).astype("float64")
-    for i, image in enumerate(data["images"]):
+    for i, image in enumerate(data["looks"]):
         assert_close(np.array(image["distances"]), attention_distances(model, x)[:, i], 0.006)
         p = np.exp(logits[i]) / np.exp(logits[i]).sum()
         found = [guess["probability"] for guess in image["predictions"]]
@@ -81,9 +93,40 @@ def test_the_facts_in_the_page(page, model, x):
         assert image["predictions"][0]["label"] == NAMES[p.argmax()]
 
 
+def test_the_components_after_every_block(page, model, x):
+    (data,) = data_of(page)["models"]
+    for block in (0, 1):
+        found = patch_components(model, x, block=block)
+        for i, image in enumerate(data["looks"]):
+            assert_close(np.array(image["explained"][block]), found.explained, 1e-4)
+            codes = unpacked(data_of(page, f"look-0-{i}")["components"]).reshape(2, 2, 3, 3)
+            assert_close(codes[block] / 255, component_colors(found)[i], 0.003)
+
+
+@pytest.mark.any_backend
+def test_two_models(tmp_path, model, x):
+    other = random_vit(image_size=(16, 24), patch_size=4, depth=1, num_heads=4, pool="mean")
+    page = explore({"a": model, "b": other}, x, tmp_path / "page.html", top=1)
+    a, b = data_of(page)["models"]
+    assert [a["name"], b["name"]] == ["a", "b"]
+    assert [(m["rows"], m["columns"], m["heads"]) for m in (a, b)] == [(2, 3, 2), (4, 6, 4)]
+    assert len(unpacked(data_of(page, "look-1-1")["attention"])) == 4 * 24 * 24
+    with pytest.raises(ValueError, match="at least one model"):
+        explore({}, x, tmp_path / "page.html")
+    with pytest.raises(ValueError, match=r"takes images of shape .*16, 16"):
+        explore({"a": model, "c": random_vit()}, x, tmp_path / "page.html")
+
+
+@pytest.mark.any_backend
+def test_patches_that_are_all_alike_have_no_components(tmp_path, x):
+    model = random_vit(**WIDE, num_classes=0, position="none")
+    page = explore(model, np.zeros_like(x[:1]), tmp_path / "page.html")
+    assert data_of(page, "look-0-0")["components"] is None
+
+
 @pytest.mark.any_backend
 def test_the_picture_is_the_image_as_the_model_sees_it(page, model, x):
-    url = data_of(page)["images"][1]["picture"]
+    url = data_of(page)["models"][0]["looks"][1]["picture"]
     assert url.startswith("data:image/png;base64,")
     read = np.asarray(Image.open(io.BytesIO(base64.b64decode(url.split(",")[1]))))
     expected = np.rint(255 * (0.5 * x[1] + 0.5).clip(0, 1))
@@ -93,9 +136,10 @@ def test_the_picture_is_the_image_as_the_model_sees_it(page, model, x):
 @pytest.mark.any_backend
 def test_models_without_classes_or_positions(tmp_path, x):
     model = random_vit(**WIDE, num_classes=0, position="none")
-    data = data_of(explore(model, x[:1], tmp_path / "page.html", blocks=[-1]))
-    assert data["positions"] is None and data["blocks"] == [1]
-    assert data["images"][0]["predictions"] == []
+    page = explore(model, x[:1], tmp_path / "page.html", blocks=[-1])
+    (data,) = data_of(page)["models"]
+    assert data_of(page, "positions-0") is None and data["blocks"] == [1]
+    assert data["looks"][0]["predictions"] == []
 
 
 @pytest.mark.any_backend
@@ -117,7 +161,11 @@ def test_the_command_line(tmp_path, capsys):
     arguments = ["explore", str(tmp_path / "model.keras"), str(tmp_path / "a.png")]
     assert main([*arguments, "-o", str(tmp_path / "r.html"), "--blocks", "1"]) == 0
     assert re.search(r"r\.html \(\d\.\d MB\)", capsys.readouterr().out)
-    assert data_of(tmp_path / "r.html")["blocks"] == [1]
+    assert data_of(tmp_path / "r.html")["models"][0]["blocks"] == [1]
+    random_vit(num_heads=4).save(tmp_path / "other.keras")
+    other = str(tmp_path / "other.keras")
+    assert main([*arguments, "-o", str(tmp_path / "r.html"), "--compare", other]) == 0
+    assert [m["heads"] for m in data_of(tmp_path / "r.html")["models"]] == [2, 4]
     assert main([*arguments, "-o", str(tmp_path / "s.html"), "--blocks", "7"]) == 1
     assert "indices go from -2 to 1. Received: blocks=[7]" in capsys.readouterr().err
     assert main(["explore", str(tmp_path / "none.keras"), "a.png"]) == 1
@@ -166,91 +214,3 @@ def test_the_finest_levels_that_fit():
     np.testing.assert_array_equal(read, explorer.coarser(codes, fewer).ravel())
     levels, coarsest = explorer.fit(codes, 10)
     assert levels == 8 and len(coarsest) > 10
-
-
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"
-)
-
-
-def said(browser):
-    return browser.evaluate("document.getElementById('said').textContent")
-
-
-def place(browser, row, column, of="view"):
-    """The middle of a patch in the window."""
-    left, top, width, height = browser.evaluate(
-        f"(() => {{ const e = document.getElementById('{of}'); e.scrollIntoView();"
-        "const r = e.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; })()"
-    )
-    return left + (column + 0.5) / 3 * width, top + (row + 0.5) / 2 * height
-
-
-def drawn(browser):
-    """What the page draws now, as (rows, columns)."""
-    return np.reshape(browser.evaluate("Array.from(current().values)"), (2, 3))
-
-
-@pytest.mark.any_backend
-@needs_chromium
-def test_what_is_clicked_and_typed_is_shown(page, model, x):
-    with Browser(1280, 860) as browser:
-        browser.open(page)
-        assert "Class token, block 1, mean of the heads" in said(browser)
-        assert_close(drawn(browser), attention_maps(model, x)[0], 0.01)
-        before = browser.evaluate("document.getElementById('view').toDataURL()")
-        browser.click(*place(browser, 1, 2))
-        assert "Patch in row 1, column 2" in said(browser)
-        assert_close(drawn(browser), attention_maps(model, x, query=(1, 2))[0], 0.01)
-        assert browser.evaluate("document.getElementById('view').toDataURL()") != before
-        browser.move(*place(browser, 0, 0))  # a click holds the patch, another one lets it go
-        assert "row 1, column 2" in said(browser)
-        browser.click(*place(browser, 1, 2))
-        browser.move(*place(browser, 0, 0))
-        assert "Patch in row 0, column 0" in said(browser)
-        for key, row, column in (("ArrowRight", 0, 1), ("ArrowDown", 1, 1), ("ArrowDown", 1, 1)):
-            browser.press(key)
-            assert f"Patch in row {row}, column {column}" in said(browser)
-        browser.press(",")
-        browser.press("h")
-        browser.press("h")
-        assert "block 0, head 1" in said(browser)
-        expected = attention_maps(model, x, block=0, query=(1, 1), heads=None)[0, 1]
-        assert_close(drawn(browser), expected, 0.01)
-        browser.press("c")
-        assert "Class token" in said(browser)
-        browser.evaluate("document.querySelector('[value=rollout]').click()")
-        assert_close(drawn(browser), rollout_maps(model, x)[0], 0.01)
-        browser.evaluate("document.querySelector('[data-rank=\"1\"]').click()")
-        second = np.argsort(-to_numpy(forward(model, x))[0], kind="stable")[1]
-        relevance = relevance_maps(model, x[:1], int(second))[0]
-        assert_close(drawn(browser), relevance / relevance.max(), 0.003)
-        browser.evaluate("document.querySelector('[data-block=\"0\"][data-head=\"0\"]').dispatchEvent"
-                         "(new MouseEvent('click', {bubbles: true}))")  # fmt: skip
-        assert browser.evaluate("[S.mode, S.block, S.head].join()") == "attention,0,0"
-        browser.click(*place(browser, 0, 2, of="similarity"))
-        assert "Patch in row 0, column 2: cosine" in said(browser)
-        assert drawn(browser)[0, 2] == pytest.approx(1)
-        assert not browser.errors
-
-
-@pytest.mark.any_backend
-@needs_chromium
-def test_another_image_on_a_phone(page, model, x):
-    with Browser(390, 844, phone=True) as browser:
-        browser.open(page)
-        assert browser.evaluate("document.documentElement.scrollWidth") == 390
-        browser.evaluate("(() => { const e = document.getElementById('image'); e.value = 1;"
-                         "e.dispatchEvent(new Event('input')); })()")  # fmt: skip
-        browser.wait("document.body.dataset.ready === '1'")
-        assert_close(drawn(browser), attention_maps(model, x)[1], 0.01)
-        small = browser.evaluate(
-            "Array.from(document.querySelectorAll('button')).filter((b) => "
-            "b.offsetParent && b.getBoundingClientRect().height < 34).length"
-        )
-        assert small == 0
-        assert browser.evaluate("document.querySelectorAll('#classes b').length") == 0
-        assert not browser.errors
-        time.sleep(0.1)
-        browser.screenshot(page.with_suffix(".png"))
-    assert page.with_suffix(".png").stat().st_size > 10_000
