@@ -205,7 +205,7 @@ const KEYS = {
   g: () => set({ head: Math.max(S.head - 1, -1) }), h: () => set({ head: Math.min(S.head + 1, $("head").max) }),
   i: () => choose({ image: (S.image + 1) % F.images.length }),
   b: () => { const options = besides().map(([value]) => value); choose({ beside: options[(options.indexOf(S.beside) + 1) % options.length] }); },
-  "?": () => $("help").showModal(),
+  "?": () => ($("help").open ? $("help").close() : $("help").showModal()),
 };
 MODES.forEach((mode, k) => { KEYS[k + 1] = () => { if (!document.querySelector(`#modes [value=${mode}]`).parentElement.hidden) set({ mode }); }; });
 
@@ -234,7 +234,7 @@ function start() {
   $("helper").onclick = KEYS["?"];
   onresize = draw;
   onkeydown = (e) => {
-    const act = KEYS[e.key], writes = e.target.closest?.("select, dialog");
+    const act = KEYS[e.key], writes = e.key !== "?" && e.target.closest?.("select, dialog");
     if (act && !writes && $("keys").checked && !e.ctrlKey && !e.metaKey && !e.altKey) { e.preventDefault(); act(); }
   };
   return choose();

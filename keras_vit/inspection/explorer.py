@@ -156,7 +156,7 @@ def _titles(images, count):
 
 
 def _page(facts, parts):
-    """The template with everything in it: first facts and pictures, last what takes long to read."""
+    """The template with all in it: first facts and pictures, last what takes long to read."""
     names = ("explorer.html", "explorer.css", "explorer_data.js", "explorer.js")
     template, css, *scripts = ((HERE / name).read_text("utf-8") for name in names)
     found = {"css": css, "js": "\n".join(scripts)}

@@ -32,7 +32,9 @@ const unpacked = async (value) => (Array.isArray(value) ? Promise.all(value.map(
 const parsed = new Promise((done) => (document.readyState === "loading" ? addEventListener("DOMContentLoaded", done) : done()));
 async function read(look) {
   await parsed;
-  const { model, m, i } = look, packed = JSON.parse($(`look-${m}-${i}`).textContent);
+  const { model, m, i } = look;
+  if (!$(`look-${m}-${i}`)) throw new Error("the file is not whole.");
+  const packed = JSON.parse($(`look-${m}-${i}`).textContent);
   const values = await Promise.all(Object.values(packed).map(unpacked));
   model.similarity ??= await unpacked(JSON.parse($(`positions-${m}`).textContent));
   look.data = Object.fromEntries(Object.keys(packed).map((key, k) => [key, values[k]]));

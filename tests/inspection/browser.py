@@ -137,9 +137,14 @@ class Browser:
 
     def press(self, key):
         text = {"text": key} if len(key) == 1 else {}
+        code = {"windowsVirtualKeyCode": 27} if key == "Escape" else {}  # it closes dialogs
         for kind in ("keyDown", "keyUp"):
             self(
-                "Input.dispatchKeyEvent", type=kind, key=key, **(text if kind[3:] == "Down" else {})
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                **code,
+                **(text if kind[3:] == "Down" else {}),
             )
 
     def screenshot(self, path, full=True):
