@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit import data
 from keras_vit.checks import check_choice
 from keras_vit.data.preprocess import per_channel
 from keras_vit.exports.formats import FORMATS, Graph, is_installed, quiet
@@ -33,7 +34,7 @@ keras_vit.export(
 """
 
 
-class ExportError(Exception):
+class ExportError(RuntimeError):
     """A model could not be exported, or its file computes something else."""
 
 
@@ -56,9 +57,9 @@ class Export:
     difference: float | None = None
 
     def __str__(self):
-        checked = "not checked: check=True compares its outputs with the model's"
+        checked = "not checked: check=True, or --check, compares its outputs with the model's"
         if self.difference is not None:
-            checked = f"largest difference {self.difference:.1e} in batches of 1, 3 and 7"
+            checked = f"largest difference {self.difference:.1e} from the model"
         return f"{self.path}: {self.format}, {self.size / 1e6:.1f} MB, by {self.backend}; {checked}"
 
 
@@ -94,8 +95,9 @@ def export(
             probabilities (of a model without classes: features); otherwise it takes what the
             model takes and gives what it gives.
         check: whether to open the file in its own runtime and to compare it with the model.
-        images: further images to compare, as the file takes them: uint8 or float32 of shape
-            (images, height, width, channels).
+            It compares random images, and the two photographs of scikit-learn if it is installed.
+        images: what to compare instead of these photographs: images as
+            `keras_vit.data.preprocess` takes them.
 
     Returns:
         An `Export`.
@@ -127,7 +129,8 @@ def export(
             _write(graph, draft, format, facts(model, preprocess))
         else:
             _write_elsewhere(model, draft, format, preprocess, backend)
-        difference = compare(graph, draft, format, images) if check else None
+        real = real_images(model, preprocess, images) if check else None
+        difference = compare(graph, draft, format, real) if check else None
         size = sum(f.stat().st_size for f in pathlib.Path(folder).rglob("*") if f.is_file())
         for part in os.listdir(folder):
             if path.is_dir():
@@ -196,8 +199,7 @@ def served(model, preprocess):
     """The `Graph` of a model, as it takes images or with its preprocessing before it."""
     shape, variant = model.inputs[0].shape[1:], model.variant
     if preprocess:
-        how, channels = model.preprocessing, shape[-1]
-        mean, std = (per_channel(getattr(how, n), n, channels) for n in ("mean", "std"))
+        mean, std = _scale(model)
         x = images = keras.Input(shape, dtype="uint8", name="images")
         x = keras.layers.Rescaling(
             (1 / (255 * std)).tolist(), (-mean / std).tolist(), dtype="float32"
@@ -250,18 +252,40 @@ def _write_elsewhere(model, path, format, preprocess, backend):
         raise ExportError(f"{backend}, which writes {format!r}, could not: {said[-1]}")
 
 
+def real_images(model, preprocess, images=None):
+    """Images as the file takes them, by default two photographs, or `None` where there are none."""
+    if images is None:
+        if not is_installed("sklearn") or model.channels not in (1, 3):
+            return None
+        from sklearn.datasets import load_sample_images
+
+        images = load_sample_images().images
+    x = data.preprocess(images, model)
+    if not preprocess:
+        return x
+    mean, std = _scale(model)
+    return np.rint(255 * (x * std + mean)).clip(0, 255).astype("uint8")
+
+
+def _scale(model):
+    """Mean and deviation of each channel."""
+    names = ("mean", "std")
+    return [per_channel(getattr(model.preprocessing, n), n, model.channels) for n in names]
+
+
 def compare(graph, path, format, images=None):
     """The largest difference of an exported file from the graph that it was made of.
 
     Of batches of 1, 3 and 7 random images, one of another size where sides are open, and of the
-    `images`, if any. It is relative to the largest output where that exceeds 1.
+    `images`, if any, as the file takes them. It is relative to the largest output where that
+    exceeds 1.
 
     Raises:
         ExportError: it exceeds 1e-4, or the file's runtime cannot open or run it.
     """
     batches = [graph.images(batch, seed=batch) for batch in BATCHES]
     batches += [graph.images(1, larger=1)] if graph.is_open else []
-    batches += [] if images is None else [np.ascontiguousarray(images)]
+    batches += [] if images is None else [images]
     expected = [keras.ops.convert_to_numpy(graph.model.predict_on_batch(x)) for x in batches]
     try:
         with quiet():
