@@ -41,6 +41,7 @@ assert "tensorflow" in sys.modules, "keras_vit.workarounds.set_random_seed may g
 def test_memory_is_kept():
     """A block of 64 MiB that is freed stays in the process, which by itself gives it back."""
     run_in_fresh_process("""
+import tests.bare
 import ctypes, pathlib
 from keras_vit.workarounds import keep_memory
 

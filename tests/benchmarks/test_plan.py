@@ -9,6 +9,7 @@ from tests.support import BACKEND, run_in_fresh_process
 of_jax = pytest.mark.skipif(BACKEND != "jax", reason="XLA's account of a program")
 
 ROWS = """
+import tests.bare
 import json, os, sys
 sys.path.insert(0, "benchmarks")
 import plan

@@ -28,7 +28,7 @@ def start(output, options=None, devices=1, script=CASE, **environment):
     launchers = ("JAX_", "SLURM_", "KERAS_DISTRIBUTION_", "TF_CONFIG")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
     return subprocess.Popen(
-        [sys.executable, str(script), str(output), json.dumps(options or {})],
+        [sys.executable, "-m", "tests.bare", str(script), str(output), json.dumps(options or {})],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -100,6 +100,7 @@ def test_what_does_not_fit_is_told_before_the_first_step(tmp_path):
 
 def test_a_model_made_before_setup_is_told():
     code = """
+import tests.bare
 from keras_vit.distribution import setup
 from tests.support import tiny_vit
 model = tiny_vit()

@@ -50,6 +50,7 @@ def test_what_does_not_fit_is_told_before_the_first_step(tmp_path):
 def test_replicas_drop_other_units_and_clip_together():
     """And Keras itself still does neither, so that the workarounds are still needed."""
     code = """
+import tests.bare
 import json
 import keras, numpy as np, tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]

@@ -186,6 +186,7 @@ def test_what_keras_does_not_draw_is_left_alone():
 @of_jax
 def test_a_model_compiles_few_programs_of_random_numbers():
     script = (
+        "import tests.bare\n"
         "import jax, keras, logging\n"
         "jax.config.update('jax_log_compiles', True)\n"
         "names = []\n"

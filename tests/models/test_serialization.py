@@ -68,6 +68,7 @@ def folder(tmp_path_factory):
 
 
 OPEN = """
+import tests.bare
 import sys, keras, numpy as np
 import keras_vit
 images, outputs = np.load("{folder}/expected.npz")["images"], {{}}
@@ -257,6 +258,7 @@ def test_layers_that_a_new_model_lacks_stay_unchanged():
 
 
 OPEN_CHANGED = """
+import tests.bare
 import keras, numpy as np
 import keras_vit
 images = np.load("{folder}/images.npy")

@@ -132,6 +132,7 @@ def test_data_that_hides_its_shape():
 
 
 FLOAT64 = """
+import tests.bare
 import keras_vit
 keras_vit.VisionTransformer(
     image_size=16, patch_size=8, width=8, depth=1, num_heads=2, num_classes=3, dtype="float64")

@@ -23,7 +23,7 @@ def start(output, seconds=0, save_every=1, **environment):
     """The process of a run, which prints a line for each batch."""
     script = ROOT / "tests" / "training" / "resume_case.py"
     return subprocess.Popen(
-        [sys.executable, script, str(output), str(seconds), str(save_every)],
+        [sys.executable, "-m", "tests.bare", script, str(output), str(seconds), str(save_every)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -17,18 +17,20 @@ import keras_vit  # noqa: F401  (registers its classes)
 from tests.support import slow_unless_torch
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "tutorials" / "train.py"
+BARE = pathlib.Path(__file__).parents[1] / "bare.py"
 SMALL = ["--epochs", "3", "--batch-size", "256", "--save-every", "2"]
 ENVIRONMENT = {
     **{k: v for k, v in os.environ.items() if k != "JAX_DISABLE_MOST_OPTIMIZATIONS"},
     "KERAS_BACKEND": keras.backend.backend(),
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "PYTHONUNBUFFERED": "1",
+    "KERAS_VIT_NEEDED": "sklearn matplotlib",  # the digits and the curves
 }
 
 
-def start(*arguments):
+def start(*arguments, script=(BARE, SCRIPT)):
     return subprocess.Popen(
-        [sys.executable, str(SCRIPT), *arguments],
+        [sys.executable, *map(str, script), *arguments],
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -46,7 +48,7 @@ def finish(process, seconds=300):
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
     output = tmp_path_factory.mktemp("whole")
-    code, printed = finish(start(*SMALL, "--output", str(output)))
+    code, printed = finish(start(*SMALL, "--output", str(output), script=[SCRIPT]))
     assert code == 0, printed
     return output, printed
 
@@ -103,7 +105,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(whole_run, tmp_path):
 
 def test_help_explains_every_flag_without_loading_keras():
     begin = time.perf_counter()
-    code, printed = finish(start("--help"))
+    code, printed = finish(start("--help", script=[SCRIPT]))
     assert code == 0 and time.perf_counter() - begin < 5
     for flag in (
         "recipe list show output dataset data-dir split model weights freeze lora epochs steps "
@@ -243,7 +245,7 @@ def test_a_full_disk_and_a_folder_that_cannot_be(tmp_path):
     small += "resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000)); "
     small += "sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
     output = str(tmp_path / "run")
-    command = [sys.executable, "-c", small, str(SCRIPT), "--steps", "2", "--output"]
+    command = [sys.executable, "-c", small, str(BARE), str(SCRIPT), "--steps", "2", "--output"]
     full = subprocess.run([*command, output], env=ENVIRONMENT, capture_output=True, text=True)
     assert full.returncode != 0 and "Traceback" not in full.stderr
     assert "could not be written" in full.stderr and "run the same command again" in full.stderr
