@@ -1,6 +1,7 @@
 """What holds for every test: a quiet backend, one that is named, and repeatable random numbers."""
 
 import gc
+import importlib.metadata
 import os
 import random
 
@@ -8,18 +9,21 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # On JAX nearly all the time of these tests goes into compiling tiny programs that run once.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
-import keras
 import numpy as np
 import pytest
 
-if keras.backend.backend() == "torch":
-    import torch
+# Keras comes with the first test: the process that only hands tests out does not wait for it.
 
-    torch.set_num_threads(1)  # the tensors are tiny: more threads only wait for each other
+
+def backend():
+    import keras
+
+    return keras.backend.backend()
 
 
 def pytest_report_header():
-    return f"keras {keras.__version__}, backend {keras.backend.backend()}"
+    name = os.environ.get("KERAS_BACKEND") or backend()
+    return f"keras {importlib.metadata.version('keras')}, backend {name}"
 
 
 def pytest_collection_modifyitems(config, items):
@@ -37,6 +41,10 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """Keras collects garbage at every kernel that it quantises: 0.3 s with all these objects."""
     gc.freeze()
+    if backend() == "torch":
+        import torch
+
+        torch.set_num_threads(1)  # the tensors are tiny: more threads only wait for each other
 
 
 @pytest.fixture(autouse=True)
@@ -47,5 +55,7 @@ def fixed_seed():
     """
     random.seed(0)  # where Keras takes the seeds that nobody gave
     np.random.seed(0)
-    if keras.backend.backend() == "torch":
+    if backend() == "torch":
+        import torch
+
         torch.manual_seed(0)
