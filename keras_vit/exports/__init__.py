@@ -2,5 +2,6 @@
 
 from keras_vit.exports.exporter import Export, ExportError, export
 from keras_vit.exports.formats import FORMATS
+from keras_vit.exports.quantize import quantize
 
-__all__ = ["FORMATS", "Export", "ExportError", "export"]
+__all__ = ["FORMATS", "Export", "ExportError", "export", "quantize"]

@@ -1,0 +1,167 @@
+"""Static int8 of an exported file: ONNX by ONNX Runtime, OpenVINO by NNCF."""
+
+import importlib
+import os
+import pathlib
+import tempfile
+
+import numpy as np
+
+# A layer's product is quantised, with its input and its kernel; norms, softmax, GELU, sums and the
+# products of attention keep float32. Rounding the output too made ViT-S/14 less exact and slower.
+ONNX_OPERATORS = ["MatMul", "Gemm", "Conv"]
+ONNX_OPTIONS = {"MatMulConstBOnly": True, "OpTypesToExcludeOutputQuantization": ONNX_OPERATORS}
+
+
+def quantize(path, output, images):
+    """Writes an exported model with kernels and their inputs in int8.
+
+    The ranges of the inputs are fixed by what they are for the calibration images ("static"): some
+    hundred images of the kind that the model will see, from the training set, not from the one
+    that measures accuracy. Kernels have a scale for each output channel.
+
+    ONNX files have unsigned 8-bit inputs and signed kernels (QDQ format), which processors with
+    VNNI (Intel since 2019, AMD since Zen 4) multiply exactly; older ones may saturate. OpenVINO
+    files are quantised by NNCF as Transformers, with SmoothQuant.
+
+    Args:
+        path: a float32 model of one input: `.onnx`, or `.xml` (OpenVINO) with its `.bin` beside it.
+        output: the new file, with the same suffix; it appears whole or not at all. Metadata, as
+            class names and preprocessing, are kept.
+        images: the calibration images, prepared as the file takes them: an array of shape
+            (images, height, width, channels), or an iterable of single images.
+
+    Returns:
+        `output` as a `pathlib.Path`.
+
+    Raises:
+        ValueError: another suffix, a file that is no such model or is quantised already, or images
+            that do not fit its input.
+        FileNotFoundError: there is no such file, or no folder for the output.
+        ImportError: a package is missing; names it.
+    """
+    path, output = pathlib.Path(path), pathlib.Path(output)
+    write = {".onnx": _quantize_onnx, ".xml": _quantize_openvino}.get(path.suffix)
+    if write is None or output.suffix != path.suffix:
+        raise ValueError(
+            "path and output must both end in .onnx or both in .xml (OpenVINO). Received: "
+            f"path={str(path)!r}, output={str(output)!r}."
+        )
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {str(path)!r}. Export the model first.")
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(output.parent)!r} for {output.name!r}.")
+    if output.exists() and output.samefile(path):
+        raise ValueError(f"output must be another file than path. Received: {str(output)!r} twice.")
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=output.name + ".") as folder:
+        written = write(path, pathlib.Path(folder) / output.name, images)
+        if output.suffix == ".xml":
+            output.unlink(missing_ok=True)  # which would not fit the new values
+            os.replace(written.with_suffix(".bin"), output.with_suffix(".bin"))
+        os.replace(written, output)
+    return output
+
+
+def _quantize_onnx(path, output, images):
+    onnx, tools = _package("onnx"), _package("onnxruntime.quantization")
+    shapes = _package("onnxruntime.quantization.shape_inference")
+    try:
+        model = onnx.load(path)
+        onnx.checker.check_model(path)
+    except Exception as error:
+        raise _no_model(path, "an ONNX model", error) from error
+    _check_operators(path, {node.op_type for node in model.graph.node}, "DequantizeLinear")
+    weights = {each.name for each in model.graph.initializer}
+    inputs = [each for each in model.graph.input if each.name not in weights]
+    _check_inputs(path, inputs)
+    kind = inputs[0].type.tensor_type
+    sides = [side.dim_value or None for side in kind.shape.dim]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+    batches = iter([{inputs[0].name: x} for x in _checked(images, sides, dtype)])
+
+    class Reader(tools.CalibrationDataReader):
+        def get_next(self):
+            return next(batches, None)
+
+    prepared = output.with_suffix(".prepared.onnx")
+    shapes.quant_pre_process(path, prepared, save_as_external_data=True)
+    tools.quantize_static(
+        prepared,
+        output,
+        Reader(),
+        quant_format=tools.QuantFormat.QDQ,
+        op_types_to_quantize=ONNX_OPERATORS,
+        per_channel=True,
+        activation_type=tools.QuantType.QUInt8,
+        weight_type=tools.QuantType.QInt8,
+        extra_options=ONNX_OPTIONS,
+    )
+    quantized = onnx.load(output)
+    facts = {each.key: each.value for each in model.metadata_props}
+    onnx.helper.set_model_props(quantized, facts)  # without the notes of the tool
+    onnx.save(quantized, output)
+    return output
+
+
+def _quantize_openvino(path, output, images):
+    openvino, nncf = _package("openvino"), _package("nncf")
+    try:
+        model = openvino.Core().read_model(path)
+    except Exception as error:
+        raise _no_model(path, "an OpenVINO model with its .bin", error) from error
+    _check_operators(path, {each.get_type_name() for each in model.get_ops()}, "FakeQuantize")
+    _check_inputs(path, model.inputs)
+    sides = [side.get_length() if side.is_static else None for side in model.input().partial_shape]
+    batches = _checked(images, sides, model.input().element_type.to_dtype())
+    quantized = nncf.quantize(
+        model,
+        nncf.Dataset(batches),
+        subset_size=len(batches),
+        model_type=nncf.ModelType.TRANSFORMER,
+    )
+    openvino.save_model(quantized, output)
+    return output
+
+
+def _package(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f'Quantising an exported file needs {name}: pip install "keras3-vit[export]" ({error}).'
+        ) from error
+
+
+def _no_model(path, kind, error):
+    return ValueError(f"{str(path)!r} cannot be read as {kind}: {error}")
+
+
+def _check_operators(path, found, sign):
+    if sign in found:
+        raise ValueError(
+            f"{str(path)!r} is quantised already: it has {sign}. Give the float32 file."
+        )
+
+
+def _check_inputs(path, inputs):
+    if len(inputs) != 1:
+        raise ValueError(f"{str(path)!r} must have one input. Received: a model of {len(inputs)}.")
+
+
+def _checked(images, sides, dtype):
+    """The images as batches of one, in the type of the input, whose open sides are `None`."""
+    expected = "(" + ", ".join(str(side or "any") for side in sides[1:]) + ")"
+    batches = [np.asarray(image)[None] for image in images]
+    for batch in batches:
+        pairs = zip(batch.shape[1:], sides[1:])
+        fits = batch.ndim == len(sides) and all(known in (None, side) for side, known in pairs)
+        if not fits or batch.dtype.kind != np.dtype(dtype).kind:
+            raise ValueError(
+                f"The file takes images of shape {expected} in {np.dtype(dtype)}. Received: one of "
+                f"shape {batch.shape[1:]} in {batch.dtype}. Prepare them as for the model."
+            )
+        if batch.dtype.kind == "f" and not np.isfinite(batch).all():
+            raise ValueError("The calibration images contain values that are not finite.")
+    if not batches:
+        raise ValueError("Calibration needs images. Received: none.")
+    return [batch.astype(dtype) for batch in batches]

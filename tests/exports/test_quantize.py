@@ -1,0 +1,173 @@
+"""Static int8 of exported files: what is quantised, what is kept, and what is refused."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from keras_vit.exports.quantize import quantize
+from tests.support import BACKEND, images, largest, randomize, tiny_bit, tiny_vit
+
+onnx = pytest.importorskip("onnx", reason="the tools come with keras3-vit[export]")
+pytest.importorskip("onnxruntime", reason="the tools come with keras3-vit[export]")
+pytestmark = pytest.mark.any_backend
+
+CALIBRATION = images((16, 16, 16, 3))
+FACTS = {"class_names": json.dumps(["cat", "dog"]), "preprocessing": json.dumps({"mean": 0.5})}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A convolution and a product, with metadata, as ONNX."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("exported") / "model.onnx"
+    weights = {
+        "filters": rng.normal(size=(8, 3, 2, 2)) / 3.5,
+        "kernel": rng.normal(size=(512, 3)) / 23,
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("Transpose", ["images"], ["planes"], perm=[0, 3, 1, 2]),
+            helper.make_node("Conv", ["planes", "filters"], ["maps"], strides=[2, 2], name="conv"),
+            helper.make_node("Flatten", ["maps"], ["flat"]),
+            helper.make_node("MatMul", ["flat", "kernel"], ["logits"]),
+        ],
+        "model",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 16, 16, 3])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 3])],
+        [numpy_helper.from_array(v.astype("float32"), name) for name, v in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    helper.set_model_props(model, FACTS)
+    onnx.save(model, path)
+    return path
+
+
+def outputs(path, x):
+    if path.suffix == ".xml":
+        import openvino
+
+        return openvino.Core().compile_model(path, "CPU")(x)[0]
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    return session.run(None, {session.get_inputs()[0].name: x})[0]
+
+
+def assert_near(quantized, exported, tolerance):
+    x = CALIBRATION  # white noise has no range in common with other noise
+    expected = outputs(exported, x)
+    error = largest(outputs(quantized, x) - expected)
+    assert 0 < error < tolerance * largest(expected)
+
+
+def test_onnx(exported, tmp_path):
+    path = quantize(exported, tmp_path / "int8.onnx", CALIBRATION)
+    assert [each.name for each in tmp_path.iterdir()] == ["int8.onnx"]
+    model = onnx.load(path)
+    assert {each.key: each.value for each in model.metadata_props} == FACTS
+    types = {each.name: each.data_type for each in model.graph.initializer}
+    assert types["filters_quantized"] == types["kernel_quantized"] == onnx.TensorProto.INT8
+    scales = [each for each in model.graph.initializer if each.name == "filters_scale"]
+    assert list(scales[0].dims) == [8]  # one for each channel
+    assert_near(path, exported, 0.05)
+    with pytest.raises(ValueError, match="quantised already"):
+        quantize(path, tmp_path / "twice.onnx", images())
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (images((2, 16, 8, 3)), r"shape \(16, 16, 3\) in float32. Received: one of shape \(16, 8"),
+        (np.zeros((2, 16, 16, 3), "uint8"), "in float32. Received: .* in uint8"),
+        (images((0, 16, 16, 3)), "Received: none"),
+        (np.full((1, 16, 16, 3), np.nan, "float32"), "not finite"),
+    ],
+)
+def test_images_that_do_not_fit(exported, tmp_path, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        quantize(exported, tmp_path / "int8.onnx", wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_leaves_the_old_file(exported, tmp_path):
+    output = tmp_path / "int8.onnx"
+    output.write_bytes(b"old")
+
+    def some():
+        yield images()[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quantize(exported, output, some())
+    assert [each.name for each in tmp_path.iterdir()] == ["int8.onnx"]
+    assert output.read_bytes() == b"old"
+
+
+def test_paths_that_cannot_be(exported, tmp_path):
+    x = images()
+    with pytest.raises(ValueError, match=r"both end in \.onnx or both in \.xml"):
+        quantize(exported, tmp_path / "int8.xml", x)
+    with pytest.raises(ValueError, match=r"both end in \.onnx or both in \.xml"):
+        quantize(tmp_path / "model.keras", tmp_path / "int8.keras", x)
+    with pytest.raises(FileNotFoundError, match="There is no file"):
+        quantize(tmp_path / "none.onnx", tmp_path / "int8.onnx", x)
+    with pytest.raises(FileNotFoundError, match="There is no folder"):
+        quantize(exported, tmp_path / "none" / "int8.onnx", x)
+    with pytest.raises(ValueError, match="another file than path"):
+        quantize(exported, exported, x)
+    (tmp_path / "text.onnx").write_text("no model")
+    with pytest.raises(ValueError, match="cannot be read as an ONNX model"):
+        quantize(tmp_path / "text.onnx", tmp_path / "int8.onnx", x)
+
+
+def test_a_missing_package_is_named(exported, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime.quantization", None)
+    with pytest.raises(ImportError, match=r'onnxruntime.*pip install "keras3-vit\[export\]"'):
+        quantize(exported, tmp_path / "int8.onnx", images())
+
+
+@pytest.mark.slow
+def test_openvino(exported, tmp_path):
+    openvino = pytest.importorskip("openvino", reason="comes with keras3-vit[export]")
+    pytest.importorskip("nncf", reason="comes with keras3-vit[export]")
+    model = openvino.convert_model(exported)
+    model.set_rt_info(FACTS["class_names"], "class_names")
+    before, after = tmp_path / "model.xml", tmp_path / "int8.xml"
+    openvino.save_model(model, before, compress_to_fp16=False)
+    for _ in range(2):  # the second time over the files of the first
+        assert quantize(before, after, CALIBRATION) == after
+    names = {each.name for each in tmp_path.iterdir()}
+    assert names == {"model.xml", "model.bin", "int8.xml", "int8.bin"}
+    read = openvino.Core().read_model(after)
+    assert read.get_rt_info("class_names").astype(str) == FACTS["class_names"]
+    types = {each.element_type.to_string() for op in read.get_ops() for each in op.outputs()}
+    assert "i8" in types
+    assert_near(after, before, 0.05)
+    with pytest.raises(ValueError, match="quantised already"):
+        quantize(after, tmp_path / "twice.xml", images())
+    (tmp_path / "int8.bin").unlink()
+    with pytest.raises(ValueError, match="cannot be read as an OpenVINO model"):
+        quantize(after, tmp_path / "twice.xml", images())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BACKEND != "torch", reason="exported by PyTorch")
+@pytest.mark.parametrize("make", [tiny_vit, tiny_bit])
+def test_a_model(tmp_path, make):
+    import torch
+
+    model = randomize(make())
+    model(images())
+    batch = torch.export.Dim("batch", min=1)
+    torch.onnx.export(
+        model.eval(),
+        (torch.from_numpy(images()),),
+        tmp_path / "model.onnx",
+        dynamo=True,
+        dynamic_shapes=(({0: batch},),),
+    )
+    path = quantize(tmp_path / "model.onnx", tmp_path / "int8.onnx", CALIBRATION)
+    assert_near(path, tmp_path / "model.onnx", 0.1)
