@@ -111,7 +111,7 @@ def pixel_filters(model):
     channels = getattr(model, "input_shape", (None,))[-1]
     for layer in _flat(getattr(model, "layers", ())):
         if isinstance(layer, PatchEncoder) and model.variant.stem is None:
-            kernel = to_array(layer.projection.kernel)
+            kernel = to_array(layer.projection.exact_kernel)
             return kernel.reshape(*model.variant.patch_size, channels, -1).astype("float64")
         kernels = [v for v in layer.weights if len(v.shape) == 4 and v.shape[2] == channels]
         if kernels:

@@ -27,6 +27,16 @@ class Linear(keras.layers.EinsumDense):
         # Keras skips subclasses, as they might compute something else: this one does not.
         super().quantize(mode, type_check=False, config=config)
 
+    @property
+    def exact_kernel(self):
+        """The kernel as a variable, or a ValueError where it is quantised, without its scale."""
+        if self.quantization_mode in ("int8", "int4"):
+            raise ValueError(
+                f"The kernel of {self.path!r} is quantised to {self.quantization_mode}, but its "
+                "exact values are needed here. Take the model as it was before `quantize`."
+            )
+        return self.kernel
+
     def save_own_variables(self, store):
         # With LoRA, EinsumDense saves the sum alone and loads both factors as zero, where their
         # gradients are zero too.

@@ -110,7 +110,7 @@ class PatchEncoder(Layer):
         if self.cut is None:
             return self.projection(patches)
         old, new, method = self.cut
-        kernel = ops.convert_to_tensor(self.projection.kernel)
+        kernel = ops.convert_to_tensor(self.projection.exact_kernel)
         precise, width = kernels.at_least_float32(kernel.dtype), kernel.shape[-1]
         rows, columns = (
             ops.convert_to_tensor(patch_matrix(o, n, method), precise) for o, n in zip(old, new)

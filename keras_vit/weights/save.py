@@ -142,7 +142,9 @@ def _obstacles(model, format):
     """What a format has no place for, and what its readers compute otherwise, as texts."""
     v, family = model.variant, _family(model, format)
     folded = v.folded if isinstance(model, BiT) else v.stem_folded
+    quantized = any(variable.name == "kernel_scale" for variable in model.weights)
     hard = ["folded kernels, which would be standardised twice"] * folded
+    hard += ["quantised layers, for which model.save(...) is"] * quantized
     return hard + family.impossible(model), family.obstacles(model)
 
 
