@@ -105,18 +105,10 @@ def measured(run, paths, x, score, timed):
 
 def exported(folder, name, model, calibration):
     """Yields runtime, precision and the files of a model, of which the first is opened."""
-    import openvino
-    import torch
-
-    example = torch.from_numpy(calibration[:2])
-    options = {"dynamic_shapes": (({0: torch.export.Dim("batch", min=1)},),)}
     onnx, xml = folder / f"{name}.onnx", folder / f"{name}.xml"
-    if not xml.exists():
-        model(example)
-        named = {**options, "dynamo": True, "external_data": False, "verbose": False}
-        torch.onnx.export(model.eval(), (example,), onnx, **named)
-        program = torch.export.export(model, (example,), **options)
-        openvino.save_model(openvino.convert_model(program), xml, compress_to_fp16=False)
+    for path in (onnx, xml):
+        if not path.exists():
+            keras_vit.export(model, path)
     for kind, path in (("onnx", onnx), ("openvino", xml)):
         if not (int8 := path.with_stem(f"{name}_int8")).exists():
             quantize(path, int8, calibration)
