@@ -1,5 +1,6 @@
 """Models as files that run without this library, and without Keras."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -125,18 +126,40 @@ def export(
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         draft = os.path.join(folder, path.name)
-        if backend == keras.backend.backend():
-            _write(graph, draft, format, facts(model, preprocess))
-        else:
-            _write_elsewhere(model, draft, format, preprocess, backend)
-        real = real_images(model, preprocess, images) if check else None
-        difference = compare(graph, draft, format, real) if check else None
+        with _what_to_do(model, format):
+            if backend == keras.backend.backend():
+                _write(graph, draft, format, facts(model, preprocess))
+            else:
+                _write_elsewhere(model, draft, format, preprocess, backend)
+            real = real_images(model, preprocess, images) if check else None
+            difference = compare(graph, draft, format, real) if check else None
         size = sum(f.stat().st_size for f in pathlib.Path(folder).rglob("*") if f.is_file())
         for part in os.listdir(folder):
             if path.is_dir():
                 shutil.rmtree(path)
             os.replace(os.path.join(folder, part), path.parent / part)
     return Export(path, format, backend, size, difference)
+
+
+@contextlib.contextmanager
+def _what_to_do(model, format):
+    """Adds to an `ExportError` what is known of such a model."""
+    try:
+        yield
+    except ExportError as error:
+        modes = sorted({p.quantization_mode for p in _policies(model)} - {None})
+        advice = "docs/export.md lists which backend writes which model in which format."
+        if modes:
+            advice = (
+                f"The model is quantized, to {' and '.join(modes)}, which {format!r} may not hold. "
+                "Export it as it was before, and quantize the file with the format's own tools."
+            )
+        raise error if advice in str(error) else ExportError(f"{error} {advice}") from error
+
+
+def _policies(model):
+    """The dtype policies of the layers that have another one than the model."""
+    return [keras.dtype_policies.get(each["dtype"]) for each in changed_layers(model).values()]
 
 
 def _format(path, format):
@@ -185,8 +208,7 @@ def prepared(model):
     """The model as it is exported: in float32 and without LoRA; itself where it is so already."""
     if adapted_layers(model):
         model = merge_lora(model)
-    policies = [keras.dtype_policies.get(each["dtype"]) for each in changed_layers(model).values()]
-    quantized = any(policy.quantization_mode for policy in policies)
+    quantized = any(policy.quantization_mode for policy in _policies(model))
     if quantized or model.dtype_policy.name == "float32":
         return model
     config = {**model.get_config(), "dtype": "float32", "changed_layers": {}}

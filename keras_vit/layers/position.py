@@ -235,10 +235,9 @@ class RelativePosition2D(Layer):
         self.table = self.add_weight((self.biases, self.num_heads), "zeros", name="table")
 
     def call(self, x):
-        table = ops.transpose(ops.cast(self.table, self.compute_dtype))
-        return ops.reshape(
-            ops.take(table, self.index.reshape(-1), axis=1), (self.num_heads, *self.index.shape)
-        )
+        # Rows, since Keras's `take` of columns on PyTorch squeezes, which ONNX refuses.
+        bias = ops.take(ops.cast(self.table, self.compute_dtype), self.index.reshape(-1), axis=0)
+        return ops.reshape(ops.transpose(bias), (self.num_heads, *self.index.shape))
 
     def compute_output_shape(self, input_shape):
         return (self.num_heads, *self.index.shape)
