@@ -12,11 +12,9 @@ import tempfile
 from typing import Any
 
 import keras
-import numpy as np
 
-from keras_vit import data
 from keras_vit.checks import check_choice
-from keras_vit.data.preprocess import per_channel
+from keras_vit.exports.check import ExportError, compare, real_images, scale
 from keras_vit.exports.formats import FORMATS, Graph, is_installed, quiet
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
@@ -24,8 +22,6 @@ from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers
 from keras_vit.version import __version__
 
-BATCHES = (1, 3, 7)  # the sizes that `check` compares
-TOLERANCE = 1e-4
 _ELSEWHERE = """
 import sys, keras, keras_vit
 model, path, format, preprocess = sys.argv[1:]
@@ -33,10 +29,6 @@ keras_vit.export(
     keras.saving.load_model(model, compile=False), path, format, preprocess == "True"
 )
 """
-
-
-class ExportError(RuntimeError):
-    """A model could not be exported, or its file computes something else."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,7 +213,7 @@ def served(model, preprocess):
     """The `Graph` of a model, as it takes images or with its preprocessing before it."""
     shape, variant = model.inputs[0].shape[1:], model.variant
     if preprocess:
-        mean, std = _scale(model)
+        mean, std = scale(model)
         x = images = keras.Input(shape, dtype="uint8", name="images")
         x = keras.layers.Rescaling(
             (1 / (255 * std)).tolist(), (-mean / std).tolist(), dtype="float32"
@@ -272,62 +264,3 @@ def _write_elsewhere(model, path, format, preprocess, backend):
     if run.returncode:
         said = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
         raise ExportError(f"{backend}, which writes {format!r}, could not: {said[-1]}")
-
-
-def real_images(model, preprocess, images=None):
-    """Images as the file takes them, by default two photographs, or `None` where there are none."""
-    if images is None:
-        if not is_installed("sklearn") or model.channels not in (1, 3):
-            return None
-        from sklearn.datasets import load_sample_images
-
-        images = load_sample_images().images
-    x = data.preprocess(images, model)
-    if not preprocess:
-        return x
-    mean, std = _scale(model)
-    return np.rint(255 * (x * std + mean)).clip(0, 255).astype("uint8")
-
-
-def _scale(model):
-    """Mean and deviation of each channel."""
-    names = ("mean", "std")
-    return [per_channel(getattr(model.preprocessing, n), n, model.channels) for n in names]
-
-
-def compare(graph, path, format, images=None):
-    """The largest difference of an exported file from the graph that it was made of.
-
-    Of batches of 1, 3 and 7 random images, one of another size where sides are open, and of the
-    `images`, if any, as the file takes them. It is relative to the largest output where that
-    exceeds 1.
-
-    Raises:
-        ExportError: it exceeds 1e-4, or the file's runtime cannot open or run it.
-    """
-    batches = [graph.images(batch, seed=batch) for batch in BATCHES]
-    batches += [graph.images(1, larger=1)] if graph.is_open else []
-    batches += [] if images is None else [images]
-    expected = [keras.ops.convert_to_numpy(graph.model.predict_on_batch(x)) for x in batches]
-    try:
-        with quiet():
-            run = FORMATS[format].open(os.fspath(path))
-            received = [run(x) for x in batches]
-    except Exception as error:
-        raise ExportError(
-            f"{FORMATS[format].runtime} cannot run what was written: "
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-        ) from error
-    difference = max(_difference(*pair) for pair in zip(received, expected))
-    if not difference <= TOLERANCE:
-        raise ExportError(
-            f"The exported file computes something else than {graph.model.name!r}: its outputs "
-            f"differ by {difference:.1e}, which is more than {TOLERANCE:.0e}. Nothing was kept."
-        )
-    return difference
-
-
-def _difference(received, expected):
-    if received.shape != expected.shape:
-        return np.inf
-    return float(np.abs(received - expected).max() / max(1.0, np.abs(expected).max()))

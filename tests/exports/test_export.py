@@ -11,7 +11,8 @@ import pytest
 import keras_vit
 from keras_vit import exports
 from keras_vit.data import preprocess
-from keras_vit.exports.exporter import compare, served
+from keras_vit.exports.check import compare
+from keras_vit.exports.exporter import served
 from tests.support import BACKEND, randomize, tiny_bit, tiny_vit
 
 NATIVE = {"torch": "torch", "tensorflow": "litert", "jax": "stablehlo"}.get(BACKEND)
@@ -73,7 +74,7 @@ def test_a_check_finds_another_model(exported):
 
 
 def test_nothing_is_left_of_a_failed_export(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_vit.exports.exporter.TOLERANCE", -1.0)
+    monkeypatch.setattr("keras_vit.exports.check.TOLERANCE", -1.0)
     with pytest.raises(exports.ExportError, match="Nothing was kept"):
         exports.export(trained(), tmp_path / f"model{SUFFIX[NATIVE]}", check=True)
     assert os.listdir(tmp_path) == []
