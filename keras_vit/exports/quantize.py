@@ -113,7 +113,8 @@ def _quantize_openvino(path, output, images):
     _check_inputs(path, model.inputs)
     sides = [side.get_length() if side.is_static else None for side in model.input().partial_shape]
     batches = _checked(images, sides, model.input().element_type.to_dtype())
-    # SmoothQuant took the accuracy of a ViT of digits, with its constant border, from 98 to 26 %.
+    # With SmoothQuant (NNCF 3.4) the digits models of studies/quantization.py lose most of their
+    # accuracy, without it none.
     smooth = nncf.AdvancedSmoothQuantParameters(matmul=-1, convolution=-1)
     quantized = nncf.quantize(
         model,
