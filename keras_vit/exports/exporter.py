@@ -16,7 +16,7 @@ import keras
 from keras_vit.checks import check_choice
 from keras_vit.exports.check import ExportError, compare, real_images, scale
 from keras_vit.exports.formats import FORMATS, Graph, is_installed, quiet
-from keras_vit.models import BiT, VisionTransformer
+from keras_vit.models import BiT, BiTVariant, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
 from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers
@@ -224,7 +224,11 @@ def served(model, preprocess):
     else:
         images = keras.Input(shape, dtype=model.inputs[0].dtype, name="images")
         x = model(images)
-    strides = getattr(variant, "stride", (1, 1))
+    if isinstance(variant, BiTVariant):
+        # The tools cannot see that the two branches of a unit of v1 halve any side alike.
+        strides = (2 ** (len(variant.blocks) + 1),) * 2 if variant.version == "v1" else (1, 1)
+    else:
+        strides = variant.stride
     return Graph(keras.Model(images, x, name=model.name), strides, model.image_size)
 
 
