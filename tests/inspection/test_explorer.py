@@ -154,7 +154,7 @@ def test_more_attention_than_fits(tmp_path, model, x):
 @pytest.mark.any_backend
 def test_the_command_line(tmp_path, capsys):
     pillow = pytest.importorskip("PIL.Image")
-    from keras_vit.__main__ import main
+    from keras_vit_cli import main
 
     random_vit().save(tmp_path / "model.keras")
     pillow.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "a.png")

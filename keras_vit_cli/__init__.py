@@ -1,0 +1,90 @@
+"""The command line: `keras-vit COMMAND ...`, or `python -m keras_vit COMMAND ...`.
+
+It stands beside the library, so that `keras-vit --help` answers before Keras is imported: each
+module of a command imports what it needs when it runs.
+"""
+
+import argparse
+import contextlib
+import importlib
+import os
+import signal
+import sys
+import warnings
+
+from keras_vit_cli.backend import BACKENDS, choose_backend
+
+COMMANDS = ("list", "info", "predict", "evaluate", "convert", "export", "explore", "fetch")
+COMMANDS += ("recipes",)
+
+
+def main(arguments=None):
+    """Runs one command.
+
+    Args:
+        arguments: list of text; `None` takes those of the process.
+
+    Returns:
+        The exit code: 0 if all went well; 1 after an error, told in one line on stderr; 130 after
+        Ctrl-C; 141 if nobody reads the output any more. Wrong usage exits with 2.
+    """
+    args = parser().parse_args(arguments)
+    try:
+        choose_backend(args.backend)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = args.run(args)
+        sys.stdout.flush()
+        return code or 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        with contextlib.suppress(OSError, ValueError):  # or Python would complain at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13  # the number of SIGPIPE, which not every system has
+    except Exception as error:
+        if args.traceback:
+            raise
+        text = " ".join(str(error).split())
+        expected = isinstance(error, (ValueError, OSError, ImportError)) and text
+        name = "" if expected else f"{type(error).__name__}: "
+        print(f"error: {name}{text}", file=sys.stderr)
+        return 1
+
+
+def parser():
+    """The parser of all commands."""
+    form = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        prog="keras-vit",
+        description="Vision Transformers in Keras 3: published weights, predictions, conversions.",
+        epilog="keras-vit COMMAND --help tells what a command takes, with an example.",
+        formatter_class=form,
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        module = importlib.import_module(f"keras_vit_cli.{name}_command")
+        text = module.HELP[0].upper() + module.HELP[1:] + "."
+        command = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=text,
+            epilog=f"example:\n  {module.EXAMPLE}",
+            formatter_class=form,
+        )
+        module.add_arguments(command.add_argument)
+        group = command.add_argument_group("of every command")
+        group.add_argument(
+            "--backend",
+            choices=BACKENDS,
+            help="what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)",
+        )
+        group.add_argument("--traceback", action="store_true", help="show where an error came from")
+        command.set_defaults(run=module.run)
+    return top
+
+
+def _warn(message, category, filename, lineno, file=None, line=None):
+    if not issubclass(category, (DeprecationWarning, FutureWarning)):
+        print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)

@@ -1,0 +1,61 @@
+"""`keras-vit convert`: a model or a checkpoint in another format."""
+
+import os
+import pathlib
+import tempfile
+
+from keras_vit_cli.models import MODEL, open_model
+
+HELP = "write a model or a checkpoint in another format"
+EXAMPLE = "keras-vit convert ViT-B_16.npz vit_b16.safetensors"
+FORMATS = ("keras", "google", "timm", "huggingface")
+
+
+def add_arguments(add):
+    add("model", help=MODEL)
+    add("output", help="the file (.keras, .npz, .safetensors), or a folder for huggingface")
+    add("--format", choices=FORMATS, help="default: by the suffix of the output")
+    add("--force", action="store_true", help="replace what is there")
+    add(
+        "--allow-differences",
+        action="store_true",
+        help="write what the readers of the format compute otherwise, too",
+    )
+
+
+def run(args):
+    import keras_vit
+
+    path = pathlib.Path(args.output)
+    format = args.format or ("keras" if path.suffix == ".keras" else None)
+    if format == "keras" and path.suffix != ".keras":
+        raise ValueError(f"A file of Keras ends in .keras. Received: {args.output!r}")
+    check_place(path, args.force)
+    model = open_model(args.model)
+    if report := getattr(model, "load_report", None):
+        print(report)
+    if format == "keras":
+        save_whole(model, path)
+    else:
+        keras_vit.save_weights(model, path, format, force=args.allow_differences)
+    print(f"{'written':<22} {path}")
+
+
+def check_place(path, force):
+    """Raises a FileExistsError where something would be replaced."""
+    taken = [path] if path.is_file() or (path.is_dir() and any(path.iterdir())) else []
+    config = path.parent / "config.json"
+    taken += [config] if path.suffix == ".safetensors" and config.exists() else []
+    if taken and not force:
+        raise FileExistsError(
+            f"There is something already. Received: {', '.join(map(str, taken))}; --force replaces "
+            "it."
+        )
+
+
+def save_whole(model, path):
+    """Writes a .keras file, which appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        model.save(draft := os.path.join(folder, path.name))
+        os.replace(draft, path)

@@ -1,0 +1,22 @@
+"""`keras-vit export`: a file that other programs run."""
+
+from keras_vit_cli.models import MODEL, open_model
+
+HELP = "write a model as a file that other programs run"
+EXAMPLE = "keras-vit export output model.onnx --preprocess --check"
+FORMATS = "onnx, openvino, tf_saved_model, litert, torch or stablehlo"
+
+
+def add_arguments(add):
+    add("model", help=MODEL)
+    add("output", help="the file, or the folder of a tf_saved_model")
+    add("--format", help=f"{FORMATS} (default: by the suffix)")
+    add("--preprocess", action="store_true", help="uint8 pixels in, probabilities out")
+    add("--check", action="store_true", help="run the file and compare it with the model")
+
+
+def run(args):
+    import keras_vit
+
+    model = open_model(args.model)
+    print(keras_vit.export(model, args.output, args.format, args.preprocess, args.check))

@@ -1,0 +1,106 @@
+"""`keras-vit info`: what a file, a folder, a URL or a name is."""
+
+from keras_vit_cli.models import MODEL, open_model
+
+HELP = "tell what a model, a checkpoint or a name of published weights is"
+EXAMPLE = "keras-vit info deit_tiny_patch16_224.fb_in1k"
+
+
+def add_arguments(add):
+    add("model", help=f"{MODEL}; what lies on the disk is read whole")
+    add("--open", action="store_true", help="open published weights, too, and download them")
+    add("--json", action="store_true", help="JSON instead of a table")
+
+
+def run(args):
+    import json
+    import os
+
+    from keras_vit.text import table
+    from keras_vit.weights import catalog
+
+    found = [] if os.path.exists(args.model) else catalog.lookup(args.model)
+    published = len(found) == 1 and not args.open
+    facts = of_record(found[0]) if published else of_model(open_model(args.model))
+    if args.json:
+        print(json.dumps(facts, indent=1, ensure_ascii=False, default=str))
+    else:
+        lines = [(name, _text(value)) for name, value in facts.items() if value not in (None, "")]
+        print(table(lines, left=2))
+        if published:
+            print("\nThis is what the catalogue says; --open downloads the weights and opens them.")
+
+
+def of_record(c):
+    """The facts of published weights, without opening them."""
+    from keras_vit.weights import fetch
+
+    return {
+        "name": c.name,
+        "published at": c.url,
+        "by": c.family,
+        "architecture": c.variant,
+        "image size": c.image_size,
+        "classes": c.num_classes,
+        "class order": c.label_set,
+        "pretrained on": c.pretrained_on or None,
+        "finetuned on": c.finetuned_on,
+        "parameters": c.parameters,
+        "bytes": c.size,
+        "accuracy": dict(c.accuracy) or None,
+        "preprocessing": c.preprocessing and c.preprocessing.to_config(),
+        "licence": c.licence,
+        "in the cache": _cached(c, fetch),
+    }
+
+
+def _cached(record, fetch):
+    try:
+        return str(fetch(record.url, offline=True))
+    except OSError:
+        return "no"
+
+
+def of_model(model):
+    """The facts of an opened model; of one that is not of this library, the few that there are."""
+    import dataclasses
+
+    from keras_vit.weights import catalog
+
+    facts = {"name": model.name, "class": type(model).__name__}
+    facts["parameters"] = model.count_params()
+    if not hasattr(model, "variant"):
+        return {**facts, "input": str(model.input_shape), "output": str(model.output_shape)}
+    source = model.weights_from
+    names = [c.name for c in (catalog.lookup(str(source)) if source else ())]
+    record = catalog.find(names[0]) if len(names) == 1 else None
+    report = getattr(model, "load_report", None)
+    changed = {
+        field.name: getattr(model.variant, field.name)
+        for field in dataclasses.fields(model.variant)
+        if getattr(model.variant, field.name) != field.default
+    }
+    return {
+        **facts,
+        "architecture": changed,
+        "image size": list(model.image_size),
+        "channels": model.channels,
+        "classes": model.num_classes,
+        "class order": model.label_set,
+        "class names": model.class_names and list(model.class_names),
+        "preprocessing": model.preprocessing.to_config(),
+        "weights from": source,
+        "licence of these": record.licence if record else None,
+        "format": report.family if report else None,
+        "head": report.head if report else None,
+    }
+
+
+def _text(value, longest=10):
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={item}" for name, item in value.items())
+    if isinstance(value, list) and len(value) > longest:
+        return f"{_text(value[:longest])} and {len(value) - longest} more"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)

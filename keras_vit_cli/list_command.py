@@ -1,0 +1,51 @@
+"""`keras-vit list`: published weights, as a table, CSV or JSON."""
+
+from keras_vit_cli.output import add_forms, print_rows
+
+HELP = "list published weights that the names of other commands mean"
+EXAMPLE = "keras-vit list --variant B/16 --data imagenet-1k --min-accuracy 84"
+COLUMNS = ("name", "family", "variant", "px", "classes", "pretrained on", "finetuned on")
+COLUMNS += ("MB", "top-1", "licence")
+
+
+def add_arguments(add):
+    add("--variant", help="architecture, such as B/16")
+    add("--family", help="who published it: google, big_vision, timm, huggingface, meta, bit, ...")
+    add("--data", help="the data set of the last training, such as imagenet-1k")
+    add("--image-size", type=int, metavar="PX", help="resolution")
+    add("--max-size", type=float, metavar="MB", help="no larger files than that")
+    add("--min-accuracy", type=float, metavar="PERCENT", help="published ImageNet top-1 accuracy")
+    add_forms(add)
+
+
+def run(args):
+    from keras_vit.weights import checkpoints
+
+    rows = [
+        row
+        for row in map(_row, checkpoints(args.variant, args.family, args.data, args.image_size))
+        if (args.max_size is None or (row["MB"] is not None and row["MB"] <= args.max_size))
+        and (args.min_accuracy is None or (row["top-1"] or 0) >= args.min_accuracy)
+    ]
+    if not rows:
+        raise ValueError("No published weights are so; leave out one of the filters.")
+    print_rows(rows, COLUMNS, args, left=3)
+
+
+def _row(c):
+    """What the catalogue says; the size is the published one, or that of float32 parameters."""
+    size = c.size or (c.approximate_mib and c.approximate_mib * 2**20)
+    size = size or (c.parameters and c.parameters * 4)
+    values = (
+        c.name,
+        c.family,
+        c.variant,
+        c.image_size,
+        c.num_classes,
+        c.pretrained_on or None,
+        c.finetuned_on,
+        size and round(size / 1e6, 1),
+        dict(c.accuracy).get("imagenet top-1"),
+        c.licence,
+    )
+    return dict(zip(COLUMNS, values))

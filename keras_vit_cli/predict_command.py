@@ -1,0 +1,93 @@
+"""`keras-vit predict`: the classes that images show."""
+
+import os
+import pathlib
+import sys
+
+from keras_vit_cli.models import MODEL, open_model
+from keras_vit_cli.output import add_forms, print_rows
+
+HELP = "tell which classes images show"
+EXAMPLE = "keras-vit predict output photos/ cat.jpg --top 3"
+COLUMNS = ("image", "rank", "class", "index", "probability")
+
+
+def add_arguments(add):
+    add("model", help=MODEL)
+    add("images", nargs="+", help="image files, and folders of them at any depth")
+    add("--top", type=int, default=5, help="classes for each image (default: 5)")
+    add("--class-names", metavar="FILE", help="text with one name a line, in the model's order")
+    add("--batch-size", type=int, default=32, help="images at once (default: 32)")
+    add_forms(add)
+
+
+def run(args):
+    import keras_vit
+    from keras_vit.checks import positive_int
+
+    positive_int(args.batch_size, "--batch-size")
+    positive_int(args.top, "--top")
+    names, files = _names(args.class_names), list_files(args.images)
+    model = open_model(args.model)
+    rows, broken = [], 0
+    for start in range(0, len(files), args.batch_size):
+        batch = files[start : start + args.batch_size]
+        images = {file: pixels for file in batch if (pixels := _read(file, model)) is not None}
+        broken += len(batch) - len(images)
+        if images:
+            found = keras_vit.predict(model, list(images.values()), args.top, names)
+            rows += [row for file, best in zip(images, found) for row in _rows(file, best)]
+    if rows or args.csv or args.json:
+        print_rows(rows, COLUMNS, args, left=3)
+    if broken:
+        print(f"error: {broken} of {len(files)} images could not be read", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def list_files(paths):
+    """The files among `paths`, each once, and the images in the folders among them, sorted.
+
+    Raises:
+        ValueError: a folder without images.
+    """
+    from keras_vit.data.files import EXTENSIONS, Folder
+
+    files = []
+    for path in paths:
+        if not os.path.isdir(path):
+            files.append(path)
+            continue
+        folder = Folder(pathlib.Path(path))
+        inside = [n for n in folder.names if n.lower().endswith(EXTENSIONS)]
+        if not inside:
+            raise ValueError(
+                f"The folder holds no image ({' '.join(EXTENSIONS)}). Received: {path!r}"
+            )
+        files += map(folder.place, inside)
+    return list(dict.fromkeys(files))
+
+
+def _read(file, model):
+    """The pixels of a file; `None`, and a line on stderr, if it cannot be read."""
+    from keras_vit.data.pixels import pixels_of
+
+    try:
+        return pixels_of(file, getattr(model, "channels", 3))
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's decoders raise errors of many kinds
+        print(f"error: {file}: {' '.join(str(error).split())}", file=sys.stderr)
+        return None
+
+
+def _names(file):
+    if file is None:
+        return None
+    with open(file, encoding="utf-8") as lines:
+        return [line.strip() for line in lines if line.strip()]
+
+
+def _rows(file, predictions):
+    for rank, one in enumerate(predictions, 1):
+        values = (file, rank, one.label, one.index, round(one.probability, 6))
+        yield dict(zip(COLUMNS, values))

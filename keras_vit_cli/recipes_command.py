@@ -1,0 +1,23 @@
+"""`keras-vit recipes`: the training recipes, or one of them."""
+
+HELP = "list the training recipes, or show one with all it says"
+EXAMPLE = "keras-vit recipes digits"
+
+
+def add_arguments(add):
+    add("name", nargs="?", help="the recipe to show (default: a list of all)")
+    add("--json", action="store_true", help="the one as JSON")
+
+
+def run(args):
+    import json
+
+    from keras_vit import recipes
+
+    if args.json and args.name is None:
+        raise ValueError("--json shows one recipe: keras-vit recipes NAME --json")
+    if args.name is None:
+        recipes.list_recipes()
+    else:
+        recipe = recipes.get(args.name)
+        print(json.dumps(recipe.to_dict(), indent=1) if args.json else recipe)
