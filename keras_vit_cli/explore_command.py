@@ -1,6 +1,6 @@
 """`keras-vit explore`: a page that shows what a model attends to."""
 
-from keras_vit_cli.models import MODEL, open_model
+from keras_vit_cli.models import MODEL, list_files, open_model
 
 HELP = "write a page that shows what a model attends to"
 EXAMPLE = "keras-vit explore output cat.jpg dog.jpg -o report.html"
@@ -8,7 +8,7 @@ EXAMPLE = "keras-vit explore output cat.jpg dog.jpg -o report.html"
 
 def add_arguments(add):
     add("model", help=MODEL)
-    add("images", nargs="+", help="image files")
+    add("images", nargs="+", help="image files, and folders of them at any depth")
     add("--compare", metavar="MODEL", help="another model, to stand beside it")
     add("-o", "--output", default="report.html", help="the page (default: report.html)")
     add("--blocks", type=int, nargs="+", help="indices of the blocks to show (default: all)")
@@ -23,5 +23,5 @@ def run(args):
     if args.compare:
         model = {args.model: model, args.compare: open_model(args.compare)}
     options = {"blocks": args.blocks, "top": args.top, "megabytes": args.megabytes}
-    path = inspection.explore(model, args.images, args.output, **options)
+    path = inspection.explore(model, list_files(args.images), args.output, **options)
     print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

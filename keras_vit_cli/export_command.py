@@ -1,6 +1,6 @@
 """`keras-vit export`: a file that other programs run."""
 
-from keras_vit_cli.models import MODEL, open_model
+from keras_vit_cli.models import MODEL, list_files, open_model
 
 HELP = "write a model as a file that other programs run"
 EXAMPLE = "keras-vit export output model.onnx --preprocess --check"
@@ -13,10 +13,12 @@ def add_arguments(add):
     add("--format", help=f"{FORMATS} (default: by the suffix)")
     add("--preprocess", action="store_true", help="uint8 pixels in, probabilities out")
     add("--check", action="store_true", help="run the file and compare it with the model")
+    add("--images", nargs="+", metavar="IMAGE", help="images to compare, too; implies --check")
 
 
 def run(args):
     import keras_vit
 
-    model = open_model(args.model)
-    print(keras_vit.export(model, args.output, args.format, args.preprocess, args.check))
+    model, check = open_model(args.model), args.check or bool(args.images)
+    options = {"check": check, "images": args.images and list_files(args.images)}
+    print(keras_vit.export(model, args.output, args.format, args.preprocess, **options))

@@ -1,6 +1,7 @@
-"""A model of what stands on the command line."""
+"""Models and images of what stands on the command line."""
 
 import os
+import pathlib
 
 MODEL = "a .keras file, the folder of a run, or a checkpoint: name, file, folder or URL"
 
@@ -22,3 +23,26 @@ def open_model(text):
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no such model. Received: {text!r}")
     return keras.saving.load_model(path, compile=False)
+
+
+def list_files(paths):
+    """The files among `paths`, each once, and the images in the folders among them, sorted.
+
+    Raises:
+        ValueError: a folder without images.
+    """
+    from keras_vit.data.files import EXTENSIONS, Folder
+
+    files = []
+    for path in paths:
+        if not os.path.isdir(path):
+            files.append(path)
+            continue
+        folder = Folder(pathlib.Path(path))
+        inside = [n for n in folder.names if n.lower().endswith(EXTENSIONS)]
+        if not inside:
+            raise ValueError(
+                f"The folder holds no image ({' '.join(EXTENSIONS)}). Received: {path!r}"
+            )
+        files += map(folder.place, inside)
+    return list(dict.fromkeys(files))

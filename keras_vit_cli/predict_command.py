@@ -1,10 +1,8 @@
 """`keras-vit predict`: the classes that images show."""
 
-import os
-import pathlib
 import sys
 
-from keras_vit_cli.models import MODEL, open_model
+from keras_vit_cli.models import MODEL, list_files, open_model
 from keras_vit_cli.output import add_forms, print_rows
 
 HELP = "tell which classes images show"
@@ -42,29 +40,6 @@ def run(args):
     if broken:
         print(f"error: {broken} of {len(files)} images could not be read", file=sys.stderr)
     return 1 if broken else 0
-
-
-def list_files(paths):
-    """The files among `paths`, each once, and the images in the folders among them, sorted.
-
-    Raises:
-        ValueError: a folder without images.
-    """
-    from keras_vit.data.files import EXTENSIONS, Folder
-
-    files = []
-    for path in paths:
-        if not os.path.isdir(path):
-            files.append(path)
-            continue
-        folder = Folder(pathlib.Path(path))
-        inside = [n for n in folder.names if n.lower().endswith(EXTENSIONS)]
-        if not inside:
-            raise ValueError(
-                f"The folder holds no image ({' '.join(EXTENSIONS)}). Received: {path!r}"
-            )
-        files += map(folder.place, inside)
-    return list(dict.fromkeys(files))
 
 
 def _read(file, model):
