@@ -14,7 +14,7 @@ def add_arguments(add):
     add("--data", help="the data set of the last training, such as imagenet-1k")
     add("--image-size", type=int, metavar="PX", help="resolution")
     add("--max-size", type=float, metavar="MB", help="no larger files than that")
-    add("--min-accuracy", type=float, metavar="PERCENT", help="published ImageNet top-1 accuracy")
+    add("--min-accuracy", type=float, metavar="PERCENT", help="least published ImageNet top-1")
     add_forms(add)
 
 
