@@ -4,6 +4,7 @@ import importlib
 import os
 import pathlib
 import tempfile
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,9 @@ ONNX_OPERATORS = ["MatMul", "Gemm", "Conv"]
 ONNX_OPTIONS = {"MatMulConstBOnly": True, "OpTypesToExcludeOutputQuantization": ONNX_OPERATORS}
 
 
-def quantize(path, output, images):
+def quantize(
+    path: str | os.PathLike[str], output: str | os.PathLike[str], images: Any
+) -> pathlib.Path:
     """Writes an exported model with kernels and their inputs in int8.
 
     The ranges of the inputs are fixed by what they are for the calibration images ("static"): some
