@@ -1,6 +1,6 @@
 """Serves an exported classifier over HTTP, with onnxruntime and Pillow alone.
 
-    python -m keras_vit export MODEL model.onnx --preprocess
+    keras-vit export MODEL model.onnx --preprocess
     python tutorials/serve.py model.onnx --port 8000
     curl --data-binary @cat.jpg http://localhost:8000
 
