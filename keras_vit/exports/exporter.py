@@ -1,6 +1,5 @@
 """Models as files that run without this library, and without Keras."""
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -15,7 +14,7 @@ import keras
 
 from keras_vit.checks import check_choice
 from keras_vit.exports.check import ExportError, compare, real_images, scale
-from keras_vit.exports.formats import FORMATS, Graph, is_installed, quiet
+from keras_vit.exports.formats import FORMATS, LEAST_SIDE, Graph, is_installed, quiet
 from keras_vit.models import BiT, BiTVariant, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
 from keras_vit.training import merge_lora
@@ -23,11 +22,10 @@ from keras_vit.training.lora import adapted_layers
 from keras_vit.version import __version__
 
 _ELSEWHERE = """
-import sys, keras, keras_vit
+import sys, keras
+from keras_vit.exports.exporter import write
 model, path, format, preprocess = sys.argv[1:]
-keras_vit.export(
-    keras.saving.load_model(model, compile=False), path, format, preprocess == "True"
-)
+write(keras.saving.load_model(model, compile=False), path, format, preprocess == "True")
 """
 
 
@@ -68,8 +66,8 @@ def export(
 
     The batch stays open, and so do height and width where the model takes any size. The file
     computes in float32, whatever the model's precision was; LoRA is merged into the kernels. Where
-    the backend that runs cannot write a format, another one that is installed does, in a process
-    of its own. docs/export.md lists what works.
+    the backend that runs cannot write a format, or not this model, another one that is installed
+    does, in a process of its own. docs/export.md lists what works.
 
     - `"onnx"` (.onnx), for onnxruntime. Class names, preprocessing and image size are metadata.
     - `"openvino"` (.xml and .bin); they are in its runtime information, under "keras_vit".
@@ -110,43 +108,47 @@ def export(
         )
     path = pathlib.Path(path)
     format = _format(path, format)
-    backend = _backend(format)
+    backends = _backends(format)
     if check and not is_installed(FORMATS[format].runtime):
         raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
     model = prepared(model)
-    graph = served(model, preprocess)
+    real = real_images(model, preprocess, images) if check else None
     path.parent.mkdir(parents=True, exist_ok=True)
+    refusals = []
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        draft = os.path.join(folder, path.name)
-        with _what_to_do(model, format):
-            if backend == keras.backend.backend():
-                _write(graph, draft, format, facts(model, preprocess))
-            else:
-                _write_elsewhere(model, draft, format, preprocess, backend)
-            real = real_images(model, preprocess, images) if check else None
-            difference = compare(graph, draft, format, real) if check else None
-        size = sum(f.stat().st_size for f in pathlib.Path(folder).rglob("*") if f.is_file())
-        for part in os.listdir(folder):
+        for backend in backends:
+            drafts = pathlib.Path(folder) / backend
+            drafts.mkdir()
+            here = backend == keras.backend.backend()
+            try:
+                draft = str(drafts / path.name)
+                if here:
+                    write(model, draft, format, preprocess)
+                else:
+                    _write_elsewhere(model, draft, format, preprocess, backend)
+                graph = served(model, preprocess)
+                difference = compare(graph, draft, format, real) if check else None
+                break
+            except ExportError as error:
+                refusals.append(str(error))
+        else:
+            raise ExportError(" ".join([*refusals, _advice(model, format)]))
+        size = sum(file.stat().st_size for file in drafts.rglob("*") if file.is_file())
+        for part in drafts.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
-            os.replace(os.path.join(folder, part), path.parent / part)
+            os.replace(part, path.parent / part.name)
     return Export(path, format, backend, size, difference)
 
 
-@contextlib.contextmanager
-def _what_to_do(model, format):
-    """Adds to an `ExportError` what is known of such a model."""
-    try:
-        yield
-    except ExportError as error:
-        modes = sorted({p.quantization_mode for p in _policies(model)} - {None})
-        advice = "docs/export.md lists which backend writes which model in which format."
-        if modes:
-            advice = (
-                f"The model is quantized, to {' and '.join(modes)}, which {format!r} may not hold. "
-                "Export it as it was before, and quantize the file with the format's own tools."
-            )
-        raise error if advice in str(error) else ExportError(f"{error} {advice}") from error
+def _advice(model, format):
+    modes = sorted({policy.quantization_mode for policy in _policies(model)} - {None})
+    if not modes:
+        return "docs/export.md lists which backend writes which model in which format."
+    return (
+        f"The model is quantized, to {' and '.join(modes)}, which {format!r} may not hold. "
+        "Export it as it was before, and quantize the file with the format's own tools."
+    )
 
 
 def _policies(model):
@@ -173,15 +175,12 @@ def _format(path, format):
     return format
 
 
-def _backend(format):
-    """The backend that writes a format: the one that runs, or one that is installed."""
+def _backends(format):
+    """The backends that can write a format: the one that runs, then others that are installed."""
     writers = FORMATS[format].writers
-    running = keras.backend.backend()
     ready = [name for name, tools in writers.items() if all(map(is_installed, (name, *tools)))]
-    if running in ready:
-        return running
     if ready:
-        return ready[0]
+        return sorted(ready, key=lambda name: name != keras.backend.backend())
     first = min(writers, key=lambda name: not is_installed(name))
     lacking = [module for module in (first, *writers[first]) if not is_installed(module)]
     raise _missing(lacking[0], f"To write the format {format!r}")
@@ -211,24 +210,24 @@ def prepared(model):
 
 def served(model, preprocess):
     """The `Graph` of a model, as it takes images or with its preprocessing before it."""
-    shape, variant = model.inputs[0].shape[1:], model.variant
+    shape, variant = tuple(model.inputs[0].shape[1:]), model.variant
+    if isinstance(variant, BiTVariant):
+        # The tools cannot see that the two branches of a unit of v1 halve any side alike.
+        strides = (2 ** (len(variant.blocks) + 1),) * 2 if variant.version == "v1" else (1, 1)
+        if min(model.image_size) < LEAST_SIDE:
+            shape = (*model.image_size, model.channels)
+    else:
+        strides = variant.stride
     if preprocess:
         mean, std = scale(model)
         x = images = keras.Input(shape, dtype="uint8", name="images")
-        x = keras.layers.Rescaling(
-            (1 / (255 * std)).tolist(), (-mean / std).tolist(), dtype="float32"
-        )(x)
-        x = model(x)
+        factors = (1 / (255 * std)).tolist(), (-mean / std).tolist()
+        x = model(keras.layers.Rescaling(*factors, dtype="float32")(x))
         if model.num_classes:
             x = keras.layers.Softmax(dtype="float32", name="probabilities")(x)
     else:
         images = keras.Input(shape, dtype=model.inputs[0].dtype, name="images")
         x = model(images)
-    if isinstance(variant, BiTVariant):
-        # The tools cannot see that the two branches of a unit of v1 halve any side alike.
-        strides = (2 ** (len(variant.blocks) + 1),) * 2 if variant.version == "v1" else (1, 1)
-    else:
-        strides = variant.stride
     return Graph(keras.Model(images, x, name=model.name), strides, model.image_size)
 
 
@@ -246,10 +245,12 @@ def facts(model, preprocess):
     }
 
 
-def _write(graph, path, format, facts):
+def write(model, path, format, preprocess):
+    """Writes a prepared model by the backend that runs."""
+    graph = served(model, preprocess)
     try:
         with quiet():
-            FORMATS[format].write(graph, path, facts)
+            FORMATS[format].write(graph, path, facts(model, preprocess))
     except Exception as error:  # the tools raise what they like
         first = str(error).strip().splitlines()[:1] or [""]
         raise ExportError(

@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 SIDES = ("batch", "height", "width")
+LEAST_SIDE = 33  # of open images of BiT: one pixel is left of less, which PyTorch takes for fixed
 _PROTOBUF_LIMIT = 2**31 - 2**24  # larger ONNX models keep their weights in a file of their own
 
 
@@ -61,9 +62,8 @@ def _torch_program(graph):
     """The `torch.export.ExportedProgram` of a graph."""
     import torch
 
-    def side(name, stride):  # 1 is a size of its own to PyTorch, and BiT divides sides by 32
-        least = 2 if stride > 1 else 33
-        return stride * torch.export.Dim(name, min=least)
+    def side(name, stride):  # 1 is a size of its own to PyTorch
+        return stride * torch.export.Dim(name, min=2 if stride > 1 else LEAST_SIDE)
 
     sides = {0: torch.export.Dim("batch", min=1)}
     if graph.is_open:
@@ -103,6 +103,7 @@ def _write_onnx(graph, path, facts):
     graph.model(graph.images(1))  # Keras refuses a model that was never called
     graph.model.export(path, format="onnx", verbose=False)
     model = onnx.load(path)
+    onnx.checker.check_model(model)  # tf2onnx only logs an operation that it cannot convert
     onnx.helper.set_model_props(model, facts)
     onnx.save(model, path)
 
@@ -272,9 +273,9 @@ FORMATS = {
 
 @contextlib.contextmanager
 def quiet():
-    """Without the warnings by which the tools speak of themselves; errors are still told."""
+    """Without what the tools log of themselves; what fails is raised."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -130,10 +130,28 @@ def test_every_format_from_every_backend(tmp_path, format, options, with_pixels)
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="tf2onnx has no exact GELU")
+def test_what_one_backend_cannot_write_another_does(tmp_path):
+    export = exports.export(trained(gelu="erf"), tmp_path / "model.onnx", check=True)
+    assert export.backend == "torch" and export.difference < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BACKEND == "jax", reason="another format")
+def test_what_no_backend_can_write_is_said_of_each(tmp_path):
+    """PyTorch's export refuses the sorting of merged tokens, and ONNX what tf2onnx makes of it."""
+    model = keras_vit.merge_tokens(trained(), 1)
+    with pytest.raises(exports.ExportError, match=r"refused.*could not.*docs/export\.md"):
+        exports.export(model, tmp_path / "model.onnx", check=True)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
 def test_lora_is_merged_and_bit_takes_any_size(tmp_path):
     model = trained()
     keras_vit.training.enable_lora(model, 2)
     randomize(model)
     assert exports.export(model, tmp_path / f"model{SUFFIX[NATIVE]}", check=True).difference < 1e-5
     path = tmp_path / f"bit{SUFFIX[NATIVE]}"
-    assert exports.export(randomize(tiny_bit()), path, check=True).difference < 1e-4
+    for options in ({}, {"image_size": 40}, {"image_size": 64, "version": "v1"}):
+        assert exports.export(randomize(tiny_bit(**options)), path, check=True).difference < 1e-4
