@@ -19,12 +19,10 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from None
 
-from keras_vit import builders, data, distribution, exports, layers, training, weights
+from keras_vit import builders, data, distribution, layers, training, weights
 from keras_vit.builders import *
 from keras_vit.data import Prediction, predict, preprocess
 from keras_vit.efficientnet import EfficientNet_L2
-from keras_vit.exports import export
-from keras_vit.hub import model_card, push_to_hub
 from keras_vit.later import Later, Rotary
 from keras_vit.models import (
     BIT_VARIANTS,
@@ -48,15 +46,20 @@ from keras_vit.weights.naflex import naflex_from_checkpoint
 from keras_vit.weights.resize import fold, merge_tokens, resize
 
 # Imported when they are first used; the others hold classes that saved models need to be known.
-_LATER = ("evaluation", "inspection", "recipes")
+_MODULES = ("evaluation", "exports", "inspection", "recipes")
+_LATER = {name: name for name in _MODULES}
+_LATER |= {"export": "exports", "model_card": "hub", "push_to_hub": "hub"}
 
 if typing.TYPE_CHECKING:
-    from keras_vit import evaluation, inspection, recipes
+    from keras_vit import evaluation, exports, inspection, recipes
+    from keras_vit.exports import export
+    from keras_vit.hub import model_card, push_to_hub
 else:
 
     def __getattr__(name):
         if name in _LATER:
-            return importlib.import_module(f"keras_vit.{name}")
+            module = importlib.import_module(f"keras_vit.{_LATER[name]}")
+            return module if name in _MODULES else getattr(module, name)
         raise AttributeError(f"module 'keras_vit' has no attribute {name!r}")
 
 

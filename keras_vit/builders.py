@@ -49,14 +49,19 @@ _FURTHER = {
 }
 
 
+# One object for all builders, so that importing them stays cheap.
+_SIZE, _WEIGHTS = int | tuple[int, int], str | os.PathLike[str] | None
+_PARAMETERS = {}
+
+
 def _builder(variant, name):
     """The builder of a row of a table; its models have its name in lower case."""
     model = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
 
     def build(
         num_classes: int = 1000,
-        image_size: int | tuple[int, int] = 224,
-        weights: str | os.PathLike[str] | None = None,
+        image_size: _SIZE = 224,
+        weights: _WEIGHTS = None,
         include_top: bool = True,
         **options,
     ):
@@ -78,7 +83,8 @@ def _builder(variant, name):
         p if row.get(p.name, p.default) == p.default else p.replace(default=row[p.name])
         for p in _FURTHER[model]
     ]
-    build.__signature__ = inspect.Signature([*own, *further], return_annotation=MODELS[model])
+    shared = [_PARAMETERS.setdefault(p, p) for p in (*own, *further)]
+    build.__signature__ = inspect.Signature(shared, return_annotation=MODELS[model])
     return build
 
 

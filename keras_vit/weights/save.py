@@ -26,7 +26,6 @@ from keras_vit.weights import (
 )
 from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.card import is_untouched, make_card
 
 # Format -> the families that write a `VisionTransformer`, of which the first that can does, and
 # those that write a `BiT`.
@@ -105,6 +104,8 @@ def save_weights(
     for name, content in family.json_files(model).items():
         write_json(folder / name, content)
     if card:
+        from keras_vit.weights.card import make_card  # what few need does not slow the import
+
         write_card(make_card(model, path, format=format), folder / "README.md")
     return path
 
@@ -184,6 +185,8 @@ def write_json(path, content):
 
 def check_card_place(path):
     """Raises a ValueError where a card must not be written: somebody's own text stands there."""
+    from keras_vit.weights.card import is_untouched
+
     path = pathlib.Path(path)
     if path.exists() and not (
         path.is_file() and is_untouched(path.read_text("utf-8", errors="replace"))
