@@ -112,7 +112,7 @@ def merge_lora(model: Model) -> Model:
     train_all(merged)
     values, twins = paths(model), layer_paths(merged)
     for path, variable in paths(merged).items():
-        variable.assign(values[path])
+        variable.assign(ops.copy(values[path]))  # JAX lets `predict` of one use up what both hold
     for path, layer in adapted.items():
         twin = twins[path]
         if layer.quantization_mode:  # Keras quantises the sum
