@@ -37,7 +37,7 @@ class ViTFields(TypedDict, total=False):
     qkv_bias: bool
     epsilon: float
     norm: Literal["layer_norm", "rms_norm"]
-    block: Literal["pre_norm", "post_norm", "parallel"]
+    block: Literal["pre_norm", "post_norm", "add_norm", "parallel", "axial"]
     mlp: Literal["mlp", "swiglu"]
     activation: Literal[None, "gelu_tanh", "gelu_erf", "quick_gelu", "silu"]
     layer_scale: float | None
@@ -46,7 +46,7 @@ class ViTFields(TypedDict, total=False):
     attention_norm: Literal[None, "layer_norm", "rms_norm"]
     patch_norm: Literal[None, "layer_norm", "rms_norm"]
     pre_norm: Literal[None, "layer_norm", "rms_norm"]
-    final_norm: bool
+    final_norm: bool | None
     biases: Literal["all", "no_key", "qkv", "attention", "no_out", "none"]
     patch_bias: bool
     rotary: Rotary | str | dict | None

@@ -6,7 +6,7 @@ from keras_vit.checks import check_choices, choice, pair, positive_float, positi
 
 # Under these names, layers stand in tables of `keras_vit.layers`.
 NORMS = ("layer_norm", "rms_norm")
-BLOCKS = ("pre_norm", "post_norm", "parallel")
+BLOCKS = ("pre_norm", "post_norm", "add_norm", "parallel", "axial")
 MLPS = ("mlp", "swiglu")
 ACTIVATIONS = ("gelu_tanh", "gelu_erf", "quick_gelu", "silu")
 BIASES = {  # the linear maps of a block that have a bias
@@ -70,8 +70,11 @@ class Later:
     Args:
         norm: `"layer_norm"`, or `"rms_norm"` without mean and beta (Zhang and Sennrich, 2019).
         block: `"pre_norm"`; `"post_norm"`, whose norms follow the attention and the MLP before
-            they are added (Liu et al., 2022); or `"parallel"`, whose attention and MLP read the
-            same norm and are added at once (Dehghani et al., 2023).
+            they are added (Liu et al., 2022); `"add_norm"`, whose norms follow the sums (the
+            post-norm of Vaswani et al., 2017); `"parallel"`, whose attention and MLP read the same
+            norm and are added at once (Dehghani et al., 2023); or `"axial"`, which is two layers,
+            with attention along the rows and along the columns of the patches, and an MLP each
+            (appendix D.6 of the paper).
         mlp: `"mlp"`, or `"swiglu"`, whose hidden layer has a gate (Shazeer, 2020).
         activation: of the hidden layer of the MLP: `"gelu_tanh"`, `"gelu_erf"`, `"quick_gelu"` or
             `"silu"`; `None` means the GELU that `Variant.gelu` names, and silu in a gate.
@@ -80,7 +83,8 @@ class Later:
         qk_norm, mlp_norm, attention_norm, patch_norm, pre_norm: norms in further places, each a
             name of `norm` or `None`: of queries and keys; of the hidden layer of the MLP; of the
             joined heads; of the patches' tokens before their positions; and before the first block.
-        final_norm: whether there is a norm after the last block.
+        final_norm: whether there is a norm after the last block; `None` means that there is one,
+            but not after `"add_norm"` blocks, which end with one.
         biases: which linear maps of a block have a bias: `"all"`, `"no_key"` for all but the key,
             `"qkv"` for those of query, key and value alone, `"attention"` for these and the output
             of the attention, `"no_out"` for all but that, or `"none"`. `Variant.qkv_bias=False`
@@ -108,7 +112,7 @@ class Later:
     attention_norm: str | None = choice(None, (None, *NORMS), inherited=True)
     patch_norm: str | None = choice(None, (None, *NORMS), inherited=True)
     pre_norm: str | None = choice(None, (None, *NORMS), inherited=True)
-    final_norm: bool = choice(True, inherited=True)
+    final_norm: bool | None = choice(None, inherited=True)
     biases: str = choice("all", tuple(BIASES), inherited=True)
     patch_bias: bool = choice(True, inherited=True)
     rotary: Rotary | str | dict | None = choice(  # noqa: RUF009
@@ -132,6 +136,13 @@ class Later:
                 "The norms of a post_norm block scale its branches already. Received: "
                 f"layer_scale={self.layer_scale}, block='post_norm'; choose layer_scale=None."
             )
+        if self.block == "add_norm" and self.final_norm:
+            raise ValueError(
+                "An add_norm block ends with a norm, and a second one would undo its scale. "
+                "Received: final_norm=True, block='add_norm'; choose final_norm=False or None."
+            )
+        if self.final_norm is None:
+            object.__setattr__(self, "final_norm", self.block != "add_norm")
         object.__setattr__(self, "rotary", get_rotary(self.rotary))
 
     def has_bias(self, name):

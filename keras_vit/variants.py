@@ -18,6 +18,8 @@ from keras_vit.later import Later
 POOLS = ("token", "mean", "token_mean", "map", "probe", "first", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "relative_2d", "none")
 GELUS = ("tanh", "erf")
+# Field -> the one whose default follows from it.
+FOLLOWS = dict(width="mlp_dim", pool="class_token", position="position_at", block="final_norm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +144,12 @@ class Variant(Later):
                 f"both heads. Received: distillation=True, pool={self.pool!r}, representation_size="
                 f"{self.representation_size}, projection={self.projection}."
             )
+        if self.block == "axial" and (self.learned_tokens or self.is_relative or self.rotary):
+            raise ValueError(
+                "block='axial' needs class_token=False, so a pool such as 'mean', and no registers,"
+                f" distillation, relative or rotary positions. Received: pool={self.pool!r}, "
+                f"class_token={self.class_token}, position={self.position!r}."
+            )
         if self.position == "relative_2d" and self.learned_tokens > self.class_token:
             raise ValueError(
                 "position='relative_2d' has a place for a class token, and for no other learned "
@@ -160,6 +168,11 @@ class Variant(Later):
     def learned_tokens(self):
         """Tokens that are no patches: those of class and distillation, and the registers."""
         return int(self.class_token) + int(self.distillation) + self.registers
+
+    @property
+    def block_layers(self):
+        """The number of layers `block_0` and so on: `depth`, or twice that with axial blocks."""
+        return self.depth * (2 if self.block == "axial" else 1)
 
     def grid(self, image_size):
         """The (rows, columns) of patches of an image, whose size is in pixels.
@@ -196,12 +209,10 @@ class Variant(Later):
     def replace(self, **choices):
         """A copy with the named fields changed.
 
-        A field that follows from a changed one takes its default again unless it is named too:
-        `mlp_dim` follows `width`, `class_token` follows `pool`, `position_at` follows `position`.
+        A field that `FOLLOWS` from a changed one takes its default again unless it is named too.
         """
         checks.check_names(self, choices)
-        follows = {"width": "mlp_dim", "pool": "class_token", "position": "position_at"}
-        freed = {follower: None for leader, follower in follows.items() if leader in choices}
+        freed = {follower: None for leader, follower in FOLLOWS.items() if leader in choices}
         return dataclasses.replace(self, **{**freed, **choices})
 
 

@@ -156,6 +156,19 @@ def post_norm_block(weights, x):
     return x + norm(below(weights, "norm_2"), mlp(below(weights, "mlp"), x))
 
 
+def add_norm_block(weights, x):
+    """The norms after the sums (Vaswani et al., 2017)."""
+    x = norm(below(weights, "norm_1"), x + attention(below(weights, "attention"), x))
+    return norm(below(weights, "norm_2"), x + mlp(below(weights, "mlp"), x))
+
+
+def axial_block(weights, x, grid, axis):
+    """Each patch attends to those of its row or column: every other score is minus infinity."""
+    place = np.mgrid[: grid[0], : grid[1]].reshape(2, -1)[("row", "column").index(axis)]
+    masked = np.where(place[:, None] == place, 0.0, -np.inf)[None]
+    return block(weights, x, relative_position=masked)
+
+
 def parallel_block(weights, x):
     """Attention and MLP of the same tokens."""
     y = norm(below(weights, "norm_1"), x)

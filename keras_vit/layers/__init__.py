@@ -6,6 +6,16 @@ from keras_vit.layers.head import AttentionPool, TokenPool
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.mlp import MLP, SwiGLU
 from keras_vit.layers.norm import LayerNorm, LayerScale, RMSNorm
+from keras_vit.layers.other_blocks import (
+    AddNormBlock,
+    AxialBlock,
+    ParallelBlock,
+    PostNormBlock,
+    RematAddNormBlock,
+    RematAxialBlock,
+    RematParallelBlock,
+    RematPostNormBlock,
+)
 from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
@@ -13,18 +23,13 @@ from keras_vit.layers.position import PositionEmbedding, RelativePosition, Relat
 from keras_vit.layers.resample import resize_grid, resize_matrix
 from keras_vit.layers.resnet import Bottleneck, GroupNorm, Root, StdConv2D
 from keras_vit.layers.rotary import RotaryPosition
-from keras_vit.layers.transformer_block import (
-    ParallelBlock,
-    PostNormBlock,
-    RematParallelBlock,
-    RematPostNormBlock,
-    RematTransformerBlock,
-    TransformerBlock,
-)
+from keras_vit.layers.transformer_block import RematTransformerBlock, TransformerBlock
 
 __all__ = [
     "MLP",
+    "AddNormBlock",
     "AttentionPool",
+    "AxialBlock",
     "Bottleneck",
     "Dropout",
     "GroupNorm",
@@ -41,6 +46,8 @@ __all__ = [
     "RMSNorm",
     "RelativePosition",
     "RelativePosition2D",
+    "RematAddNormBlock",
+    "RematAxialBlock",
     "RematParallelBlock",
     "RematPostNormBlock",
     "RematTransformerBlock",

@@ -5,7 +5,8 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers import kernels
-from keras_vit.layers.transformer_block import PostNormBlock, TransformerBlock
+from keras_vit.layers.other_blocks import PostNormBlock
+from keras_vit.layers.transformer_block import TransformerBlock
 
 
 def merge(x, size, keys, count, protected):

@@ -95,43 +95,7 @@ class TransformerBlock(Layer):
         return keras.KerasTensor(x.shape, self.compute_dtype)
 
 
-@keras.saving.register_keras_serializable("keras_vit")
-class PostNormBlock(TransformerBlock):
-    """Norms come last: z' = LN(MSA(z)) + z, z'' = LN(MLP(z')) + z' (Liu et al., 2022).
-
-    Shapes and arguments are those of `TransformerBlock`, without LayerScale, as the norm's gamma is
-    such a factor.
-    """
-
-    def around(self, attend, x, training=False, between=unchanged):
-        y = self.norm_1(self.dropout(attend(x), training=training))
-        x = between(x + self.drop_path_1(y, training=training))
-        y = self.norm_2(self.mlp(x, training=training))
-        return x + self.drop_path_2(y, training=training)
-
-    def attention_scores(self, x, relative_position=None):
-        """As in `TransformerBlock`."""
-        return self.attention(x, relative_position=relative_position, return_attention_scores=True)[
-            1
-        ]
-
-
-@keras.saving.register_keras_serializable("keras_vit")
-class ParallelBlock(TransformerBlock):
-    """A block of one branch: z' = MSA(LN(z)) + MLP(LN(z)) + z (Dehghani et al., 2023).
-
-    Shapes and arguments are those of `TransformerBlock`.
-    """
-
-    one_branch = True
-
-    def around(self, attend, x, training=False):
-        y = self.norm_1(x)
-        y = self.dropout(attend(y), training=training) + self.mlp(y, training=training)
-        return x + self.drop_path_1(self.layer_scale_1(y), training=training)
-
-
-class _Remat:
+class Remat:
     """A block whose backward pass computes it again instead of keeping its inside.
 
     It takes less memory and about a third more time. The outputs and gradients are the same.
@@ -156,25 +120,5 @@ class _Remat:
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class RematTransformerBlock(_Remat, TransformerBlock):
+class RematTransformerBlock(Remat, TransformerBlock):
     """A `TransformerBlock` that is computed again in the backward pass."""
-
-
-@keras.saving.register_keras_serializable("keras_vit")
-class RematPostNormBlock(_Remat, PostNormBlock):
-    """A `PostNormBlock` that is computed again in the backward pass."""
-
-
-@keras.saving.register_keras_serializable("keras_vit")
-class RematParallelBlock(_Remat, ParallelBlock):
-    """A `ParallelBlock` that is computed again in the backward pass."""
-
-
-BLOCKS = {  # (`Later.block`, remat)
-    ("pre_norm", False): TransformerBlock,
-    ("pre_norm", True): RematTransformerBlock,
-    ("post_norm", False): PostNormBlock,
-    ("post_norm", True): RematPostNormBlock,
-    ("parallel", False): ParallelBlock,
-    ("parallel", True): RematParallelBlock,
-}

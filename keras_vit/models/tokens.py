@@ -21,13 +21,13 @@ def merged_tokens(v, token_merging, variable_size, remat):
         ValueError: numbers out of range, or a model whose tokens cannot be merged.
     """
     each = isinstance(token_merging, (tuple, list))
-    counts = tuple(token_merging) if each else (token_merging,) * v.depth
-    if len(counts) != v.depth or any(
+    counts = tuple(token_merging) if each else (token_merging,) * v.block_layers
+    if len(counts) != v.block_layers or any(
         isinstance(count, bool) or not isinstance(count, int) or count < 0 for count in counts
     ):
         raise ValueError(
             "token_merging must be a number of tokens, 0 or more, or a sequence of one for each of "
-            f"{v.depth} blocks. Received: token_merging={token_merging!r}."
+            f"{v.block_layers} blocks. Received: token_merging={token_merging!r}."
         )
     if not any(counts):
         return counts
@@ -35,7 +35,7 @@ def merged_tokens(v, token_merging, variable_size, remat):
     _check(v, received, instead)
     reasons = {
         "a merged token has no one place by which rotary positions would turn it": v.rotary,
-        "a parallel block has nothing between attention and MLP": v.block not in MERGING,
+        f"blocks of the kind {v.block!r} do not merge tokens": v.block not in MERGING,
         "remat is for training, and merging for inference": remat,
         "the number of tokens must be known, so build a model for each image size": variable_size,
     }
@@ -49,6 +49,7 @@ def _check(v, received, instead):
     reasons = {
         f"the answers of pool={v.pool!r} belong to single patches": v.pool in (None, "first"),
         "relative positions need every token in its place": v.is_relative,
+        "axial blocks need every patch in its place": v.block == "axial",
         f"position_at={v.position_at!r} adds positions to tokens that are gone": (
             v.position != "none" and v.position_at != "input" and not v.is_relative
         ),

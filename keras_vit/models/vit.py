@@ -16,6 +16,7 @@ from keras_vit.layers.head import (
     projection,
 )
 from keras_vit.layers.norm import NORMS
+from keras_vit.layers.other_blocks import BLOCKS
 from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
@@ -23,7 +24,6 @@ from keras_vit.layers.position import PositionEmbedding, RelativePosition, Relat
 from keras_vit.layers.resnet import resnet_stages
 from keras_vit.layers.rotary import RotaryPosition
 from keras_vit.layers.token_merging import MERGING
-from keras_vit.layers.transformer_block import BLOCKS
 from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
 from keras_vit.models.tokens import check_patch_dropout, merged_tokens
 from keras_vit.preprocessing import Preprocessing
@@ -39,8 +39,9 @@ class VisionTransformer(Classifier):
     `block_{depth - 1}`, `norm`, `pool`, `pre_logits` (with a `representation_size`), `projection`
     (if any) and `head` (with classes); models with positions in the blocks also have `position` or
     `position_0` and so on, or `rotary` or `rotary_0` and so on; those with a distillation token
-    have `distillation_token`, `head_distillation` and `mean`. These names and the paths of the
-    variables under them are part of the interface.
+    have `distillation_token`, `head_distillation` and `mean`; an axial block is two layers, so that
+    there are `2 * depth` of them. These names and the paths of the variables under them are part of
+    the interface.
 
     What came with the weights is kept in `preprocessing` (how images are prepared), `class_names`
     and `label_set` (what the logits stand for, or `None`), and `weights_from` (the checkpoint that
@@ -94,11 +95,12 @@ class VisionTransformer(Classifier):
     ):
         check_names(Variant, architecture, argument_names(VisionTransformer))
         v = get_variant(variant, **architecture)
-        if variable_size and v.position_at != "input" and v.position != "none":
+        in_blocks = v.position_at != "input" and v.position != "none"
+        if variable_size and (in_blocks or v.block == "axial"):
             raise ValueError(
-                "variable_size needs the position embedding at the input. Received: "
-                f"position={v.position!r}, position_at={v.position_at!r}; build a model for each "
-                "image size."
+                "variable_size needs the position embedding at the input, and blocks that are not "
+                f"axial. Received: position={v.position!r}, position_at={v.position_at!r}, block="
+                f"{v.block!r}; build a model for each image size."
             )
         common = arguments(image_size, num_classes, include_top, channels, head_bias, dtype)
         grid = v.grid(image_size)
@@ -153,6 +155,8 @@ class VisionTransformer(Classifier):
                 x = position(x)
             merging = size is not None or merged[i] > 0
             how = {"merged": merged[i], "protected": v.learned_tokens} if merging else {}
+            if v.block == "axial":
+                how = {"grid": grid, "axis": ("row", "column")[i % 2]}
             block = MERGING[v.block] if merging else BLOCKS[v.block, bool(remat)]
             block = block(**block_arguments(v, i, rates), **how, **kind)
             if merging:
@@ -228,7 +232,7 @@ def block_arguments(v, i, rates):
         "epsilon": v.epsilon,
         "dropout": rates["dropout"],
         "attention_dropout": rates["attention_dropout"],
-        "stochastic_depth": rates["stochastic_depth"] * i / max(v.depth - 1, 1),
+        "stochastic_depth": rates["stochastic_depth"] * i / max(v.block_layers - 1, 1),
         "later": v.later,
         "name": f"block_{i}",
     }
@@ -270,9 +274,9 @@ def _block_positions(v, grid, kind):
     if v.rotary:
         shared = not v.rotary.learned
     elif v.position_at == "input" or v.position == "none":
-        return [None] * v.depth
+        return [None] * v.block_layers
     else:
         shared = v.position_at == "shared"
     if shared:
-        return [layer("position")] * v.depth
-    return [layer(f"position_{i}") for i in range(v.depth)]
+        return [layer("position")] * v.block_layers
+    return [layer(f"position_{i}") for i in range(v.block_layers)]

@@ -134,6 +134,7 @@ class MaskedAutoencoder(MaskedImageModel):
         return [
             *super().obstacles(encoder),
             ("rotary positions", v.rotary),
+            ("axial blocks, which need every patch", v.block == "axial"),
             (f"position_at={v.position_at!r}", v.position_at != "input"),
         ]
 

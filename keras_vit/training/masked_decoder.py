@@ -8,8 +8,8 @@ from keras_vit.checks import positive_int
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.norm import LayerNorm
+from keras_vit.layers.other_blocks import BLOCKS
 from keras_vit.layers.position import sincos_2d, small_normal
-from keras_vit.layers.transformer_block import BLOCKS
 from keras_vit.training.masked_images import DrawnPatches, gather, ordered
 
 

@@ -87,12 +87,12 @@ class MaskedImageModel(keras.Model):
         # Keras does not look into a closure: it would train and save what comes after `norm`.
         self._get_encoder = lambda: encoder
         self.patches, self.patch_encoder = layers["patches"], layers["patch_encoder"]
-        self.blocks = [layers[f"block_{i}"] for i in range(v.depth)]
+        self.blocks = [layers[f"block_{i}"] for i in range(v.block_layers)]
         self.pre_norm, self.norm = layers.get("pre_norm"), layers.get("norm")
         # The position layer before each block: its own, the one that all share, or none.
         kind = "rotary" if v.rotary else "position"
         shared = layers.get("rotary", layers.get("position"))
-        self.positions = [layers.get(f"{kind}_{i}", shared) for i in range(v.depth)]
+        self.positions = [layers.get(f"{kind}_{i}", shared) for i in range(v.block_layers)]
         # Half precision would move colours into a neighbouring bin.
         dtype = encoder.dtype_policy.variable_dtype
         self.pixels = Patches(v.patch_size, dtype=dtype, name="pixels")

@@ -189,7 +189,7 @@ class Family:
         """What of a model the format has no place for, as texts."""
         v, places = model.variant, self.holds
         if isinstance(v, Later):
-            paper = {field.name: (field.default,) for field in dataclasses.fields(Later)}
+            paper = {name: (value,) for name, value in vars(Later()).items()}
             at_input = {} if v.position == "none" else {"position_at": ("input",)}
             places = {**paper, **at_input, **places}
         return differing(v, places)

@@ -134,6 +134,30 @@ CASES = [
         definitions.post_norm_block,
         BLOCK,
     ),
+    *(
+        Case(
+            kind,
+            getattr(layers, kind),
+            {"num_heads": 2, "mlp_dim": 12},
+            definitions.add_norm_block,
+            BLOCK,
+        )
+        for kind in ("AddNormBlock", "RematAddNormBlock")
+    ),
+    *(
+        Case(
+            f"{kind}_{axis}",
+            getattr(layers, kind),
+            {"num_heads": 2, "mlp_dim": 12, "grid": grid, "axis": axis},
+            lambda w, x, grid=grid, axis=axis: definitions.axial_block(w, x, grid, axis),
+            BLOCK,
+            inputs={"x": (2, 6, 8)},
+        )
+        for kind, grid, axis in (
+            ("AxialBlock", (2, 3), "row"),
+            ("RematAxialBlock", (2, 3), "column"),
+        )
+    ),
     Case(
         "ParallelBlock",
         layers.ParallelBlock,

@@ -21,7 +21,7 @@ from keras_vit import (
 from keras_vit.checks import marked
 from keras_vit.families import FAMILIES
 from keras_vit.layers import kernels, mlp, norm
-from keras_vit.layers.transformer_block import BLOCKS
+from keras_vit.layers.other_blocks import BLOCKS
 from tests.support import ORACLES, canonical_arrays, without_values
 
 pytestmark = pytest.mark.any_backend
