@@ -1,4 +1,4 @@
-"""Compares the models with the authors' own outputs and prints the table of the README.
+"""Compares the models with the authors' own outputs and prints the table of docs/checkpoints.md.
 
     python benchmarks/parity.py
 

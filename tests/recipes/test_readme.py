@@ -35,7 +35,7 @@ def test_mistakes_in_a_page_are_found(code, mistake):
 
 
 @pytest.mark.any_backend
-def test_the_recipe_of_the_readme_trains_and_is_evaluated(tmp_path, monkeypatch, capsys):
+def test_the_recipe_of_the_page_trains_and_is_evaluated(tmp_path, monkeypatch, capsys):
     """With noise for CIFAR-100, few updates, and a small model without published weights."""
     finetune, build = keras_vit.recipes.finetune, keras_vit.ViT_B16
     open_source = keras_vit.data.input_pipeline.open_source
@@ -60,7 +60,7 @@ def test_the_recipe_of_the_readme_trains_and_is_evaluated(tmp_path, monkeypatch,
     monkeypatch.setattr(keras_vit.recipes, "finetune", short)
     monkeypatch.setattr(keras_vit, "ViT_B16", small)
     monkeypatch.chdir(tmp_path)
-    (code,) = snippets(ROOT / "README.md", "## Recipes, data, evaluation")
+    code = snippets(ROOT / "docs" / "recipes.md")[0]
     names = {"keras_vit": keras_vit}
     exec(code, names)
     assert int(names["model"].optimizer.iterations) == names["recipe"].steps == 2
