@@ -1,0 +1,88 @@
+"""Does pre-training without labels help where labels are few? (section 4.6, and its readers)
+
+The encoder is pre-trained on all images of Fashion-MNIST without their labels by masked patch
+prediction (mean colours, the paper's choice, or pixels) or as a masked autoencoder (He et al.,
+2022), or on those of five classes with labels, or not at all. Then it learns from 10, 100 or 1,000
+labelled images of each of the other classes. The paper's signs: masked beats scratch, supervised
+beats masked.
+
+It does not show large models: the paper's was ViT-B/16 on 300 million images.
+"""
+
+import keras
+
+from keras_vit import evaluation, training
+from studies.lab import SMALL_PATCHES, Finding, accuracy, build, dots, draw, learn, transferred
+from studies.rates import chosen
+
+COUNTS = {10: 100, 100: 300, 1000: 800}  # labelled images of a class, and updates
+KINDS = ("scratch", "mean colour", "pixels", "autoencoder", "supervised")
+ARMS = {
+    f"{kind}, {count}": {"kind": kind, "count": count, "rate": (5e-4, 2e-3)}
+    for kind in KINDS
+    for count in COUNTS
+}
+ARMS["nearest neighbour"] = {"kind": "nearest", "count": 10}
+
+
+def pretrained(lab, kind, seed):
+    """An encoder with a head for five classes."""
+    steps, rate = lab.steps(3000), chosen("ViT P4")["rate"]
+    fresh = build(28, 5, seed, **SMALL_PATCHES)
+    if kind == "scratch":
+        return fresh
+    if kind == "supervised":
+        return learn(fresh, lab.part("train", draw(seed)[0]), lab.steps(1500), rate, seed)
+    if kind == "autoencoder":
+        decoder = {"decoder_width": 16, "decoder_depth": 2, "decoder_heads": 2}
+        masked = training.MaskedAutoencoder(fresh, seed=seed, **decoder)
+    else:
+        target = kind.replace("mean colour", "mean_color")
+        masked = training.MaskedPatchModel(fresh, target, seed=seed)
+    learn(masked, lab.part("train"), steps, rate, seed, loss="own", architecture=())
+    return masked.encoder
+
+
+def run(lab, seed, kind, count, rate=None):
+    others = draw(seed)[1]
+    train, held_out, test = (lab.part(name, others) for name in ("train", "held_out", "test"))
+    few = train.per_class(count, seed)
+    if kind == "nearest":
+        return {f"test_{n}": nearest(train.per_class(n, seed), test) for n in COUNTS}
+    encoder = lab.once(f"masked {kind} {seed}", lambda: pretrained(lab, kind, seed))
+    keras.utils.set_random_seed(seed)
+    model = learn(transferred(encoder, 5), few, lab.steps(COUNTS[count]), rate, seed)
+    return {"held_out": accuracy(model, held_out), "test": accuracy(model, test)}
+
+
+def nearest(few, test):
+    """Percent, by the nearest image in pixels."""
+    flat = [
+        (part.images.reshape(len(part.labels), -1) / 255.0, part.labels) for part in (few, test)
+    ]
+    return 100 * evaluation.knn(None, *flat, k=1).accuracy
+
+
+def findings(results):
+    def against(kind, other, count):
+        return results[f"{kind}, {count}", "test"] - results[f"{other}, {count}", "test"]
+
+    few, many = (against("supervised", "mean colour", n) for n in (10, 1000))
+    return [
+        Finding("mean colour - scratch, 10 labels", against("mean colour", "scratch", 10), "above"),
+        Finding("supervised - mean colour, 10 labels", few, "above"),
+        Finding("supervised - mean colour, with 10 labels and with 1,000", few - many, "above"),
+        Finding("mean colour - scratch, 1,000 labels", against("mean colour", "scratch", 1000)),
+        Finding("mean colour - pixels, 10 labels", against("mean colour", "pixels", 10), "tie"),
+        Finding("autoencoder - mean colour, 10 labels", against("autoencoder", "mean colour", 10)),
+    ]
+
+
+def figure(results, figure):
+    axes = figure.subplots()
+    for kind in KINDS:
+        dots(axes, list(COUNTS), [results[f"{kind}, {n}", "test"] for n in COUNTS], label=kind)
+    line = [results["nearest neighbour", f"test_{n}"].mean() for n in COUNTS]
+    axes.plot(list(COUNTS), line, "k--", label="nearest neighbour")
+    axes.set(xscale="log", xlabel="labelled images of a class", ylabel="test accuracy, %")
+    axes.legend()

@@ -1,0 +1,55 @@
+"""Does a Vision Transformer overtake a ResNet with very many images? (Figure 3, at its right end)
+
+Mosaics of four digits: 1,437 digits make more than 10^12 of them. The class is the largest of the
+four digits, so that all have to be read. The paper's sign: the lead of BiT shrinks with the number
+of images, and turns.
+
+It does not show natural images: the digits of which mosaics are made stay few.
+"""
+
+import numpy as np
+
+from studies.lab import MODELS, Finding, Part, accuracy, build, dots, learn
+from studies.rates import chosen
+
+COUNTS = (1000, 10_000, 100_000)
+NAMES = ("ViT s", "BiT s")
+ARMS = {f"{n}, {count}": {"model": n, "count": count} for n in NAMES for count in COUNTS}
+
+
+def mosaics(digits, count, seed):
+    """`count` images of 2 x 2 digits of 16 pixels, with the largest digit as their class."""
+    rows = np.random.default_rng(seed).integers(len(digits.labels), size=(count, 2, 2))
+    images = digits.images[rows].transpose(0, 1, 3, 2, 4, 5).reshape(count, 32, 32, 1)
+    return Part(images, digits.labels[rows].max(axis=(1, 2)))
+
+
+def run(lab, seed, model, count):
+    train, test = lab.digits(16)
+    # No mosaic has only digits below 1 but those of four noughts, so that all ten classes occur.
+    part = mosaics(train, count, seed)
+    fresh = build(32, 10, seed, **MODELS[model])
+    learn(fresh, part, lab.steps(1500), chosen(model)["rate"], seed)
+    return {"test": accuracy(fresh, mosaics(test, 4000, 1000 + seed))}
+
+
+def gap(results):
+    """(counts, seeds)"""
+    ours, theirs = (np.stack([results[f"{m}, {n}", "test"] for n in COUNTS]) for m in NAMES)
+    return ours - theirs
+
+
+def findings(results):
+    slope = np.polyfit(np.log10(COUNTS), gap(results), 1)[0]
+    return [
+        Finding("ViT s - BiT s, per ten times as many images", slope, "above"),
+        Finding("ViT s - BiT s with 100,000 images", gap(results)[-1], "above"),
+    ]
+
+
+def figure(results, figure):
+    axes = figure.subplots()
+    for name in NAMES:
+        dots(axes, COUNTS, [results[f"{name}, {n}", "test"] for n in COUNTS], label=name)
+    axes.set(xscale="log", xlabel="images", ylabel="test accuracy, %")
+    axes.legend()

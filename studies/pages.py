@@ -1,0 +1,117 @@
+"""Writes docs/studies/ from the results: a page for each study, and one that sums them up.
+
+    python studies/pages.py
+
+A page has the text of the study (its docstring), its figure, what was compared, and the means of
+every arm. In the sum, index.md, the table between the two marks is written.
+"""
+
+import ast
+import json
+import pathlib
+import re
+import statistics
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[0] = str(HERE.parent)
+
+RESULTS, DOCS = HERE / "results", HERE.parent / "docs" / "studies"
+SIGNS = {"above": "above 0", "below": "below 0", "tie": "0, within 1", None: "open"}
+HIDDEN = ("core_seconds",)
+
+
+def cells(*values):
+    return "| " + " | ".join(map(str, values)) + " |"
+
+
+def number(value):
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 1000
+        else f"{value:.3g}"
+        if abs(value) < 1
+        else f"{value:.1f}"
+    )
+
+
+def between(finding):
+    low, high = finding["interval"] or (None, None)
+    return f"{low:+.2f} to {high:+.2f}" if finding["interval"] else "one seed"
+
+
+def findings(report):
+    yield cells("compared", "in the paper", "mean", "95 % interval", "verdict")
+    yield "|---|---|---|---|---|"
+    for each in report["findings"]:
+        mean = f"{each['mean']:+.2f} {each['unit']}"
+        yield cells(
+            each["what"], SIGNS[each["expected"]], mean, between(each), f"**{each['verdict']}**"
+        )
+
+
+def arms(report):
+    """The mean of each measure over the seeds."""
+    measures = list(
+        dict.fromkeys(m for row in report["arms"].values() for m in row if m not in HIDDEN)
+    )
+    if not measures:
+        return
+    yield ""
+    yield cells("arm, mean of the seeds", *(m.replace("_", " ") for m in measures))
+    yield "|---" * (len(measures) + 1) + "|"
+    for arm, row in report["arms"].items():
+        means = [number(statistics.fmean(row[m])) if m in row else "" for m in measures]
+        yield cells(arm, *means)
+
+
+def page(name, text, report):
+    question, body = text.split("\n", 1)
+    seeds = f"{len(report['seeds'])} seeds, {report['core_minutes']} core-minutes"
+    return "\n".join([
+        f"# {question}",
+        body.rstrip(),
+        "",
+        f"**{report['verdict'].capitalize()}**: {report['findings'][0]['what']}.",
+        "",
+        f"![What was measured: every seed is a dot](../../studies/results/{name}.png)",
+        "",
+        *findings(report),
+        *arms(report),
+        "",
+        f"`python studies/run.py {name} --data-dir DIR`: {seeds}; {report['machine']}; "
+        f"{report['date']}; {', '.join(f'{k} {v}' for k, v in report['versions'].items())}.",
+        "",
+    ])  # fmt: skip
+
+
+def summary(reports):
+    """The table of the first page, with the headline of each study."""
+    yield cells("study", "compared", "in the paper", "found", "verdict")
+    yield "|---" * 5 + "|"
+    for name, (text, report) in reports.items():
+        first = report["findings"][0]
+        found = f"{first['mean']:+.2f} ({between(first)}) {first['unit']}"
+        link = f"[{text.splitlines()[0]}]({name}.md)"
+        yield cells(link, first["what"], SIGNS[first["expected"]], found, first["verdict"])
+    total = sum(report["core_minutes"] for _, report in reports.values())
+    yield f"\nAll together took {total:.0f} core-minutes."
+
+
+def main():
+    reports = {}
+    for file in sorted(RESULTS.glob("*.json")):
+        report = json.loads(file.read_text(encoding="utf-8"))
+        if "findings" in report and file.stem != "rates":
+            text = ast.get_docstring(ast.parse((HERE / f"{file.stem}.py").read_text("utf-8")))
+            reports[file.stem] = text, report
+    for name, (text, report) in reports.items():
+        (DOCS / f"{name}.md").write_text(page(name, text, report), encoding="utf-8")
+    index = DOCS / "index.md"
+    table = "\n".join(["<!-- summary -->", *summary(reports), "<!-- end -->"])
+    text = re.sub("<!-- summary -->.*<!-- end -->", table, index.read_text("utf-8"), flags=re.S)
+    index.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

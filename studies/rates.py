@@ -1,0 +1,74 @@
+"""Which learning rates do the small models of the studies want?
+
+Chosen on held-out images of draw 0 alone, for every kind of model alike: three for pre-training on
+7,000 images of five classes, and three for fine-tuning on 10 images of each of the others.
+"""
+
+import functools
+
+from studies.lab import (
+    MODELS,
+    RESULTS,
+    SMALL_PATCHES,
+    Finding,
+    accuracy,
+    build,
+    draw,
+    fine_tune,
+    learn,
+    read,
+)
+
+SEEDS = 1
+RATES, TUNED = (1e-3, 3e-3, 1e-2), (0.003, 0.01, 0.03, 0.1)
+KINDS = {"ViT": "ViT m", "hybrid": "hybrid m", "BiT": "BiT s"}
+ARMS = {kind: {"model": MODELS[name], "rate": RATES} for kind, name in KINDS.items()}
+ARMS["ViT P4"] = {
+    "model": SMALL_PATCHES,
+    "padding": 0,
+    "rate": (1e-3, 2e-3, 4e-3, 8e-3),
+}
+
+
+def run(lab, seed, model, rate, padding=2):
+    first, others = draw(seed)
+    images = lab.part("train", first).padded(padding)
+    size = images.images.shape[1]
+    fresh = build(size, 5, seed, **model)
+    trained = learn(fresh, images.draw(7000, seed), lab.steps(800), rate, seed)
+    few = lab.part("train", others).padded(padding).per_class(10, seed)
+    unseen = lab.part("held_out", others).padded(padding)
+    tuned = [
+        accuracy(fine_tune(trained, few, lab.steps(100), each, seed), unseen) for each in TUNED
+    ]
+    held_out = accuracy(trained, lab.part("held_out", first).padded(padding))
+    return {"held_out": held_out, "tuned": tuned}
+
+
+@functools.cache
+def chosen(model):
+    """{"rate": of pre-training, "tuned": of fine-tuning} of the kind of a model, by its name."""
+    kind = model if model in ARMS else model.split()[0]
+    found = [row for row in read(RESULTS / "rates.jsonl") if row["arm"] == kind]
+    if not found:
+        raise ValueError(
+            f"No learning rate for {model!r}: run `python studies/run.py rates` first."
+        )
+    best = max(found, key=lambda row: row["held_out"])
+    tuned = max(zip(best["tuned"], TUNED))[1]
+    return {"rate": best["rate"], "tuned": tuned}
+
+
+def findings(results):
+    """No comparison: what counts are the rates."""
+    return [
+        Finding(f"held-out accuracy of {arm}", results[arm, "held_out"]) for arm in results.arms
+    ]
+
+
+def figure(results, figure):
+    axes = figure.subplots()
+    for arm in results.arms:
+        axes.plot(TUNED, results.rows[arm, 0]["tuned"], "o-", label=arm)
+    axes.set(xscale="log", xlabel="learning rate of fine-tuning", ylabel="held-out accuracy, %")
+    axes.legend()

@@ -1,0 +1,88 @@
+"""What does a higher resolution bring in fine-tuning? (section 3.2)
+
+A ViT is pre-trained on five classes at 16 pixels and fine-tuned on the others: at 16 pixels, at 16
+with as much compute as 32 takes, at 32, and at 32 with images enlarged from 16, which have longer
+sequences but no more detail. The paper's sign: the higher resolution is better.
+
+It does not show why at the paper's sizes: there, too, images and sequences grow together.
+"""
+
+import numpy as np
+
+from studies.lab import (
+    SMALL_PATCHES,
+    Finding,
+    Part,
+    accuracy,
+    build,
+    dots,
+    draw,
+    learn,
+    transferred,
+)
+from studies.rates import chosen
+
+COUNTS = (100, 1000)
+WAYS = {  # how: pixels, whether the detail of 32 is there, factor of the updates
+    "stay": (16, False, 1),
+    "stay, equal compute": (16, False, 4),
+    "native": (32, True, 1),
+    "enlarged": (32, False, 1),
+}
+ARMS = {
+    f"{way}, {count}": {"way": way, "count": count, "rate": (5e-4, 2e-3)}
+    for way in WAYS
+    for count in COUNTS
+}
+
+
+def smaller(part):
+    """Means of 2 x 2 pixels."""
+    images = part.images.reshape(len(part.labels), 16, 2, 16, 2, 1).mean(axis=(2, 4))
+    return Part(images.round().astype("uint8"), part.labels)
+
+
+def larger(part):
+    return Part(part.images.repeat(2, axis=1).repeat(2, axis=2), part.labels)
+
+
+def pretrained(lab, seed):
+    part = smaller(lab.part("train", draw(seed)[0]).padded(2))
+    fresh = build(16, 5, seed, **SMALL_PATCHES)
+    return learn(fresh, part, lab.steps(1500), chosen("ViT P4")["rate"], seed)
+
+
+def run(lab, seed, way, count, rate):
+    size, detail, times = WAYS[way]
+
+    def seen(name):
+        part = lab.part(name, draw(seed)[1]).padded(2)
+        if not detail:
+            part = smaller(part)
+        return larger(part) if size == 32 and not detail else part
+
+    body = lab.once(f"resolution {seed}", lambda: pretrained(lab, seed))
+    model = transferred(body, 5, size)
+    learn(model, seen("train").per_class(count, seed), lab.steps(200 * times), rate, seed)
+    return {"held_out": accuracy(model, seen("held_out")), "test": accuracy(model, seen("test"))}
+
+
+def findings(results):
+    def against(way, other, count):
+        return results[f"{way}, {count}", "test"] - results[f"{other}, {count}", "test"]
+
+    equal = against("native", "stay, equal compute", 1000)
+    return [
+        Finding("native - stay, 1,000 images a class", against("native", "stay", 1000), "above"),
+        Finding("native - stay, 100 images a class", against("native", "stay", 100), "above"),
+        Finding("enlarged - stay, 1,000 images a class", against("enlarged", "stay", 1000), "tie"),
+        Finding("native - stay with equal compute, 1,000 images a class", equal),
+    ]
+
+
+def figure(results, figure):
+    axes = figure.subplots(1, 2)
+    for place, count in zip(axes, COUNTS):
+        values = np.stack([results[f"{way}, {count}", "test"] for way in WAYS])
+        dots(place, [way.replace(", ", ",\n") for way in WAYS], values, linestyle="none")
+        place.set(title=f"{count} images a class", ylabel="test accuracy, %")

@@ -1,0 +1,226 @@
+"""Runs a study: a finding of the paper, or a question of its readers, as an experiment.
+
+    python studies/run.py --list
+    python studies/run.py positions --data-dir DIR [--seeds 3] [--output DIR]
+    python studies/run.py positions --quick          (a rehearsal on digits, under three minutes)
+
+DIR holds the four IDX files of Fashion-MNIST (Debian: dataset-fashion-mnist); without it the set is
+taken from TFDS. Two runs go on side by side, each on one thread. Each leaves one line in
+NAME.jsonl, from which a study that was stopped goes on; then NAME.json and NAME.png tell what was
+found. A study is a module of this folder with
+
+    ARMS        {arm: the arguments of its runs}
+    run         (lab, seed, **arguments) -> {measure: number, or a list}
+    findings    (results) -> a list of `lab.Finding`, the first of which is the headline
+    figure      (results, figure) -> None
+    USES        names of studies whose runs it reads too (optional)
+    SEEDS       how many seeds it has (optional: 3)
+
+Where an argument `rate` is a tuple, every one of its learning rates is tried with seed 0, and the
+one that is best by the measure "held_out" serves the other seeds.
+"""
+
+import argparse
+import ast
+import concurrent.futures
+import datetime
+import functools
+import importlib
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import pathlib
+import platform
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[0] = str(HERE.parent)  # for `studies` and the checkout; this folder has names like `data`
+RESULTS = HERE / "results"
+NOT_STUDIES = ("run", "lab", "pages")
+WORKERS = 2
+ONE_THREAD = {
+    "KERAS_BACKEND": "jax",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+
+
+def names():
+    """{name: question} of every study: the first line of its docstring."""
+    files = [f for f in sorted(HERE.glob("*.py")) if f.stem not in NOT_STUDIES]
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in files}
+    found = {name: ast.get_docstring(ast.parse(text)) for name, text in texts.items()}
+    return {name: found[name].splitlines()[0] for name in found if "\ndef findings(" in texts[name]}
+
+
+def planned(arms, seeds, rows):
+    """The (arm, seed, rate) of runs that are still to do and whose learning rate is known."""
+    done = {(row["arm"], row["seed"], row["rate"]) for row in rows}
+    todo = []
+    for arm, arguments in arms.items():
+        rates = arguments.get("rate")
+        several = isinstance(rates, tuple)
+        for rate in rates if several else [rates]:
+            todo.append((arm, 0, rate))
+        best = chosen(arm, rates, rows) if several else rates
+        if best is not None or not several:
+            todo += [(arm, seed, best) for seed in range(1, seeds)]
+    return [run for run in todo if run not in done]
+
+
+def chosen(arm, rates, rows):
+    """The learning rate that is best on held-out images with seed 0; None while one is missing."""
+    found = {r["rate"]: r["held_out"] for r in rows if r["arm"] == arm and r["seed"] == 0}
+    return max(rates, key=found.get) if set(rates) <= set(found) else None
+
+
+def kept(arms, seeds, rows):
+    """The rows that count: of each arm those with its own or its chosen learning rate."""
+    result = []
+    for arm, arguments in arms.items():
+        rate = arguments.get("rate")
+        rate = chosen(arm, rate, rows) if isinstance(rate, tuple) else rate
+        result += [r for r in rows if (r["arm"], r["rate"]) == (arm, rate) and r["seed"] < seeds]
+    return result
+
+
+def execute(name, arm, seed, rate, lab_arguments):
+    """One run, in a process of its own; returns its row."""
+    core = (multiprocessing.current_process()._identity or (1,))[0] - 1
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[core % len(cores)]})
+    from studies.lab import Lab
+
+    study = importlib.import_module(f"studies.{name}")
+    arguments = {**study.ARMS[arm], **({} if rate is None else {"rate": rate})}
+    start = time.process_time()
+    measures = study.run(Lab(**lab_arguments), seed, **arguments)
+    seconds = round(time.process_time() - start, 1)
+    row = {"arm": arm, "seed": seed, "rate": rate, **measures, "core_seconds": seconds}
+    return row | {"versions": versions()}
+
+
+@functools.cache
+def versions():
+    import keras
+
+    backend = keras.backend.backend()
+    packages = ("keras3-vit", "keras", backend)
+    return {name: importlib.metadata.version(name) for name in packages}
+
+
+def run_all(name, arms, seeds, file, lab_arguments):
+    """Does the runs that are missing in `file`, two at a time, and returns all its rows."""
+    from studies.lab import read
+
+    context = multiprocessing.get_context("spawn")
+    rows, begin = read(file), time.perf_counter()
+    with concurrent.futures.ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
+        while todo := planned(arms, seeds, rows):
+            waiting = {pool.submit(execute, name, *run, lab_arguments): run for run in todo}
+            try:
+                for count, future in enumerate(concurrent.futures.as_completed(waiting), 1):
+                    rows.append(future.result())
+                    with file.open("a", encoding="utf-8") as lines:
+                        lines.write(json.dumps(rows[-1]) + "\n")
+                    minutes = (time.perf_counter() - begin) / 60
+                    arm, seed, rate = waiting[future]
+                    facts = f"{arm}, seed {seed}" + (f", rate {rate}" if rate else "")
+                    print(f"{minutes:6.1f} min  {count}/{len(todo)}  {facts}", flush=True)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    return rows
+
+
+def processor():
+    if pathlib.Path("/proc/cpuinfo").exists():
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(": ")[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def conclude(name, study, rows, used, output, question):
+    """Writes NAME.json and NAME.png, and prints the findings."""
+    from matplotlib.figure import Figure
+
+    from studies.lab import Results
+
+    results = Results([*used, *rows])
+    findings = study.findings(results)
+    own = Results(rows) if rows else results
+    report = {
+        "study": name,
+        "question": question,
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{processor()}, {os.cpu_count()} cores, two runs side by side",
+        "versions": versions(),
+        "seeds": results.seeds,
+        "core_minutes": round(sum(row["core_seconds"] for row in rows) / 60, 1),
+        "interval": findings[0].as_dict()["interval"],
+        "verdict": findings[0].verdict,
+        "findings": [finding.as_dict() for finding in findings],
+        "arms": own.measures(),
+    }
+    (output / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    study.figure(results, figure)
+    figure.savefig(output / f"{name}.png", dpi=110)
+    print(*findings, sep="\n")
+    print(f"{report['core_minutes']} core-minutes; see {output / name}.png")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    add = parser.add_argument
+    add("name", nargs="?", help="of the study")
+    add("--list", action="store_true", help="print every study and its question, and end")
+    add("--quick", action="store_true", help="a rehearsal: two seeds, few updates, digits")
+    add("--seeds", type=int, help="draws of classes and weights (default: the study's, mostly 3)")
+    add("--data-dir", help="where the IDX files of Fashion-MNIST lie")
+    add("--output", type=pathlib.Path, help="folder of the results (default: studies/results)")
+    args = parser.parse_args()
+    known = names()
+    if args.list:
+        width = max(map(len, known))
+        return print(*(f"{name:{width}}  {known[name]}" for name in known), sep="\n")
+    if args.name not in known:
+        parser.error(f"Unknown study. Received: {args.name!r}; expected one of {list(known)}.")
+    if args.seeds is not None and args.seeds < 1:
+        parser.error(f"--seeds must be at least 1. Received: {args.seeds}.")
+    for variable, value in ONE_THREAD.items():  # before anything imports Keras
+        os.environ.setdefault(variable, value)
+    output = args.output or (HERE.parent / "output" / "studies" if args.quick else RESULTS)
+    output.mkdir(parents=True, exist_ok=True)
+    # Runs of several seeds are the same program: it is compiled once.
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(output / "checkpoints" / "jax"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+    lab = {"quick": args.quick, "data_dir": args.data_dir, "cache": output / "checkpoints"}
+    study = importlib.import_module(f"studies.{args.name}")
+    from studies.lab import read
+
+    seeds = args.seeds or (2 if args.quick else getattr(study, "SEEDS", 3))
+    kind = "rehearsal" if args.quick else "study"
+    used = []
+    for other in getattr(study, "USES", ()):
+        module = importlib.import_module(f"studies.{other}")
+        found = read(output / f"{other}.jsonl")
+        if planned(module.ARMS, seeds, found):
+            command = f"python studies/run.py {other}{' --quick' if args.quick else ''}"
+            return f"This {kind} reads the runs of {other!r}, of which some are missing: {command}"
+        used += kept(module.ARMS, seeds, found)
+    rows = run_all(args.name, study.ARMS, seeds, output / f"{args.name}.jsonl", lab)
+    rows = kept(study.ARMS, seeds, rows)
+    conclude(args.name, study, rows, used, output, known[args.name])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

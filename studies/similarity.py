@@ -1,0 +1,44 @@
+"""How does the similarity of positions come about? (Figures 7 and 10)
+
+The learned 1-D positions of "positions" at 16 moments of their training. In the paper they end as a
+map of the image: the nearer two patches, the more similar, above all in one row or one column, with
+a sinusoidal structure. Before training there is nothing of it.
+
+It does not show the clean maps of the paper: 1,500 updates of 64 images make a beginning.
+"""
+
+import numpy as np
+
+from studies.lab import Finding
+
+USES = ("positions",)
+ARMS = {}
+
+
+def course(results, measure):
+    """(seeds, moments)"""
+    rows = [results.rows["1-D", seed]["snapshots"] for seed in results.seeds]
+    return np.array([[moment[measure] for moment in row] for row in rows])
+
+
+def findings(results):
+    growth = lambda m: course(results, m)[:, -1] - course(results, m)[:, 0]  # noqa: E731
+    lines = growth("row") + growth("column")
+    return [
+        Finding("growth of the correlation with nearness", -growth("distance"), "above", "of 1"),
+        Finding("growth of the variance that rows and columns explain", lines, "above", "of 1"),
+        Finding("growth of the variance that sinusoids explain", growth("waves"), "above", "of 1"),
+    ]
+
+
+def figure(results, figure):
+    axes = figure.subplots()
+    labels = {"distance": "-correlation with distance", "row": "explained by rows"}
+    labels |= {"column": "explained by columns", "waves": "explained by sinusoids"}
+    for color, (measure, label) in enumerate(labels.items()):
+        values = course(results, measure) * (-1 if measure == "distance" else 1)
+        moments = np.arange(values.shape[1]) * 100
+        axes.plot(moments, values.T, ".", color=f"C{color}", alpha=0.6)
+        axes.plot(moments, values.mean(axis=0), color=f"C{color}", label=label)
+    axes.set(xlabel="updates", ylabel="of 1")
+    axes.legend()
