@@ -12,7 +12,7 @@ only_jax = pytest.mark.skipif(BACKEND != "jax", reason="XLA counts")
 @only_jax
 def test_macs_are_those_of_a_convolution():
     """4 x 4 outputs of 3 x 3 pixels of 64 channels, and no padding to multiply by."""
-    from compute import macs
+    from studies.compute import macs
 
     images = keras.Input((6, 6, 64))
     model = keras.Model(images, keras.layers.Conv2D(128, 3, use_bias=False)(images))
@@ -22,7 +22,7 @@ def test_macs_are_those_of_a_convolution():
 @only_jax
 def test_macs_leave_out_what_is_done_once_for_a_batch():
     """As a BiT standardises its kernels, which takes 3 % of what XLA counts for one image here."""
-    from compute import macs
+    from studies.compute import macs
 
     small, large = (
         keras_vit.BiT(blocks=(1,), width=1.0, num_classes=0, image_size=side) for side in (32, 64)
@@ -33,7 +33,7 @@ def test_macs_leave_out_what_is_done_once_for_a_batch():
 @only_jax
 def test_table_6_and_the_formula():
     """224 exaFLOPs, as the paper prints them, of which the products are nearly all."""
-    from compute import JFT, described, exaflops, of_table_6, vit_products
+    from studies.compute import JFT, described, exaflops, of_table_6, vit_products
 
     forward = described(of_table_6, name="B/16")[1]
     assert exaflops(forward, 7 * JFT) == pytest.approx(224, abs=0.5)
@@ -44,7 +44,7 @@ def test_table_6_and_the_formula():
 @pytest.mark.parametrize("options", [{}, {"mlp": "swiglu"}], ids=["mlp", "swiglu"])
 def test_macs_of_axial_blocks(options):
     """Twice the projections and MLPs, and attention within 2 rows and 14 columns."""
-    from compute import described, vit_products
+    from studies.compute import described, vit_products
 
     v = keras_vit.get_variant("B/16", depth=1, block="axial", pool="mean", **options)
     how = {"variant": v, "image_size": (32, 224), "num_classes": 0}
@@ -57,7 +57,7 @@ def test_macs_of_axial_blocks(options):
 
 @pytest.mark.any_backend
 def test_hybrids_have_no_formula():
-    from compute import vit_products
+    from studies.compute import vit_products
 
     with pytest.raises(ValueError, match="Only macs counts hybrids"):
         vit_products("R50+B/16", 224)
@@ -65,7 +65,7 @@ def test_hybrids_have_no_formula():
 
 @pytest.mark.skipif(BACKEND == "jax", reason="XLA counts")
 def test_macs_on_another_backend_say_what_to_do():
-    from compute import macs
+    from studies.compute import macs
 
     with pytest.raises(RuntimeError, match=f"'{BACKEND}'; set .* KERAS_BACKEND=jax"):
         macs(tiny_vit())
