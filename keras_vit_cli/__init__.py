@@ -14,8 +14,8 @@ import warnings
 
 from keras_vit_cli.backend import BACKENDS, choose_backend
 
-COMMANDS = ("list", "info", "predict", "evaluate", "convert", "export", "explore", "fetch")
-COMMANDS += ("recipes",)
+COMMANDS = ("train", "predict", "evaluate", "explore", "convert", "export")
+COMMANDS += ("list", "info", "fetch", "recipes")
 
 
 def main(arguments=None):
@@ -43,6 +43,8 @@ def main(arguments=None):
         with contextlib.suppress(OSError, ValueError):  # or Python would complain at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13  # the number of SIGPIPE, which not every system has
+    except argparse.ArgumentError as error:  # what the parser itself cannot tell
+        args.refuse(str(error))
     except Exception as error:
         if args.traceback:
             raise
@@ -81,7 +83,7 @@ def parser():
             help="what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)",
         )
         group.add_argument("--traceback", action="store_true", help="show where an error came from")
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, refuse=command.error)
     return top
 
 

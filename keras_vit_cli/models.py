@@ -16,13 +16,18 @@ def open_model(text):
 
     import keras_vit
 
-    of_a_run = os.path.join(text, "model.keras")
-    path = of_a_run if os.path.isfile(of_a_run) else text
+    path = file_of(text)
     if not path.endswith(".keras"):
         return keras_vit.from_checkpoint(text)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no such model. Received: {text!r}")
     return keras.saving.load_model(path, compile=False)
+
+
+def file_of(text):
+    """The model.keras in the folder of a run; other texts as they are."""
+    of_a_run = os.path.join(text, "model.keras")
+    return of_a_run if os.path.isfile(of_a_run) else text
 
 
 def list_files(paths):

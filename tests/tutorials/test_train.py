@@ -1,6 +1,5 @@
 """The main job, as a user runs it: in a process of its own."""
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import keras_vit  # noqa: F401  (registers its classes)
+import keras_vit_cli
 from tests.support import slow_unless_torch
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "tutorials" / "train.py"
@@ -125,10 +125,7 @@ def test_recipes_are_listed_and_shown(main, capsys):
 
 @pytest.fixture
 def main(monkeypatch, tmp_path):
-    """Runs the script inside this process, and refuses to train: bad input must stop before."""
-    spec = importlib.util.spec_from_file_location("train_script", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    """Runs the command inside this process, and refuses to train: bad input must stop before."""
 
     def fit(*arguments, **options):
         raise RuntimeError("training started")
@@ -138,8 +135,7 @@ def main(monkeypatch, tmp_path):
 
     def run(*arguments):
         output = ["--output", str(tmp_path / "output")]
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments, *output])
-        return script.main()
+        return keras_vit_cli.main(["train", *arguments, *output, "--traceback"])
 
     yield run
     keras.config.set_floatx(floatx)
@@ -221,9 +217,9 @@ def test_a_corrupt_image_is_named(main, tmp_path):
     ],
 )
 def test_contradictory_flags_are_refused(main, arguments, capsys):
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as end:
         main(*arguments)
-    assert "error" in capsys.readouterr().err
+    assert end.value.code == 2 and "error" in capsys.readouterr().err
 
 
 @pytest.mark.any_backend

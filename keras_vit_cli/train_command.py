@@ -1,0 +1,156 @@
+"""`keras-vit train`: trains a model by a recipe, and shows what it has learned."""
+
+import argparse
+import ast
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from keras_vit_cli.models import MODEL, file_of
+
+HELP = "train a model by a recipe, test it and draw what it has learned"
+EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
+# Flags that change one field of the recipe; --set changes any.
+SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
+OF_THE_JOB = (
+    "output dataset data_dir channels split test_split model weights freeze lora teacher save_every"
+)
+
+
+def add_arguments(add):
+    add("--recipe", default="digits", help="what to do, see `keras-vit recipes` (default: digits)")
+    add("--list", action="store_true", help="print the names of all recipes and end")
+    add("--show", action="store_true", help="print the recipe, with every change, and end")
+    add("-o", "--output", default="output", help="folder for what the run leaves (default: output)")
+    add("--dataset", metavar="DATA", help="other than the recipe's: a name, .npz file, or folder")
+    add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
+    add("--split", help="training images, such as train[:98%%] (default: the recipe's)")
+    add("--test-split", metavar="SPLIT", help="images to test on (default: the recipe's)")
+    add("--variant", "--model", dest="model", help="architecture instead of the recipe's: B/16")
+    add("--weights", help="checkpoint of the variant to begin from: name, file, folder or URL")
+    add("--freeze", nargs="+", metavar="PATTERN", help="layers that do not train, as block_[0-8]")
+    add("--lora", type=int, metavar="RANK", help="train low-rank changes of the weights alone")
+    add("--teacher", metavar="MODEL", help=f"to learn from it, too (distillation): {MODEL}")
+    add("--epochs", type=positive, help="passes through the training images")
+    add("--steps", type=int, help="updates, instead of --epochs")
+    add("--batch-size", type=int, help="images in an update; what follows from it is scaled too")
+    add("--warmup", type=share, metavar="SHARE", help="share of the updates that warms up")
+    add("--learning-rate", type=float, help="the highest, after the warm-up")
+    add("--weight-decay", type=float, help="of the kernels, as in AdamW")
+    add("--image-size", type=int, nargs="+", metavar="PX", help="side, or height and width")
+    add("--accumulate", type=int, help="parts that a batch is computed in, to save memory")
+    add("--precision", help="float32, mixed_bfloat16, mixed_float16 or float64")
+    add("--seed", type=int, help="of the weights, the order and the augmentation")
+    add("--set", nargs="+", default=[], metavar="NAME=VALUE", help="any other field of the recipe")
+    add("--channels", type=int, choices=(1, 3), help="convert the images to so many channels")
+    add("--save-every", default="600s", help="updates between checkpoints, or seconds as 600s")
+    add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
+    add("--evaluate", metavar="FOLDER", help="only test the trained model of a run again")
+
+
+def run(args):
+    begin = time.perf_counter()
+    if args.epochs is not None and args.steps is not None:
+        text = f"give --epochs or --steps. Received: {args.epochs} and {args.steps}."
+        raise argparse.ArgumentError(None, text)
+    if "float64" in (args.precision or ""):
+        os.environ["JAX_ENABLE_X64"] = "1"  # read when JAX is imported,
+        if "jax" in sys.modules:  # as it already is by `python -m keras_vit`
+            sys.modules["jax"].config.update("jax_enable_x64", True)
+    from keras_vit import distribution, recipes
+    from keras_vit.job import Job, configure
+
+    if args.list:
+        recipes.list_recipes()
+        return 0
+    if args.evaluate:
+        Job.read(args.evaluate).evaluate()
+        return 0
+    job = make_job(args)
+    if args.show:
+        print(job.recipe)
+        return 0
+    configure(job.recipe)
+    with distribution.setup(args.distribute):
+        metrics = job.run()
+    if metrics is None:  # another process tests the model and writes
+        return 0
+    output = pathlib.Path(args.output)
+    metrics["test_accuracy_reloaded"] = test_again(output)
+    metrics["seconds_in_all"] = round(time.perf_counter() - begin, 1)
+    (output / "metrics.json").write_text(json.dumps(metrics, indent=1))
+    print(json.dumps(metrics, indent=1))
+    if metrics["test_accuracy_reloaded"] != metrics["test_accuracy"]:
+        print(
+            "error: the reloaded model does not repeat the accuracy of the trained one",
+            file=sys.stderr,
+        )
+        return 1
+    print(f"Test accuracy {metrics['test_accuracy']:.2%}; see {output}")
+    return 0
+
+
+def make_job(args):
+    """The job that the command line describes."""
+    from keras_vit import recipes
+    from keras_vit.job import Job
+
+    fields = {name: getattr(args, name) for name in OF_THE_JOB.split()}
+    fields["teacher"] = args.teacher and file_of(args.teacher)
+    fields["save_every"] = int(args.save_every) if args.save_every.isdigit() else args.save_every
+    recipe = recipes.get(args.recipe)
+    changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
+    changes |= dict(field_and_value(text) for text in args.set)
+    # Learning rate and decay that were asked for are not scaled with the batch; the others are.
+    if args.image_size:
+        size = args.image_size[0] if len(args.image_size) == 1 else args.image_size
+        recipe = recipe.replace(image_size=size)
+        del changes["image_size"]
+    if args.dataset or not (recipe.examples and recipe.num_classes):
+        found = Job(recipe, **fields).load(args.split, batch_size=1)
+        recipe = recipe.replace(
+            dataset=found.name, examples=found.num_examples, num_classes=found.num_classes
+        )
+    recipe = recipe.scale(args.batch_size)
+    if args.epochs:  # whole batches alone make an epoch
+        recipe = recipe.scale(steps=round(args.epochs * (recipe.examples // recipe.batch_size)))
+    elif args.steps:
+        recipe = recipe.scale(steps=args.steps)
+    if args.warmup is not None:
+        changes["warmup_steps"] = int(args.warmup * recipe.steps)
+    return Job(recipe.replace(**changes), **fields)
+
+
+def field_and_value(text):
+    """The parts of `name=value`; text needs no quotation marks."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set takes NAME=VALUE, such as dropout=0.1. Received: {text!r}.")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+def test_again(output):
+    """The accuracy that a fresh process finds with what was saved; it writes the report again."""
+    command = [sys.executable, "-P", "-m", "keras_vit", "train", "--evaluate", str(output)]
+    # It finds modules where this process does: a checkout need not be installed.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return json.loads((output / "evaluation.json").read_text())["top1"]
+
+
+def share(text):
+    if not 0 <= float(text) < 1:
+        raise argparse.ArgumentTypeError(f"a share of the run in [0, 1). Received: {text}.")
+    return float(text)
+
+
+def positive(text):
+    if not float(text) > 0:
+        raise argparse.ArgumentTypeError(f"must be above 0. Received: {text}.")
+    return float(text)
