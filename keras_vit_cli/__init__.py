@@ -1,4 +1,4 @@
-"""The command line: `keras-vit COMMAND ...`, or `python -m keras_vit COMMAND ...`.
+"""The command line: `keras-vit COMMAND ...`, or `python -m keras_vit_cli COMMAND ...`.
 
 It stands beside the library, so that `keras-vit --help` answers before Keras is imported: each
 module of a command imports what it needs when it runs.
@@ -12,7 +12,7 @@ import signal
 import sys
 import warnings
 
-from keras_vit_cli.backend import BACKENDS, choose_backend
+from keras_vit_cli.backend import BACKENDS, choose_backend, versions
 
 COMMANDS = ("train", "predict", "evaluate", "explore", "convert", "export")
 COMMANDS += ("list", "info", "fetch", "recipes")
@@ -64,6 +64,7 @@ def parser():
         epilog="keras-vit COMMAND --help tells what a command takes, with an example.",
         formatter_class=form,
     )
+    top.add_argument("--version", action=Version, help="print the versions and the backend")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
         module = importlib.import_module(f"keras_vit_cli.{name}_command")
@@ -85,6 +86,17 @@ def parser():
         group.add_argument("--traceback", action="store_true", help="show where an error came from")
         command.set_defaults(run=module.run, refuse=command.error)
     return top
+
+
+class Version(argparse.Action):
+    """Prints what a report of a fault should name, and ends."""
+
+    def __init__(self, **options):
+        super().__init__(nargs=0, default=argparse.SUPPRESS, **options)
+
+    def __call__(self, parser, *_):
+        print(versions())
+        parser.exit()
 
 
 def _warn(message, category, filename, lineno, file=None, line=None):

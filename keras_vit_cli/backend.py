@@ -1,9 +1,11 @@
 """The backend of Keras, chosen before Keras is imported."""
 
+import importlib.metadata
 import importlib.util
 import json
 import os
 import pathlib
+import runpy
 import sys
 
 BACKENDS = ("jax", "tensorflow", "torch")
@@ -13,19 +15,39 @@ def choose_backend(name=None):
     """Sets KERAS_BACKEND to `name`, or to an installed backend where it says nothing.
 
     Raises:
-        ValueError: Keras is imported already, with another backend.
+        ValueError: Keras is imported already, with another backend; or there is no such backend.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # or TensorFlow tells about the processor
     if "keras" in sys.modules:
         present = sys.modules["keras"].backend.backend()
         if name not in (None, present):
-            raise ValueError(f"Keras already runs on {present}. Received: --backend {name}")
-    elif name is not None:
-        os.environ["KERAS_BACKEND"] = name
-    elif "KERAS_BACKEND" not in os.environ:
-        there = [known for known in BACKENDS if importlib.util.find_spec(known)]
-        if there and _configured() not in there:
-            os.environ["KERAS_BACKEND"] = there[0]
+            raise ValueError(
+                f"Keras already runs on {present}, which KERAS_BACKEND decides where Keras is "
+                f"imported first, as by `python -m keras_vit`. Received: --backend {name}"
+            )
+        return
+    os.environ["KERAS_BACKEND"] = name or os.environ.get("KERAS_BACKEND") or _default()
+    if os.environ["KERAS_BACKEND"] not in BACKENDS:
+        raise ValueError(
+            f"Keras computes with {', '.join(BACKENDS)} here, as KERAS_BACKEND says. "
+            f"Received: {os.environ['KERAS_BACKEND']!r}"
+        )
+
+
+def versions():
+    """The versions of this library and of Keras, and the backend; nothing is imported for it."""
+    name = os.environ.get("KERAS_BACKEND") or _default()
+    missing = "" if importlib.util.find_spec(name) else ", which is not installed"
+    file = pathlib.Path(importlib.util.find_spec("keras_vit").origin).with_name("version.py")
+    own, keras = runpy.run_path(str(file))["__version__"], importlib.metadata.version("keras")
+    return f"keras-vit {own}, Keras {keras} on {name}{missing}"
+
+
+def _default():
+    """The backend that Keras itself would take, or another if that is not installed."""
+    there = [known for known in BACKENDS if importlib.util.find_spec(known)]
+    own = _configured()
+    return there[0] if there and own not in there else own
 
 
 def _configured():

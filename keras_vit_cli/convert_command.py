@@ -4,7 +4,7 @@ import os
 import pathlib
 import tempfile
 
-from keras_vit_cli.models import MODEL, open_model
+from keras_vit_cli.models import MODEL, open_model, setting
 
 HELP = "write a model or a checkpoint in another format"
 EXAMPLE = "keras-vit convert ViT-B_16.npz vit_b16.safetensors"
@@ -15,6 +15,8 @@ def add_arguments(add):
     add("model", help=MODEL)
     add("output", help="the file (.keras, .npz, .safetensors), or a folder for huggingface")
     add("--format", choices=FORMATS, help="default: by the suffix of the output")
+    several = {"nargs": "+", "type": setting, "default": [], "metavar": "NAME=VALUE"}
+    add("--set", **several, help="what the checkpoint does not say, or another image_size")
     add("--force", action="store_true", help="replace what is there")
     add(
         "--allow-differences",
@@ -31,7 +33,7 @@ def run(args):
     if format == "keras" and path.suffix != ".keras":
         raise ValueError(f"A file of Keras ends in .keras. Received: {args.output!r}")
     check_place(path, args.force)
-    model = open_model(args.model)
+    model = open_model(args.model, **dict(args.set))
     if report := getattr(model, "load_report", None):
         print(report)
     if format == "keras":

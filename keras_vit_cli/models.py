@@ -1,24 +1,29 @@
 """Models and images of what stands on the command line."""
 
+import argparse
+import ast
 import os
 import pathlib
+import re
 
 MODEL = "a .keras file, the folder of a run, or a checkpoint: name, file, folder or URL"
 
 
-def open_model(text):
+def open_model(text, **settings):
     """The model of a .keras file, a folder that a run left, or a checkpoint of any kind.
+
+    `settings` are arguments of `keras_vit.from_checkpoint`, for what a checkpoint does not say.
 
     Raises:
         FileNotFoundError, ValueError: there is no such model, or it cannot be read.
     """
     import keras
 
-    import keras_vit
-
     path = file_of(text)
     if not path.endswith(".keras"):
-        return keras_vit.from_checkpoint(text)
+        return _from_checkpoint(text, settings)
+    if settings:
+        raise ValueError(f"A .keras file says all of its model. Received: {', '.join(settings)}")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no such model. Received: {text!r}")
     return keras.saving.load_model(path, compile=False)
@@ -28,6 +33,30 @@ def file_of(text):
     """The model.keras in the folder of a run; other texts as they are."""
     of_a_run = os.path.join(text, "model.keras")
     return of_a_run if os.path.isfile(of_a_run) else text
+
+
+def _from_checkpoint(text, settings):
+    import keras_vit
+
+    try:
+        return keras_vit.from_checkpoint(text, **settings)
+    except ValueError as error:
+        if not re.search(r"\b[Ss]ay (\w+)=", str(error)):
+            raise
+        advice = "`keras-vit convert` takes such settings: --set NAME=VALUE."
+        raise type(error)(f"{error} {advice}") from error
+
+
+def setting(text):
+    """The parts of `NAME=VALUE`, for argparse; text needs no quotation marks."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        text = f"takes NAME=VALUE, such as image_size=224. Received: {text!r}"
+        raise argparse.ArgumentTypeError(text)
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
 
 
 def list_files(paths):

@@ -1,7 +1,6 @@
 """`keras-vit train`: trains a model by a recipe, and shows what it has learned."""
 
 import argparse
-import ast
 import json
 import os
 import pathlib
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from keras_vit_cli.models import MODEL, file_of
+from keras_vit_cli.models import MODEL, file_of, setting
 
 HELP = "train a model by a recipe, test it and draw what it has learned"
 EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
@@ -44,7 +43,8 @@ def add_arguments(add):
     add("--accumulate", type=int, help="parts that a batch is computed in, to save memory")
     add("--precision", help="float32, mixed_bfloat16, mixed_float16 or float64")
     add("--seed", type=int, help="of the weights, the order and the augmentation")
-    add("--set", nargs="+", default=[], metavar="NAME=VALUE", help="any other field of the recipe")
+    several = {"nargs": "+", "type": setting, "default": [], "metavar": "NAME=VALUE"}
+    add("--set", **several, help="any other field of the recipe")
     add("--channels", type=int, choices=(1, 3), help="convert the images to so many channels")
     add("--save-every", default="600s", help="updates between checkpoints, or seconds as 600s")
     add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
@@ -58,7 +58,7 @@ def run(args):
         raise argparse.ArgumentError(None, text)
     if "float64" in (args.precision or ""):
         os.environ["JAX_ENABLE_X64"] = "1"  # read when JAX is imported,
-        if "jax" in sys.modules:  # as it already is by `python -m keras_vit`
+        if "jax" in sys.modules:  # as `python -m keras_vit` has done already
             sys.modules["jax"].config.update("jax_enable_x64", True)
     from keras_vit import distribution, recipes
     from keras_vit.job import Job, configure
@@ -103,7 +103,7 @@ def make_job(args):
     fields["save_every"] = int(args.save_every) if args.save_every.isdigit() else args.save_every
     recipe = recipes.get(args.recipe)
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
-    changes |= dict(field_and_value(text) for text in args.set)
+    changes |= dict(args.set)
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
     if args.image_size:
         size = args.image_size[0] if len(args.image_size) == 1 else args.image_size
@@ -124,20 +124,9 @@ def make_job(args):
     return Job(recipe.replace(**changes), **fields)
 
 
-def field_and_value(text):
-    """The parts of `name=value`; text needs no quotation marks."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"--set takes NAME=VALUE, such as dropout=0.1. Received: {text!r}.")
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name, value
-
-
 def test_again(output):
     """The accuracy that a fresh process finds with what was saved; it writes the report again."""
-    command = [sys.executable, "-P", "-m", "keras_vit", "train", "--evaluate", str(output)]
+    command = [sys.executable, "-P", "-m", "keras_vit_cli", "train", "--evaluate", str(output)]
     # It finds modules where this process does: a checkout need not be installed.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)

@@ -22,6 +22,7 @@ from keras_vit.inspection.components import component_colors, components_of, pat
 from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
 from keras_vit.models import VisionTransformer
+from keras_vit.weights.save import replacing
 
 HERE = pathlib.Path(__file__).parent
 LEVELS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8)  # of stored attention, as many as fit
@@ -48,7 +49,7 @@ def explore(
     Args:
         model: a `VisionTransformer`; or a dict from names to models, to be compared.
         images: as in `attention_weights`; a few.
-        path: the file to write, such as `"report.html"`.
+        path: the file, such as `"report.html"`, which appears whole or not at all.
         blocks: indices of the blocks to show, of each model; `None` for all.
         top: how many classes to show, with their relevance, if the model has classes.
         class_names: as in `keras_vit.predict`, for each model.
@@ -85,9 +86,9 @@ def explore(
             )
         facts["models"][m]["looks"][i]["levels"] = levels
         parts[f"look-{m}-{i}"]["attention"] = text
-    path = pathlib.Path(path)
-    path.write_text(_page(facts, parts), encoding="utf-8")
-    return path
+    with replacing(path) as stream:
+        stream.write(_page(facts, parts).encode())
+    return pathlib.Path(path)
 
 
 def _facts(name, model, x, blocks):

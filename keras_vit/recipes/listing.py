@@ -169,5 +169,6 @@ def get(name: str) -> Recipe:
         grids = (pretraining.augreg_grid(*row) for row in _STUDIED)
         found |= {recipe.name: recipe for grid in grids for recipe in grid}
     if str(name) not in found:
-        raise unknown("recipe", name, found, listed="keras_vit.recipes.list_recipes()")
+        listed = "`keras-vit recipes` or keras_vit.recipes.list_recipes()"
+        raise unknown("recipe", name, found, listed=listed)
     return found[str(name)]

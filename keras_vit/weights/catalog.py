@@ -144,10 +144,11 @@ def find(name):
     if not found and len(variants := _variants_like(str(name))) == 1:
         raise ValueError(
             f"Unknown checkpoint. Received: name={name!r}; that is an architecture: "
-            f"list_weights(variant={variants[0]!r}) prints its checkpoints."
+            f"`keras-vit list --variant {variants[0]}` or list_weights(variant={variants[0]!r}) "
+            "prints its checkpoints."
         )
     if not found:
-        raise unknown("checkpoint", name, _index(), "name", "list_weights()")
+        raise unknown("checkpoint", name, _index(), "name", "`keras-vit list` or list_weights()")
     return found[0]
 
 

@@ -186,8 +186,8 @@ def _locate(weights):
     """A `pathlib.Path` that exists or the URL of a checkpoint, and its record or `None`."""
     if not isinstance(weights, (str, os.PathLike)) or not str(weights):
         raise ValueError(
-            "weights must be the path of a checkpoint, a URL or a name of "
-            f"keras_vit.list_weights(). Received: {weights!r}."
+            "weights must be the path of a checkpoint, a URL or a name that `keras-vit list` or "
+            f"keras_vit.list_weights() prints. Received: {weights!r}."
         )
     path, text = pathlib.Path(weights).expanduser(), str(weights)
     if os.path.exists(path):

@@ -130,7 +130,7 @@ def _check_obstacles(model, format, force):
         reason, advice = f"has no place for: {', '.join(hard)}", ""
     else:
         reason = f"is for code that computes something else than this model: {', '.join(soft)}"
-        advice = ", or write the weights all the same with force=True"
+        advice = ", or write the weights all the same with force=True (--allow-differences)"
     if hard or (soft and not force):
         holding = [f for f in WRITERS if f != format and _obstacles(model, f) == ([], [])]
         raise ValueError(

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.any_backend
 HELP = """
 import sys
 from keras_vit_cli import main
-for arguments in (["--help"], ["predict", "--help"]):
+for arguments in (["--help"], ["predict", "--help"], ["--version"]):
     try:
         main(arguments)
     except SystemExit as end:
@@ -51,7 +52,9 @@ def run(capsys, *arguments):
 
 def test_help_comes_before_keras():
     said = run_in_fresh_process(HELP)
-    assert said.count("exit code 0 set()") == 2
+    assert said.count("exit code 0 set()") == 3
+    version = f"keras-vit {keras_vit.__version__}, Keras {keras.__version__} on {BACKEND}\n"
+    assert version in said
     assert all(f"\n    {name}" in said for name in COMMANDS)
 
 
@@ -181,6 +184,22 @@ def test_convert_there_and_back(capsys, folder, tmp_path):
     before, after = (values(open_model(str(place))) for place in (places[0], target))
     assert before.keys() == after.keys()
     assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_convert_is_told_what_a_file_does_not_say(capsys, folder, tmp_path):
+    run(capsys, "convert", folder / "run", tmp_path / "a.safetensors")
+    (tmp_path / "config.json").unlink()
+    several = ("convert", tmp_path / "a.safetensors", tmp_path / "b.keras")
+    code, _, error = run(capsys, *several)
+    assert code == 1 and "Say num_heads=" in error and "--set NAME=VALUE" in error
+    several += ("--set", "num_heads=2", "image_size=24")
+    assert run(capsys, *several)[0] == 0
+    model = open_model(str(tmp_path / "b.keras"))
+    assert (model.variant.num_heads, model.image_size) == (2, (24, 24))
+    code, _, error = run(
+        capsys, "convert", folder / "run", tmp_path / "c.npz", "--set", "pool=mean"
+    )
+    assert code == 1 and "says all of its model" in error
 
 
 def test_evaluate_goes_by_the_names_of_the_classes(capsys, folder):
