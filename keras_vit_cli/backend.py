@@ -17,7 +17,7 @@ def choose_backend(name=None):
     Raises:
         ValueError: Keras is imported already, with another backend; or there is no such backend.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # or TensorFlow tells about the processor
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # or TensorFlow tells of its devices
     if "keras" in sys.modules:
         present = sys.modules["keras"].backend.backend()
         if name not in (None, present):
@@ -32,6 +32,20 @@ def choose_backend(name=None):
             f"Keras computes with {', '.join(BACKENDS)} here, as KERAS_BACKEND says. "
             f"Received: {os.environ['KERAS_BACKEND']!r}"
         )
+    if os.environ["KERAS_BACKEND"] == "tensorflow" and importlib.util.find_spec("tensorflow"):
+        _import_tensorflow()
+
+
+def _import_tensorflow():
+    """Imports it without what TensorFlow 2.21 logs of the processor, which no setting stops."""
+    before, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        importlib.import_module("tensorflow")
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(nothing)
 
 
 def versions():
