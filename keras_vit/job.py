@@ -12,9 +12,9 @@ import numpy as np
 
 from keras_vit import data, distribution, evaluation, inspection, recipes, training
 from keras_vit.builders import build
+from keras_vit.data.preprocess import preprocessing_of
 from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import from_checkpoint
 
 
@@ -82,6 +82,7 @@ class Job:
         if self.weights:
             print(model.load_report)
         model.class_names = tuple(train.class_names)
+        model.preprocessing = preprocessing_of(self.recipe.eval)  # not that of the weights
         if self.freeze:
             print(training.freeze(model, self.freeze))
         if self.lora:
@@ -96,10 +97,7 @@ class Job:
             teacher = keras.saving.load_model(self.teacher, compile=False)
         else:
             teacher = from_checkpoint(self.teacher)
-        low, high = self.recipe.train.value_range
-        mean, std = -low / (high - low), 1 / (high - low)
-        images = Preprocessing(mean=(mean,) * 3, std=(std,) * 3)
-        return training.Distiller(model, teacher, preprocessing=images)
+        return training.Distiller(model, teacher)
 
     def run(self):
         """Trains, or goes on with an interrupted run, then saves and tests the model.

@@ -1,6 +1,8 @@
 """`keras-vit evaluate`: how well a classifier does on labelled images."""
 
+import argparse
 import json
+import os
 import sys
 
 from keras_vit_cli.models import MODEL, open_model
@@ -11,8 +13,9 @@ EXAMPLE = "keras-vit evaluate output digits"
 
 def add_arguments(add):
     add("model", help=MODEL)
-    add("data", help="digits, an .npz file, a set of TFDS, or a folder with a subfolder per class")
-    add("--split", default="test", help="which images (default: test)")
+    data = "digits, an .npz file, a set of TFDS, or a folder with a subfolder per class"
+    add("data", nargs="?", help=f"{data} (default: the data of the run that left the model)")
+    add("--split", help="which images (default: test, or those that the run tested on)")
     add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
     add("--top", type=int, nargs="+", metavar="K", help="count images whose class is among K best")
     add("--batch-size", type=int, default=64, help="images at once (default: 64)")
@@ -27,8 +30,10 @@ def run(args):
     from keras_vit.data.load import open_source
 
     size = positive_int(args.batch_size, "--batch-size")
+    if args.data is None:
+        take_data_of_run(args)
     source = open_source(args.data, args.data_dir)
-    rows = source.rows(args.split)
+    rows = source.rows(args.split or "test")
     model = open_model(args.model)
     numbers = class_map(getattr(model, "class_names", None), source.class_names, model.num_classes)
 
@@ -46,6 +51,18 @@ def run(args):
     names = getattr(model, "class_names", None) or source.class_names
     report = evaluation.evaluate(model, batches(), args.top, class_names=names, steps=steps)
     print(json.dumps(report.to_dict(), indent=1, allow_nan=False) if args.json else report)
+
+
+def take_data_of_run(args):
+    """Lets `args` name the images that the run tested its model on."""
+    from keras_vit.job import Job
+
+    if not os.path.isfile(os.path.join(args.model, "settings.json")):
+        text = "data: it is needed where the model is not the folder of a finished run"
+        raise argparse.ArgumentError(None, text)
+    job = Job.read(args.model)
+    args.data, args.data_dir = job.dataset or job.recipe.dataset, args.data_dir or job.data_dir
+    args.split = args.split or job.test_split or job.recipe.test_split
 
 
 def class_map(of_model, of_data, num_classes):

@@ -20,6 +20,8 @@ def add_arguments(add):
 
 
 def run(args):
+    from tqdm import tqdm
+
     import keras_vit
     from keras_vit.checks import positive_int
 
@@ -28,7 +30,8 @@ def run(args):
     names, files = _names(args.class_names), list_files(args.images)
     model = open_model(args.model)
     rows, broken = [], 0
-    for start in range(0, len(files), args.batch_size):
+    starts = range(0, len(files), args.batch_size)
+    for start in tqdm(starts, unit="batch", leave=False, disable=None):  # None: on a terminal alone
         batch = files[start : start + args.batch_size]
         images = {file: pixels for file in batch if (pixels := _read(file, model)) is not None}
         broken += len(batch) - len(images)
@@ -44,6 +47,8 @@ def run(args):
 
 def _read(file, model):
     """The pixels of a file; `None`, and a line on stderr, if it cannot be read."""
+    from tqdm import tqdm
+
     from keras_vit.data.pixels import pixels_of
 
     try:
@@ -51,7 +56,7 @@ def _read(file, model):
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise errors of many kinds
-        print(f"error: {file}: {' '.join(str(error).split())}", file=sys.stderr)
+        tqdm.write(f"error: {file}: {' '.join(str(error).split())}", file=sys.stderr)
         return None
 
 

@@ -48,7 +48,9 @@ def add_arguments(add):
     add("--channels", type=int, choices=(1, 3), help="convert the images to so many channels")
     add("--save-every", default="600s", help="updates between checkpoints, or seconds as 600s")
     add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
-    add("--evaluate", metavar="FOLDER", help="only test the trained model of a run again")
+    add(
+        "--evaluate", metavar="FOLDER", help="only test the model of a run again, as after training"
+    )
 
 
 def run(args):

@@ -111,6 +111,24 @@ def input_of(model, preprocessing=None, image_size=None):
     return size, channels, preprocessing
 
 
+def preprocessing_of(transform):
+    """The `Preprocessing` that does what a `Transform` without chance does.
+
+    A model that was trained and tested with the transform so gets later images alike. Where a
+    window is cut and `image_size` is no square, the resized image is another.
+    """
+    low, high = transform.value_range
+    cuts = transform.crop in ("resize_small_center", "squash_center")
+    return Preprocessing(
+        mean=(-low / (high - low),) * 3,
+        std=(1 / (high - low),) * 3,
+        resize="shortest" if transform.crop == "resize_small_center" else "squash",
+        crop_fraction=max(transform.image_size) / transform.resize_small if cuts else 1.0,
+        interpolation=transform.interpolation,
+        library="tensorflow_uint8" if transform.round_to_uint8 else "tensorflow",
+    )
+
+
 def list_images(images, channels):
     """A list of the paths, PIL images and arrays in `images`, checked without decoding a file."""
     if hasattr(images, "__array__") and not isinstance(images, Image.Image):

@@ -214,6 +214,12 @@ def test_evaluate_goes_by_the_names_of_the_classes(capsys, folder):
     assert matrix.sum(axis=1).tolist() == [0, 1, 1]
 
 
+def test_evaluate_without_data_needs_a_run(capsys, folder):
+    with pytest.raises(SystemExit) as end:
+        main(["evaluate", str(folder / "run" / "model.keras")])
+    assert end.value.code == 2 and "not the folder of a finished run" in capsys.readouterr().err
+
+
 def test_evaluate_refuses_other_classes(capsys, folder, tmp_path):
     code, _, error = run(capsys, "evaluate", folder / "run", "digits")
     assert code == 1 and "classes that the model does not know" in error

@@ -6,7 +6,9 @@ import pytest
 from PIL import Image
 
 from keras_vit import VisionTransformer
-from keras_vit.data import preprocess
+from keras_vit.data import Transform, preprocess
+from keras_vit.data.preprocess import preprocessing_of
+from keras_vit.data.transform import apply
 from keras_vit.preprocessing import GOOGLE, HUGGING_FACE, TIMM, Preprocessing
 from tests.data.test_resize import IMAGENET, model_of, photographs
 
@@ -158,3 +160,35 @@ def test_files_need_a_model():
             ValueError, match=r"preprocess\(images, model\) for files. Received: no model"
         ):
             preprocess(images)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"image_size": 32, "value_range": (0, 1)},
+        {"image_size": (24, 32), "crop": "squash"},
+        {"image_size": 32, "crop": "squash_center", "resize_small": 40},
+        *(
+            {
+                "image_size": size,
+                "crop": "resize_small_center",
+                "resize_small": resize_small,
+                "interpolation": interpolation,
+                "round_to_uint8": interpolation == "area",
+            }
+            for size, resize_small in ((224, 256), (240, 272), (384, 448))
+            for interpolation in ("area", "bilinear")
+        ),
+    ],
+    ids=str,
+)
+def test_images_after_training_are_those_of_the_recipe(options):
+    """A run's model prepares images as its recipe has tested it; crops of all recipes."""
+    image = np.asarray(photographs()[0])[:300, :451]
+    transform = Transform(**options)
+    low, high = transform.value_range
+    expected = apply(transform, image).astype("float32") / 255 * (high - low) + low
+    found = preprocess(
+        image, preprocessing=preprocessing_of(transform), image_size=transform.image_size
+    )
+    np.testing.assert_allclose(found[0], expected, atol=1e-6)

@@ -12,8 +12,9 @@ import keras
 import numpy as np
 import pytest
 
-import keras_vit  # noqa: F401  (registers its classes)
 import keras_vit_cli
+from keras_vit import data, recipes
+from keras_vit.job import Job
 from tests.support import slow_unless_torch
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "tutorials" / "train.py"
@@ -58,7 +59,7 @@ def rows(output):
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_the_main_job_leaves_what_it_promises(whole_run):
+def test_the_main_job_leaves_what_it_promises(whole_run, capsys):
     output, printed = whole_run
     metrics = json.loads((output / "metrics.json").read_text())
     assert metrics["test_accuracy"] == metrics["test_accuracy_reloaded"] > 0.1
@@ -71,6 +72,9 @@ def test_the_main_job_leaves_what_it_promises(whole_run):
     for name in ("history.png", "predictions.png"):
         content = (output / name).read_bytes()
         assert content.startswith(b"\x89PNG") and len(content) > 20_000
+    assert keras_vit_cli.main(["evaluate", str(output), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert (again["top1"], again["examples"]) == (report["top1"], report["examples"])
     model = keras.saving.load_model(output / "model.keras")
     assert model.name == "vit_mini" and getattr(model, "optimizer", None) is None
     assert model.class_names == tuple("0123456789")
@@ -140,6 +144,14 @@ def main(monkeypatch, tmp_path):
     yield run
     keras.config.set_floatx(floatx)
     keras.config.set_dtype_policy(policy)
+
+
+@pytest.mark.any_backend
+def test_later_images_are_prepared_as_those_of_the_run():
+    crop = data.Transform(16, crop="squash_center", resize_small=20, value_range=(0, 1))
+    job = Job(recipes.get("digits").replace(train=crop, eval=crop), "output")
+    preprocessing = job.build(job.load_test()).preprocessing
+    assert (preprocessing.crop_fraction, preprocessing.mean[0]) == (0.8, 0)
 
 
 def write_npz(path, **changes):
