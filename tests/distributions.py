@@ -10,6 +10,7 @@ import tarfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).parent.parent
+PACKAGES = ("keras_vit", "keras_vit_cli")
 LARGEST = 1_500_000  # bytes of the wheel
 BESIDE = ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml")  # the package, in the sdist
 # Made when it is built, and by builds before.
@@ -17,8 +18,8 @@ MADE = re.compile(r".*\.egg-info/|PKG-INFO$|setup\.cfg$|MANIFEST\.in$")
 
 
 def package_files():
-    """The files of the package in this checkout, which both must have, no more and no less."""
-    files = (path for path in (ROOT / "keras_vit").rglob("*") if path.is_file())
+    """The files of the packages in this checkout, which both must have, no more and no less."""
+    files = (p for name in PACKAGES for p in (ROOT / name).rglob("*") if p.is_file())
     return {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
 
 
