@@ -67,10 +67,11 @@ UNITS = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3), "R20
 def macs(model: keras.Model) -> float:
     """Multiply-accumulates of the forward pass for one image, by XLA's cost analysis.
 
-    It counts whatever the model is made of: every product of matrices and every convolution
-    (without the padding), and besides these one FLOP, half a MAC, for each number of an elementwise
-    operation or a sum over an axis. Exponentials, roots and the like are not counted. Products and
-    convolutions are 99.6 % of ViT-B/16, but 94 % of a ViT of width 32.
+    It counts whatever the model is made of: every product of matrices and every convolution, and
+    besides these one FLOP, half a MAC, for each number of an elementwise operation or a sum over an
+    axis. Exponentials, roots and the like are not counted. Products and convolutions are 99.6 % of
+    ViT-B/16, but 94 % of a ViT of width 32. Products with the padding of a convolution are left
+    out, unless the model pads in a step of its own, as a BiT of version v2 does.
 
     It is what one more image in a batch costs: what is done once for a batch, as when a BiT
     standardises its kernels, is left out. The program is described and not run, so that the model

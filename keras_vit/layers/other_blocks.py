@@ -70,7 +70,8 @@ class AxialBlock(TransformerBlock):
 
     In an Axial-ViT two of them, along rows and then along columns, each with its own MLP, stand in
     place of one `TransformerBlock` (Ho et al., 2019; Wang et al., 2020). Attention then costs
-    rows + columns products for a patch instead of rows * columns.
+    rows + columns products for a patch instead of rows * columns. There is no class token, of which
+    the paper does not speak.
 
     Shapes: (batch, rows * columns, width) -> the same.
 
