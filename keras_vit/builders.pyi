@@ -180,6 +180,8 @@ __all__ = [
 ]
 
 class ViTBuilder(Protocol):
+    """What the builders of `keras_vit.VisionTransformer` take and return."""
+
     def __call__(
         self,
         num_classes: int = 1000,
@@ -187,9 +189,27 @@ class ViTBuilder(Protocol):
         weights: str | os.PathLike[str] | None = None,
         include_top: bool = True,
         **options: Unpack[ViTOptions],
-    ) -> VisionTransformer: ...
+    ) -> VisionTransformer:
+        """A model of this variant.
+
+        Args:
+            num_classes: number of logits; 0 for none.
+            image_size: int or (height, width), in pixels; the patches must fit.
+            weights: `None`, or a checkpoint to load: a name of `keras_vit.list_weights`, the path of
+                a file or folder, or a URL. What its family decides (GELU, epsilon, pooling) is then taken from it
+                unless it is an argument here; a head for another number of classes is left out, and
+                the model's own is zero. What happened is in `model.load_report`.
+            include_top: `False` for the representation instead of logits.
+            **options: any other argument of `keras_vit.VisionTransformer`, such as `pool`, `representation_size`, `dropout`, `position`, `gelu`, `channels`, `remat`, `dtype`. The
+                signature shows those of a model without weights.
+
+        Returns:
+            A `keras_vit.VisionTransformer`.
+        """
 
 class BiTBuilder(Protocol):
+    """What the builders of `keras_vit.BiT` take and return."""
+
     def __call__(
         self,
         num_classes: int = 1000,
@@ -197,7 +217,23 @@ class BiTBuilder(Protocol):
         weights: str | os.PathLike[str] | None = None,
         include_top: bool = True,
         **options: Unpack[BiTOptions],
-    ) -> BiT: ...
+    ) -> BiT:
+        """A model of this variant.
+
+        Args:
+            num_classes: number of logits; 0 for none.
+            image_size: int or (height, width), in pixels; for its preprocessing, as the model takes images of any size.
+            weights: `None`, or a checkpoint to load: a name of `keras_vit.list_weights`, the path of
+                a file or folder, or a URL. What its family decides (its constants) is then taken from it
+                unless it is an argument here; a head for another number of classes is left out, and
+                the model's own is zero. What happened is in `model.load_report`.
+            include_top: `False` for the representation instead of logits.
+            **options: any other argument of `keras_vit.BiT`, such as `channels`, `numerics`, `dtype`. The
+                signature shows those of a model without weights.
+
+        Returns:
+            A `keras_vit.BiT`.
+        """
 
 ViT_Ti16: ViTBuilder
 """ViT-Ti/16: 12 blocks, width 192, 3 heads."""

@@ -258,6 +258,7 @@ def _table():
 
 
 VARIANTS = _table()
+"""The `Variant` of each published model, by its name, such as `"B/16"`."""
 
 
 def get_variant(variant: str | Variant | None = None, **choices: Any) -> Variant:

@@ -45,6 +45,7 @@ def load(
 
     Args:
         source: one of
+
             - "digits": scikit-learn's 1,797 handwritten digits, 8x8 grayscale, always there;
             - "fashion_mnist": 28x28 grayscale, IDX files or as TensorFlow Datasets prepares it;
             - the path of a .npz file with the arrays x_train, y_train, x_test, y_test, or
@@ -52,6 +53,7 @@ def load(
             - the path of a folder, .zip or .tar archive with one subfolder of images per class, or
               with such folders below train/ and test/ (or val/, validation/);
             - a name of TensorFlow Datasets, such as "cifar10", that lies prepared in `data_dir`.
+
             To read a folder that is called like a built-in set, write "./digits".
         data_dir: where "fashion_mnist" or the prepared datasets lie; None is, for the latter, the
             environment variable TFDS_DATA_DIR or ~/tensorflow_datasets.

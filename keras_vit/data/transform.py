@@ -28,6 +28,7 @@ class Transform:
     Attributes:
         image_size: (height, width) of the result, in pixels; an int stands for a square.
         crop: one of
+
             - `"inception"`: a random box of `area` and `ratio`, resized (training);
             - `"resize_small_random"`: the shorter side resized to `resize_small`, then a random
               window (training, big_vision's `resmall_crop`);

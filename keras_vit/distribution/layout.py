@@ -13,8 +13,6 @@ BATCH = "batch"
 
 _WITHIN = r"(block_\d+|pool)"
 
-# Pattern of the whole path of a variable -> the mesh axis of each of its axes, None for not cut.
-# () leaves the variable whole on every device, whatever its rank.
 LAYOUT_RULES = {
     rf"{_WITHIN}/attention/(query|key|value)/kernel": (None, MODEL, None),
     rf"{_WITHIN}/attention/(query|key|value)/bias": (MODEL, None),
@@ -47,6 +45,10 @@ LAYOUT_RULES = {
     r"(pre_norm|(.+/)?(?<!attention/)(?<!mlp/)norm(\d|_\d|_proj)?)/(gamma|beta)": (),
     r"(.+/)?seed_generator(_\d+)?/seed_generator_state": (),
 }
+"""Pattern of the whole path of a variable -> the mesh axis of each of its axes, None for not cut.
+
+`()` leaves the variable whole on every device, whatever its rank.
+"""
 
 # Layers whose outputs every device of a model has whole, so that only the batch is cut. XLA would
 # go on with the cut of the weights otherwise, and send more than twice as much.

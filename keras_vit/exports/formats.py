@@ -269,6 +269,7 @@ FORMATS = {
     "torch": Format(".pt2", {"torch": ()}, "torch", _write_torch, _open_torch),
     "stablehlo": Format(".stablehlo", {"jax": ()}, "jax", _write_stablehlo, _open_stablehlo),
 }
+"""What `keras_vit.export` writes: name -> `Format`."""
 
 
 @contextlib.contextmanager

@@ -34,7 +34,8 @@ class TokenPool(Layer):
         self.pool, self.class_token, self.registers = pool, class_token, registers
 
     def call(self, x, size=None):
-        """
+        """Pools the tokens of each image, of shape (batch, tokens, width).
+
         Args:
             x: the tokens.
             size: how many patches each token stands for (`MergingBlock`), integers of shape
@@ -108,7 +109,8 @@ class AttentionPool(Layer):
             self.mlp.build(probe)
 
     def call(self, x, size=None):
-        """
+        """Attends to the tokens of each image, of shape (batch, tokens, width).
+
         Args:
             x: the tokens.
             size: how many patches each token stands for, as in `TokenPool`: the probe counts a

@@ -32,7 +32,8 @@ class NaFlexPosition(Layer):
         self.embedding = self.add_weight(shape, small_normal(), name="embedding")
 
     def call(self, x, shapes):
-        """
+        """Adds its position to each token, of shape (batch, tokens, width).
+
         Args:
             x: the tokens, in reading order.
             shapes: (rows, columns) of the patches of each image, integers.

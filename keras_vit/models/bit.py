@@ -85,6 +85,7 @@ def _table():
 
 
 BIT_VARIANTS = _table()
+"""The `BiTVariant` of each published BiT, by its name, such as `"R50x1"`."""
 
 
 def get_bit_variant(variant=None, **choices):

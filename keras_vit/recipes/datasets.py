@@ -61,7 +61,6 @@ _ALL = (
     DatasetFacts("oxford_flowers102", 1020, 102, 10, aliases=("flowers", "flowers102")),
 )
 
-# Group -> task -> the name in the tables of the papers, in their order.
 VTAB_GROUPS = {
     "natural": {
         "caltech101": "Caltech101",
@@ -89,6 +88,7 @@ VTAB_GROUPS = {
         "smallnorb_elevation": "sNORB-Elev",
     },
 }
+"""Group of VTAB -> task -> the name in the tables of the papers, in their order."""
 
 
 def find_dataset(name, among):

@@ -139,7 +139,8 @@ class MaskedAutoencoder(MaskedImageModel):
         ]
 
     def call(self, images, noise=None, training=False):
-        """
+        """Masks patches, encodes those that stay and predicts the pixels of all.
+
         Args:
             images: (batch, height, width, channels).
             noise: (batch, N) numbers that decide the masks instead of random ones: the patches

@@ -84,8 +84,10 @@ def build(
     variant: str, weights: str | os.PathLike[str] | None = None, **options: Any
 ) -> VisionTransformer | Any: ...
 """
-BUILDER = """
+BUILDER = '''
 class {kind}Builder(Protocol):
+    """What the builders of `keras_vit.{model}` take and return."""
+
     def __call__(
         self,
         num_classes: int = 1000,
@@ -93,14 +95,24 @@ class {kind}Builder(Protocol):
         weights: str | os.PathLike[str] | None = None,
         include_top: bool = True,
         **options: Unpack[{kind}Options],
-    ) -> {model}: ...
-"""
+    ) -> {model}:
+        """{text}"""
+'''
+TEXTS = {"ViT": builders.ViT_B16, "BiT": builders.BiT_R50x1}
+
+
+def text_of(kind):
+    """What is said of the arguments, without the title of the variant, indented as in the code."""
+    text = TEXTS[kind].__doc__.partition("\n")[2]
+    text = text.replace("16 must divide it", "the patches must fit").replace("\n    ", "\n        ")
+    return f"A model of this variant.\n{text}"
 
 
 def stub():
     """The text of `keras_vit/builders.pyi`, before ruff has formatted it."""
     parts = [f"# {COMMAND}.\n{STUB}", f"__all__ = {builders.__all__!r}"]
-    parts += [BUILDER.format(kind=kind, model=model) for kind, model in MODELS.items()]
+    for kind, model in MODELS.items():
+        parts.append(BUILDER.format(kind=kind, model=model, text=text_of(kind)))
     for name in builders.__all__:
         if name != "build":
             kind = "BiT" if name.startswith("BiT") else "ViT"

@@ -1,0 +1,123 @@
+"""What mkdocs.yml cannot say: pages outside docs/, notebooks, the table of builders, formulas."""
+
+import html
+import inspect
+import os
+import pathlib
+import posixpath
+import re
+
+import griffe
+import latex2mathml.converter
+import nbconvert
+import nbformat
+from mkdocs.structure.files import File, Files
+
+ROOT = pathlib.Path(__file__).parents[1]
+LINK = re.compile(r'(?:\]\(|src=")(?!\w+:)([^)"#\s]+)')
+
+
+class Names(griffe.Extension):
+    """Corrects what griffe, which executes nothing, takes the names of the package for."""
+
+    def on_attribute_instance(self, *, attr, **_):
+        """The fields of a variant show their defaults, not the `choice(...)` around them."""
+        if isinstance(attr.value, griffe.ExprCall) and str(attr.value.function) == "choice":
+            attr.value = attr.value.arguments[0]
+
+    def on_package(self, *, pkg, loader, **_):
+        """`keras_vit.data.load` is the function, not the file that it is in."""
+        loader.resolve_aliases()
+        for module in (*pkg.modules.values(), pkg):
+            for name in set(module.exports or ()) & module.members.keys():
+                thing = module[name].final_target if module[name].is_alias else module[name]
+                if thing.is_module and name in thing.members:
+                    module.members[name] = griffe.Alias(name, thing[name], parent=module)
+
+
+class Page(File):
+    """A page whose source is not Markdown in the repository."""
+
+    def is_documentation_page(self):
+        return True
+
+
+def on_files(files, config):
+    """Files are named by their paths in the repository, so that links work there and here.
+
+    What a page links to, anywhere in the repository, becomes a page or a file of the site.
+    """
+    options = (str(ROOT), config.site_dir, config.use_directory_urls)
+    found = Files([])
+    for file in files:
+        if file.src_dir == config.docs_dir:  # not of the theme
+            kept = {"dest_uri": file.dest_uri, "inclusion": file.inclusion}
+            file = File(f"docs/{file.src_uri}", *options, **kept)
+        found.append(file)
+    for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY"):
+        found.append(File(f"{name}.md", *options, dest_uri=f"{name.lower()}.html"))
+    pages = list(found.documentation_pages())
+    for page in pages:  # grows
+        folder = posixpath.dirname(page.src_uri)
+        for link in LINK.findall(page.content_string):
+            path = posixpath.normpath(posixpath.join(folder, link))
+            if found.get_file_from_path(path) is None and (ROOT / path).is_file():
+                for file in shown(path, config, options):
+                    found.append(file)
+                    pages += [file] if file.is_documentation_page() else []
+    return found
+
+
+def shown(path, config, options):
+    """The file of the site for a file of the repository, and its pictures if it is a notebook."""
+    if path.endswith(".py"):
+        text = f"# {path}\n\n~~~~~~python\n{(ROOT / path).read_text('utf-8')}\n~~~~~~\n"
+        yield Page.generated(config, path, content=text)
+    elif path.endswith(".ipynb"):
+        name = pathlib.PurePosixPath(path)
+        notebook = nbformat.read(ROOT / path, as_version=4)
+        notebook.metadata.language_info = {"name": "python"}  # to be highlighted
+        export = nbconvert.MarkdownExporter().from_notebook_node
+        text, parts = export(notebook, {"output_files_dir": name.stem})
+        yield Page.generated(config, path, content=text.replace("![png]", "![Figure]"))
+        for picture, content in parts["outputs"].items():
+            yield File.generated(config, f"{name.parent}/{picture}", content=content)
+    else:
+        yield File(path, *options)
+
+
+def on_page_markdown(markdown, **_):
+    """The table of the builders, where a page asks for it."""
+    place = "<!-- the table of the builders -->"
+    return markdown.replace(place, builders()) if place in markdown else markdown
+
+
+def builders():
+    os.environ.setdefault("KERAS_BACKEND", "numpy")  # it is always there; nothing is computed
+    import keras_vit
+
+    table = "| builder | model | blocks | width | heads | MLP | patch |\n" + 7 * "|---" + "|"
+    for name in keras_vit.builders.__all__[1:]:  # the first is `build`, of any variant
+        build = getattr(keras_vit.builders, name)
+        row = {p.name: p.default for p in inspect.signature(build).parameters.values()}
+        sizes = [row.get(key, "") for key in ("depth", "width", "num_heads", "mlp_dim")]
+        sizes += row.get("patch_size", ("",))[:1]
+        if "blocks" in row:  # a BiT
+            sizes[:2] = sum(row["blocks"]), f"x{row['width']:g}"
+        title = build.__doc__.partition("\n")[0].rpartition(":")[0]
+        cells = (f"[](){{#keras_vit.{name}}}<code>{name}</code>", title, *map(str, sizes))
+        table += "\n| " + " | ".join(cells) + " |"
+    return table
+
+
+def on_page_content(content, **_):
+    """Formulas become MathML, which browsers show without a script; names link to the API."""
+    formulas = r'(?s)(class="arithmatex">)\\([(\[])(.*?)\\[)\]]'
+    content = re.sub(formulas, formula, content)
+    name = r'(?<!">)<code>(keras_vit\.[\w.]+\w)(\(.*?\))?</code>'
+    return re.sub(name, r'<autoref identifier="\1" optional><code>\1\2</code></autoref>', content)
+
+
+def formula(match):
+    display = "inline" if match[2] == "(" else "block"
+    return match[1] + latex2mathml.converter.convert(html.unescape(match[3]), display=display)

@@ -1,0 +1,52 @@
+"""The site of the documentation has every public name."""
+
+import importlib
+import inspect
+import re
+
+import pytest
+
+import keras_vit
+from tests.support import ROOT
+from tests.test_package import PACKAGES, module_name
+
+griffe = pytest.importorskip("griffe")
+pytestmark = pytest.mark.any_backend
+
+PAGES = "\n".join(page.read_text("utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
+
+
+@pytest.fixture(scope="module")
+def package():
+    """The package as the site reads it: its files, not executed."""
+    names = griffe.load_extensions(str(ROOT / "docs" / "hooks.py") + ":Names")
+    return griffe.load("keras_vit", search_paths=[ROOT], extensions=names)
+
+
+@pytest.fixture(scope="module")
+def shown(package):
+    """Where it is defined -> what a page shows: a name, or all public names of a package."""
+    found = {}
+    for path in re.findall(r"^::: keras_vit\.(\S+)$", PAGES, re.M):
+        thing = package[path]
+        things = [thing[name] for name in thing.exports] if thing.is_module else [thing]
+        found |= {each.canonical_path: each for each in (thing, *things)}
+    return found
+
+
+def test_every_public_name_is_on_a_page(package, shown):
+    missing = []
+    for folder in PACKAGES:
+        module = importlib.import_module(module_name(folder / "__init__.py"))
+        for name in set(module.__all__) - set(keras_vit.builders.__all__):
+            path = f"{module.__name__}.{name}"
+            thing = package[path.removeprefix("keras_vit.")]
+            is_module = inspect.ismodule(getattr(module, name))
+            if thing.canonical_path not in shown or thing.is_module != is_module:
+                missing.append(path)
+    assert missing == []
+    assert "<!-- the table of the builders -->" in PAGES and "keras_vit.builders.build" in shown
+
+
+def test_what_is_on_a_page_says_what_it_is(shown):
+    assert [path for path, thing in shown.items() if not thing.has_docstring] == []
