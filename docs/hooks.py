@@ -8,9 +8,9 @@ import posixpath
 import re
 
 import griffe
-import latex2mathml.converter
 import nbconvert
 import nbformat
+from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -54,8 +54,7 @@ def on_files(files, config):
             kept = {"dest_uri": file.dest_uri, "inclusion": file.inclusion}
             file = File(f"docs/{file.src_uri}", *options, **kept)
         found.append(file)
-    for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY"):
-        found.append(File(f"{name}.md", *options, dest_uri=f"{name.lower()}.html"))
+    found.append(File("README.md", *options, dest_uri="readme.html"))  # index.html is another's
     pages = list(found.documentation_pages())
     for page in pages:  # grows
         folder = posixpath.dirname(page.src_uri)
@@ -69,27 +68,26 @@ def on_files(files, config):
 
 
 def shown(path, config, options):
-    """The file of the site for a file of the repository, and its pictures if it is a notebook."""
+    """A file of the repository as one of the site, with the pictures of a notebook."""
     if path.endswith(".py"):
         text = f"# {path}\n\n~~~~~~python\n{(ROOT / path).read_text('utf-8')}\n~~~~~~\n"
         yield Page.generated(config, path, content=text)
     elif path.endswith(".ipynb"):
-        name = pathlib.PurePosixPath(path)
         notebook = nbformat.read(ROOT / path, as_version=4)
         notebook.metadata.language_info = {"name": "python"}  # to be highlighted
         export = nbconvert.MarkdownExporter().from_notebook_node
-        text, parts = export(notebook, {"output_files_dir": name.stem})
-        yield Page.generated(config, path, content=text.replace("![png]", "![Figure]"))
+        text, parts = export(notebook, {"output_files_dir": pathlib.Path(path).stem})
+        text = text.replace("![png]", "![Figure]").replace("$$\n$$", "$$\n\n$$")
+        yield Page.generated(config, path, content=text)
         for picture, content in parts["outputs"].items():
-            yield File.generated(config, f"{name.parent}/{picture}", content=content)
+            yield File.generated(config, f"{posixpath.dirname(path)}/{picture}", content=content)
     else:
         yield File(path, *options)
 
 
 def on_page_markdown(markdown, **_):
     """The table of the builders, where a page asks for it."""
-    place = "<!-- the table of the builders -->"
-    return markdown.replace(place, builders()) if place in markdown else markdown
+    return re.sub("<!-- the table of the builders -->", lambda _: builders(), markdown)
 
 
 def builders():
@@ -104,20 +102,19 @@ def builders():
         sizes += row.get("patch_size", ("",))[:1]
         if "blocks" in row:  # a BiT
             sizes[:2] = sum(row["blocks"]), f"x{row['width']:g}"
-        title = build.__doc__.partition("\n")[0].rpartition(":")[0]
-        cells = (f"[](){{#keras_vit.{name}}}<code>{name}</code>", title, *map(str, sizes))
-        table += "\n| " + " | ".join(cells) + " |"
+        title, _, _ = build.__doc__.partition("\n")[0].rpartition(":")
+        table += f"\n| [](){{#keras_vit.{name}}}<code>{name}</code> | {title} | "
+        table += " | ".join(map(str, sizes)) + " |"
     return table
 
 
 def on_page_content(content, **_):
     """Formulas become MathML, which browsers show without a script; names link to the API."""
-    formulas = r'(?s)(class="arithmatex">)\\([(\[])(.*?)\\[)\]]'
-    content = re.sub(formulas, formula, content)
+    content = re.sub(r'(?s)(class="arithmatex">)\\([(\[])(.*?)\\[)\]]', formula, content)
     name = r'(?<!">)<code>(keras_vit\.[\w.]+\w)(\(.*?\))?</code>'
     return re.sub(name, r'<autoref identifier="\1" optional><code>\1\2</code></autoref>', content)
 
 
-def formula(match):
-    display = "inline" if match[2] == "(" else "block"
-    return match[1] + latex2mathml.converter.convert(html.unescape(match[3]), display=display)
+def formula(found):
+    kind = "inline" if found[2] == "(" else "block"
+    return found[1] + convert(html.unescape(found[3]), display=kind)

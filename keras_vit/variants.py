@@ -240,9 +240,8 @@ def _table():
     ):
         table[name] = table[size].replace(stem=stem, patch_size=patch)
     # Beyer et al., 2022, "Better plain ViT baselines for ImageNet-1k".
-    table["S/16-plain"] = table["S/16"].replace(
-        pool="mean", position="sincos_2d", representation_size=384
-    )
+    plain = {"pool": "mean", "position": "sincos_2d", "representation_size": 384}
+    table["S/16-plain"] = table["S/16"].replace(**plain)
     # Dehghani et al., 2023: norms without centering and bias, projections without bias.
     norms = {"norm": "rms_norm", "qk_norm": "rms_norm"}
     table["22B/14"] = Variant(

@@ -199,7 +199,6 @@ print("sum of each row:", ops.convert_to_numpy(ops.sum(A, axis=-1)).round(6))
 # each with its own $U_{qkv}$; their results are joined and mapped back to the width $D$.
 #
 # $$SA(z) = A\,v \tag{7}$$
-#
 # $$MSA(z) = [SA_1(z);\ SA_2(z);\ \dots;\ SA_k(z)]\,U_{msa}
 # \qquad U_{msa} \in R^{k \cdot D_h \times D} \tag{8}$$
 
@@ -225,7 +224,6 @@ compare("Eq. 8: MSA(LN(z_0))", msa(z, "block_0"), attended[0], "keras_vit/layers
 # ## Equations 2 and 3: one block
 #
 # $$z'_\ell = MSA(LN(z_{\ell-1})) + z_{\ell-1} \tag{2}$$
-#
 # $$z_\ell = MLP(LN(z'_\ell)) + z'_\ell \tag{3}$$
 #
 # Attention carries something from token to token; the MLP, two linear maps with a GELU between
