@@ -14,11 +14,16 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = pathlib.Path(__file__).parents[1]
-LINK = re.compile(r'(?:\]\(|src=")(?!\w+:)([^)"#\s]+)')
 
 
 class Names(griffe.Extension):
     """Corrects what griffe, which executes nothing, takes the names of the package for."""
+
+    def on_instance(self, *, obj, **_):
+        """In "width, depth: ..." the second name is no type; griffe splits at plain spaces."""
+        if obj.docstring:
+            names, text = r"(?m)^ *[\w*]+(, [\w*]+)+:", obj.docstring.value
+            obj.docstring.value = re.sub(names, lambda m: m[0].replace(", ", ",\u2009"), text)
 
     def on_attribute_instance(self, *, attr, **_):
         """The fields of a variant show their defaults, not the `choice(...)` around them."""
@@ -43,9 +48,9 @@ class Page(File):
 
 
 def on_files(files, config):
-    """Files are named by their paths in the repository, so that links work there and here.
+    """Names files by their paths in the repository, so that links work there and here.
 
-    What a page links to, anywhere in the repository, becomes a page or a file of the site.
+    Whatever a page links to in the repository becomes a page or a file of the site.
     """
     options = (str(ROOT), config.site_dir, config.use_directory_urls)
     found = Files([])
@@ -57,9 +62,8 @@ def on_files(files, config):
     found.append(File("README.md", *options, dest_uri="readme.html"))  # index.html is another's
     pages = list(found.documentation_pages())
     for page in pages:  # grows
-        folder = posixpath.dirname(page.src_uri)
-        for link in LINK.findall(page.content_string):
-            path = posixpath.normpath(posixpath.join(folder, link))
+        for link in re.findall(r'(?:\]\(|src=")(?!\w+:)([^)"#\s]+)', page.content_string):
+            path = posixpath.normpath(f"{posixpath.dirname(page.src_uri) or '.'}/{link}")
             if found.get_file_from_path(path) is None and (ROOT / path).is_file():
                 for file in shown(path, config, options):
                     found.append(file)
@@ -87,25 +91,22 @@ def shown(path, config, options):
 
 def on_page_markdown(markdown, **_):
     """The table of the builders, where a page asks for it."""
-    return re.sub("<!-- the table of the builders -->", lambda _: builders(), markdown)
-
-
-def builders():
+    place = "<!-- the table of the builders -->"
+    if place not in markdown:
+        return markdown
     os.environ.setdefault("KERAS_BACKEND", "numpy")  # it is always there; nothing is computed
     import keras_vit
 
     table = "| builder | model | blocks | width | heads | MLP | patch |\n" + 7 * "|---" + "|"
     for name in keras_vit.builders.__all__[1:]:  # the first is `build`, of any variant
-        build = getattr(keras_vit.builders, name)
+        build = getattr(keras_vit, name)
         row = {p.name: p.default for p in inspect.signature(build).parameters.values()}
-        sizes = [row.get(key, "") for key in ("depth", "width", "num_heads", "mlp_dim")]
-        sizes += row.get("patch_size", ("",))[:1]
-        if "blocks" in row:  # a BiT
-            sizes[:2] = sum(row["blocks"]), f"x{row['width']:g}"
-        title, _, _ = build.__doc__.partition("\n")[0].rpartition(":")
-        table += f"\n| [](){{#keras_vit.{name}}}<code>{name}</code> | {title} | "
-        table += " | ".join(map(str, sizes)) + " |"
-    return table
+        title = build.__doc__.partition("\n")[0].rpartition(":")[0]
+        cells = [f"[](){{#keras_vit.{name}}}<code>{name}</code>", title]
+        cells += [row.get("depth") or sum(row["blocks"]), f"{row['width']:g}"]
+        cells += [row.get("num_heads", ""), row.get("mlp_dim", ""), *row.get("patch_size", "")[:1]]
+        table += "\n| " + " | ".join(map(str, cells)) + " |"
+    return markdown.replace(place, table)
 
 
 def on_page_content(content, **_):
@@ -116,5 +117,4 @@ def on_page_content(content, **_):
 
 
 def formula(found):
-    kind = "inline" if found[2] == "(" else "block"
-    return found[1] + convert(html.unescape(found[3]), display=kind)
+    return found[1] + convert(html.unescape(found[3]), display=("inline", "block")[found[2] == "["])
