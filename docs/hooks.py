@@ -56,8 +56,7 @@ def on_files(files, config):
     found = Files([])
     for file in files:
         if file.src_dir == config.docs_dir:  # not of the theme
-            kept = {"dest_uri": file.dest_uri, "inclusion": file.inclusion}
-            file = File(f"docs/{file.src_uri}", *options, **kept)
+            file = File(f"docs/{file.src_uri}", *options, dest_uri=file.dest_uri)
         found.append(file)
     found.append(File("README.md", *options, dest_uri="readme.html"))  # index.html is another's
     pages = list(found.documentation_pages())
