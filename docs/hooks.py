@@ -74,7 +74,7 @@ def shown(path, config, options):
     """A file of the repository as one of the site, with the pictures of a notebook."""
     if path.endswith(".py"):
         text = f"# {path}\n\n~~~~~~python\n{(ROOT / path).read_text('utf-8')}\n~~~~~~\n"
-        yield Page.generated(config, path, content=text)
+        yield Page.generated(config, path, content=f"---\nsearch: {{exclude: true}}\n---\n{text}")
     elif path.endswith(".ipynb"):
         notebook = nbformat.read(ROOT / path, as_version=4)
         notebook.metadata.language_info = {"name": "python"}  # to be highlighted
