@@ -76,7 +76,7 @@ class Job:
         if variant is not None:
             model = build(variant, weights=self.weights, **options)
         elif self.weights:
-            raise ValueError("weights need a model, the variant whose weights they are.")
+            raise ValueError("weights need a model (--variant), the one whose weights they are.")
         else:
             model = VisionTransformer(**options, name="vit_mini")
         if self.weights:

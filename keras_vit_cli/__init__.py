@@ -8,8 +8,10 @@ import argparse
 import contextlib
 import importlib
 import os
+import re
 import signal
 import sys
+import threading
 import warnings
 
 from keras_vit_cli.backend import BACKENDS, choose_backend, versions
@@ -29,9 +31,12 @@ def main(arguments=None):
         Ctrl-C; 141 if nobody reads the output any more. Wrong usage exits with 2.
     """
     args = parser().parse_args(arguments)
+    import absl.logging
+
     try:
         choose_backend(args.backend)
-        with warnings.catch_warnings():
+        absl.logging.set_verbosity(absl.logging.ERROR)  # Grain warns that there is no JAX
+        with warnings.catch_warnings(), _interruptible():
             warnings.showwarning = _warn
             code = args.run(args)
         sys.stdout.flush()
@@ -48,7 +53,7 @@ def main(arguments=None):
     except Exception as error:
         if args.traceback:
             raise
-        text = " ".join(str(error).split())
+        text = _one_line(error)
         expected = isinstance(error, (ValueError, OSError, ImportError)) and text
         name = "" if expected else f"{type(error).__name__}: "
         print(f"error: {name}{text}", file=sys.stderr)
@@ -99,6 +104,34 @@ class Version(argparse.Action):
         parser.exit()
 
 
+def _one_line(text):
+    """A text of several lines in one: "; " parts what no punctuation parts."""
+    return " ".join(re.sub(r"(?<=[^.,:;\s])\s*\n", "; ", str(text).strip()).split())
+
+
 def _warn(message, category, filename, lineno, file=None, line=None):
     if not issubclass(category, (DeprecationWarning, FutureWarning)):
-        print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+        print(f"warning: {_one_line(message)}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _interruptible():
+    """Ctrl-C stops a command also while JAX's hook runs, which would swallow KeyboardInterrupt."""
+
+    # It wakes a thread that waits; Windows does not have it.
+    again = getattr(signal, "pthread_kill", lambda _, number: signal.raise_signal(number))
+
+    def interrupt(number, frame):
+        if frame is not None and frame.f_code.co_name == "_xla_gc_callback":
+            threading.Timer(0.05, again, [threading.main_thread().ident, number]).start()
+        else:
+            raise KeyboardInterrupt
+
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if usual and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,6 +8,7 @@ from keras_vit_cli.models import MODEL, open_model, setting
 
 HELP = "write a model or a checkpoint in another format"
 EXAMPLE = "keras-vit convert ViT-B_16.npz vit_b16.safetensors"
+SUFFIXES = (".keras", ".npz", ".safetensors", "")
 FORMATS = ("keras", "google", "timm", "huggingface")
 
 
@@ -29,6 +30,11 @@ def run(args):
     import keras_vit
 
     path = pathlib.Path(args.output)
+    if args.format is None and path.suffix not in SUFFIXES:
+        raise ValueError(
+            f"The format follows from the suffix, one of {', '.join(SUFFIXES[:-1])} or none for a "
+            f"folder of huggingface, or from --format. Received: {args.output!r}"
+        )
     format = args.format or ("keras" if path.suffix == ".keras" else None)
     if format == "keras" and path.suffix != ".keras":
         raise ValueError(f"A file of Keras ends in .keras. Received: {args.output!r}")

@@ -24,4 +24,4 @@ def run(args):
         model = {args.model: model, args.compare: open_model(args.compare)}
     options = {"blocks": args.blocks, "top": args.top, "megabytes": args.megabytes}
     path = inspection.explore(model, list_files(args.images), args.output, **options)
-    print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+    print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")

@@ -1,5 +1,6 @@
 """Rows as a table for people, or as CSV or JSON for programs."""
 
+import argparse
 import csv
 import json
 import sys
@@ -14,7 +15,7 @@ def add_forms(add, form=("csv", "json")):
 def print_rows(rows, columns, args, left=1):
     """Prints dicts with the keys `columns`; `None` is unknown."""
     if args.csv and args.json:
-        raise ValueError("One of --csv and --json.")
+        raise argparse.ArgumentError(None, "give --csv or --json.")
     if args.json:
         print(json.dumps(rows, indent=1, ensure_ascii=False))
     elif args.csv:

@@ -1,5 +1,7 @@
 """`keras-vit recipes`: the training recipes, or one of them."""
 
+import argparse
+
 HELP = "list the training recipes, or show one with all it says"
 EXAMPLE = "keras-vit recipes digits"
 
@@ -15,7 +17,7 @@ def run(args):
     from keras_vit import recipes
 
     if args.json and args.name is None:
-        raise ValueError("--json shows one recipe: keras-vit recipes NAME --json")
+        raise argparse.ArgumentError(None, "--json shows one recipe: give its name, too")
     if args.name is None:
         recipes.list_recipes()
     else:

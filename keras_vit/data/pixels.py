@@ -18,7 +18,8 @@ def open_image(source):
             `PIL.Image.MAX_IMAGE_PIXELS`: a small file can claim many gigabytes of them.
     """
     if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
-        raise OSError(f"{source} is no regular file")
+        there = pathlib.Path(source).exists()
+        raise OSError(f"{source} {'is no regular file' if there else 'does not exist'}")
     image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
     width, height = image.size
     if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:

@@ -64,7 +64,7 @@ def how_to_prepare(dataset, data_dir):
         )
     or_images = f" Or put one folder of images per class into {data_dir}/imagenet2012/train."
     return (
-        "On a machine with network, prepare it with\n"
+        "On a machine with network, prepare it with:\n"
         '  pip install "keras3-vit[data,tensorflow]"\n'
         f"  tfds build {dataset} --data_dir={data_dir} --file_format=array_record\n"
         "and pass that folder as data_dir, or set TFDS_DATA_DIR."

@@ -159,7 +159,13 @@ def _policies(model):
 def _format(path, format):
     if format is None:
         found = [name for name, each in FORMATS.items() if each.suffix == path.suffix]
-        format = found[0] if found else None
+        if not found:
+            suffixes = ", ".join(f"{e.suffix} ({n})" for n, e in FORMATS.items() if e.suffix)
+            raise ValueError(
+                "The format follows from the suffix of the path, or is given. Received: "
+                f"path={str(path)!r}, format=None; expected one of {suffixes}."
+            )
+        format = found[0]
     check_choice("format", format, tuple(FORMATS))
     suffix = FORMATS[format].suffix
     if path.suffix != suffix and suffix:
@@ -187,10 +193,11 @@ def _backends(format):
 
 
 def _missing(module, purpose):
-    package = module.replace("_", "-")
+    package, backend = module.replace("_", "-"), module in ("jax", "tensorflow", "torch")
+    extra = f'"keras3-vit[{module}]"' if backend else '"keras3-vit[export]", which has all tools'
     return ModuleNotFoundError(
         f"{purpose} the package {package} is needed, which is not installed: "
-        f'pip install {package}, or "keras3-vit[export]" for the tools of all formats.',
+        f"pip install {package}, or {extra}.",
         name=module,
     )
 

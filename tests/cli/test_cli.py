@@ -1,9 +1,13 @@
 """The commands of `keras-vit`: what they print and write, and their exit codes."""
 
+import contextlib
 import csv
 import io
 import itertools
 import json
+import pathlib
+import signal
+import time
 
 import keras
 import numpy as np
@@ -78,7 +82,11 @@ def test_errors_take_one_line(capsys, folder):
 
 @pytest.mark.parametrize(
     ("error", "code", "said"),
-    [(KeyboardInterrupt(), 130, "interrupted\n"), (RuntimeError("x\ny"), 1, "error: Runt")],
+    [
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (RuntimeError("x\ny"), 1, "error: RuntimeError: x; y\n"),
+        (ValueError("Received:\n  x\nRepair it."), 1, "error: Received: x; Repair it.\n"),
+    ],
 )
 def test_what_ends_a_command(capsys, monkeypatch, error, code, said):
     def stop():
@@ -87,6 +95,27 @@ def test_what_ends_a_command(capsys, monkeypatch, error, code, said):
     monkeypatch.setattr(keras_vit.recipes, "list_recipes", stop)
     found, _, text = run(capsys, "recipes")
     assert found == code and text.startswith(said) and text.count("\n") == 1
+
+
+def test_ctrl_c_in_a_hook_of_jax_is_not_lost(capsys, monkeypatch):
+    """The garbage collection, which calls the hook, swallows what it raises."""
+
+    def _xla_gc_callback():
+        signal.raise_signal(signal.SIGINT)
+
+    def list_recipes():
+        with contextlib.suppress(KeyboardInterrupt):
+            _xla_gc_callback()
+        time.sleep(10)
+
+    monkeypatch.setattr(keras_vit.recipes, "list_recipes", list_recipes)
+    before, begin = signal.signal(signal.SIGINT, signal.default_int_handler), time.monotonic()
+    try:
+        assert run(capsys, "recipes")[0] == 130
+        assert time.monotonic() - begin < 5
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.skipif(len(BACKENDS) < 2, reason="needs another backend")
@@ -230,7 +259,19 @@ def test_evaluate_refuses_other_classes(capsys, folder, tmp_path):
 
 def test_export(capsys, folder, tmp_path):
     code, _, error = run(capsys, "export", folder / "run", tmp_path / "model.xyz")
-    assert code == 1 and "format" in error and not list(tmp_path.iterdir())
+    assert code == 1 and ".onnx (onnx)" in error and not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_export_leaves_nothing(capsys, folder, tmp_path, monkeypatch):
+    def write(model, path, format, preprocess):
+        pathlib.Path(path).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("keras_vit.exports.exporter.write", write)
+    (tmp_path / "model.pt2").write_bytes(b"older")
+    code, out, _ = run(capsys, "export", folder / "run", tmp_path / "model.pt2")
+    assert (code, out) == (130, "")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"older"]
 
 
 def test_recipes(capsys):
