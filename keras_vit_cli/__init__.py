@@ -31,9 +31,9 @@ def main(arguments=None):
         Ctrl-C; 141 if nobody reads the output any more. Wrong usage exits with 2.
     """
     args = parser().parse_args(arguments)
-    import absl.logging
-
     try:
+        import absl.logging
+
         choose_backend(args.backend)
         absl.logging.set_verbosity(absl.logging.ERROR)  # Grain warns that there is no JAX
         with warnings.catch_warnings(), _interruptible():

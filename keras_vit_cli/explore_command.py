@@ -1,6 +1,6 @@
 """`keras-vit explore`: a page that shows what a model attends to."""
 
-from keras_vit_cli.models import MODEL, list_files, open_model
+from keras_vit_cli.models import MODEL, NAMES, list_files, open_model, read_names
 
 HELP = "write a page that shows what a model attends to"
 EXAMPLE = "keras-vit explore output cat.jpg dog.jpg -o report.html"
@@ -13,15 +13,17 @@ def add_arguments(add):
     add("-o", "--output", default="report.html", help="the page (default: report.html)")
     add("--blocks", type=int, nargs="+", help="indices of the blocks to show (default: all)")
     add("--top", type=int, default=5, help="classes to tell (default: 5)")
+    add("--class-names", metavar="FILE", help=NAMES)
     add("--megabytes", type=float, default=5.0, help="largest size for each image (default: 5)")
 
 
 def run(args):
     from keras_vit import inspection
 
+    options = {name: getattr(args, name) for name in ("blocks", "top", "megabytes")}
+    names, files = read_names(args.class_names), list_files(args.images)
     model = open_model(args.model)
     if args.compare:
         model = {args.model: model, args.compare: open_model(args.compare)}
-    options = {"blocks": args.blocks, "top": args.top, "megabytes": args.megabytes}
-    path = inspection.explore(model, list_files(args.images), args.output, **options)
+    path = inspection.explore(model, files, args.output, class_names=names, **options)
     print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")

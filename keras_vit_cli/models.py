@@ -7,6 +7,7 @@ import pathlib
 import re
 
 MODEL = "a .keras file, the folder of a run, or a checkpoint: name, file, folder or URL"
+NAMES = "text with one name a line, in the model's order"
 
 
 def open_model(text, **settings):
@@ -80,3 +81,11 @@ def list_files(paths):
             )
         files += map(folder.place, inside)
     return list(dict.fromkeys(files))
+
+
+def read_names(file):
+    """The names in a text, one a line; `None` without a file."""
+    if file is None:
+        return None
+    with open(file, encoding="utf-8") as lines:
+        return [line.strip() for line in lines if line.strip()]

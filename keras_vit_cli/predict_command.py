@@ -2,7 +2,7 @@
 
 import sys
 
-from keras_vit_cli.models import MODEL, list_files, open_model
+from keras_vit_cli.models import MODEL, NAMES, list_files, open_model, read_names
 from keras_vit_cli.output import add_forms, print_rows
 
 HELP = "tell which classes images show"
@@ -14,7 +14,7 @@ def add_arguments(add):
     add("model", help=MODEL)
     add("images", nargs="+", help="image files, and folders of them at any depth")
     add("--top", type=int, default=5, help="classes for each image (default: 5)")
-    add("--class-names", metavar="FILE", help="text with one name a line, in the model's order")
+    add("--class-names", metavar="FILE", help=NAMES)
     add("--batch-size", type=int, default=32, help="images at once (default: 32)")
     add_forms(add)
 
@@ -27,7 +27,7 @@ def run(args):
 
     positive_int(args.batch_size, "--batch-size")
     positive_int(args.top, "--top")
-    names, files = _names(args.class_names), list_files(args.images)
+    names, files = read_names(args.class_names), list_files(args.images)
     model = open_model(args.model)
     rows, broken = [], 0
     starts = range(0, len(files), args.batch_size)
@@ -58,13 +58,6 @@ def _read(file, model):
     except Exception as error:  # Pillow's decoders raise errors of many kinds
         tqdm.write(f"error: {file}: {' '.join(str(error).split())}", file=sys.stderr)
         return None
-
-
-def _names(file):
-    if file is None:
-        return None
-    with open(file, encoding="utf-8") as lines:
-        return [line.strip() for line in lines if line.strip()]
 
 
 def _rows(file, predictions):
