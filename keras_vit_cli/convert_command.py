@@ -10,6 +10,7 @@ HELP = "write a model or a checkpoint in another format"
 EXAMPLE = "keras-vit convert ViT-B_16.npz vit_b16.safetensors"
 SUFFIXES = (".keras", ".npz", ".safetensors", "")
 FORMATS = ("keras", "google", "timm", "huggingface")
+DTYPES = ("float32", "float16", "bfloat16")
 
 
 def add_arguments(add):
@@ -24,6 +25,7 @@ def add_arguments(add):
         action="store_true",
         help="write what the readers of the format compute otherwise, too",
     )
+    add("--dtype", choices=DTYPES, help="round the weights to it (default: float32)")
 
 
 def run(args):
@@ -38,6 +40,8 @@ def run(args):
     format = args.format or ("keras" if path.suffix == ".keras" else None)
     if format == "keras" and path.suffix != ".keras":
         raise ValueError(f"A file of Keras ends in .keras. Received: {args.output!r}")
+    if format == "keras" and args.dtype:
+        raise ValueError("A .keras file keeps the precision of its model: leave --dtype out.")
     check_place(path, args.force)
     model = open_model(args.model, **dict(args.set))
     if report := getattr(model, "load_report", None):
@@ -45,7 +49,8 @@ def run(args):
     if format == "keras":
         save_whole(model, path)
     else:
-        keras_vit.save_weights(model, path, format, force=args.allow_differences)
+        options = {"force": args.allow_differences, "dtype": args.dtype}
+        keras_vit.save_weights(model, path, format, **options)
     print(f"{'written':<22} {path}")
 
 

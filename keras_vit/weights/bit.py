@@ -141,6 +141,8 @@ class Timm(BiTFamily):
         settings = {"crop_pct": 0.875, "interpolation": "bilinear"}  # defaults of resnetv2.py
         settings |= config.get("pretrained_cfg", {})
         canonical.prepare(*timm.preprocessing_of(settings))
+        classes = canonical.architecture["num_classes"]
+        canonical.class_names = timm.facts.class_names_of(config, classes)
         said["image_size"] = tuple(settings.get("input_size", ())[1:])
 
     def json_files(self, model):

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import safetensors.numpy
 
+from keras_vit.checks import check_choice
 from keras_vit.models import VisionTransformer
 from keras_vit.models.bit import BiT
 from keras_vit.weights import (
@@ -26,6 +27,7 @@ from keras_vit.weights import (
 )
 from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.tables import shortened
 
 # Format -> the families that write a `VisionTransformer`, of which the first that can does, and
 # those that write a `BiT`.
@@ -46,6 +48,7 @@ WRITERS = {
     ),
 }
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
+DTYPES = ("float32", "float16", "bfloat16")
 
 
 def save_weights(
@@ -54,6 +57,7 @@ def save_weights(
     format: Literal["google", "timm", "huggingface"] | None = None,
     force: bool = False,
     card: bool = False,
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None,
 ) -> pathlib.Path:
     """Writes the weights of a model in a format that another library reads.
 
@@ -76,6 +80,8 @@ def save_weights(
             epsilon of its norms is only warned of.
         card: whether to write a README.md, too, into the folder of the weights: the model card of
             what the model itself knows. `keras_vit.model_card` writes one that says more.
+        dtype: what the weights are rounded to; `None` for float32, and float64 of a model in it.
+            `"float16"` and `"bfloat16"` halve the file; npz has no place for bfloat16.
 
     Returns:
         `path` as a `pathlib.Path`.
@@ -84,6 +90,7 @@ def save_weights(
         TypeError: `model` is neither.
         ValueError: an unknown format, or a model that the format cannot hold; says what stands
             against it, and which formats can. Somebody's own README.md where a card should be.
+            A `dtype` that the format cannot hold, or in which a weight would be infinite.
     """
     check_model(model)
     path = pathlib.Path(path)
@@ -93,16 +100,23 @@ def save_weights(
             f"Unknown format. Received: path={str(path)!r}, format={format!r}; expected format to "
             f"be one of {list(WRITERS)}, or a path that ends in .npz, .safetensors or nothing."
         )
+    check_choice("dtype", dtype, (None, *DTYPES))
+    if (format, dtype) == ("google", "bfloat16"):
+        raise ValueError(
+            "The readers of npz files know no bfloat16. Received: format='google', "
+            "dtype='bfloat16'; choose 'float16', or another format."
+        )
     _check_obstacles(model, format, force)
     family, is_folder = _family(model, format), format == "huggingface"
-    file = family.write(model, _canonical_arrays(model))
+    file = _rounded(family.write(model, _canonical_arrays(model)), dtype)
     folder = path if is_folder else path.parent
     if card:
         check_card_place(folder / "README.md")
     write = write_npz if format == "google" else write_safetensors
     write(path / "model.safetensors" if is_folder else path, file)
     for name, content in family.json_files(model).items():
-        write_json(folder / name, content)
+        said = {"torch_dtype": dtype} if dtype and "torch_dtype" in content else {}
+        write_json(folder / name, {**content, **said})
     if card:
         from keras_vit.weights.card import make_card  # what few need does not slow the import
 
@@ -162,6 +176,21 @@ def _canonical_arrays(model):
         table = keras.ops.convert_to_numpy(model.get_layer("patch_encoder").position.table())
         arrays[POSITION] = table
     return arrays
+
+
+def _rounded(file, dtype):
+    """The arrays of a file in a precision, or as they are for `None`."""
+    if dtype is None:
+        return file
+    with np.errstate(over="ignore"):  # told below, by name
+        found = {name: array.astype(np.dtype(dtype)) for name, array in file.items()}
+    finite = lambda array: np.isfinite(array.astype("float32")).all()  # noqa: E731
+    if large := [n for n, array in found.items() if finite(file[n]) and not finite(array)]:
+        raise ValueError(
+            f"Weights in {shortened(large, 4)} are too large for it. Received: dtype={dtype!r}; "
+            "choose 'bfloat16' or 'float32'."
+        )
+    return found
 
 
 # ---- files

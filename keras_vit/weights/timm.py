@@ -69,6 +69,7 @@ class Timm(Family):
             said["position"] = "none"  # timm has no computed ones
         facts.give_learned_tokens_positions(found, arrays, hints, said.get("image_size"), config)
         canonical.prepare(*preprocessing_of(config.get("pretrained_cfg", {})))
+        canonical.class_names = facts.class_names_of(config, found["num_classes"])
 
     # ---- writing
 
@@ -267,6 +268,7 @@ def hub_config(model, architecture, features, arguments):
         "num_features": features,
         "model_args": arguments,
         "pretrained_cfg": pretrained_cfg(model),
+        **({"label_names": list(model.class_names)} if model.class_names else {}),
     }
 
 

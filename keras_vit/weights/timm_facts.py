@@ -30,6 +30,13 @@ def refuse_by_shape(arrays, found):
         raise unsupported("registers beside a distillation token")
 
 
+def class_names_of(config, num_classes):
+    """What `config.json` calls the classes, or `None`."""
+    names = config.get("label_names")
+    known = isinstance(names, list) and len(names) == num_classes
+    return tuple(map(str, names)) if known and names else None
+
+
 def settle_blocks(found, config):
     """Sets the kind of block and its activation, and compares its norms with the config."""
     if config.get("block_fn") == "ResPostBlock":
