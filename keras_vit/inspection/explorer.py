@@ -2,6 +2,7 @@
 
 import base64
 import html
+import importlib.resources
 import io
 import json
 import os
@@ -24,7 +25,7 @@ from keras_vit.inspection.relevance import relevance_maps
 from keras_vit.models import VisionTransformer
 from keras_vit.weights.save import replacing
 
-HERE = pathlib.Path(__file__).parent
+HERE = importlib.resources.files("keras_vit.inspection")  # also in a zip file
 LEVELS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8)  # of stored attention, as many as fit
 
 
