@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from keras_vit_cli.models import MODEL, open_model
+from keras_vit_cli.models import MODEL, in_the_package, open_model
 
 HELP = "measure a classifier on labelled images"
 EXAMPLE = "keras-vit evaluate output digits"
@@ -14,7 +14,7 @@ EXAMPLE = "keras-vit evaluate output digits"
 def add_arguments(add):
     add("model", help=MODEL)
     data = "digits, an .npz file, a set of TFDS, or a folder with a subfolder per class"
-    add("data", nargs="?", help=f"{data} (default: the data of the run that left the model)")
+    add("data", nargs="?", help=f"{data} (default: what the model was trained on, if known)")
     add("--split", help="which images (default: test, or those that the run tested on)")
     add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
     add("--top", type=int, nargs="+", metavar="K", help="count images whose class is among K best")
@@ -57,8 +57,11 @@ def take_data_of_run(args):
     """Lets `args` name the images that the run tested its model on."""
     from keras_vit.job import Job
 
+    if record := in_the_package(args.model):
+        args.data = record.pretrained_on
+        return
     if not os.path.isfile(os.path.join(args.model, "settings.json")):
-        text = "data: it is needed where the model is not the folder of a finished run"
+        text = "data: it is needed where the model is not the folder of a finished run, or digits"
         raise argparse.ArgumentError(None, text)
     job = Job.read(args.model)
     args.data, args.data_dir = job.dataset or job.recipe.dataset, args.data_dir or job.data_dir

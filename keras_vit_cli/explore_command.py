@@ -1,6 +1,6 @@
 """`keras-vit explore`: a page that shows what a model attends to."""
 
-from keras_vit_cli.models import MODEL, NAMES, list_files, open_model, read_names
+from keras_vit_cli.models import IMAGES, MODEL, NAMES, images_of, list_files, open_model, read_names
 
 HELP = "write a page that shows what a model attends to"
 EXAMPLE = "keras-vit explore output cat.jpg dog.jpg -o report.html"
@@ -8,7 +8,7 @@ EXAMPLE = "keras-vit explore output cat.jpg dog.jpg -o report.html"
 
 def add_arguments(add):
     add("model", help=MODEL)
-    add("images", nargs="+", help="image files, and folders of them at any depth")
+    add("images", nargs="*", help=IMAGES)
     add("--compare", metavar="MODEL", help="another model, to stand beside it")
     add("-o", "--output", default="report.html", help="the page (default: report.html)")
     add("--blocks", type=int, nargs="+", help="indices of the blocks to show (default: all)")
@@ -21,7 +21,7 @@ def run(args):
     from keras_vit import inspection
 
     options = {name: getattr(args, name) for name in ("blocks", "top", "megabytes")}
-    names, files = read_names(args.class_names), list_files(args.images)
+    names, files = read_names(args.class_names), list_files(args.images or images_of(args.model))
     model = open_model(args.model)
     if args.compare:
         model = {args.model: model, args.compare: open_model(args.compare)}

@@ -1,5 +1,7 @@
 """`keras-vit fetch`: published weights into the cache."""
 
+import sys
+
 HELP = "download published weights into the cache, so that they open offline later"
 EXAMPLE = "keras-vit fetch deit_tiny_patch16_224.fb_in1k"
 
@@ -14,6 +16,8 @@ def run(args):
     found = [_address(name, catalog) for name in args.names]  # a mistake shows before a download
     for address, size in found:
         print(fetch(address, size=size))
+        if address.startswith("package://"):
+            print(f"{address} comes with keras3-vit; nothing is downloaded", file=sys.stderr)
 
 
 def _address(name, catalog):

@@ -28,7 +28,8 @@ def run(args):
         lines = [(name, _text(value)) for name, value in facts.items() if value not in (None, "")]
         print(table(lines, left=2))
         if published:
-            print("\nThis is what the catalogue says; --open downloads the weights and opens them.")
+            what = "opens the weights, and downloads those that are not here"
+            print(f"\nThis is what the catalogue says; --open {what}.")
 
 
 def of_record(c):
@@ -50,7 +51,7 @@ def of_record(c):
         "accuracy": dict(c.accuracy) or None,
         "preprocessing": c.preprocessing and c.preprocessing.to_config(),
         "licence": c.licence,
-        "in the cache": _cached(c, fetch),
+        "on this machine": _cached(c, fetch),
     }
 
 

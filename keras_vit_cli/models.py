@@ -7,6 +7,7 @@ import pathlib
 import re
 
 MODEL = "a .keras file, the folder of a run, or a checkpoint: name, file, folder or URL"
+IMAGES = "image files, and folders of them at any depth (default: those that come with digits)"
 NAMES = "text with one name a line, in the model's order"
 
 
@@ -89,3 +90,25 @@ def read_names(file):
         return None
     with open(file, encoding="utf-8") as lines:
         return [line.strip() for line in lines if line.strip()]
+
+
+def in_the_package(model):
+    """The record of the weights that come with the package under a name; `None` for others."""
+    from keras_vit.weights import catalog
+
+    found = [] if os.path.exists(model) else catalog.lookup(model)
+    return found[0] if [c.family for c in found] == ["keras_vit"] else None
+
+
+def images_of(model):
+    """The folder of the images that come with a model in the package, in a list.
+
+    Raises:
+        ArgumentError: any other model.
+    """
+    from keras_vit.weights import fetch
+
+    if (record := in_the_package(model)) is None:
+        raise argparse.ArgumentError(None, "images: they are needed for any model but digits")
+    folder, here = fetch(record.url).parent, pathlib.Path.cwd()
+    return [str(folder.relative_to(here) if folder.is_relative_to(here) else folder)]

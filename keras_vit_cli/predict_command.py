@@ -2,7 +2,7 @@
 
 import sys
 
-from keras_vit_cli.models import MODEL, NAMES, list_files, open_model, read_names
+from keras_vit_cli.models import IMAGES, MODEL, NAMES, images_of, list_files, open_model, read_names
 from keras_vit_cli.output import add_forms, print_rows
 
 HELP = "tell which classes images show"
@@ -12,7 +12,7 @@ COLUMNS = ("image", "rank", "class", "index", "probability")
 
 def add_arguments(add):
     add("model", help=MODEL)
-    add("images", nargs="+", help="image files, and folders of them at any depth")
+    add("images", nargs="*", help=IMAGES)
     add("--top", type=int, default=5, help="classes for each image (default: 5)")
     add("--class-names", metavar="FILE", help=NAMES)
     add("--batch-size", type=int, default=32, help="images at once (default: 32)")
@@ -27,7 +27,7 @@ def run(args):
 
     positive_int(args.batch_size, "--batch-size")
     positive_int(args.top, "--top")
-    names, files = read_names(args.class_names), list_files(args.images)
+    names, files = read_names(args.class_names), list_files(args.images or images_of(args.model))
     model = open_model(args.model)
     rows, broken = [], 0
     starts = range(0, len(files), args.batch_size)

@@ -9,9 +9,8 @@ different families do not compare exactly. Several ports report that the 21 843-
 original `imagenet21k/` files holds zeros: those files are for fine-tuning, the `augreg/…-i21k-…`
 ones also predict. The parameters of BiT on VTAB-1k are those with 1000 classes, less their heads.
 
-`tests/oracles/make_catalog_rows.py` writes timm's rows of later families from timm's own list. The
-files of DINOv3 are gated: its licence must be accepted at the hub first, and `hf://` then takes the
-token of `huggingface_hub`.
+`tests/oracles/make_catalog_rows.py` writes timm's rows of later families from timm's own list.
+DINOv3's files are gated: accept its licence at the hub; `hf://` takes `huggingface_hub`'s token.
 
 Sources: the README, notebooks and configurations of google-research's vision_transformer,
 big_vision and big_transfer, of timm, transformers, keras-hub and facebookresearch/deit; for the
@@ -30,7 +29,7 @@ from keras_vit.checks import check_choice
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import unknown
 
-FAMILIES = ("google", "big_vision", "timm", "huggingface", "meta", "bit", "keras_hub")
+FAMILIES = ("google", "big_vision", "timm", "huggingface", "meta", "bit", "keras_hub", "keras_vit")
 STATISTICS = {  # (mean, std) of each channel
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "openai": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
@@ -47,9 +46,9 @@ class Checkpoint:
     Attributes:
         name: unique; what `weights=` takes.
         family: who published it: one of `FAMILIES`.
-        url: where, as published: `gs://`, `https://`, `hf://organisation/repository` or
-            `kaggle://`; what follows a colon after `.npz` is the part of the file.
-        variant: the architecture, such as `"B/16"`, `"R50+B/16"` or `"BiT-R50x1"`.
+        url: where: `gs://`, `https://`, `hf://organisation/repository`, `kaggle://` or, in this
+            package, `package://`; what follows a colon after `.npz` is the part of the file.
+        variant: the architecture, such as `"B/16"`, `"R50+B/16"`, `"BiT-R50x1"` or `"mini/4"`.
         image_size: the resolution in pixels that the weights were last trained at, or `None`
             where there is no single one or it was not published.
         num_classes: outputs of the head, 0 for a file without one.
@@ -154,7 +153,9 @@ def find(name):
 
 def lookup(name):
     """The checkpoints that a name may mean: none, one, or several with the same file name."""
-    return _index().get(_place(str(name)), ())
+    name = str(name)  # digits.npz is somebody's own file: the checkpoint digits is no npz
+    found = _index().get(_place(name), ())
+    return [c for c in found if ".npz" in c.url or not name.endswith(".npz")]
 
 
 @functools.cache
@@ -255,8 +256,7 @@ def list_weights(
     The columns are the name for `weights=`, the architecture, the resolution (px), the number of
     classes, the data sets (pre-training → fine-tuning), the size in MiB (after `~` computed from
     the number of float32 parameters), the published ImageNet top-1 accuracy, and the licence. The
-    285 files of BiT on VTAB-1k share one line per model. Arguments and errors are those of
-    `checkpoints`.
+    285 files of BiT on VTAB-1k share one line per model. Arguments and errors as in `checkpoints`.
     """
     found = checkpoints(variant, family, data, image_size)
     print(_line(("name", "variant", "px", "classes", "trained on", "MiB", "top-1", "licence")))
@@ -278,6 +278,7 @@ def _cells(c):
     vtab = c.name.startswith("vtab/")
     data_sets = (c.pretrained_on, "vtab-1k" if vtab else c.finetuned_on)
     mib = f"~{c.parameters * 4 / 2**20:.0f}" if c.parameters else "-"
+    mib = f"{c.size / 2**20:.1f}" if c.size else mib
     top_1 = dict(c.accuracy).get("imagenet top-1")
     return (
         f"{c.name.partition('-run')[0]}-run*-*" if vtab else c.name,

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from keras_vit.weights.packaged import PACKAGE, packaged
+
 _GCS = re.compile(r"gs://([a-z0-9][\w.-]*)/(.*[^/])", re.ASCII | re.DOTALL)
 _HF = re.compile(
     r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>refs/\w+/[^/@]+|[^/@]+))?(?:/(?P<file>.+)|/)?",
@@ -60,7 +62,8 @@ def fetch(
     Args:
         source: `https://HOST/PATH` or `http://…`, `gs://BUCKET/PATH`, `hf://ORG/REPO/FILE`, or
             `hf://ORG/REPO` for all that a model needs; `@REVISION` may follow REPO. A subtree
-            after the name, as in `….npz:img`, is left aside.
+            after the name, as in `….npz:img`, is left aside. `package://digits/FILE` is a file
+            that comes with this package.
         size: exact size of the file in bytes; `None` takes the server's word.
         sha256: hash of the file in hexadecimal.
         offline: `True` uses only the cache; `None` asks the environment variable
@@ -80,7 +83,9 @@ def fetch(
     name = re.sub(r"(?<=\.npz):[\w./-]+$", "", os.fspath(source), flags=re.ASCII)
     if offline is None:
         offline = is_offline()
-    if name.startswith("hf://"):
+    if name.startswith(PACKAGE):
+        path = packaged(name)
+    elif name.startswith("hf://"):
         path = _fetch_hub(name, offline, timeout)
     else:
         url = _https(name)
@@ -111,9 +116,11 @@ def _check_file(path, name, size, sha256):
         sha256 and pooch.file_hash(str(path)),
     )
     if expected != received:
+        advice = "Delete it, and it will be downloaded anew."
+        advice = "Install keras3-vit anew." if name.startswith(PACKAGE) else advice
         raise DownloadError(
             f"The file {path} is not what it should be, or has been altered since it came from "
-            f"{name}. Delete it, and it will be downloaded anew.\n"
+            f"{name}. {advice}\n"
             f"  Expected: {expected}\n  Received: {received}"
         )
 

@@ -29,6 +29,7 @@ from keras_vit.weights.assign import MODELS, LoadReport, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.fetch import fetch
 from keras_vit.weights.files import CheckpointError, open_checkpoint
+from keras_vit.weights.packaged import PACKAGE
 from keras_vit.weights.resize import for_a_model
 from keras_vit.weights.tables import shortened
 
@@ -50,7 +51,7 @@ FAMILIES = (
     google.BIG_VISION_FAMILY,
     google.FAMILY,
 )
-SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://")
+SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://", PACKAGE)
 
 
 def load_weights(
@@ -71,7 +72,7 @@ def load_weights(
     Args:
         model: a `VisionTransformer` or a `BiT`, also of a subclass.
         weights: a name of `keras_vit.list_weights`, the path of a file or folder, or a URL
-            (https://, gs://, hf://).
+            (https://, gs://, hf://). `"digits"` comes with this package.
         interpolation: how position embeddings are resampled, as in `keras_vit.resize`; `None` for
             the rule of the checkpoint's family.
         file_image_size: int or (height, width) that the checkpoint was trained at, where its grid

@@ -158,7 +158,7 @@ def test_info_of_a_name_needs_no_download(capsys, monkeypatch, tmp_path):
     facts = json.loads(out)
     assert code == 0 and facts["architecture"] == "DeiT-Ti/16" and facts["classes"] == 1000
     assert facts["preprocessing"]["interpolation"] == "bicubic"
-    assert "--open downloads" in run(capsys, "info", "deit_tiny_patch16_224.fb_in1k")[1]
+    assert "--open opens the weights" in run(capsys, "info", "deit_tiny_patch16_224.fb_in1k")[1]
 
 
 def test_info_of_a_run(capsys, folder):

@@ -25,12 +25,14 @@ COUNTS = {
     "meta": 46,
     "bit": 18 + 4 + 5 * 3 * 19,
     "keras_hub": 11,
+    "keras_vit": 1,
 }
 # Published, and no entry of the table of plain Vision Transformers.
 OTHER_VARIANTS = {
     *("R50+B/16", "R50+L/32", "R26+B/32", "R26+S/32", "R+Ti/16"),
     *("BiT-R50x1", "BiT-R50x3", "BiT-R101x1", "BiT-R101x3", "BiT-R152x2", "BiT-R152x4"),
     *("FlexiViT-S/32", "FlexiViT-B/32", "FlexiViT-L/32"),  # as stored
+    "mini/4",  # of the recipe "digits"
 }
 URLS = {
     "google": r"gs://vit_models/(imagenet21k|imagenet21k\+imagenet2012|sam|augreg)/[\w.+-]+\.npz",
@@ -40,6 +42,7 @@ URLS = {
     "huggingface": r"hf://(google|facebook|openai|laion|microsoft|apple)/[\w.-]+",
     "bit": r"https://storage\.googleapis\.com/bit_models/((vtab|distill)/)?[\w-]+\.npz",
     "keras_hub": r"kaggle://keras/vit/keras/\w+/\d+",
+    "keras_vit": r"package://\w+/model\.safetensors",
 }
 LICENCES = ("Apache-2.0", "MIT", "CC-BY-NC-4.0", "Apple-ASCL", "Apple-AMLR", "DINOv3", "unstated")
 LATER = {line.name.format(size) for line in FAMILIES for size in line.sizes}
@@ -108,7 +111,7 @@ def test_overrides_are_fields_of_an_architecture():
 
 def test_classes_follow_their_labels():
     classes = {"imagenet-1k": 1000, "imagenet-21k": 21843, None: 0}
-    classes |= {"imagenet-12k": 11821, "imagenet-22k": 21841}
+    classes |= {"imagenet-12k": 11821, "imagenet-22k": 21841, "digits": 10}
     for c in ALL:
         if c.num_classes and not c.label_set:  # the length of a joint space
             assert c.num_classes == keras_vit.VARIANTS[c.variant].projection, c
