@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import io
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -30,10 +31,10 @@ class Block:
     shown: str | None = None
 
 
-def blocks(page):
+def blocks(text):
     """The blocks of a page, in order."""
     found = []
-    for match in re.finditer(FENCE, page.read_text(), re.MULTILINE | re.DOTALL):
+    for match in re.finditer(FENCE, text, re.MULTILINE | re.DOTALL):
         language, code = match["language"], match["code"]
         if language in ("python", "bash"):
             found.append(Block(language, match["mark"] or "", code))
@@ -59,10 +60,13 @@ def run(block, names, environment=None):
 def environment_with_commands(folder):
     """Environment variables in which `keras-vit` and `python` are those of this checkout."""
     folder.mkdir()
+    (folder.parent / "tutorials").symlink_to(ROOT / "tutorials")
     for name, called in (("keras-vit", "-m keras_vit "), ("python", "")):
         (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {called}"$@"\n')
         (folder / name).chmod(0o755)
-    path = os.pathsep.join((str(folder), os.environ["PATH"]))
+    path = os.pathsep.join(
+        (str(folder), str(pathlib.Path(sys.executable).parent), os.environ["PATH"])
+    )
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "200"}
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **quiet}
 
