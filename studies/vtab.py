@@ -1,6 +1,6 @@
 """VTAB-1k, where its data are: fine-tunes a model on each task and sets the paper's values beside.
 
-    python studies/vtab.py --model L/16 --weights imagenet21k/ViT-L_16 --data-dir DIR
+    python studies/vtab.py --variant L/16 --weights imagenet21k/ViT-L_16 --data-dir DIR
     python studies/vtab.py ... --group structured      (or natural, specialized)
 
 DIR holds the sets as TensorFlow Datasets prepares them. Each task is a run in a folder of its own
@@ -42,9 +42,9 @@ def accuracy(task, args):
     output = pathlib.Path(args.output) / task
     if (output / "evaluation.json").exists():
         return json.loads((output / "evaluation.json").read_text())["top1"]
-    recipe = recipes.vtab(task, args.model).scale(args.batch_size)
+    recipe = recipes.vtab(task, args.variant).scale(args.batch_size)
     configure(recipe)
-    job = Job(recipe, str(output), data_dir=args.data_dir, model=args.model, weights=args.weights)
+    job = Job(recipe, str(output), data_dir=args.data_dir, model=args.variant, weights=args.weights)
     return job.run()["test_accuracy"]
 
 
@@ -69,7 +69,7 @@ def table(score, tasks, groups):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add = parser.add_argument
-    add("--model", required=True, help="a published variant, such as L/16 or R50x1")
+    add("--variant", required=True, help="a published variant, such as L/16 or R50x1")
     add("--weights", required=True, help="a checkpoint to begin from: a name, a path, or a URL")
     add("--data-dir", required=True, help="where the prepared sets of TFDS lie")
     add("--group", help="natural, specialized or structured, instead of all tasks")
