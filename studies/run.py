@@ -32,6 +32,7 @@ import multiprocessing
 import os
 import pathlib
 import platform
+import signal
 import sys
 import time
 
@@ -136,6 +137,8 @@ def run_all(name, arms, seeds, file, lab_arguments):
                     print(f"{minutes:6.1f} min  {count}/{len(todo)}  {facts}", flush=True)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
+                for process in multiprocessing.active_children():
+                    process.terminate()  # which would end its run first
                 raise
     return rows
 
@@ -196,6 +199,7 @@ def main():
         parser.error(f"Unknown study. Received: {args.name!r}; expected one of {list(known)}.")
     if args.seeds is not None and args.seeds < 1:
         parser.error(f"--seeds must be at least 1. Received: {args.seeds}.")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for variable, value in ONE_THREAD.items():  # before anything imports Keras
         os.environ.setdefault(variable, value)
     output = args.output or (HERE.parent / "output" / "studies" if args.quick else RESULTS)
