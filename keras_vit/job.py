@@ -16,6 +16,7 @@ from keras_vit.data.preprocess import preprocessing_of
 from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
 from keras_vit.weights import from_checkpoint
+from keras_vit.weights.save import replacing, save_whole
 
 
 def configure(recipe):
@@ -156,9 +157,10 @@ class Job:
         output = pathlib.Path(self.output)
         portable = type(model).from_config(model.get_config())
         portable.set_weights(model.get_weights())
-        portable.save(output / "model.keras")
+        save_whole(portable, output / "model.keras")
         fields = {**dataclasses.asdict(self), "recipe": self.recipe.to_dict()}
-        (output / "settings.json").write_text(json.dumps(fields, indent=1))
+        with replacing(output / "settings.json") as stream:
+            stream.write(json.dumps(fields, indent=1).encode())
 
     @classmethod
     def read(cls, output):

@@ -1,8 +1,6 @@
 """`keras-vit convert`: a model or a checkpoint in another format."""
 
-import os
 import pathlib
-import tempfile
 
 from keras_vit_cli.models import MODEL, open_model, setting
 
@@ -30,6 +28,7 @@ def add_arguments(add):
 
 def run(args):
     import keras_vit
+    from keras_vit.weights.save import save_whole
 
     path = pathlib.Path(args.output)
     if args.format is None and path.suffix not in SUFFIXES:
@@ -64,11 +63,3 @@ def check_place(path, force):
             f"There is something already. Received: {', '.join(map(str, taken))}; --force replaces "
             "it."
         )
-
-
-def save_whole(model, path):
-    """Writes a .keras file, which appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        model.save(draft := os.path.join(folder, path.name))
-        os.replace(draft, path)

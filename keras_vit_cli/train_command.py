@@ -64,6 +64,7 @@ def run(args):
             sys.modules["jax"].config.update("jax_enable_x64", True)
     from keras_vit import distribution, recipes
     from keras_vit.job import Job, configure
+    from keras_vit.weights.save import replacing
 
     if args.list:
         recipes.list_recipes()
@@ -83,7 +84,8 @@ def run(args):
     output = pathlib.Path(args.output)
     metrics["test_accuracy_reloaded"] = test_again(output)
     metrics["seconds_in_all"] = round(time.perf_counter() - begin, 1)
-    (output / "metrics.json").write_text(json.dumps(metrics, indent=1))
+    with replacing(output / "metrics.json") as stream:
+        stream.write(json.dumps(metrics, indent=1).encode())
     print(json.dumps(metrics, indent=1))
     if metrics["test_accuracy_reloaded"] != metrics["test_accuracy"]:
         print(

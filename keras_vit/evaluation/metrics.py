@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
 from typing import Literal
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.inspection.forward import to_array
 from keras_vit.text import percent, table
+from keras_vit.weights.save import replacing
 
 
 class Result:
@@ -27,7 +27,8 @@ class Result:
     def save(self, path):
         """Writes `to_dict()` as JSON."""
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
-        pathlib.Path(path).write_text(text, encoding="utf-8")
+        with replacing(path) as stream:
+            stream.write(text.encode())
 
     def __str__(self):
         rows = []

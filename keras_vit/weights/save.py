@@ -250,3 +250,12 @@ def replacing(path):
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def save_whole(model, path):
+    """Saves a .keras file, which appears whole or not at all."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        model.save(draft := os.path.join(folder, path.name))
+        os.replace(draft, path)
