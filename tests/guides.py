@@ -61,7 +61,7 @@ def environment_with_commands(folder):
     """Environment variables in which `keras-vit` and `python` are those of this checkout."""
     folder.mkdir()
     (folder.parent / "tutorials").symlink_to(ROOT / "tutorials")
-    for name, called in (("keras-vit", "-m keras_vit "), ("python", "")):
+    for name, called in (("keras-vit", "-m keras_vit_cli "), ("python", "")):
         (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {called}"$@"\n')
         (folder / name).chmod(0o755)
     path = os.pathsep.join(
