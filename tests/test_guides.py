@@ -9,7 +9,7 @@ from keras_vit.data import augment
 from keras_vit.weights import load
 from tests.guides import FOLDER, agrees, blocks, environment_with_commands, run
 from tests.recipes.snippets import mistakes
-from tests.support import ROOT
+from tests.support import BACKEND, ROOT, slow_unless_torch
 
 PAGES = sorted(FOLDER.glob("*.md"))
 LINKED = [*ROOT.glob("*.md"), *(ROOT / "tutorials").glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -61,6 +61,7 @@ def follow(page, chosen, tolerance, environment=None, smaller=None):
             assert agrees(block.shown, printed, tolerance), f"{block.code}\nprinted:\n{printed}"
 
 
+@slow_unless_torch
 @pytest.mark.any_backend
 @pytest.mark.parametrize("page", PAGES, **by_name)
 def test_the_python_of_a_guide_runs(page, tmp_path):
@@ -72,6 +73,7 @@ def test_the_python_of_a_guide_runs(page, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.any_backend
+@pytest.mark.skipif(BACKEND != "torch", reason="the pages show what PyTorch prints")
 @pytest.mark.parametrize("page", PAGES, **by_name)
 def test_a_guide_followed_from_top_to_bottom(page, tmp_path):
     if page.name == "inspect.md":
