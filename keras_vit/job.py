@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import itertools
 import json
+import math
 import pathlib
 import time
 
@@ -144,7 +145,7 @@ class Job:
             "test_accuracy": report.top1,
             "train_loss": history["loss"][-1],
             "test_loss": report.loss,
-            "epochs": recipe.epochs,
+            "epochs": math.ceil(recipe.steps * recipe.accumulate / train.steps_per_epoch),
             "seconds_training": round(seconds, 1),
             "parameters": model.count_params(),
             "skipped_images": len(test.skipped),

@@ -14,13 +14,15 @@ HELP = "train a model by a recipe, test it and draw what it has learned"
 EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
 # Flags that change one field of the recipe; --set changes any.
 SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
+OWN = "own_images"  # the recipe for any folder: it depends on how many images there are
 OF_THE_JOB = (
     "output dataset data_dir channels split test_split model weights freeze lora teacher save_every"
 )
 
 
 def add_arguments(add):
-    add("--recipe", default="digits", help="what to do, see `keras-vit recipes` (default: digits)")
+    text = f"what to do, see `keras-vit recipes`, or {OWN} (default: digits)"
+    add("--recipe", default="digits", help=text)
     add("--list", action="store_true", help="print the names of all recipes and end")
     add("--show", action="store_true", help="print the recipe, with every change, and end")
     add("-o", "--output", default="output", help="folder for what the run leaves (default: output)")
@@ -105,7 +107,15 @@ def make_job(args):
     fields = {name: getattr(args, name) for name in OF_THE_JOB.split()}
     fields["teacher"] = args.teacher and file_of(args.teacher)
     fields["save_every"] = int(args.save_every) if args.save_every.isdigit() else args.save_every
-    recipe = recipes.get(args.recipe)
+    recipe, found = recipes.get("digits" if args.recipe == OWN else args.recipe), None
+    if args.dataset or not (recipe.examples and recipe.num_classes):
+        found = Job(recipe, **fields).load(args.split, batch_size=1)
+    if args.recipe == OWN:
+        if found is None:
+            raise argparse.ArgumentError(None, f"--recipe {OWN} needs --dataset, your images.")
+        recipe = recipes.own_images(found.num_examples, found.num_classes)
+    if args.model and recipe.variant is None:  # whose architecture is a whole model's
+        recipe = recipe.replace(architecture=())
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
     changes |= dict(args.set)
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
@@ -113,8 +123,7 @@ def make_job(args):
         size = args.image_size[0] if len(args.image_size) == 1 else args.image_size
         recipe = recipe.replace(image_size=size)
         del changes["image_size"]
-    if args.dataset or not (recipe.examples and recipe.num_classes):
-        found = Job(recipe, **fields).load(args.split, batch_size=1)
+    if found is not None:
         recipe = recipe.replace(
             dataset=found.name, examples=found.num_examples, num_classes=found.num_classes
         )

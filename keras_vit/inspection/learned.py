@@ -1,4 +1,4 @@
-"""What the weights alone show: positions and filters (Fig. 7 left and centre, Fig. 10, 12)."""
+"""What the weights alone show: positions and filters (Fig. 7 left and centre, Fig. 10)."""
 
 import typing
 

@@ -169,6 +169,22 @@ def test_good_input_gets_as_far_as_training(main, tmp_path):
         main("--dataset", write_npz(tmp_path / "good.npz"), "--batch-size", "8")
 
 
+def test_a_variant_stands_in_place_of_the_whole_model_of_a_recipe(main, capsys):
+    main("--show")
+    assert "(width, 64)" in capsys.readouterr().out
+    main("--variant", "Ti/16", "--show")
+    assert "(width, 64)" not in capsys.readouterr().out
+
+
+def test_the_recipe_for_own_images_depends_on_how_many_there_are(main, tmp_path, capsys):
+    main("--recipe", "own_images", "--dataset", write_npz(tmp_path / "good.npz"), "--show")
+    shown = capsys.readouterr().out
+    assert "own-16" in shown and "good" in shown
+    with pytest.raises(SystemExit):
+        main("--recipe", "own_images", "--show")
+    assert "needs --dataset" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
