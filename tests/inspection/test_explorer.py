@@ -160,7 +160,7 @@ def test_the_command_line(tmp_path, capsys):
     pillow.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "a.png")
     arguments = ["explore", str(tmp_path / "model.keras"), str(tmp_path / "a.png")]
     assert main([*arguments, "-o", str(tmp_path / "r.html"), "--blocks", "1"]) == 0
-    assert re.search(r"r\.html \(\d\.\d MB\)", capsys.readouterr().out)
+    assert re.search(r"r\.html \(\d\.\d\d MB\)", capsys.readouterr().out)
     assert data_of(tmp_path / "r.html")["models"][0]["blocks"] == [1]
     random_vit(num_heads=4).save(tmp_path / "other.keras")
     other = str(tmp_path / "other.keras")
