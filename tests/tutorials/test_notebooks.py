@@ -33,6 +33,8 @@ QUICK_ON |= {"04": "tensorflow", "05": "tensorflow"}
 LESS = {
     "01": {"epochs=12": "epochs=1"},
     "03": {"epochs=20": "epochs=1", "epochs=6": "epochs=1"},
+    "04": {"PARTS = 50, 12e9, 8": "PARTS = 50, 3e9, 8"},
+    "05": {"EPOCHS, BATCH = 3, 50": "EPOCHS, BATCH = 1, 50"},
 }
 
 
