@@ -105,7 +105,7 @@ def execute(name, arm, seed, rate, lab_arguments):
     measures = study.run(Lab(**lab_arguments), seed, **arguments)
     seconds = round(time.process_time() - start, 1)
     row = {"arm": arm, "seed": seed, "rate": rate, **measures, "core_seconds": seconds}
-    return row | {"versions": versions()}
+    return row | {"versions": versions(), "machine": processor()}
 
 
 @functools.cache
@@ -164,7 +164,7 @@ def conclude(name, study, rows, used, output, question):
         "study": name,
         "question": question,
         "date": datetime.date.today().isoformat(),
-        "machine": f"{processor()}, {os.cpu_count()} cores, two runs side by side",
+        "machine": " and ".join(sorted({row["machine"] for row in [*rows, *used]})),
         "versions": versions(),
         "seeds": results.seeds,
         "core_minutes": round(sum(row["core_seconds"] for row in rows) / 60, 1),
