@@ -55,7 +55,7 @@ def chosen(model):
             f"No learning rate for {model!r}: run `python studies/run.py rates` first."
         )
     best = max(found, key=lambda row: row["held_out"])
-    tuned = max(zip(best["tuned"], TUNED))[1]
+    tuned = TUNED[best["tuned"].index(max(best["tuned"]))]  # the lowest of equals
     return {"rate": best["rate"], "tuned": tuned}
 
 

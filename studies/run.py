@@ -151,7 +151,7 @@ def processor():
     return platform.processor() or platform.machine()
 
 
-def conclude(name, study, rows, used, output, question):
+def conclude(report, study, rows, used, output):
     """Writes NAME.json and NAME.png, and prints the findings."""
     from matplotlib.figure import Figure
 
@@ -160,14 +160,12 @@ def conclude(name, study, rows, used, output, question):
     results = Results([*used, *rows])
     findings = study.findings(results)
     own = Results(rows) if rows else results
-    report = {
-        "study": name,
-        "question": question,
+    name = report["study"]
+    report |= {
         "date": datetime.date.today().isoformat(),
         "machine": " and ".join(sorted({row["machine"] for row in [*rows, *used]})),
         "versions": versions(),
         "seeds": results.seeds,
-        "core_minutes": round(sum(row["core_seconds"] for row in rows) / 60, 1),
         "interval": findings[0].as_dict()["interval"],
         "verdict": findings[0].verdict,
         "findings": [finding.as_dict() for finding in findings],
@@ -222,8 +220,9 @@ def main():
             return f"This {kind} reads the runs of {other!r}, of which some are missing: {command}"
         used += kept(module.ARMS, seeds, found)
     rows = run_all(args.name, study.ARMS, seeds, output / f"{args.name}.jsonl", lab)
-    rows = kept(study.ARMS, seeds, rows)
-    conclude(args.name, study, rows, used, output, known[args.name])
+    minutes = round(sum(row["core_seconds"] for row in rows) / 60, 1)  # of every rate tried
+    report = {"study": args.name, "question": known[args.name], "core_minutes": minutes}
+    conclude(report, study, kept(study.ARMS, seeds, rows), used, output)
 
 
 if __name__ == "__main__":
