@@ -4,7 +4,8 @@ Mosaics of four digits: 1,437 digits make more than 10^12 of them. The class is 
 four digits, so that all have to be read. The paper's sign: the lead of BiT shrinks with the number
 of images, and turns.
 
-It does not show natural images: the digits of which mosaics are made stay few.
+It does not show natural images: the digits of which mosaics are made stay few. 1,500 updates of 64
+images see each of 100,000 once at most.
 """
 
 import numpy as np
