@@ -207,6 +207,8 @@ def main():
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
     lab = {"quick": args.quick, "data_dir": args.data_dir, "cache": output / "checkpoints"}
     study = importlib.import_module(f"studies.{args.name}")
+    import filelock
+
     from studies.lab import read
 
     seeds = args.seeds or (2 if args.quick else getattr(study, "SEEDS", 3))
@@ -219,7 +221,11 @@ def main():
             command = f"python studies/run.py {other}{' --quick' if args.quick else ''}"
             return f"This {kind} reads the runs of {other!r}, of which some are missing: {command}"
         used += kept(module.ARMS, seeds, found)
-    rows = run_all(args.name, study.ARMS, seeds, output / f"{args.name}.jsonl", lab)
+    try:
+        with filelock.FileLock(output / f"{args.name}.lock", timeout=0):
+            rows = run_all(args.name, study.ARMS, seeds, output / f"{args.name}.jsonl", lab)
+    except filelock.Timeout:
+        return f"The study {args.name!r} is running already, with its results in {output}."
     minutes = round(sum(row["core_seconds"] for row in rows) / 60, 1)  # of every rate tried
     report = {"study": args.name, "question": known[args.name], "core_minutes": minutes}
     conclude(report, study, kept(study.ARMS, seeds, rows), used, output)
