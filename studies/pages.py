@@ -3,7 +3,8 @@
     python studies/pages.py
 
 A page has the text of the study (its docstring), its figure, what was compared, and the means of
-every arm. In the sum, index.md, the table between the two marks is written.
+every arm. What follows the mark "by hand" on a page, a reading of the results, is kept. In the sum,
+index.md, the table between the two marks is written.
 """
 
 import ast
@@ -18,7 +19,23 @@ sys.path[0] = str(HERE.parent)
 
 RESULTS, DOCS = HERE / "results", HERE.parent / "docs" / "studies"
 SIGNS = {"above": "above 0", "below": "below 0", "tie": "0, within 1", None: "open"}
-HIDDEN = ("core_seconds",)
+MEASURES = {
+    "core_seconds": None,  # is not in the tables
+    "rate": "learning rate",
+    "held_out": "held out, %",
+    "test": "test, %",
+    "five_shot": "5-shot, %",
+    "ten_shot": "10-shot, %",
+    "tuned": "fine-tuned, %",
+    "digits": "digits, 10-shot, %",
+    "teacher": "teacher, test, %",
+    "diverged": "share that diverged",
+    "macs": "million MACs",
+    "parameters": "thousand parameters",
+    **{f"test_{count}": f"test with {count}, %" for count in (10, 100, 1000)},
+}
+FACTORS = {"macs": 1e-6, "parameters": 1e-3}
+BY_HAND = "<!-- by hand -->"
 
 
 def cells(*values):
@@ -52,27 +69,32 @@ def findings(report):
 
 def arms(report):
     """The mean of each measure over the seeds."""
-    measures = list(
-        dict.fromkeys(m for row in report["arms"].values() for m in row if m not in HIDDEN)
-    )
+    found = dict.fromkeys(m for row in report["arms"].values() for m in row)
+    measures = [measure for measure in found if MEASURES[measure]]
     if not measures:
         return
     yield ""
-    yield cells("arm, mean of the seeds", *(m.replace("_", " ") for m in measures))
+    yield cells("arm, mean of the seeds", *(MEASURES[m] for m in measures))
     yield "|---" * (len(measures) + 1) + "|"
     for arm, row in report["arms"].items():
-        means = [number(statistics.fmean(row[m])) if m in row else "" for m in measures]
+        means = [
+            number(statistics.fmean(row[m]) * FACTORS.get(m, 1)) if m in row else ""
+            for m in measures
+        ]
         yield cells(arm, *means)
 
 
-def page(name, text, report):
+def page(name, text, report, by_hand):
     question, body = text.split("\n", 1)
     seeds = f"{len(report['seeds'])} seeds, {report['core_minutes']} core-minutes"
+    first = report["findings"][0]
     return "\n".join([
         f"# {question}",
         body.rstrip(),
         "",
-        f"**{report['verdict'].capitalize()}**: {report['findings'][0]['what']}.",
+        f"**Verdict: {report['verdict']}.** The headline, {first['what']}: {first['mean']:+.2f} "
+        f"{first['unit']}, 95 % interval {between(first)}; the paper's sign: "
+        f"{SIGNS[first['expected']]}.",
         "",
         f"![What was measured: every seed is a dot](../../studies/results/{name}.png)",
         "",
@@ -82,6 +104,7 @@ def page(name, text, report):
         f"`python studies/run.py {name} --data-dir DIR`: {seeds}; {report['machine']}; "
         f"{report['date']}; {', '.join(f'{k} {v}' for k, v in report['versions'].items())}.",
         "",
+        f"{BY_HAND}{by_hand}",
     ])  # fmt: skip
 
 
@@ -106,7 +129,10 @@ def main():
             text = ast.get_docstring(ast.parse((HERE / f"{file.stem}.py").read_text("utf-8")))
             reports[file.stem] = text, report
     for name, (text, report) in reports.items():
-        (DOCS / f"{name}.md").write_text(page(name, text, report), encoding="utf-8")
+        file = DOCS / f"{name}.md"
+        old = file.read_text(encoding="utf-8") if file.exists() else ""
+        by_hand = old.partition(BY_HAND)[2] or "\n"
+        file.write_text(page(name, text, report, by_hand), encoding="utf-8")
     index = DOCS / "index.md"
     table = "\n".join(["<!-- summary -->", *summary(reports), "<!-- end -->"])
     text = re.sub("<!-- summary -->.*<!-- end -->", table, index.read_text("utf-8"), flags=re.S)
