@@ -16,6 +16,10 @@ from studies import positions
 from studies.lab import SMALL_PATCHES, Finding, build, learn
 from studies.rates import chosen
 
+PAPER = (
+    "Distance grows with depth; some heads of the first blocks look at most of the image; "
+    "hybrids have fewer local heads (Figures 7 and 11)."
+)
 USES = ("positions",)
 ARMS = {
     "8 blocks": {"model": SMALL_PATCHES | {"depth": 8}, "kind": "ViT P4"},

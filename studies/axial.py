@@ -12,6 +12,9 @@ from studies.compute import macs
 from studies.lab import Finding, accuracy, build, dots, learn
 from studies.rates import chosen
 
+PAPER = (
+    "Axial models are more accurate than those with as many blocks, and cost more (appendix D.6)."
+)
 ARMS = {
     f"{block}, {depth} blocks, P{patch}": {
         "block": {"full": "pre_norm"}.get(block, block),

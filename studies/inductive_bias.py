@@ -12,6 +12,9 @@ import numpy as np
 from studies import data
 from studies.lab import Finding
 
+PAPER = (
+    "Said, not measured: only MLPs are local and translation equivariant in a ViT (section 3.1)."
+)
 USES = ("data",)
 ARMS = {}
 NAMES = ("ViT m", "hybrid m", "BiT s")

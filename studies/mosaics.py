@@ -13,6 +13,7 @@ import numpy as np
 from studies.lab import MODELS, Finding, Part, accuracy, build, dots, learn
 from studies.rates import chosen
 
+PAPER = "BiT ahead when pre-trained on ImageNet, ViT when pre-trained on JFT (Figure 3)."
 COUNTS = (1000, 10_000, 100_000)
 NAMES = ("ViT s", "BiT s")
 ARMS = {f"{n}, {count}": {"model": n, "count": count} for n in NAMES for count in COUNTS}

@@ -84,7 +84,7 @@ def arms(report):
         yield cells(arm, *means)
 
 
-def page(name, text, report, by_hand):
+def page(name, text, paper, report, by_hand):
     question, body = text.split("\n", 1)
     seeds = f"{len(report['seeds'])} seeds, {report['core_minutes']} core-minutes"
     first = report["findings"][0]
@@ -96,6 +96,7 @@ def page(name, text, report, by_hand):
         f"{first['unit']}, 95 % interval {between(first)}; the paper's sign: "
         f"{SIGNS[first['expected']]}.",
         "",
+        *([f"**The paper.** {paper}", ""] if paper else []),
         f"![What was measured: every seed is a dot](../../studies/results/{name}.png)",
         "",
         *findings(report),
@@ -110,15 +111,29 @@ def page(name, text, report, by_hand):
 
 def summary(reports):
     """The table of the first page, with the headline of each study."""
-    yield cells("study", "compared", "in the paper", "found", "verdict")
-    yield "|---" * 5 + "|"
-    for name, (text, report) in reports.items():
+    yield cells("study", "the paper", "compared", "its sign", "found", "verdict")
+    yield "|---" * 6 + "|"
+    for name, (text, paper, report) in reports.items():
         first = report["findings"][0]
         found = f"{first['mean']:+.2f} ({between(first)}) {first['unit']}"
         link = f"[{text.splitlines()[0]}]({name}.md)"
-        yield cells(link, first["what"], SIGNS[first["expected"]], found, first["verdict"])
-    total = sum(report["core_minutes"] for _, report in reports.values())
-    yield f"\nAll together took {total:.0f} core-minutes."
+        yield cells(
+            link, paper or "-", first["what"], SIGNS[first["expected"]], found, first["verdict"]
+        )
+    rates = json.loads((RESULTS / "rates.json").read_text("utf-8"))["core_minutes"]
+    total = rates + sum(report["core_minutes"] for *_, report in reports.values())
+    yield f"\nAll took {total:.0f} core-minutes, {rates:.0f} of them for the learning rates."
+
+
+def said(name):
+    """The docstring of a study and its `PAPER`."""
+    module = ast.parse((HERE / f"{name}.py").read_text("utf-8"))
+    paper = [
+        ast.literal_eval(node.value)
+        for node in module.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PAPER"
+    ]
+    return ast.get_docstring(module), *(paper or [None])
 
 
 def main():
@@ -126,13 +141,12 @@ def main():
     for file in sorted(RESULTS.glob("*.json")):
         report = json.loads(file.read_text(encoding="utf-8"))
         if "findings" in report and file.stem != "rates":
-            text = ast.get_docstring(ast.parse((HERE / f"{file.stem}.py").read_text("utf-8")))
-            reports[file.stem] = text, report
-    for name, (text, report) in reports.items():
+            reports[file.stem] = *said(file.stem), report
+    for name, (text, paper, report) in reports.items():
         file = DOCS / f"{name}.md"
         old = file.read_text(encoding="utf-8") if file.exists() else ""
         by_hand = old.partition(BY_HAND)[2] or "\n"
-        file.write_text(page(name, text, report, by_hand), encoding="utf-8")
+        file.write_text(page(name, text, paper, report, by_hand), encoding="utf-8")
     index = DOCS / "index.md"
     table = "\n".join(["<!-- summary -->", *summary(reports), "<!-- end -->"])
     text = re.sub("<!-- summary -->.*<!-- end -->", table, index.read_text("utf-8"), flags=re.S)

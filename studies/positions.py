@@ -13,6 +13,10 @@ from keras_vit import inspection
 from studies.lab import SMALL_PATCHES, Finding, accuracy, build, dots, few_shot, learn
 from studies.rates import chosen
 
+PAPER = (
+    "61.4 % without positions, 64.2 % with 1-D, 64.0 % with 2-D, 64.0 % with relative ones "
+    "(ViT-B/16, 5-shot ImageNet, Table 8)."
+)
 ARMS = {
     "none": {"position": "none"},
     "1-D": {"position": "learned_1d"},

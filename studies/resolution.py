@@ -22,6 +22,7 @@ from studies.lab import (
 )
 from studies.rates import chosen
 
+PAPER = "Fine-tuned at 384 or 512 pixels after 224; no comparison in numbers (section 3.2)."
 COUNTS = (100, 1000)
 WAYS = {  # how: pixels, whether the detail of 32 is there, factor of the updates
     "stay": (16, False, 1),

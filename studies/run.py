@@ -15,6 +15,7 @@ found. A study is a module of this folder with
     figure      (results, figure) -> None
     USES        names of studies whose runs it reads too (optional)
     SEEDS       how many seeds it has (optional: 3)
+    PAPER       what the paper has to say, in its figures (optional)
 
 Where an argument `rate` is a tuple, every one of its learning rates is tried with seed 0, and the
 one that is best by the measure "held_out" serves the other seeds.

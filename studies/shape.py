@@ -13,6 +13,10 @@ from studies.compute import macs
 from studies.lab import Finding, accuracy, build, dots, learn
 from studies.rates import chosen
 
+PAPER = (
+    "Depth gains most, with diminishing returns beyond 16 blocks, width least; smaller patches "
+    "help without more parameters (Figure 8)."
+)
 BASE = {"patch_size": 7, "width": 64, "depth": 4, "mlp_dim": 256}
 SMALLER = {"width": 32, "depth": 2, "mlp_dim": 128}
 LARGER = {"width": 96, "depth": 6, "mlp_dim": 384}

@@ -11,6 +11,10 @@ import numpy as np
 
 from studies.lab import Finding
 
+PAPER = (
+    "Positions end as a map of the image, with rows, columns and a sinusoidal structure "
+    "(Figures 7 and 10)."
+)
 USES = ("positions",)
 ARMS = {}
 
