@@ -61,10 +61,13 @@ def run(lab, seed, kind, count, rate=None):
 
 def nearest(few, test):
     """Percent, by the nearest image in pixels."""
-    flat = [
-        (part.images.reshape(len(part.labels), -1) / 255.0, part.labels) for part in (few, test)
-    ]
-    return 100 * evaluation.knn(None, *flat, k=1).accuracy
+    (x, y), (x_test, y_test) = (
+        (p.images.reshape(len(p.labels), -1), p.labels) for p in (few, test)
+    )
+    found = evaluation.knn(
+        x / 255.0, y, x_test / 255.0, y_test, k=1, temperature=None, metric="euclidean"
+    )
+    return 100 * found.accuracy[1]
 
 
 def findings(results):
