@@ -71,7 +71,7 @@ def arms(report):
     """The mean of each measure over the seeds."""
     found = dict.fromkeys(m for row in report["arms"].values() for m in row)
     measures = [measure for measure in found if MEASURES[measure]]
-    if not measures:
+    if not (measures and report["core_minutes"]):  # those of another study are on its page
         return
     yield ""
     yield cells("arm, mean of the seeds", *(MEASURES[m] for m in measures))

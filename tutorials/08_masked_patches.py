@@ -267,8 +267,8 @@ print("nearest neighbour of pixels:", *(f"{nearest_neighbour(draw):.1%}" for dra
 #   a decoder of its own).
 # - What was shown is small: one encoder, one pre-training run, three draws of 50 images. More steps
 #   of pre-training, another target or more labels move the figures.
-#   [docs/self_supervision.md](../docs/self_supervision.md) has the authors' settings and an
-#   experiment with more runs, `studies/masked_patches.py`.
+#   [docs/self_supervision.md](../docs/self_supervision.md) has the authors' settings, and
+#   `studies/masked.py` is an experiment with more runs.
 #
 # Read on: section 4.6 and appendix B.1.2 of the paper; `02_fine_tuning` for models that were
 # pre-trained with labels; `05_attention` for what the heads of an encoder look at.
