@@ -9,7 +9,7 @@ It does not show the paper's gain of memory, which comes with far longer sequenc
 """
 
 from studies.compute import macs
-from studies.lab import Finding, accuracy, build, dots, learn
+from studies.lab import Finding, accuracy, build, dots, learn, log_axis
 from studies.rates import chosen
 
 PAPER = (
@@ -59,5 +59,6 @@ def figure(results, figure):
     for arm in ARMS:
         operations = results[arm, "macs"].mean() / 1e6
         dots(axes, [operations], [results[arm, "test"]], label=arm)
-    axes.set(xscale="log", xlabel="million MACs for an image", ylabel="test accuracy, %")
+    axes.set(ylabel="test accuracy, %")
+    log_axis(axes, (2, 3, 5, 10), "million MACs for an image")
     axes.legend(fontsize="small")

@@ -10,7 +10,18 @@ It does not show a crossing: 29,000 small grey images are far from JFT's 300 mil
 import numpy as np
 
 from studies.compute import macs
-from studies.lab import MODELS, Finding, accuracy, build, dots, draw, few_shot, fine_tune, learn
+from studies.lab import (
+    MODELS,
+    Finding,
+    accuracy,
+    build,
+    dots,
+    draw,
+    few_shot,
+    fine_tune,
+    learn,
+    log_axis,
+)
 from studies.rates import chosen
 
 PAPER = (
@@ -78,11 +89,12 @@ def findings(results):
 def figure(results, figure):
     axes = figure.subplots(1, 2, sharex=True)
     for measure, place in zip(("ten_shot", "tuned"), axes):
+        found = results.levelled(measure, ARMS)
         for model in NAMES:
             counts = [n for n in COUNTS if f"{model}, {n}" in ARMS]
-            values = [results[f"{model}, {n}", measure] for n in counts]
+            values = [found[f"{model}, {n}"] for n in counts]
             dots(place, counts, values, label=model)
-        place.set(xscale="log", xlabel="images of pre-training")
-    axes[0].set(ylabel="accuracy, %", title="linear, 10 images per class")
+        log_axis(place, COUNTS, "images of pre-training")
+    axes[0].set(ylabel="accuracy, %, draws levelled", title="linear, 10 images per class")
     axes[1].set(title="fine-tuned, 10 images per class")
     axes[0].legend()

@@ -298,6 +298,12 @@ class Results:
         arm, measure = key
         return np.array([self.rows[arm, seed][measure] for seed in self.seeds], "float64")
 
+    def levelled(self, measure, arms):
+        """{arm: values}, for figures: each draw is moved so that its mean over `arms` is that of
+        all draws. What is left are the differences between arms, which are what is compared."""
+        values = np.stack([self[arm, measure] for arm in arms])
+        return dict(zip(arms, values - values.mean(axis=0) + values.mean()))
+
     def slope(self, measure, arms, x):
         """For each seed the slope of a straight line through a measure of `arms` at `x`."""
         values = np.stack([self[arm, measure] for arm in arms])
@@ -319,6 +325,13 @@ def dots(axes, x, values, label=None, **style):
     (line,) = axes.plot(x, values.mean(axis=1), marker="_", markersize=12, label=label, **style)
     for each, seeds in zip(x, values):
         axes.plot([each] * len(seeds), seeds, ".", color=line.get_color(), alpha=0.6)
+
+
+def log_axis(axes, ticks, label):
+    """A logarithmic axis x with these ticks alone."""
+    axes.set(xscale="log", xlabel=label)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
 
 
 def read(file):

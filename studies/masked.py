@@ -12,7 +12,17 @@ It does not show large models: the paper's was ViT-B/16 on 300 million images.
 import keras
 
 from keras_vit import evaluation, training
-from studies.lab import SMALL_PATCHES, Finding, accuracy, build, dots, draw, learn, transferred
+from studies.lab import (
+    SMALL_PATCHES,
+    Finding,
+    accuracy,
+    build,
+    dots,
+    draw,
+    learn,
+    log_axis,
+    transferred,
+)
 from studies.rates import chosen
 
 PAPER = (
@@ -87,9 +97,11 @@ def findings(results):
 
 def figure(results, figure):
     axes = figure.subplots()
+    found = results.levelled("test", [f"{kind}, {n}" for kind in KINDS for n in COUNTS])
     for kind in KINDS:
-        dots(axes, list(COUNTS), [results[f"{kind}, {n}", "test"] for n in COUNTS], label=kind)
+        dots(axes, list(COUNTS), [found[f"{kind}, {n}"] for n in COUNTS], label=kind)
     line = [results["nearest neighbour", f"test_{n}"].mean() for n in COUNTS]
     axes.plot(list(COUNTS), line, "k--", label="nearest neighbour")
-    axes.set(xscale="log", xlabel="labelled images of a class", ylabel="test accuracy, %")
+    axes.set(ylabel="test accuracy, %, draws levelled")
+    log_axis(axes, list(COUNTS), "labelled images of a class")
     axes.legend()

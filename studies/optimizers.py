@@ -47,9 +47,11 @@ def findings(results):
 
 def figure(results, figure):
     axes = figure.subplots(1, 3)
+    every = [arm for name in NAMES for arm in (f"{name}, {data.COUNTS[-1]}", f"{name}, SGD")]
     for place, measure in zip(axes, ("tuned", "ten_shot", "digits")):
+        found = results.levelled(measure, every)
         for name in NAMES:
             arms = [f"{name}, {data.COUNTS[-1]}", f"{name}, SGD"]
-            dots(place, ["Adam", "SGD"], [results[arm, measure] for arm in arms], label=name)
-        place.set(title=measure.replace("_", "-"), ylabel="accuracy, %")
+            dots(place, ["Adam", "SGD"], [found[arm] for arm in arms], label=name)
+        place.set(title=measure.replace("_", "-"), ylabel="accuracy, %, draws levelled")
     axes[0].legend()

@@ -7,7 +7,7 @@ It does not show rates between the four tried, nor other schedules.
 
 import numpy as np
 
-from studies.lab import MODELS, Finding, accuracy, build, dots, learn
+from studies.lab import MODELS, Finding, accuracy, build, dots, learn, log_axis
 
 PAPER = "Equally good, at 8e-4 for the token and 3e-4 for the mean (Figure 9)."
 RATES = (3e-4, 8e-4, 2e-3, 5e-3)
@@ -45,5 +45,6 @@ def figure(results, figure):
     axes = figure.subplots()
     for pool in POOLS:
         dots(axes, RATES, grid(results, pool, "test"), label=pool)
-    axes.set(xscale="log", xlabel="learning rate", ylabel="test accuracy, %")
+    axes.set(ylabel="test accuracy, %")
+    log_axis(axes, RATES, "learning rate")
     axes.legend()

@@ -7,8 +7,6 @@ sequences but no more detail. The paper's sign: the higher resolution is better.
 It does not show why at the paper's sizes: there, too, images and sequences grow together.
 """
 
-import numpy as np
-
 from studies.lab import (
     SMALL_PATCHES,
     Finding,
@@ -84,6 +82,6 @@ def findings(results):
 def figure(results, figure):
     axes = figure.subplots(1, 2)
     for place, count in zip(axes, COUNTS):
-        values = np.stack([results[f"{way}, {count}", "test"] for way in WAYS])
+        values = list(results.levelled("test", [f"{way}, {count}" for way in WAYS]).values())
         dots(place, [way.replace(", ", ",\n") for way in WAYS], values, linestyle="none")
-        place.set(title=f"{count} images a class", ylabel="test accuracy, %")
+        place.set(title=f"{count} images a class", ylabel="test accuracy, %, draws levelled")

@@ -10,7 +10,7 @@ It does not show the end of the scale: 1,200 updates are few for the largest of 
 import numpy as np
 
 from studies.compute import macs
-from studies.lab import Finding, accuracy, build, dots, learn
+from studies.lab import Finding, accuracy, build, dots, learn, log_axis
 from studies.rates import chosen
 
 PAPER = (
@@ -70,5 +70,6 @@ def figure(results, figure):
         arms = [name(change) for change in changes]
         operations = [results[arm, "macs"].mean() / 1e6 for arm in arms]
         dots(axes, operations, [results[arm, "test"] for arm in arms], label=axis)
-    axes.set(xscale="log", xlabel="million MACs for an image", ylabel="test accuracy, %")
+    axes.set(ylabel="test accuracy, %")
+    log_axis(axes, (0.5, 1, 2, 5, 10), "million MACs for an image")
     axes.legend()

@@ -9,7 +9,7 @@ It does not show where either ends to help: each has two values.
 import numpy as np
 
 from studies import shape
-from studies.lab import Finding, dots
+from studies.lab import Finding, dots, log_axis
 
 PAPER = (
     "88.55 % for H/14 and 87.76 % for L/16 on ImageNet: size and patch change together (Table 2)."
@@ -46,5 +46,6 @@ def figure(results, figure):
         arms = [arm(size, patch) for patch in PATCHES]
         operations = [results[each, "macs"].mean() / 1e6 for each in arms]
         dots(axes, operations, [results[each, "test"] for each in arms], label=f"{size}, P7 and P4")
-    axes.set(xscale="log", xlabel="million MACs for an image", ylabel="test accuracy, %")
+    axes.set(ylabel="test accuracy, %")
+    log_axis(axes, (4, 10, 20, 40), "million MACs for an image")
     axes.legend()

@@ -9,7 +9,7 @@ It does not show what few photographs would: a digit has 64 pixels.
 
 import numpy as np
 
-from studies.lab import Finding, Part, accuracy, build, dots, learn
+from studies.lab import Finding, Part, accuracy, build, dots, learn, log_axis
 
 SEEDS = 5
 COUNTS = (50, 200, 1200)
@@ -73,6 +73,7 @@ def figure(results, figure):
             if f"{kind}{shuffled}, {COUNTS[0]}" in ARMS:
                 values = [results[f"{kind}{shuffled}, {n}", "test"] for n in COUNTS]
                 dots(place, COUNTS, values, label=kind)
-        place.set(xscale="log", xlabel="images", title=shuffled.strip(", ") or "as they are")
+        log_axis(place, COUNTS, "images")
+        place.set(title=shuffled.strip(", ") or "as they are")
     axes[0].set(ylabel="test accuracy, %")
     axes[0].legend()
