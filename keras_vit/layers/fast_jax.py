@@ -1,4 +1,4 @@
-"""Functions of `kernels` that are faster like this with JAX on a CPU.
+"""Functions of `kernels` that are faster like this with JAX, on a CPU unless they say otherwise.
 
 XLA takes the memory of what a gradient keeps from the operating system at every step, and gives it
 back, which costs time. The tangents here are written so that their transposes, the gradients, keep
@@ -21,8 +21,8 @@ BLOCK = 2**14  # random numbers
 cos, sin = jnp.cos, jnp.sin
 
 
-def applies():
-    return jax.default_backend() == "cpu"
+def applies(name):
+    return jax.default_backend() == ("gpu" if name == "attention_on_gpu" else "cpu")
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(3,))
@@ -81,6 +81,32 @@ def _attention_tangent(primals, tangents):
     do = jnp.einsum("bhts,bhsd->bhtd", ds, v) + jnp.einsum("bhts,bhsd->bhtd", e, dv)
     do = do - o * ds.sum(-1, keepdims=True)
     return o, (do / total).astype(o.dtype)
+
+
+def attention_on_gpu(query, key, value, bias):
+    """The attention of `kernels.attention` for an odd number of tokens; `None` where Keras's serves.
+
+    JAX (0.10) refuses to differentiate cuDNN's attention for odd numbers, which is meant for those
+    with a bias only, and a class token makes most numbers odd. So a token of zeros goes along,
+    which no token attends to. With a bias the attention is XLA's.
+    """
+    counts = query.shape[1], key.shape[1]
+    if not any(count % 2 for count in counts):
+        return None
+    if bias is not None:
+        return jax.nn.dot_product_attention(query, key, value, bias, implementation="xla")
+    lengths = [jnp.full(len(query), count, "int32") for count in counts]
+    even = [jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0))) for x in (query, key, value)]
+    try:
+        y = jax.nn.dot_product_attention(
+            *even,
+            query_seq_lengths=lengths[0],
+            key_value_seq_lengths=lengths[1],
+            implementation="cudnn",
+        )
+    except (NotImplementedError, RuntimeError):  # float32, another GPU, no cuDNN
+        return None
+    return y[:, : counts[0]]
 
 
 def remat(function):

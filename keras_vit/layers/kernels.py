@@ -25,7 +25,7 @@ OWN = (
 
 def fast(name):
     """The backend's faster form of a function of this module, or `None`."""
-    return getattr(OWN, name, None) if OWN is not None and OWN.applies() else None
+    return getattr(OWN, name, None) if OWN is not None and OWN.applies(name) else None
 
 
 def initial(initializer):
@@ -185,6 +185,10 @@ def attention(query, key, value, bias=None):
     flash = keras.config.is_flash_attention_enabled()  # True, False, or None: where it can
     if bias is None and not flash and (own := fast("attention")):
         return own(query, key, value)
+    if flash is not False and (own := fast("attention_on_gpu")):
+        own = own(query, key, value, bias)
+        if own is not None:
+            return own
     return ops.dot_product_attention(query, key, value, bias=bias, flash_attention=flash)
 
 
