@@ -105,8 +105,9 @@ def figures(workers, clock):
         row = dict.fromkeys(tables.COLUMNS, "")
         row |= {"date": machine["date"], "processor": facts["accelerator"] or machine["processor"]}
         row |= {name: getattr(s, name) for name in ("backend", "task", "batch", "dtype")}
+        row |= {"dtype": "tf32"} if s.tf32 == "true" else {}
         row |= {"model": s.architecture.name, "image_size": s.architecture.image_size}
-        row |= {"implementation": s.replace(dtype="float32").label, "clock": clock}
+        row |= {"implementation": plain(s), "clock": clock}
         row |= dict(
             zip(("ms_min", "ms_q1", "ms_median", "ms_q3"), (f"{x:.1f}" for x in ms.values()))
         )
@@ -117,9 +118,14 @@ def figures(workers, clock):
             ratio = tables.summary(b / a for a, b in zip(middle[id(worker)], middle[id(peer)]))
             names = dict(zip(("ratio", "ratio_q1", "ratio_q3"), ("median", "low", "high")))
             row |= {name: f"{ratio[of]:.3f}" for name, of in names.items()}
-            row["peer"] = peer.settings.replace(dtype="float32").label
+            row["peer"] = plain(peer.settings)
         rows.append(row)
     return rows
+
+
+def plain(settings):
+    """The label without the precision, which has a column of its own."""
+    return settings.replace(dtype="float32", tf32="false").label
 
 
 def markdown(rows, failed, settings, args):

@@ -30,7 +30,7 @@ SIZES = {
     "H14": (1280, 32, 16, 5120, 14),
 }
 OPTIONS = {  # what may stand in the brackets of `keras_vit[jit=true,gelu=erf]`
-    "jit": ("auto", "true", "false"),
+    "jit": ("auto", "true", "false", "max"),
     "remat": ("false", "true"),
     "flash": ("auto", "true", "false"),
     "dtype": ("float32", "bfloat16"),
@@ -38,6 +38,7 @@ OPTIONS = {  # what may stand in the brackets of `keras_vit[jit=true,gelu=erf]`
     "optimizer": ("keras", "ours"),
     "memory": ("returned", "kept"),
     "weights": ("float32", "bfloat16"),
+    "tf32": ("false", "true"),
 }
 OF_OURS = ("gelu", "optimizer", "memory", "weights")
 
@@ -100,11 +101,12 @@ class Settings:
         name: a key of `PEERS`.
         task: `"infer"` or `"train"`.
         jit: XLA on TensorFlow, `torch.compile` on PyTorch; JAX always compiles. `"auto"` is the
-            library's own choice.
+            library's own choice, `"max"` PyTorch's mode max-autotune.
         remat, flash: rematerialisation and fused attention, where a library has the choice.
         gelu, optimizer, memory, weights: of keras_vit alone. `"ours"` is
             `keras_vit.training.AdamW`, `"kept"` calls `keras_vit.training.keep_memory()`, and
             weights=bfloat16 is the policy bfloat16 instead of mixed_bfloat16.
+        tf32: whether float32 products on a GPU are those of tensor cores.
         resident: data stay on the device, and steps are waited for at the end of a turn only.
     """
 
@@ -121,6 +123,7 @@ class Settings:
     optimizer: str = "keras"
     memory: str = "returned"
     weights: str = "float32"
+    tf32: str = "false"
     resident: bool = False
 
     @property

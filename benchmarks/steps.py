@@ -1,15 +1,32 @@
 """A step of each kind of model, as its users write it: of timm, of Keras, of Flax.
 
 Keras models run through `predict_on_batch` and `train_on_batch` on NumPy arrays. With
-`resident=True` the data stay on the device, and the loops are those of Keras's guides to custom
-training steps. PyTorch's have bfloat16 weights for inference, and train under autocast.
+`resident=True` the data stay on the device: PyTorch's trains by what `fit` calls, the other loops
+are those of Keras's guides to custom training steps. PyTorch's have bfloat16 weights for inference, and train under autocast.
 """
 
 import numpy as np
 from peers import PEERS
 
 RATE, DECAY = 1e-4, 0.01  # of AdamW, for all
-JIT = {"auto": "auto", "true": True, "false": False}
+JIT = {"auto": "auto", "true": True, "false": False, "max": True}
+
+
+def set_precision(backend, dtype):
+    """Has products of float32 computed exactly, or with dtype "tf32" by a GPU's tensor cores."""
+    is_tf32 = dtype == "tf32"
+    if backend == "torch":
+        import torch
+
+        torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
+    elif backend == "jax":
+        import jax
+
+        jax.config.update("jax_default_matmul_precision", "tensorfloat32" if is_tf32 else "float32")
+    else:
+        import tensorflow as tf
+
+        tf.config.experimental.enable_tensor_float_32_execution(is_tf32)
 
 
 def set_up_keras(s):
@@ -69,10 +86,10 @@ def _torch(model, s, images, labels):
         with torch.autocast(device, torch.bfloat16, enabled=short):
             return torch.nn.functional.cross_entropy(model(x), y)
 
-    if s.jit == "true":
-        loss_of, forward = torch.compile(loss_of), torch.compile(model)
-    else:
-        forward = model
+    forward = model
+    if s.jit in ("true", "max"):
+        mode = {"max": "max-autotune"}.get(s.jit)
+        loss_of, forward = torch.compile(loss_of, mode=mode), torch.compile(model, mode=mode)
 
     def infer():
         with torch.inference_mode():
@@ -123,25 +140,16 @@ def _resident_torch(model, task, images, labels):
     import torch
 
     x, y = keras.ops.convert_to_tensor(images), keras.ops.convert_to_tensor(labels)
-
-    def loss_of(x, y):
-        return model.compute_loss(x, y, model(x, training=True))
-
+    if task == "train":
+        model.make_train_function()
+        return lambda: model.train_function([(x, y)]), _wait(torch)
     forward = torch.compile(model) if model.jit_compile is True else model
-    loss_of = torch.compile(loss_of) if model.jit_compile is True else loss_of
 
     def infer():
         with torch.inference_mode():
             return forward(x, training=False)
 
-    def train():
-        model.zero_grad()
-        loss_of(x, y).backward()
-        with torch.no_grad():
-            gradients = [v.value.grad for v in model.trainable_variables]
-            model.optimizer.apply(gradients, model.trainable_variables)
-
-    return infer if task == "infer" else train, _wait(torch)
+    return infer, _wait(torch)
 
 
 def _resident_jax(model, task, images, labels):

@@ -52,7 +52,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=_environment(settings.backend, len(cores)),
+            env=environment(settings.backend, len(cores)),
             start_new_session=True,  # so that `end` ends its children too
         )
         try:
@@ -102,7 +102,7 @@ def _in_one_line(text, line=None):
     return (line or text.splitlines()[0])[:300]
 
 
-def _environment(backend, threads):
+def environment(backend, threads):
     path = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
@@ -142,8 +142,10 @@ def prepare(s):
     importlib.import_module({"flax": "flax.linen"}.get(framework, framework))
     importlib.import_module(PEERS[s.name].module)
     imported = time.perf_counter()
-    from steps import make_step, set_up_keras
+    from steps import make_step, set_precision, set_up_keras
 
+    if s.dtype == "float32" and device(s.backend)["accelerator"]:
+        set_precision(s.backend, "tf32" if s.tf32 == "true" else "float32")
     if framework == "keras":
         set_up_keras(s)
     model = PEERS[s.name].build(s)

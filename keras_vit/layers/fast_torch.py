@@ -112,6 +112,12 @@ def gelu(x, approximate):
     return F.gelu(x, approximate="tanh" if approximate else "none")
 
 
+def layer_norm(x, gamma, beta, epsilon):
+    """The LayerNorm of `kernels.layer_norm`; on a CPU PyTorch reads bfloat16 as it is."""
+    wide = x if x.device.type == "cpu" else x.to(gamma.dtype)
+    return F.layer_norm(wide, gamma.shape, gamma, beta, epsilon).to(x.dtype)
+
+
 def attention(query, key, value):
     """The attention of `kernels.attention`; that of `keras.ops` breaks compiled graphs."""
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))

@@ -94,6 +94,11 @@ class Classifier(keras.Model):
         with keep_values_after_errors(self):
             return super().predict(x, *args, **kwargs)
 
+    def train_step(self, *args, **kwargs):
+        if kernels.BACKEND == "torch":
+            self.zero_grad()  # Keras does so after the forward pass, with both in memory at its end
+        return super().train_step(*args, **kwargs)
+
     def train_on_batch(self, *args, **kwargs):
         with keep_values_after_errors(self):
             return super().train_on_batch(*args, **kwargs)
