@@ -2,7 +2,8 @@
 
 Keras models run through `predict_on_batch` and `train_on_batch` on NumPy arrays. With
 `resident=True` the data stay on the device: PyTorch's trains by what `fit` calls, the other loops
-are those of Keras's guides to custom training steps. PyTorch's have bfloat16 weights for inference, and train under autocast.
+are those of Keras's guides to custom training steps. Models of PyTorch itself have bfloat16 weights
+for inference, and train under autocast.
 """
 
 import numpy as np

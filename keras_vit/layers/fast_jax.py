@@ -84,7 +84,7 @@ def _attention_tangent(primals, tangents):
 
 
 def attention_on_gpu(query, key, value, bias):
-    """The attention of `kernels.attention` for an odd number of tokens; `None` where Keras's serves.
+    """The attention of `kernels.attention` for odd numbers of tokens; `None` where Keras's serves.
 
     JAX (0.10) refuses to differentiate cuDNN's attention for odd numbers, which is meant for those
     with a bias only, and a class token makes most numbers odd. So a token of zeros goes along,
