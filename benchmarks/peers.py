@@ -39,8 +39,9 @@ OPTIONS = {  # what may stand in the brackets of `keras_vit[jit=true,gelu=erf]`
     "memory": ("returned", "kept"),
     "weights": ("float32", "bfloat16"),
     "tf32": ("false", "true"),
+    "parts": ("1", "2", "4", "8", "16"),
 }
-OF_OURS = ("gelu", "optimizer", "memory", "weights")
+OF_OURS = ("gelu", "optimizer", "memory", "weights", "parts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Settings:
         gelu, optimizer, memory, weights: of keras_vit alone. `"ours"` is
             `keras_vit.training.AdamW`, `"kept"` calls `keras_vit.training.keep_memory()`, and
             weights=bfloat16 is the policy bfloat16 instead of mixed_bfloat16.
+        parts: calls that share a batch and accumulate its gradients; of keras_vit alone.
         tf32: whether float32 products on a GPU are those of tensor cores.
         resident: data stay on the device, and steps are waited for at the end of a turn only.
     """
@@ -124,6 +126,7 @@ class Settings:
     memory: str = "returned"
     weights: str = "float32"
     tf32: str = "false"
+    parts: str = "1"
     resident: bool = False
 
     @property

@@ -122,18 +122,21 @@ def _keras(model, s, images, labels):
     elif s.task == "infer":
         step, wait = (lambda: model.predict_on_batch(images)), _nothing
     else:
-        step, wait = (lambda: model.train_on_batch(images, labels)), _nothing
+        parts = list(zip(np.split(images, int(s.parts)), np.split(labels, int(s.parts))))
+        step, wait = (lambda: [model.train_on_batch(*part) for part in parts]), _nothing
     return step, wait, model.count_params()
 
 
 def _optimizer(s):
     import keras
 
+    parts = None if s.parts == "1" else int(s.parts)
+    how = {"weight_decay": DECAY, "gradient_accumulation_steps": parts}
     if s.optimizer == "keras":
-        return keras.optimizers.AdamW(RATE, weight_decay=DECAY)
+        return keras.optimizers.AdamW(RATE, **how)
     from keras_vit import training
 
-    return training.AdamW(RATE, weight_decay=DECAY)
+    return training.AdamW(RATE, **how)
 
 
 def _resident_torch(model, task, images, labels):

@@ -148,6 +148,8 @@ def prepare(s):
         set_precision(s.backend, "tf32" if s.tf32 == "true" else "float32")
     if framework == "keras":
         set_up_keras(s)
+    tables.reset_peak()
+    before = tables.peak_memory()
     model = PEERS[s.name].build(s)
     built = time.perf_counter()
     step, wait, parameters = make_step(model, s)
@@ -155,7 +157,7 @@ def prepare(s):
     step()
     wait()
     facts = {"first_call_s": time.perf_counter() - made, "parameters": int(parameters)}
-    facts |= {"import_s": imported - start, "build_s": built - imported}
+    facts |= {"memory_before": before, "import_s": imported - start, "build_s": built - imported}
     for _ in range(2):
         step()
         wait()

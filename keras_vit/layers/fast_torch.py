@@ -12,10 +12,13 @@ import platform
 import keras
 import torch
 import torch.nn.functional as F
+from torch.utils.weak import WeakIdKeyDictionary
 
 # Once a block of 31 MiB was freed, glibc keeps up to 62 MiB of what is freed. Before, it returns
 # every activation to the system and takes it again page by page, a sixth of an inference's time.
 torch.empty(31 * 2**20, dtype=torch.uint8, device="cpu")
+
+_CASTS = WeakIdKeyDictionary()  # weight -> (what it was when it was cast, the cast)
 
 
 def applies(name):
@@ -26,8 +29,31 @@ def linear(x, kernel, bias, contracted):
     """The linear map of `kernels.linear` before its activation."""
     into, shape = math.prod(kernel.shape[:contracted]), x.shape[:-contracted]
     bias = None if bias is None else keras.ops.convert_to_tensor(bias).reshape(-1)
-    y = product(x.reshape(-1, into), kernel.reshape(into, -1), bias)
+    y = product(x.reshape(-1, into), cast(kernel, x.dtype).reshape(into, -1), bias)
     return y.reshape(*shape, *kernel.shape[contracted:])
+
+
+def cast(weight, dtype):
+    """A weight in the type of the inputs.
+
+    Without gradients the cast of a parameter on a CPU is kept for the next call, until a call with
+    gradients: it would take a sixth of the time of four images. PyTorch counts the changes of a
+    tensor, but for those of its `.data` or of an array of NumPy that shares its memory.
+    """
+    if weight.dtype == dtype:
+        return weight
+    is_kept = type(weight) is torch.nn.Parameter and weight.device.type == "cpu"
+    if not is_kept or _is_recorded() or weight.is_inference():
+        return weight.to(dtype)
+    if torch.is_grad_enabled():
+        _CASTS.pop(weight, None)
+        return weight.to(dtype)
+    state = weight._version, weight.data_ptr(), dtype
+    known, short = _CASTS.get(weight, (None, None))
+    if known != state:
+        short = weight.detach().to(dtype)
+        _CASTS[weight] = state, short
+    return short
 
 
 def product(x, kernel, bias):
@@ -43,12 +69,15 @@ def _product(x, kernel, bias):
 
 def _takes_onednn(x, bias=None):
     # The formats in which PyTorch records a graph lack the operation.
-    is_recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if is_recorded or torch.is_autocast_enabled("cpu") or type(x) is not torch.Tensor:
+    if _is_recorded() or torch.is_autocast_enabled("cpu") or type(x) is not torch.Tensor:
         return False
     # PyTorch itself multiplies bfloat16 by oneDNN, but adds a bias in a pass of its own.
     may_gain = x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and bias is not None)
     return may_gain and x.device.type == "cpu" and x.numel() > 0 and onednn_is_faster(x.dtype)
+
+
+def _is_recorded():
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 class _Product(torch.autograd.Function):

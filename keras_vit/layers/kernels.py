@@ -38,11 +38,12 @@ def linear(x, kernel, bias=None, activation=None, contracted=1):
     """activation(x·W + b), as one product of two matrices, whatever the axes.
 
     Shapes: (..., in axes), (in axes, out axes), (out axes) -> (..., out axes); `contracted` is the
-    number of in axes.
+    number of in axes. Computed in the type of `x`.
     """
     if own := fast("linear"):
         x = own(x, ops.convert_to_tensor(kernel), bias, contracted)
         return x if activation is None else activation(x)
+    kernel = ops.cast(kernel, x.dtype)
     into, out = math.prod(kernel.shape[:contracted]), kernel.shape[contracted:]
     shape = (*ops.shape(x)[:-contracted], *out)
     x = ops.reshape(x, (-1, into)) @ ops.reshape(kernel, (into, math.prod(out)))

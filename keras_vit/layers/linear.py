@@ -17,6 +17,8 @@ class Linear(keras.layers.EinsumDense):
     """
 
     def add_weight(self, shape=None, initializer=None, *args, **kwargs):
+        if kwargs.get("name") == "kernel":
+            kwargs.setdefault("autocast", False)  # `kernels.linear` casts it
         return super().add_weight(shape, kernels.initial(initializer), *args, **kwargs)
 
     def call(self, inputs, training=None):

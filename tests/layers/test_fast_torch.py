@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import kernels
+from keras_vit.layers.linear import Linear
 from tests.layers.test_fast_paths import CASES, SMOOTH, either_library, normal
 from tests.layers.test_fast_paths import test_equals_its_twin as equals_its_twin
 from tests.support import BACKEND, assert_close, to_numpy
@@ -92,3 +93,45 @@ def test_a_kernel_keeps_its_values_where_it_is_laid_out():
     np.testing.assert_array_equal(to_numpy(kernel), before)
     moved = kernel.value.permute(3, 2, 0, 1)
     assert moved.is_contiguous(memory_format=torch.channels_last)
+
+
+def halve_state(layer):
+    state = {name: value / 2 for name, value in layer.state_dict().items()}
+    layer.load_state_dict(state)
+
+
+CHANGES = {
+    "assign": lambda layer: layer.kernel.assign(layer.kernel / 2),
+    "in place": lambda layer: no_grad(lambda: layer.kernel.value.mul_(0.5)),
+    "by an optimizer": lambda layer: no_grad(lambda: _foreach(layer.kernel.value)),
+    "other memory": lambda layer: setattr(layer.kernel.value, "data", layer.kernel.value.data / 2),
+    "a state dict": halve_state,
+}
+
+
+def no_grad(change):
+    with torch.no_grad():
+        change()
+
+
+def _foreach(value):
+    torch._foreach_mul_([value], 0.5)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_kept_cast_of_a_weight_is_given_up_when_the_weight_changes(change):
+    layer = Linear("bi,io->bo", 64, dtype="mixed_bfloat16")
+    layer.build((None, 32))
+    x = torch.ones(2, 32, dtype=torch.bfloat16)
+    with torch.no_grad():
+        before = layer(x)
+        (kept,) = [short for _, short in fast_torch._CASTS.values() if short.shape == (32, 64)]
+        assert kept.dtype == torch.bfloat16
+        assert torch.equal(layer(x), before)
+        CHANGES[change](layer)
+        assert torch.equal(layer(x), before / 2)
+    assert torch.equal(layer(x), before / 2)  # with gradients, which keep nothing
+    assert layer.kernel.value not in fast_torch._CASTS
+    layer(x).sum().backward()
+    assert layer.kernel.value.grad.dtype == torch.float32
+    assert torch.equal(layer.kernel.value.grad, torch.full((32, 64), 2.0))
