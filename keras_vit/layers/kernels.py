@@ -41,8 +41,7 @@ def linear(x, kernel, bias=None, activation=None, contracted=1):
     number of in axes. Computed in the type of `x`.
     """
     if own := fast("linear"):
-        x = own(x, ops.convert_to_tensor(kernel), bias, contracted)
-        return x if activation is None else activation(x)
+        return own(x, ops.convert_to_tensor(kernel), bias, activation, contracted)
     kernel = ops.cast(kernel, x.dtype)
     into, out = math.prod(kernel.shape[:contracted]), kernel.shape[contracted:]
     shape = (*ops.shape(x)[:-contracted], *out)

@@ -221,7 +221,7 @@ def either_library(request, monkeypatch):
     if request.param is not None:
         from keras_vit.layers import fast_torch
 
-        monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda _: request.param)
+        monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda: request.param)
     return request.param
 
 

@@ -56,12 +56,42 @@ def test_one_compiled_graph(name, either_library):
 def test_only_what_the_gradient_needs_is_kept(monkeypatch):
     """Frozen kernels need no input, which may be the largest tensor of all."""
 
-    monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda _: True)
+    monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda: True)
     kept = []
     x, kernel, bias = torch.ones(64, 8), torch.ones(8, 8), torch.ones(8, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda x: x):
         fast_torch.product(x, kernel, bias)
     assert not kept
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("bfloat16", 0.05)])
+def test_a_gelu_within_the_product(dtype, tolerance, monkeypatch):
+    """Without gradients; in forward derivatives and over batches too."""
+    arrays = [torch.tensor(normal(*s)).to(getattr(torch, dtype)) for s in ((6, 5), (5, 7), (7,))]
+    x, kernel, bias = arrays
+    seen = []
+    forward = fast_torch._Product.forward
+    monkeypatch.setattr(
+        fast_torch._Product, "forward", lambda *args: seen.append(args[3]) or forward(*args)
+    )
+
+    def mine(x):
+        return kernels.linear(x, kernel, bias, kernels.gelu_tanh)
+
+    def plain(x):
+        return kernels.gelu_tanh(torch.addmm(bias, x, kernel))
+
+    with torch.no_grad():
+        assert_close(to_numpy(mine(x)), to_numpy(plain(x)), tolerance)
+        (_, mine_dy), (_, dy) = (torch.func.jvp(f, (x,), (x,)) for f in (mine, plain))
+        assert_close(to_numpy(mine_dy), to_numpy(dy), 2 * tolerance)
+        rows = torch.stack([x, 2 * x])
+        mine_rows, plain_rows = torch.vmap(mine)(rows), torch.stack([plain(r) for r in rows])
+        assert_close(to_numpy(mine_rows), to_numpy(plain_rows), 2 * tolerance)
+    assert seen and all(seen)
+    seen.clear()
+    mine(x)  # whose backward pass needs what GELU was given
+    assert not any(seen)
 
 
 def test_a_pytorch_without_onednn_multiplies_by_itself(monkeypatch):
@@ -70,19 +100,19 @@ def test_a_pytorch_without_onednn_multiplies_by_itself(monkeypatch):
         raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute")
 
     monkeypatch.setattr(fast_torch._Product, "forward", missing)
-    fast_torch.onednn_is_faster.cache_clear()
+    fast_torch.has_onednn.cache_clear()
     try:
         for dtype in (torch.float32, torch.bfloat16):
-            assert not fast_torch.onednn_is_faster(dtype)
+            assert not fast_torch.has_onednn(dtype)
         equals_its_twin("linear", "float32", 1e-5, None, monkeypatch)
     finally:
-        fast_torch.onednn_is_faster.cache_clear()
+        fast_torch.has_onednn.cache_clear()
 
 
 @pytest.mark.parametrize("vendor, is_amd", [("AuthenticAMD", True), ("GenuineIntel", False)])
-def test_float32_is_multiplied_by_onednn_on_cpus_of_amd(vendor, is_amd, monkeypatch):
+def test_onednn_multiplies_on_cpus_of_amd(vendor, is_amd, monkeypatch):
     monkeypatch.setattr(fast_torch.pathlib.Path, "read_text", lambda _: f"vendor_id : {vendor}")
-    assert fast_torch.onednn_is_faster.__wrapped__(torch.float32) == is_amd
+    assert fast_torch.onednn_is_faster.__wrapped__() == is_amd
 
 
 def test_a_kernel_keeps_its_values_where_it_is_laid_out():
