@@ -12,6 +12,8 @@ if keras.backend.backend() != "torch":
     pytest.skip("PyTorch's compiler", allow_module_level=True)
 
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import counters
 
 
@@ -88,3 +90,51 @@ def test_jit_compile_in_keras(dtype, monkeypatch):
     model.train_on_batch(batch(model), torch.tensor([0, 1]))
     breaks = [r for r in counters["graph_break"] if "Tensor.backward()" not in r]
     assert not breaks, breaks
+
+
+@pytest.mark.slow
+def test_later_epochs_compile_nothing(monkeypatch):
+    """Nor does validation, after the first time."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    model = tiny_vit(depth=1)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.AdamW(1e-3), loss, jit_compile=True)
+    x, y = images((6, *model.input_shape[1:])), np.arange(6) % 2
+    how = {"batch_size": 2, "validation_data": (x, y), "validation_batch_size": 2, "verbose": 0}
+    model.fit(x, y, epochs=1, **how)
+    seen = counters["stats"]["unique_graphs"]
+    model.fit(x, y, epochs=3, initial_epoch=1, **how)
+    assert counters["stats"]["unique_graphs"] == seen > 0
+
+
+def test_only_head_and_loss_are_float32_in_a_compiled_step():
+    """In mixed_bfloat16, forwards and backwards; norms and attention keep their sums within."""
+    graphs = []
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return make_boxed_func(graph.forward)
+
+    model = tiny_vit(depth=2, dtype="mixed_bfloat16")
+    x, y = batch(model), torch.tensor([0, 1])
+
+    def loss_of(x):
+        return torch.nn.functional.cross_entropy(model(x, training=True), y)
+
+    torch.compile(loss_of, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep))(x).backward()
+    assert len(graphs) == 2
+    found = [
+        (str(node.target), node.meta["val"])
+        for graph in graphs
+        for node in graph.graph.nodes
+        if isinstance(node.meta.get("val"), torch.Tensor) and "_to_copy" not in str(node.target)
+        if node.op == "call_function"
+    ]
+    of_tokens = 2 * 5 * 8  # images, tokens, width
+    wide = [
+        (name, tuple(value.shape))
+        for name, value in found
+        if value.dtype == torch.float32 and value.numel() >= of_tokens
+    ]
+    assert not wide
+    assert sum("mm" in name and value.dtype == torch.bfloat16 for name, value in found) > 30
