@@ -96,8 +96,8 @@ def _is_recorded():
 class _Product(torch.autograd.Function):
     """The product by oneDNN, whose operation has no derivatives of its own.
 
-    The GELU is within it where no gradient is wanted: PyTorch's own by tanh takes four times as long as the one by
-    erf, a fifth of an inference in bfloat16.
+    The GELU is within it where no gradient is wanted: PyTorch's own by tanh takes four times as
+    long as the one by erf, a fifth of an inference in bfloat16.
     """
 
     @staticmethod

@@ -94,7 +94,7 @@ def test_products_are_in_bfloat16_but_the_heads(on_gpu):
 
 
 def test_every_kernel_is_cast_once(on_gpu):
-    program, _ = update_of()
+    program, model = update_of()
     casts = collections.Counter(
         operands[0] for operands, result in types(program, "convert") if "bf16" in result
     )
