@@ -89,7 +89,7 @@ def compare(all_settings, args, peak):
         ratio = "{ratio} ({ratio_q1}-{ratio_q3})".format(**row) if row["peer"] else ""
         lines.append((
             row["backend"], f"`{row['implementation']}`", row["ms_median"],
-            f"{s.batch / ms * 1e3:,.0f}", f"{rate / 1e12:.1f}", f"{rate / peak:.1%}",
+            f"{s.batch / ms * 1e3:,.0f}", f"{rate / 1e12:.3g}", f"{rate / peak:.1%}",
             f"{rate / makers:.1%}" if makers else "-", row["peak_mib"], row["first_call_s"], ratio,
         ))  # fmt: skip
     if rows:
