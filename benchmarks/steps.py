@@ -145,9 +145,10 @@ def _resident_torch(model, task, images, labels):
 
     x, y = keras.ops.convert_to_tensor(images), keras.ops.convert_to_tensor(labels)
     if task == "train":
-        compiles, model.jit_compile = model.jit_compile, False
-        model.fit(x, y, batch_size=len(x), verbose=0)  # builds metrics, which no compiler can
-        model.jit_compile = compiles
+        if model.jit_compile is True:
+            model.jit_compile = False
+            model.fit(x, y, batch_size=len(x), verbose=0)  # builds metrics, which no compiler can
+            model.jit_compile = True
         model.make_train_function(force=True)
         return lambda: model.train_function([(x, y)]), _wait(torch)
     forward = torch.compile(model) if model.jit_compile is True else model
