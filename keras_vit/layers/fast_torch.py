@@ -25,21 +25,6 @@ def applies(name):
     return True
 
 
-def is_plain(layer, x):
-    """Whether Keras's work around the `call` of a `Leaf` would change, build and add nothing.
-
-    With gradients it would save 3 % of a step, and rematerialised blocks would take more memory.
-    """
-    return (
-        type(x) is torch.Tensor
-        and not torch.is_grad_enabled()
-        and layer.built
-        and layer.quantization_mode is None
-        and layer.activity_regularizer is None
-        and (not layer.autocast or str(x.dtype) == f"torch.{layer.compute_dtype}")
-    )
-
-
 def linear(x, kernel, bias, activation, contracted):
     """The linear map of `kernels.linear`; without gradients a GELU by tanh is part of it."""
     with_gelu = not torch.is_grad_enabled() and getattr(activation, "__name__", "") == "gelu_tanh"

@@ -5,11 +5,11 @@ from keras import ops
 
 from keras_vit.checks import positive_float
 from keras_vit.layers import kernels
-from keras_vit.layers.layer import Identity, Layer, Leaf
+from keras_vit.layers.layer import Identity, Layer
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class LayerNorm(Leaf, Layer):
+class LayerNorm(Layer):
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axis (Ba et al., 2016).
 
     Statistics, gamma and beta are float32 at least, under every dtype policy.
