@@ -25,13 +25,21 @@ def applies(name):
     return jax.default_backend() == ("gpu" if name == "attention_on_gpu" else "cpu")
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(3,))
 def layer_norm(x, gamma, beta, epsilon):
-    """The LayerNorm of `kernels.layer_norm`, whose gradient keeps x̂ and 1 / deviation."""
+    """The LayerNorm of `kernels.layer_norm`, whose gradient keeps x̂ and 1 / deviation.
+
+    Its rows are those of the products beside it, (batch * tokens, width): where XLA finds both
+    shapes in the sum of a residual, it computes that sum again in each block from all blocks after.
+    """
+    return _layer_norm(x.reshape(-1, x.shape[-1]), gamma, beta, epsilon).reshape(x.shape)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3,))
+def _layer_norm(x, gamma, beta, epsilon):
     return (_normalised(x, gamma, epsilon)[0] * gamma + beta).astype(x.dtype)
 
 
-@layer_norm.defjvp
+@_layer_norm.defjvp
 def _layer_norm_tangent(epsilon, primals, tangents):
     (x, gamma, beta), (dx, dgamma, dbeta) = primals, tangents
     x_hat, r = _normalised(x, gamma, epsilon)

@@ -1,9 +1,12 @@
 """What a backend computes in its own words equals its twin in `keras.ops`, gradients too."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit.layers import kernels
 from tests.support import BACKEND, assert_close, largest, precision, to_numpy
 
@@ -234,3 +237,24 @@ def test_an_empty_batch(name, either_library):
     whole, *_ = outputs_and_gradients(function, CASES[name][1:], "float32")
     assert outputs.shape == (0, *whole.shape[1:])
     assert all(np.isfinite(g).all() for g in gradients)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="what XLA makes of a step is JAX's")
+@pytest.mark.parametrize("later", ({}, {"block": "parallel"}, {"layer_scale": 0.1}))
+def test_a_compiled_step_computes_the_sum_of_each_block_once(later):
+    """Else one fusion would read the branches of all later blocks, in time that grows as depth²."""
+    import jax
+
+    model = keras_vit.VisionTransformer(
+        image_size=16, patch_size=8, width=32, depth=8, num_heads=2, num_classes=3, **later
+    )
+    x = np.zeros((2, 16, 16, 3), "float32")
+    model(x)
+    trained, rest = (
+        [v.value for v in group]
+        for group in (model.trainable_variables, model.non_trainable_variables)
+    )
+    step = jax.jit(jax.grad(lambda t, x: model.stateless_call(t, rest, x, training=True)[0].sum()))
+    program = step.lower(trained, x).compile().as_text()
+    operands = [read.count("%") for read in re.findall(r" fusion\((.*?)\), kind=kLoop", program)]
+    assert max(operands) < 2 * 8
