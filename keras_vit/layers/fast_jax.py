@@ -15,6 +15,7 @@ import numpy as np
 from keras import initializers
 
 BLOCK = 2**14  # random numbers
+MANY_SCORES = 2**17  # of a head: those of 363 tokens and more
 
 
 # Keras's go down to float32.
@@ -60,8 +61,18 @@ def _normalised(x, gamma, epsilon):
 def attention(query, key, value):
     """softmax(q kᵀ / √D_h) v for shapes (batch, tokens, heads, head width)."""
     query = query * query.shape[-1] ** -0.5
+    if _are_many(query.shape[1], key.shape[1]):
+        # The scores of all heads would lie in no cache; a gradient computes each head's again.
+        heads = [jnp.moveaxis(x, 2, 0) for x in (query, key, value)]
+        y = jax.lax.map(jax.checkpoint(lambda head: _attention(*head)), heads)
+        return jnp.moveaxis(y, 0, 2)
     # With heads before tokens each head is one matrix.
     return _attention(*(x.swapaxes(1, 2) for x in (query, key, value))).swapaxes(1, 2)
+
+
+def _are_many(*tokens):
+    """Whether a head has many scores; not where a number is open, as in an export."""
+    return all(isinstance(number, int) for number in tokens) and math.prod(tokens) >= MANY_SCORES
 
 
 @jax.custom_jvp
@@ -71,12 +82,12 @@ def _attention(q, k, v):
 
 def _attend(q, k, v):
     """o = e v / ℓ with e = exp(q kᵀ - max) and ℓ = Σe; also e and ℓ."""
-    s = jnp.einsum("bhtd,bhsd->bhts", q, k)
+    s = jnp.einsum("...td,...sd->...ts", q, k)
     s = s.astype(jnp.promote_types(s.dtype, jnp.float32))
     e = jnp.exp(s - jax.lax.stop_gradient(s.max(-1, keepdims=True)))
     total = e.sum(-1, keepdims=True)
     e = e.astype(v.dtype)
-    return (jnp.einsum("bhts,bhsd->bhtd", e, v) / total).astype(v.dtype), e, total
+    return (jnp.einsum("...ts,...sd->...td", e, v) / total).astype(v.dtype), e, total
 
 
 @_attention.defjvp
@@ -84,9 +95,9 @@ def _attention_tangent(primals, tangents):
     """do = ((e ds) v + e dv) / ℓ - o Σ(e ds) / ℓ, where ds is the tangent of q kᵀ."""
     (q, k, v), (dq, dk, dv) = primals, tangents
     o, e, total = _attend(q, k, v)
-    ds = jnp.einsum("bhtd,bhsd->bhts", dq, k) + jnp.einsum("bhtd,bhsd->bhts", q, dk)
+    ds = jnp.einsum("...td,...sd->...ts", dq, k) + jnp.einsum("...td,...sd->...ts", q, dk)
     ds = e * ds
-    do = jnp.einsum("bhts,bhsd->bhtd", ds, v) + jnp.einsum("bhts,bhsd->bhtd", e, dv)
+    do = jnp.einsum("...ts,...sd->...td", ds, v) + jnp.einsum("...ts,...sd->...td", e, dv)
     do = do - o * ds.sum(-1, keepdims=True)
     return o, (do / total).astype(o.dtype)
 

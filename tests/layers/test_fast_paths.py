@@ -1,6 +1,7 @@
 """What a backend computes in its own words equals its twin in `keras.ops`, gradients too."""
 
 import re
+from unittest import mock
 
 import keras
 import numpy as np
@@ -15,6 +16,15 @@ RNG = np.random.default_rng(0)
 
 def normal(*shape):
     return RNG.normal(size=shape)
+
+
+FAST = kernels.OWN
+
+
+def attention_of_many_tokens(q, k, v):
+    """As if these were so many that JAX computes one head after the other."""
+    with mock.patch.object(FAST, "MANY_SCORES", 1, create=True):
+        return kernels.attention(q, k, v)
 
 
 CASES = {
@@ -42,6 +52,12 @@ CASES = {
         3 * normal(2, 5, 3, 4),
         normal(2, 6, 3, 4),
         normal(2, 6, 3, 4),
+    ),
+    "attention_of_many_tokens": (
+        lambda q, k, v: attention_of_many_tokens(q, k, v),
+        3 * normal(2, 3, 2, 4),
+        normal(2, 4, 2, 4),
+        normal(2, 4, 2, 4),
     ),
     "remat": (
         lambda x, y: kernels.remat(lambda x, y: x * keras.ops.sin(y))(x, y),
@@ -173,7 +189,7 @@ def test_attention_takes_scores_that_overflow_an_exponential():
 SMOOTH = ["linear", "linear_without_bias", "gelu_tanh", "gelu_erf", "layer_norm", "attention"]
 # With a form of the backend's own. PyTorch's attention, the twin's too, has no second derivatives.
 OWN = {
-    "jax": ["layer_norm", "attention"],
+    "jax": ["layer_norm", "attention", "attention_of_many_tokens"],
     "tensorflow": ["layer_norm"],
     "torch": ["linear", "linear_without_bias"],
 }[BACKEND]
