@@ -30,7 +30,7 @@ AXES = {
     "width": (192, 384, 768, 1152),
 }
 FORMS = ("kept", "remat", "accumulated")
-KEEPS_SCORES = {"jax": True, "tensorflow": True, "torch": False}
+KEEPS_SCORES = {"jax": 362, "tensorflow": math.inf, "torch": 0}  # up to so many tokens
 
 
 def settings(backend, axis, value, form):
@@ -50,7 +50,7 @@ def settings(backend, axis, value, form):
 def counted(s):
     """Bytes by the count of this file's first lines."""
     a = s.architecture
-    scores = 2 * a.num_heads * a.tokens if KEEPS_SCORES[s.backend] else 0
+    scores = 2 * a.num_heads * a.tokens if a.tokens <= KEEPS_SCORES[s.backend] else 0
     block = a.tokens * (14 * a.width + scores)
     blocks = (a.depth * a.tokens * a.width + block) if s.remat == "true" else a.depth * block
     return 4 * (4 * a.parameters + s.batch // int(s.parts) * blocks)
