@@ -205,8 +205,6 @@ def peer(framework, module, install, backends=BACKENDS):
 def keras_vit(s):
     import keras_vit
 
-    if s.memory == "kept" and not keras_vit.training.keep_memory():
-        raise ValueError("memory=kept needs Linux with the GNU C library.")
     sizes = dataclasses.asdict(s.architecture)
     del sizes["name"]
     return keras_vit.VisionTransformer(**sizes, gelu=s.gelu, remat=s.remat == "true")

@@ -31,10 +31,11 @@ def set_precision(backend, dtype):
 
 
 def set_up_keras(s):
-    """What must be said before a model is built: precision and fused attention.
+    """What must be said before anything is computed: precision, fused attention, memory.
 
     Raises:
         RuntimeError: Keras computes on another backend.
+        ValueError: the memory cannot be kept.
     """
     import keras
 
@@ -46,6 +47,11 @@ def set_up_keras(s):
         keras.config.enable_flash_attention()
     elif s.flash == "false":
         keras.config.disable_flash_attention()
+    if s.memory == "kept":
+        import keras_vit
+
+        if not keras_vit.training.keep_memory():
+            raise ValueError("memory=kept needs Linux with the GNU C library.")
 
 
 def make_step(model, s):

@@ -144,10 +144,10 @@ def prepare(s):
     imported = time.perf_counter()
     from steps import make_step, set_precision, set_up_keras
 
-    if s.dtype == "float32" and device(s.backend)["accelerator"]:
-        set_precision(s.backend, "tf32" if s.tf32 == "true" else "float32")
     if framework == "keras":
         set_up_keras(s)
+    if s.dtype == "float32" and device(s.backend)["accelerator"]:
+        set_precision(s.backend, "tf32" if s.tf32 == "true" else "float32")
     tables.reset_peak()
     before = tables.peak_memory()
     model = PEERS[s.name].build(s)

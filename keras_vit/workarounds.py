@@ -30,9 +30,10 @@ def keep_memory() -> bool:
     """Lets this process keep the memory that it frees, instead of returning it to the system.
 
     On a CPU, JAX 0.10 takes the memory of each step from the system anew and gives it back, which
-    can cost a third of a step: call this before the first model is built. The memory of the whole
-    process then stays at its peak, so nothing here calls it by itself; docs/performance.md has the
-    same as an environment variable. Returns whether it could be done: it takes Linux and glibc.
+    can cost a tenth of a step. Call this before anything is computed: JAX's threads, once they are
+    there, go on as before. The memory of the whole process then stays at its peak, so nothing here
+    calls it by itself; docs/performance.md has the same as an environment variable. Returns whether
+    it could be done: it takes Linux and glibc.
     """
     mallopt = sys.platform.startswith("linux") and getattr(ctypes.CDLL(None), "mallopt", None)
     # Of mallopt(3): M_ARENA_MAX, M_MMAP_MAX and M_TRIM_THRESHOLD.
