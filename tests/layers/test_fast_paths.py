@@ -54,7 +54,7 @@ CASES = {
         normal(2, 6, 3, 4),
     ),
     "attention_of_many_tokens": (
-        lambda q, k, v: attention_of_many_tokens(q, k, v),
+        attention_of_many_tokens,
         3 * normal(2, 3, 2, 4),
         normal(2, 4, 2, 4),
         normal(2, 4, 2, 4),
