@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
 
 from keras_vit import builders, data, distribution, layers, training, weights
 from keras_vit.builders import *
-from keras_vit.data import Prediction, predict, preprocess
+from keras_vit.data import Prediction, Value, predict, preprocess
 from keras_vit.efficientnet import EfficientNet_L2
 from keras_vit.later import Later, Rotary
 from keras_vit.models import (
@@ -76,6 +76,7 @@ __all__ = [
     "Prediction",
     "Preprocessing",
     "Rotary",
+    "Value",
     "Variant",
     "VisionTransformer",
     "__version__",

@@ -9,7 +9,7 @@ from keras_vit.data.dataset import ImageDataset
 from keras_vit.data.input_pipeline import Pipeline, pipeline
 from keras_vit.data.load import load
 from keras_vit.data.naflex import naflex_inputs
-from keras_vit.data.predict import Prediction, predict
+from keras_vit.data.predict import Prediction, Value, predict
 from keras_vit.data.preprocess import preprocess
 from keras_vit.data.transform import Transform
 
@@ -18,6 +18,7 @@ __all__ = [
     "Pipeline",
     "Prediction",
     "Transform",
+    "Value",
     "augmentation",
     "load",
     "naflex_inputs",

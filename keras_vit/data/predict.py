@@ -1,4 +1,4 @@
-"""Images in, names and probabilities out."""
+"""Images in; names and probabilities, or values, out."""
 
 import functools
 import json
@@ -6,13 +6,14 @@ import os
 import typing
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import input_of, list_images, preprocess
+from keras_vit.outputs import reading_of
 from keras_vit.weights.fetch import DownloadError, fetch
 
 IMAGENET_1K = "imagenet-1k"
@@ -43,76 +44,115 @@ class Prediction(typing.NamedTuple):
         return f"{self.label} {self.probability:.1%}"
 
 
+class Value(typing.NamedTuple):
+    """One number that a regression gives for an image.
+
+    Attributes:
+        label: its name, or its place as text where the names are unknown.
+        index: its place among the outputs.
+        value: the output itself.
+    """
+
+    label: str
+    index: int
+    value: float
+
+    def __repr__(self):
+        return f"Value({self.label!r}, index={self.index}, value={self.value:.6g})"
+
+    def __str__(self):
+        return f"{self.label} {self.value:.6g}"
+
+
 def predict(
     model: keras.Model,
     images: Any,
     top: int = 5,
     class_names: Sequence[str] | None = None,
     batch_size: int = 32,
-) -> list[list[Prediction]]:
+    threshold: float | None = None,
+    reading: str | None = None,
+    from_logits: bool | Literal["auto"] = "auto",
+) -> list[list[Prediction]] | list[list[Value]]:
     """Classifies images, preprocessed as the weights of the model ask for.
 
+    The model decides what its outputs mean: `keras_vit.outputs.reading_of` tells how. Of a softmax
+    the probabilities of an image sum to 1; of sigmoids each class has its own.
+
     Args:
-        model: gives logits of shape (batch, classes); the probabilities are their softmax.
+        model: gives outputs of shape (batch, classes).
         images: whatever `preprocess` takes with a model.
         top: how many classes to tell for each image; all of them if there are fewer.
-        class_names: sequence of names in the order of the logits; by default
-            `model.class_names`, the names of `model.label_set`, or numbers.
+        class_names: sequence of names in the order of the outputs; by default
+            `model.class_names`, the names of `model.label_set`, or numbers. A single sigmoid may
+            have two names, those of its classes 0 and 1.
         batch_size: images per call of the model.
+        threshold: tells only classes of at least this probability, which may be none.
+        reading: `"softmax"`, `"sigmoid"` or `"values"`, instead of what the model says.
+        from_logits: whether the outputs are logits; `"auto"` asks model and loss.
 
     Returns:
-        For each image, the list of its most probable classes as `Prediction`, best first.
+        For each image, the list of its most probable classes as `Prediction`, best first; of a
+        regression, the list of all its outputs as `Value`, in their order.
 
     Raises:
         FileNotFoundError: names the files that do not exist.
-        ValueError: images that cannot be read, a model that gives no logits for each image, or
-            another number of names than classes.
+        ValueError: images that cannot be read, a model whose outputs are no numbers for each image
+            or cannot be read without being told how, or another number of names than classes.
     """
     top, batch_size = positive_int(top, "top"), positive_int(batch_size, "batch_size")
+    reading, names = reading_and_names(model, class_names, reading, from_logits)
+    if threshold is not None and (reading.name == "values" or not 0 <= threshold <= 1):
+        raise ValueError(
+            "threshold must be a probability in [0, 1], and the outputs those of classes. "
+            f"Received: threshold={threshold!r}, for outputs read as {reading.name!r}."
+        )
+    items = list_images(images, input_of(model)[1])
+    predictions = []
+    for start in range(0, len(items), batch_size):
+        batch = preprocess(items[start : start + batch_size], model)
+        outputs = keras.ops.convert_to_numpy(model.predict_on_batch(batch))
+        for row in reading.scores(outputs, len(names)):
+            if reading.name == "values":
+                predictions.append([Value(names[i], i, float(x)) for i, x in enumerate(row)])
+                continue
+            best = [i for i in np.argsort(-row, kind="stable")[:top] if row[i] >= (threshold or 0)]
+            predictions.append([Prediction(names[i], int(i), float(row[i])) for i in best])
+    return predictions
+
+
+def reading_and_names(model, class_names=None, reading=None, from_logits="auto"):
+    """The `Reading` of a model and the names of its outputs, for arguments as of `predict`."""
     shape = getattr(model, "output_shape", None)
     if getattr(model, "num_classes", None) == 0 or not (
         isinstance(shape, tuple) and len(shape) == 2 and shape[1] is not None
     ):
         raise ValueError(
-            "The model must give logits of shape (batch, classes): build it with num_classes, and "
+            "The model must give outputs of shape (batch, classes): build it with num_classes, and "
             f"with a pool other than None. Received: output shape {shape}, "
             f"num_classes={getattr(model, 'num_classes', None)}"
         )
-    names = resolve_class_names(model, shape[1], class_names)
-    items = list_images(images, input_of(model)[1])
-    predictions = []
-    for start in range(0, len(items), batch_size):
-        batch = preprocess(items[start : start + batch_size], model)
-        logits = keras.ops.convert_to_numpy(model.predict_on_batch(batch)).astype(np.float64)
-        if not np.isfinite(logits).all():
-            raise ValueError(
-                "The model's logits must be finite. Received: NaN or infinity; are its weights "
-                "damaged, or its dtype too narrow?"
-            )
-        exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        for row in exponentials / exponentials.sum(axis=-1, keepdims=True):
-            best = np.argsort(-row, kind="stable")[:top]
-            predictions.append([Prediction(names[i], int(i), float(row[i])) for i in best])
-    return predictions
+    reading = reading_of(model, reading, from_logits)
+    return reading, resolve_class_names(model, reading.counts(shape[1]), class_names)
 
 
-def resolve_class_names(model, num_classes, class_names=None):
+def resolve_class_names(model, counts, class_names=None):
     """The names of a model's classes: those given, its own, those of its label set, or numbers.
 
     The names of ImageNet are read from the file that the environment variable
     KERAS_VIT_IMAGENET_CLASSES names, or else downloaded once. If that fails, a warning says so and
-    the names are "0", "1", and so on.
+    the names are "0", "1", and so on. `counts` are the numbers of names that fit, the usual first.
     """
     names = getattr(model, "class_names", None) if class_names is None else class_names
     if names is None and getattr(model, "label_set", None) == IMAGENET_1K:
         names = imagenet_class_names(os.environ.get(IMAGENET_FILE))
-    if names is None:
-        names = range(num_classes)
+    if names is None:  # the one output of yes or no is that of class 1
+        names = range(counts[0]) if len(counts) == 1 else ("1",)
     names = names if isinstance(names, str) else tuple(map(str, names))
-    if isinstance(names, str) or len(names) != num_classes:
+    if isinstance(names, str) or len(names) not in counts:
         raise ValueError(
-            f"class_names must be a sequence of {num_classes} names in the order of the logits. "
-            f"Received: {names!r:.80}, of length {len(names)}"
+            f"class_names must be a sequence of {' or '.join(map(str, counts))} names in the order "
+            f"of the outputs. Received: {names!r:.80}, of length {len(names)}"
         )
     return names
 

@@ -12,7 +12,8 @@ from keras_vit.evaluation.benchmarks import (
     real_accuracy,
     vtab_mean,
 )
-from keras_vit.evaluation.evaluate import ConfusionMatrix, Report, confusion_matrix, evaluate
+from keras_vit.evaluation.confusion import ConfusionMatrix, confusion_matrix
+from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.evaluation.features import embed, extract_features, features
 from keras_vit.evaluation.fewshot import (
     FewShot,
@@ -23,6 +24,7 @@ from keras_vit.evaluation.fewshot import (
 )
 from keras_vit.evaluation.metrics import Calibration, calibration, fit_temperature
 from keras_vit.evaluation.probes import LinearProbe, NearestNeighbours, knn, linear_probe
+from keras_vit.evaluation.reports import MultiLabelReport, RegressionReport, Report
 
 __all__ = [
     "VTAB_GROUPS",
@@ -31,8 +33,10 @@ __all__ = [
     "FewShot",
     "LeastSquares",
     "LinearProbe",
+    "MultiLabelReport",
     "NearestNeighbours",
     "RealAccuracy",
+    "RegressionReport",
     "Report",
     "VTABScore",
     "calibration",

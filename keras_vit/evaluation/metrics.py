@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.inspection.forward import to_array
+from keras_vit.outputs import are_logits, log_softmax
 from keras_vit.text import percent, table
 from keras_vit.weights.save import replacing
 
@@ -185,23 +186,44 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     return float(np.exp(-(low + high) / 2))
 
 
-def log_softmax(logits):
-    """The logarithm of the softmax over the last axis, in NumPy."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+def sigmoid_losses(scores, from_logits):
+    """(p, -log p, -log(1 - p)) of each class by itself; probabilities count as 1e-7 at least."""
+    if from_logits:
+        positive, negative = np.logaddexp(0, -scores), np.logaddexp(0, scores)
+        return np.exp(-positive), positive, negative
+    if scores.size and (scores.min() < 0 or scores.max() > 1):
+        raise ValueError(
+            "Probabilities must lie in [0, 1]; logits need from_logits=True. Received: values from "
+            f"{scores.min():g} to {scores.max():g}."
+        )
+    return scores, -np.log(np.maximum(scores, 1e-7)), -np.log(np.maximum(1 - scores, 1e-7))
 
 
-def are_logits(scores):
-    """Whether scores are logits: False if every row is a distribution over the classes."""
-    in_range = (scores >= 0).all() and (scores <= 1).all()
-    # bfloat16 keeps eight bits of each probability; logits miss a sum of 1 by far more.
-    return not (in_range and (np.abs(scores.sum(axis=1) - 1) <= 1e-2).all())
+def sigmoid_confidences(scores, labels, from_logits):
+    """As `confidences`, of sigmoids: the loss and the squares of all classes are summed."""
+    p, positive, negative = sigmoid_losses(scores, from_logits)
+    right = np.arange(scores.shape[1]) == labels[:, None]
+    loss = np.where(right, positive, negative).sum(axis=1)
+    return p.max(axis=1), loss, ((p - right) ** 2).sum(axis=1)
 
 
-def check_scores(scores, where=""):
+def average_precision(scores, labels):
+    """The area under the steps of precision over recall, of (images,) scores and labels.
+
+    Equal scores make one step, as in scikit-learn. NaN without a right label.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    hits = np.cumsum(labels[order])[ends]
+    if not hits[-1]:
+        return float("nan")
+    return float((np.diff(hits, prepend=0) / hits[-1] * hits / (ends + 1)).sum())
+
+
+def check_scores(scores, where="", least=2):
     """Logits or probabilities as a finite float64 array (images, classes), or a ValueError."""
     scores = np.asarray(scores)
-    if scores.ndim != 2 or scores.shape[1] < 2:
+    if scores.ndim != 2 or scores.shape[1] < least:
         raise ValueError(
             "A classifier must give one score for each of two or more classes, (images, classes); "
             f"a model of tokens needs a pool and a head. Received: shape {scores.shape}{where}."
@@ -237,8 +259,8 @@ def class_numbers(labels, num_classes=None, what="labels"):
         )
     else:
         wrong = ~(np.isin(labels, (0, 1)).all(axis=1) & (labels.sum(axis=1) == 1))
-        expected = "rows with a single 1, without Mixup or smoothing (for several right classes "
-        expected += "see real_accuracy)"
+        expected = "rows with a single 1, without Mixup or smoothing (a model of several classes "
+        expected += "at once is read by reading='sigmoid'; for ReaL labels see real_accuracy)"
     if wrong.any():
         index = int(wrong.argmax())
         raise ValueError(

@@ -17,6 +17,7 @@ from keras_vit.exports.check import ExportError, compare, real_images, scale
 from keras_vit.exports.formats import FORMATS, LEAST_SIDE, Graph, is_installed, quiet
 from keras_vit.models import BiT, BiTVariant, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
+from keras_vit.outputs import reading_of
 from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers
 from keras_vit.version import __version__
@@ -83,7 +84,8 @@ def export(
             older one. ONNX keeps weights of 2 GB and more in a second file beside it.
         format: one of the six; `None` to tell by the suffix of `path`.
         preprocess: whether the file takes uint8 pixels of the model's size and gives
-            probabilities (of a model without classes: features); otherwise it takes what the
+            probabilities, by a softmax or sigmoids as `keras_vit.predict` reads the model (of a
+            regression: values; of a model without classes: features); otherwise it takes what the
             model takes and gives what it gives.
         check: whether to open the file in its own runtime and to compare it with the model.
             It compares random images, and the two photographs of scikit-learn if it is installed.
@@ -95,7 +97,8 @@ def export(
 
     Raises:
         TypeError: the model is none of this library's.
-        ValueError: an unknown format, or a path that does not fit it.
+        ValueError: an unknown format, a path that does not fit it, or a single output of which
+            nothing says how it is read.
         ModuleNotFoundError: a package is missing; names it.
         ExportError: the tool refused the model, or the file's outputs differ from the model's by
             more than 1e-4 of the largest of them, or of 1.
@@ -106,6 +109,8 @@ def export(
             f"Received: {type(model).__name__}; Keras's own model.export(path, format=...) takes "
             "any model."
         )
+    if preprocess and model.num_classes:
+        reading_of(model)  # or nothing says how its outputs are read
     path = pathlib.Path(path)
     format = _format(path, format)
     backends = _backends(format)
@@ -230,8 +235,8 @@ def served(model, preprocess):
         x = images = keras.Input(shape, dtype="uint8", name="images")
         factors = (1 / (255 * std)).tolist(), (-mean / std).tolist()
         x = model(keras.layers.Rescaling(*factors, dtype="float32")(x))
-        if model.num_classes:
-            x = keras.layers.Softmax(dtype="float32", name="probabilities")(x)
+        if model.num_classes and (layer := reading_of(model).layer()):
+            x = layer(x)
     else:
         images = keras.Input(shape, dtype=model.inputs[0].dtype, name="images")
         x = model(images)
@@ -240,12 +245,16 @@ def served(model, preprocess):
 
 def facts(model, preprocess):
     """What a program that runs the file must know, as texts: JSON but for the words."""
-    output = "probabilities" if preprocess else "logits"
-    names = model.class_names
+    output, names, reading = "features", model.class_names, None
+    if model.num_classes:
+        reading = model.reading or ("softmax" if model.num_classes > 1 else "unknown")
+        output = "probabilities" if preprocess else "logits"
+        output = "values" if reading == "values" else output
     return {
         "keras_vit": __version__,
         "input": "uint8 pixels" if preprocess else "preprocessed pixels",
-        "output": output if model.num_classes else "features",
+        "output": output,
+        **({"reading": reading} if reading else {}),
         "image_size": json.dumps(model.image_size),
         "preprocessing": json.dumps(model.preprocessing.to_config()),
         **({"class_names": json.dumps(names)} if names else {}),

@@ -151,9 +151,9 @@ function showFacts(look, p) {
   figure.querySelector(".picture").style.setProperty("--aspect", `${model.width / model.height}`);
   if (!look.data) figure.querySelector(".heat").style.opacity = 0;
   for (const id of ["heads", "classes", "components", "distance", "similarity"]) $(id).children[p].dataset.name = titleOf(look);
-  $("classes").children[p].replaceChildren(...look.predictions.map(({ label, probability }, rank) => {
-    const bar = make("i"), one = button(() => set({ mode: "relevance", label }), bar, make("span", { textContent: label }), make("span", { textContent: percent(probability) }));
-    bar.style.width = `${100 * probability}%`;
+  $("classes").children[p].replaceChildren(...look.predictions.map(({ label, probability, value }, rank) => {
+    const bar = make("i"), one = button(() => set({ mode: "relevance", label }), bar, make("span", { textContent: label }), make("span", { textContent: value === undefined ? percent(probability) : value }));
+    bar.style.width = `${100 * (probability ?? 0)}%`;
     one.dataset.rank = rank;
     return one;
   }));

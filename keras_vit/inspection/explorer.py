@@ -12,11 +12,10 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
-from keras_vit.data.predict import resolve_class_names
+from keras_vit.data.predict import reading_and_names
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
 from keras_vit.inspection.components import component_colors, components_of, patch_tokens
@@ -217,22 +216,21 @@ def _positions(model, layout):
 
 
 def _predictions(model, images, top, class_names):
-    """For each image its most probable classes, and the relevance of the patches for each."""
+    """For each image its likeliest classes, or its values, and the relevance for each."""
     shape = model.output_shape
     if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
         return [([], [])] * len(images)
-    names = resolve_class_names(model, shape[1], class_names)
+    reading, names = reading_and_names(model, class_names)
     outputs = forward.outputs(model, model.outputs, images, 8)
-    logits = np.concatenate([forward.to_array(x)[:count] for (x,), count in outputs])
-    probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
-    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
+    scores = reading.scores(np.concatenate([forward.to_array(x)[:n] for (x,), n in outputs]))
+    names = names[-scores.shape[1] :]  # of two names for one sigmoid, that of its probability
+    is_value = reading.name == "values"
+    order = np.argsort(0 * scores if is_value else -scores, axis=1, kind="stable")[:, :top]
     maps = [relevance_maps(model, images, order[:, rank]) for rank in range(order.shape[1])]
+    field = "value" if is_value else "probability"
     return [
         (
-            [
-                {"label": str(names[k]), "probability": round(float(probabilities[i, k]), 6)}
-                for k in order[i]
-            ],
+            [{"label": str(names[k]), field: round(float(scores[i, k]), 6)} for k in order[i]],
             [_bytes_of(of_rank[i]) for of_rank in maps],
         )
         for i in range(len(images))

@@ -11,13 +11,22 @@ import numpy as np
 
 from keras_vit.checks import pair, positive_int
 from keras_vit.layers import kernels
+from keras_vit.outputs import check_problem, record_loss
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import keep_values_after_errors
 
 # The part of a layer's config that `changed_layers` keeps.
 CHANGES = ("dtype", "quantization_config", "lora_rank", "lora_alpha")
 # The part of a model's config that is no argument of its constructor.
-FACTS = ("changed_layers", "frozen", "preprocessing", "class_names", "label_set", "weights_from")
+FACTS = (
+    "changed_layers",
+    "frozen",
+    "preprocessing",
+    "class_names",
+    "label_set",
+    "reading",
+    "weights_from",
+)
 
 
 def argument_names(model_class):
@@ -73,13 +82,23 @@ class Classifier(keras.Model):
         for attribute, value in common.items():  # Functional models ignore dtype as an argument
             setattr(self, attribute, value)
         self.variant, self.preprocessing, self._options = variant, preprocessing, options
-        self.class_names = self.label_set = self.weights_from = None
+        self.class_names = self.label_set = self.reading = self.weights_from = None
 
     def call(self, inputs, training=None, mask=None):
         inputs = keras.tree.map_structure(_as_tensor, self.checked(inputs))
         return super().call(inputs, training=training, mask=mask)
 
+    def compile(self, *args, **kwargs):
+        super().compile(*args, **kwargs)
+        record_loss(self)
+
+    def compile_from_config(self, config):  # Keras leaves out a `compile` that is overridden
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
+
     def fit(self, x=None, *args, **kwargs):
+        check_problem(self, getattr(x, "problem", None))
         self.preprocessing.warn_of_values(x, self.name)
         with keep_values_after_errors(self):
             return super().fit(x, *args, **kwargs)
@@ -156,6 +175,7 @@ class Classifier(keras.Model):
             "preprocessing": self.preprocessing.to_config(),
             "class_names": self.class_names,
             "label_set": self.label_set,
+            "reading": self.reading,
             "weights_from": self.weights_from,
         }
 
@@ -166,7 +186,8 @@ class Classifier(keras.Model):
         model = cls(**config)
         model.preprocessing = Preprocessing.from_config(facts["preprocessing"] or {})
         model.class_names = facts["class_names"] and tuple(facts["class_names"])
-        model.label_set, model.weights_from = facts["label_set"], facts["weights_from"]
+        for name in ("label_set", "reading", "weights_from"):
+            setattr(model, name, facts[name])
         change_layers(model, facts["changed_layers"] or {})
         _freeze(model, set(facts["frozen"] or ()))
         return model

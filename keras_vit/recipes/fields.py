@@ -12,6 +12,11 @@ from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS, get_variant
 
 Recipe = TypeVar("Recipe")  # of recipe.py, which imports this file
+LOSSES = {  # of each problem
+    "single_label": ("softmax", "sigmoid"),
+    "multi_label": ("sigmoid",),
+    "regression": ("squared",),
+}
 OF_A_VIT = ("dropout", "stochastic_depth", "remat", "representation_size", "pool", "position")
 
 
@@ -97,6 +102,10 @@ def check_fields(r):
         ),
         f"A variant of BiT has none of {', '.join(OF_A_VIT)}": (
             r.is_bit and any(getattr(r, name) for name in (*OF_A_VIT, "patch_sizes"))
+        ),
+        "problem and loss must fit: 'multi_label' has the loss 'sigmoid' and 'regression' the loss "
+        "'squared'; for_problem(...) changes both": (
+            r.loss != "own" and r.loss not in LOSSES[r.problem]
         ),
         "patch_sizes must divide the images of train": any(
             side % patch for side in r.image_size for patch in r.patch_sizes

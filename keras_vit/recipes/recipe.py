@@ -8,8 +8,9 @@ from typing import Any
 import keras
 
 from keras_vit import training
-from keras_vit.checks import pair, positive_float, positive_int, rate
+from keras_vit.checks import check_choice, pair, positive_float, positive_int, rate
 from keras_vit.data.transform import Transform
+from keras_vit.outputs import PROBLEMS
 from keras_vit.recipes import fields
 from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
 from keras_vit.text import table, unknown
@@ -30,8 +31,11 @@ class Recipe:
         batch_size, steps: images per update, and updates in the whole run.
         train, eval: `keras_vit.data.Transform` of training and of evaluation images.
         mixup, cutmix: parameter of the Beta distribution of the mixing weight; 0 for none.
-        loss, label_smoothing: `"softmax"` or `"sigmoid"`, and its smoothing; `"own"` for the loss
-            of the model itself, which learns without labels.
+        problem: what the labels are: `"single_label"`, one class of several for each image;
+            `"multi_label"`, any number of them; `"regression"`, numbers. `for_problem` changes it
+            with the loss.
+        loss, label_smoothing: `"softmax"`, `"sigmoid"` or, of a regression, `"squared"`, and its
+            smoothing; `"own"` for the loss of the model itself, which learns without labels.
         head_bias, representation_size, pool, position, dropout, stochastic_depth, remat: arguments
             of the model; `None` leaves the variant's.
         optimizer: `"adam"` (`keras_vit.training.AdamW`) or `"sgdm"` (`SGDM`).
@@ -73,7 +77,8 @@ class Recipe:
     architecture: tuple = checked(fields.pairs, ())
     mixup: float = checked(fields.not_negative, 0.0)
     cutmix: float = checked(fields.not_negative, 0.0)
-    loss: str = checked(fields.choice("softmax", "sigmoid", "own"), "softmax")
+    problem: str = checked(fields.choice(*PROBLEMS), "single_label")
+    loss: str = checked(fields.choice("softmax", "sigmoid", "squared", "own"), "softmax")
     label_smoothing: float = checked(rate, 0.0)
     head_bias: float = checked(fields.number, 0.0)
     representation_size: int | None = checked(optional(positive_int), None)
@@ -173,6 +178,18 @@ class Recipe:
         options = {name: value for name, value in options.items() if value is not None}
         return options | dict(self.architecture)
 
+    def for_problem(self, problem: str) -> "Recipe":
+        """The recipe for labels of another problem: with its loss, and without label smoothing.
+
+        Args:
+            problem: `"single_label"`, `"multi_label"` or `"regression"`.
+        """
+        check_choice("problem", problem, tuple(PROBLEMS))
+        losses = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "squared"}
+        if problem == self.problem or self.loss == "own":
+            return self.replace(problem=problem)
+        return self.replace(problem=problem, loss=losses[problem], label_smoothing=0.0)
+
     def make_schedule(self) -> Any:
         """The learning rate: a `LearningRateSchedule`, or a number if it is constant."""
         run = (self.learning_rate, self.steps, self.warmup_steps)
@@ -205,17 +222,32 @@ class Recipe:
         return training.AdamW(schedule, self.beta1, self.beta2, self.epsilon, **shared)
 
     def make_loss(self) -> keras.losses.Loss:
-        """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels; `None` for `"own"`."""
+        """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels; `None` for `"own"`.
+
+        Of a regression Keras's `MeanSquaredError`.
+        """
         if self.loss == "own":
             return None
-        kind = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}[self.loss]
         dtype = "float64" if self.precision == "float64" else "float32"
-        return kind(self.label_smoothing, dtype=dtype)
+        if self.loss == "squared":
+            return keras.losses.MeanSquaredError(dtype=dtype)
+        losses = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}
+        return losses[self.loss](self.label_smoothing, dtype=dtype)
 
     def metrics(self) -> list[Any]:
-        """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5."""
+        """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5.
+
+        Of several labels at once the mean over the classes of the average precision, which Keras
+        finds from 200 thresholds (`keras_vit.evaluation.evaluate` finds the exact one); of a
+        regression the mean absolute error.
+        """
         if self.loss == "own":
             return []
+        if self.problem == "multi_label":
+            name = "mean_average_precision"
+            return [keras.metrics.AUC(curve="PR", multi_label=True, from_logits=True, name=name)]
+        if self.problem == "regression":
+            return [keras.metrics.MeanAbsoluteError()]
         top_5 = [training.Accuracy(top=5)] if (self.num_classes or 0) >= 100 else []
         return [training.Accuracy(name="accuracy"), *top_5]
 

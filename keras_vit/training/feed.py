@@ -48,6 +48,7 @@ def check_labels(model, batch):
         return
     labels = keras.ops.convert_to_numpy(keras.utils.unpack_x_y_sample_weight(batch)[1])
     classes, wrong = model.output_shape[-1], None
+    classes = max(classes, 2)  # one logit tells two classes
     if labels.ndim == len(model.output_shape) and labels.shape[-1] != 1:
         if labels.shape[-1] != classes:
             wrong = f"{labels.shape[-1]} classes"

@@ -12,6 +12,7 @@ import keras
 
 from keras_vit import distribution
 from keras_vit.checks import positive_int
+from keras_vit.outputs import check_problem
 from keras_vit.training.checkpoint import inner_optimizer
 from keras_vit.training.run import Run
 from keras_vit.training.stop import only_run_in
@@ -68,8 +69,9 @@ def fit(
 
     Raises:
         TypeError: `data` is not what is described here.
-        ValueError: arguments out of range, labels that the model has no class for, or an `output`
-            that another run has, or that holds a run with other settings.
+        ValueError: arguments out of range, labels that the model has no class for or that its loss
+            is not for, or an `output` that another run has, or that holds a run with other
+            settings.
         DivergenceError: the loss or the weights are no longer finite.
         CheckpointError: a checkpoint cannot be written, or all are damaged.
         Interrupted: a signal stopped the run. It is a SystemExit with code 130 or 143.
@@ -81,6 +83,7 @@ def fit(
         )
     if (epochs is None) == (steps is None):
         raise ValueError(f"Give epochs or steps. Received: epochs={epochs!r}, steps={steps!r}.")
+    check_problem(model, getattr(data, "problem", None))
     optimizer = inner_optimizer(model)
     if optimizer.use_ema:
         raise ValueError(

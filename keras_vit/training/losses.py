@@ -22,7 +22,8 @@ class ClassificationLoss(keras.losses.Loss):
     """A loss of logits against labels, summed over the classes and averaged over the examples.
 
     Shapes: labels (batch, classes), one-hot or mixed, or (batch,) integers; logits
-    (batch, classes) -> one number. More axes may stand between batch and classes.
+    (batch, classes) -> one number. More axes may stand between batch and classes. The labels of a
+    single logit, (batch,) or (batch, 1), are 0 for no and 1 for yes.
 
     Args:
         label_smoothing: s in [0, 1): labels y become y · (1 - s) + s / classes.
@@ -53,6 +54,8 @@ class ClassificationLoss(keras.losses.Loss):
         dtype = keras.backend.standardize_dtype(logits.dtype)
         if len(shape) == len(logits.shape) and shape[-1] == classes:
             labels = ops.cast(labels, dtype)
+        elif classes == 1:
+            labels = ops.reshape(ops.cast(labels, dtype), ops.shape(logits))
         elif len(shape) == len(logits.shape) - 1 or shape[-1:] == (1,):
             labels = ops.reshape(ops.cast(labels, "int32"), ops.shape(logits)[:-1])
             labels = ops.one_hot(labels, classes, dtype=dtype)
@@ -99,6 +102,11 @@ class SoftmaxLoss(ClassificationLoss):
     """
 
     def per_example(self, labels, logits):
+        if logits.shape[-1] == 1:
+            raise ValueError(
+                "A softmax of one logit is always 1: take two classes, or SigmoidLoss. Received: "
+                f"logits of shape {tuple(logits.shape)}."
+            )
         return -ops.sum(labels * ops.log_softmax(logits, axis=-1), axis=-1)
 
 
@@ -169,8 +177,10 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
     def _right(self, y_true, y_pred):
         logits = ops.convert_to_tensor(y_pred)
         labels = ops.convert_to_tensor(y_true)
-        if len(labels.shape) == len(logits.shape) and labels.shape[-1] == logits.shape[-1]:
+        if len(labels.shape) == len(logits.shape) and labels.shape[-1] == logits.shape[-1] > 1:
             labels = ops.argmax(labels, axis=-1)
+        if logits.shape[-1] == 1:  # sigmoid(z) is the softmax of (0, z)
+            logits = ops.concatenate([ops.zeros_like(logits), logits], axis=-1)
         classes = logits.shape[-1]
         labels = ops.cast(ops.reshape(labels, (-1, 1)), "int32")
         logits = ops.reshape(logits, (-1, classes))

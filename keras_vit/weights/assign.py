@@ -119,6 +119,7 @@ def assign(
     model.preprocessing, model.weights_from = canonical.preprocessing, canonical.source or None
     if "head/kernel" in assigned:
         model.class_names, model.label_set = canonical.class_names, canonical.label_set
+        model.reading = canonical.reading or model.reading
     found, ours = canonical.architecture, model.variant
     ignored = tuple(canonical.origin[name] for name in left_out if name in arrays)
     model.load_report = LoadReport(

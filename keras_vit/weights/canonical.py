@@ -47,6 +47,7 @@ class Canonical:
     preprocessing: Preprocessing = GOOGLE
     class_names: tuple | None = None
     label_set: str | None = None
+    reading: str | None = None  # how its outputs are read, see keras_vit.outputs
     path: str = ""
     source: str = ""  # a name of the catalogue, a URL, or the name of a local file
     model: str = "VisionTransformer"  # the name of the class of the architecture

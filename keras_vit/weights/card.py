@@ -88,7 +88,11 @@ def _digest(text):
 
 def _summary(model):
     what, paper = PAPERS["BiT" if isinstance(model, BiT) else "VisionTransformer"]
-    gives = f"logits of {model.num_classes} classes" if model.num_classes else "features"
+    gives = {
+        "sigmoid": f"logits of {model.num_classes} classes, each by itself (sigmoid)",
+        "values": f"{model.num_classes} values",
+    }.get(model.reading, f"logits of {model.num_classes} classes")
+    gives = gives if model.num_classes else "features"
     return (
         f"A {what} ({paper}) that turns {_inputs(model)} into {gives}, with "
         f"{model.count_params():,} parameters. Written by keras_vit {__version__} "
@@ -158,10 +162,12 @@ def _training(recipe, source):
 def _accuracy(report, tested, source):
     header = ("measure", "value")
     if report:
-        rows = [(f"top-{k} accuracy", percent(share)) for k, share in report["top"].items()]
-        rows.append(("loss (nats)", f"{report['loss']:.4f}"))
-        error = report["calibration"]["expected_error"]
-        rows.append(("expected calibration error", percent(error)))
+        rows = [(name, f"{value:.4f}") for name, value in report.get("figures", {}).items()]
+        if "top" in report:
+            rows = [(f"top-{k} accuracy", percent(share)) for k, share in report["top"].items()]
+            rows.append(("loss (nats)", f"{report['loss']:.4f}"))
+            error = report["calibration"]["expected_error"]
+            rows.append(("expected calibration error", percent(error)))
         where, split = (tested[0] or "a data set that is not recorded", tested[1])
         where += f" (split `{split}`)" if split else ""
         about = f"Measured on {report['examples']:,} images of {where}."
@@ -202,7 +208,7 @@ def _classes(model):
 
 def _limits(model, report, limits):
     known = [*limits]
-    if model.num_classes:
+    if model.num_classes and model.reading in ("softmax", None):
         known.append("An image of anything else is put into one of its classes.")
     if report:
         known.append("It was measured on the images above and on no others.")

@@ -77,6 +77,8 @@ def _what_the_file_lacks(model, file):
     if model.class_names and found.class_names != tuple(model.class_names):
         few = len(model.class_names) <= MOST_NAMES
         lines.append(f"model.class_names = {tuple(model.class_names) if few else '...'!r}")
+    if model.reading not in (None, found.reading):
+        lines.append(f"model.reading = {model.reading!r}")
     return [f"{name}={said[name]!r}" for name in names], lines, remark
 
 

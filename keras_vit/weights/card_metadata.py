@@ -98,18 +98,27 @@ def checked_report(report, model):
     if report is None:
         return None
     found = report if isinstance(report, dict) else getattr(report, "to_dict", dict)()
-    needed = ("correct", "examples", "num_classes", "loss", "calibration")
+    problem = found.get("problem", "single_label")
+    needed = {
+        "single_label": ("correct", "examples", "num_classes", "loss", "calibration"),
+        "multi_label": ("mean_average_precision", "micro_f1", "examples", "num_classes", "loss"),
+        "regression": ("mean_absolute_error", "root_mean_squared_error", "r2", "examples"),
+    }[problem]
     if missing := [name for name in needed if name not in found]:
         raise ValueError(
             "report must be what keras_vit.evaluation.evaluate returns, or what its save wrote. "
             f"Received: {type(report).__name__} without {missing}."
         )
-    if found["num_classes"] != model.num_classes:
+    outputs = len(found["outputs"]) if problem == "regression" else found["num_classes"]
+    if outputs != model.num_classes and (outputs, model.num_classes) != (2, 1):
         raise ValueError(
-            f"The report is of another model. Received: a report of {found['num_classes']} "
+            f"The report is of another model. Received: a report of {outputs} "
             f"classes, for {model.name!r} with {model.num_classes}."
         )
-    return {**found, "top": {k: n / found["examples"] for k, n in found["correct"].items()}}
+    if problem == "single_label":
+        return {**found, "top": {k: n / found["examples"] for k, n in found["correct"].items()}}
+    names = [name for name in needed if name not in ("examples", "num_classes")]
+    return {**found, "figures": {name.replace("_", " "): found[name] for name in names}}
 
 
 def metadata(model, name, format, license, data, tested, report, source):
@@ -123,15 +132,15 @@ def metadata(model, name, format, license, data, tested, report, source):
     names = [record.pretrained_on, record.finetuned_on] if record else []
     names += [data] if changed else []
     has_classes = model.num_classes and (changed or not record or record.label_set)
-    results = _results(report, tested, source)
+    results = _results(report, tested, source, _task(model))
     return ModelCardData(
         library_name=LIBRARIES.get(format, "keras_vit"),
-        pipeline_tag="image-classification" if has_classes else "image-feature-extraction",
+        pipeline_tag=_task(model) if has_classes else "image-feature-extraction",
         tags=["keras_vit", "bit" if isinstance(model, BiT) else "vit"],
         # A name with a slash would be that of somebody's data set on the hub.
         datasets=[n for n in dict.fromkeys(names) if n and re.fullmatch(r"[\w.-]+", n)] or None,
         base_model=source.repository if changed else None,
-        metrics=["accuracy"] if results else None,
+        metrics=list(dict.fromkeys(each.metric_type for each in results)) or None,
         model_name=name,
         eval_results=results or None,
         **_licence_fields(license or source.licence or UNKNOWN),
@@ -143,25 +152,35 @@ def _licence_fields(licence):
     return {"license": licence.lower()} if known else {"license": "other", "license_name": licence}
 
 
-def _results(report, tested, source):
+def _task(model):
+    """The hub's name of what a model with outputs does; it has none for regression of images."""
+    return "image-feature-extraction" if model.reading == "values" else "image-classification"
+
+
+def _results(report, tested, source, task):
     """The accuracies as `EvalResult`s: measured ones, or else the published ones."""
     from huggingface_hub import EvalResult
 
     if report:
-        rows = [(f"top-{k} accuracy", share) for k, share in report["top"].items()]
+        rows = [(name, name.replace(" ", "_"), x) for name, x in report.get("figures", {}).items()]
+        rows += [(f"top-{k} accuracy", "accuracy", x) for k, x in report.get("top", {}).items()]
         data_set, about = tested[0] or UNKNOWN, {"dataset_split": tested[1]}
     else:
-        rows = [row for row in source.accuracy if row[0] in ("imagenet top-1", "imagenet top-5")]
+        rows = [
+            (what, "accuracy", value)
+            for what, value in source.accuracy
+            if what in ("imagenet top-1", "imagenet top-5")
+        ]
         data_set, about = "imagenet-1k", {"source_name": "as published", "source_url": source.url}
     return [
         EvalResult(
-            task_type="image-classification",
+            task_type=task,
             dataset_type=data_set,
             dataset_name=data_set,
-            metric_type="accuracy",
+            metric_type=metric,
             metric_name=what,
-            metric_value=round(share, 4),
+            metric_value=round(value, 4),
             **about,
         )
-        for what, share in rows
+        for what, metric, value in rows
     ]

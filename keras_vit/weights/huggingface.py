@@ -11,6 +11,7 @@ import re
 import numpy as np
 
 from keras_vit.layers.resample import resize_grid
+from keras_vit.outputs import config_of
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import ANY, Family
@@ -232,9 +233,10 @@ def class_names_of(config, num_classes):
 
 
 def labels(model):
-    """What `config.json` calls the classes."""
+    """What `config.json` calls the classes, and how their outputs are read."""
     names = model.class_names or [f"LABEL_{i}" for i in range(model.num_classes)]
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
+        **config_of(model),
     }

@@ -9,6 +9,7 @@ from typing import Any
 from keras_vit.checks import marked
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.bit import BIT_VARIANTS
+from keras_vit.outputs import reading_of_config
 from keras_vit.variants import VARIANTS
 from keras_vit.weights import (
     aimv2,
@@ -252,6 +253,7 @@ def read_checkpoint(path, hints):
     try:
         canonical = family.read(contents, hints)
         check_architecture(canonical)
+        canonical.reading = reading_of_config(contents.config)
     except CheckpointError as error:
         raise CheckpointError(f"{path!r}: {error}") from error
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:

@@ -11,6 +11,7 @@ pooled. A hub's config names the architecture and leaves to timm what that name 
 import dataclasses
 import re
 
+from keras_vit.outputs import config_of
 from keras_vit.preprocessing import TIMM
 from keras_vit.weights import tables, timm_arguments, timm_layouts
 from keras_vit.weights import timm_facts as facts
@@ -269,6 +270,7 @@ def hub_config(model, architecture, features, arguments):
         "model_args": arguments,
         "pretrained_cfg": pretrained_cfg(model),
         **({"label_names": list(model.class_names)} if model.class_names else {}),
+        **config_of(model),
     }
 
 

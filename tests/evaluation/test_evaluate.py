@@ -173,9 +173,15 @@ def test_probabilities_are_recognised(model, data, logits):
     assert not given.from_logits
     same(given, evaluate(model, data))
     sigmoid = keras.Model(model.input, keras.layers.Activation("sigmoid")(model.output))
-    assert evaluate(sigmoid, data).top1 == (logits.argmax(axis=1) == data[1]).mean()
+    given = evaluate(sigmoid, data)
+    assert given.top1 == (logits.argmax(axis=1) == data[1]).mean() and not given.from_logits
+    p = 1 / (1 + np.exp(-logits))  # each class by itself
+    right = np.eye(CLASSES)[data[1]]
+    loss = metrics.log_loss(right.ravel(), p.ravel(), normalize=False) / IMAGES
+    assert given.loss == pytest.approx(loss, 1e-5)
+    assert given.calibration.brier == pytest.approx(((p - right) ** 2).sum(axis=1).mean(), 1e-5)
     with pytest.raises(ValueError, match=r"sum to 1 for each image.*from_logits=True"):
-        evaluate(sigmoid, data, from_logits=False)
+        evaluate(model, data, from_logits=False)
 
 
 @pytest.mark.any_backend

@@ -1,0 +1,267 @@
+"""What `evaluate` returns: reports of exclusive classes, of several labels at once, of values."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_vit.evaluation.benchmarks import RealAccuracy
+from keras_vit.evaluation.confusion import ConfusionMatrix
+from keras_vit.evaluation.metrics import (
+    Calibration,
+    Result,
+    average_precision,
+    check_scores,
+    sigmoid_losses,
+)
+from keras_vit.text import percent, table
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Report(Result):
+    """How well a classifier does on labelled images.
+
+    Attributes:
+        model, backend: the name of the model, and of Keras's backend.
+        examples, num_classes: numbers of images and of classes.
+        from_logits: whether the model's outputs were taken for logits.
+        correct: k -> number of images whose class is among the k best, for the k asked for.
+        loss: mean cross-entropy of the right class, in nats.
+        calibration, confusion, real: their results, or None where they were not asked for.
+        skipped: number of images that the data could not read and left out.
+        seconds: duration, with the reading of the data and the compilation.
+        problem: of the labels.
+    """
+
+    model: str
+    backend: str
+    examples: int
+    num_classes: int
+    from_logits: bool
+    correct: dict
+    loss: float
+    calibration: Calibration
+    confusion: ConfusionMatrix | None = None
+    real: RealAccuracy | None = None
+    skipped: int = 0
+    seconds: float = 0.0
+    problem: str = "single_label"
+
+    def figures(self):
+        """The figures that name a result in short, by name; the first one decides."""
+        return {"accuracy": self.top1, "loss": self.loss}
+
+    def top(self, k):
+        """Share of the images whose class is among the k best, or None if not asked for."""
+        return self.correct[k] / self.examples if k in self.correct else None
+
+    @property
+    def top1(self):
+        """Share of the images whose class is the best one: the accuracy."""
+        return self.top(1)
+
+    @property
+    def top5(self):
+        """Share of the images whose class is among the five best."""
+        return self.top(5)
+
+    def __str__(self):
+        real, confusion, bins = self.real, self.confusion, len(self.calibration.counts)
+        rows = [
+            (f"top-{k} accuracy", percent(self.top(k)), f"{count} of {self.examples}")
+            for k, count in self.correct.items()
+        ]
+        if real is not None:
+            counts = f"{real.correct} of {real.examples}"
+            rows.append(("ReaL accuracy", percent(real.accuracy), counts))
+        error = percent(self.calibration.expected_error)
+        rows.append(("loss", f"{self.loss:.4f}", "nats"))
+        rows.append(("expected calibration error", error, f"{bins} bins"))
+        rows.append(("Brier score", f"{self.calibration.brier:.4f}", ""))
+        if confusion is not None:
+            mean = percent(confusion.mean_per_class_accuracy)
+            rows.append(("mean per-class accuracy", mean, ""))
+        title = f"{self.model} on {self.examples} images of {self.num_classes} classes"
+        lines = [f"{title}, {self.backend}, {self.seconds:.1f} s", table(rows)]
+        for right, taken, count in confusion.most_confused(3) if confusion else ():
+            lines.append(f"{right} taken for {taken}: {count}")
+        return "\n".join([*lines, *_skipped(self)])
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class MultiLabelReport(Result):
+    """How well a model tells each class of images that may show several.
+
+    Attributes:
+        model, backend: the name of the model, and of Keras's backend.
+        examples, num_classes: numbers of images and of classes.
+        from_logits: whether the model's outputs were taken for logits.
+        mean_average_precision: mean of the average precision over the classes that have images.
+        average_precision: class name -> area under the curve of precision over recall, as
+            scikit-learn's `average_precision_score`; NaN for a class without images.
+        micro_f1, macro_f1: F1 of all labels together; mean F1 of the classes that have images.
+        exact: share of the images of which every class is told rightly.
+        top1: share of the images with a class whose likeliest class is right.
+        threshold: probability from which a class counts as predicted, for F1 and `exact`.
+        loss: binary cross-entropy, summed over the classes, mean over the images, in nats.
+        skipped: number of images that the data could not read and left out.
+        seconds: duration, with the reading of the data and the compilation.
+        problem: of the labels.
+    """
+
+    model: str
+    backend: str
+    examples: int
+    num_classes: int
+    from_logits: bool
+    mean_average_precision: float
+    average_precision: dict
+    micro_f1: float
+    macro_f1: float
+    exact: float
+    top1: float
+    threshold: float
+    loss: float
+    skipped: int = 0
+    seconds: float = 0.0
+    problem: str = "multi_label"
+
+    def figures(self):
+        """The figures that name a result in short, by name; the first one decides."""
+        return {"mean_average_precision": self.mean_average_precision, "loss": self.loss}
+
+    def __str__(self):
+        rows = [
+            ("mean average precision", percent(self.mean_average_precision)),
+            (f"F1 of all labels, threshold {self.threshold:g}", percent(self.micro_f1)),
+            ("mean F1 of the classes", percent(self.macro_f1)),
+            ("images with every class right", percent(self.exact)),
+            ("images whose likeliest class is right", percent(self.top1)),
+            ("loss (nats, sum over the classes)", f"{self.loss:.4f}"),
+        ]
+        worst = sorted(self.average_precision.items(), key=lambda row: (np.isnan(row[1]), row[1]))
+        rows += [(f"average precision of {name}", percent(ap)) for name, ap in worst[:3]]
+        title = f"{self.model} on {self.examples} images, {self.num_classes} classes each or none"
+        lines = [f"{title}, {self.backend}, {self.seconds:.1f} s", table(rows), *_skipped(self)]
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class RegressionReport(Result):
+    """How near the values of a model are to the right ones.
+
+    Attributes:
+        model, backend: the name of the model, and of Keras's backend.
+        examples: number of images.
+        mean_absolute_error, root_mean_squared_error: over all images and outputs, in the units of
+            the labels.
+        r2: share of the variance of the labels that is explained, mean over the outputs; NaN where
+            all labels of an output are equal.
+        outputs: name of each output -> its three figures.
+        skipped: number of images that the data could not read and left out.
+        seconds: duration, with the reading of the data and the compilation.
+        problem: of the labels.
+    """
+
+    model: str
+    backend: str
+    examples: int
+    mean_absolute_error: float
+    root_mean_squared_error: float
+    r2: float
+    outputs: dict
+    skipped: int = 0
+    seconds: float = 0.0
+    problem: str = "regression"
+
+    def figures(self):
+        """The figures that name a result in short, by name; the first one decides."""
+        names = ("mean_absolute_error", "root_mean_squared_error", "r2")
+        return {name: getattr(self, name) for name in names}
+
+    def __str__(self):
+        rows = [("all", *self.figures().values())] if len(self.outputs) != 1 else []
+        rows += [(name, *figures.values()) for name, figures in self.outputs.items()]
+        rows = [(name, *(f"{number:.6g}" for number in numbers)) for name, *numbers in rows]
+        header = ("output", "mean absolute error", "root mean squared error", "R2")
+        title = f"{self.model} on {self.examples} images, {self.backend}, {self.seconds:.1f} s"
+        return "\n".join([title, table(rows, header), *_skipped(self)])
+
+
+def _skipped(report):
+    """The line about images that were left out, in a list that is empty without any."""
+    text = f"{report.skipped} images could not be read and do not count"
+    return [text] if report.skipped else []
+
+
+def multi_label_report(batches, reading, names, threshold, **known):
+    """The `MultiLabelReport` of batches (outputs, labels), labels with a column for each class."""
+    if not 0 < threshold < 1:
+        raise ValueError(f"threshold must lie between 0 and 1. Received: threshold={threshold!r}.")
+    outputs, labels = _together(batches, len(names))
+    if not np.isin(labels, (0, 1)).all():
+        raise ValueError(
+            "Labels of several classes must be 0 or 1 in each column. Received: labels from "
+            f"{labels.min():g} to {labels.max():g}."
+        )
+    p, positive, negative = sigmoid_losses(outputs, not reading.applied)
+    right, guessed = labels.astype(bool), p >= threshold
+    hits, guesses, truths = ((x).sum(axis=0) for x in (right & guessed, guessed, right))
+    shown = truths > 0
+    precisions = [average_precision(p[:, i], right[:, i]) for i in range(len(names))]
+    some = right.any(axis=1)
+    best = np.take_along_axis(right, p.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return MultiLabelReport(
+        **known,
+        examples=len(labels),
+        num_classes=len(names),
+        from_logits=not reading.applied,
+        mean_average_precision=_mean(np.array(precisions)[shown]),
+        average_precision=dict(zip(names, precisions)),
+        micro_f1=float(2 * hits.sum() / max(guesses.sum() + truths.sum(), 1)),
+        macro_f1=_mean(2 * hits[shown] / (guesses + truths)[shown]),
+        exact=float((right == guessed).all(axis=1).mean()),
+        top1=_mean(best[some]),
+        threshold=float(threshold),
+        loss=float(np.where(right, positive, negative).sum(axis=1).mean()),
+    )
+
+
+def regression_report(batches, names, **known):
+    """The `RegressionReport` of batches (outputs, labels)."""
+    outputs, labels = _together(batches, len(names))
+    errors = outputs - labels
+    variance, squared = labels.var(axis=0), (errors**2).mean(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r2 = np.where(variance > 0, 1 - squared / variance, np.nan)
+    columns = np.abs(errors).mean(axis=0), np.sqrt(squared), r2
+    titles = ("mean_absolute_error", "root_mean_squared_error", "r2")
+    return RegressionReport(
+        **known,
+        examples=len(labels),
+        mean_absolute_error=float(columns[0].mean()),
+        root_mean_squared_error=float(np.sqrt(squared.mean())),
+        r2=float(r2.mean()),
+        outputs={
+            name: dict(zip(titles, map(float, row))) for name, row in zip(names, zip(*columns))
+        },
+    )
+
+
+def _together(batches, columns):
+    """All outputs and labels as two float64 arrays (images, columns), or a ValueError."""
+    outputs, labels = [], []
+    for index, (found, given) in enumerate(batches):
+        outputs.append(check_scores(found, f" in batch {index}", least=1))
+        given = np.asarray(given)
+        given = given[:, None] if given.ndim == 1 else given
+        if given.dtype.kind not in "biuf" or given.shape[1:] != (columns,):
+            raise ValueError(
+                f"Labels must be numbers of shape (images, {columns}), one for each output. "
+                f"Received: {given.dtype} of shape {given.shape} in batch {index}."
+            )
+        labels.append(given.astype("float64"))
+    return np.concatenate(outputs), np.concatenate(labels)
+
+
+def _mean(values):
+    return float(np.mean(values)) if len(values) else float("nan")

@@ -1,0 +1,253 @@
+"""How the outputs of a model are read: as one class of several, as any of them, or as values.
+
+Everything after the model asks here: predictions, evaluation, exports, cards, figures. What a model
+was trained for decides, never the look of its numbers alone.
+"""
+
+import dataclasses
+import functools
+import warnings
+
+import keras
+import numpy as np
+
+from keras_vit.checks import check_choice
+
+READINGS = ("softmax", "sigmoid", "values")
+PROBLEMS = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "values"}
+"""What the labels of a data set are -> how the outputs of a model for them are read."""
+PROBLEM_TYPES = {
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+    "regression": "values",
+}
+"""The same by the names that configs of Hugging Face have for the problems."""
+
+# Classes and functions of losses, in lower case without underscores, and Keras's short names.
+_LOSSES = {
+    "softmax": """softmaxloss categoricalcrossentropy sparsecategoricalcrossentropy
+        categoricalfocalcrossentropy kldivergence kld kullbackleiblerdivergence""".split(),
+    "sigmoid": "sigmoidloss binarycrossentropy bce binaryfocalcrossentropy".split(),
+    "values": """meansquarederror mse meanabsoluteerror mae meanabsolutepercentageerror mape
+        meansquaredlogarithmicerror msle huber logcosh poisson cosinesimilarity""".split(),
+}
+_OF_THIS_LIBRARY = ("softmaxloss", "sigmoidloss")  # which take logits and have no argument for it
+# Layers and operations that leave each number as it is.
+_PASSING = ("Dropout", "Identity", "Reshape", "Flatten", "Cast", "Squeeze", "ExpandDims")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How the outputs (images, outputs) of a model become what its user asks for.
+
+    Attributes:
+        name: `"softmax"`, the probabilities of classes of which one is right; `"sigmoid"`, the
+            probability of each class by itself; `"values"`, the outputs as they are.
+        applied: whether the model itself ends with that function; `None` where only the outputs
+            tell: they are then taken for probabilities if they all are such.
+    """
+
+    name: str
+    applied: bool | None = False
+
+    def counts(self, outputs):
+        """How many names so many outputs may have: two for a single sigmoid, of its two classes."""
+        return (1, 2) if (self.name, outputs) == ("sigmoid", 1) else (outputs,)
+
+    def scores(self, outputs, classes=None):
+        """The outputs as they are read, in float64: probabilities or values, (images, classes).
+
+        Args:
+            outputs: array (images, outputs).
+            classes: 2 for the probabilities of both classes of a single sigmoid.
+
+        Raises:
+            ValueError: NaN or infinity among them, or numbers that are no probabilities.
+        """
+        outputs = np.asarray(outputs, "float64")
+        if not np.isfinite(outputs).all():
+            raise ValueError(
+                "The model's outputs must be finite. Received: NaN or infinity; are its weights "
+                "damaged, or its dtype too narrow?"
+            )
+        if self.name == "values":
+            return outputs
+        if self.is_applied(outputs):
+            if outputs.size and (outputs.min() < -0.01 or outputs.max() > 1.01):
+                raise ValueError(
+                    "Outputs that are probabilities lie in [0, 1]; logits need from_logits=True. "
+                    f"Received: values from {outputs.min():g} to {outputs.max():g}."
+                )
+        elif self.name == "sigmoid":
+            outputs = np.exp(-np.logaddexp(0, -outputs))
+        else:
+            outputs = np.exp(log_softmax(outputs))
+        if classes == 2 and outputs.shape[-1] == 1:
+            return np.concatenate([1 - outputs, outputs], axis=-1)
+        return outputs
+
+    def is_applied(self, outputs):
+        """`applied`, or what the outputs tell."""
+        if self.applied is not None or self.name == "values":
+            return bool(self.applied)
+        in_range = bool((outputs >= 0).all() and (outputs <= 1).all())
+        return in_range if self.name == "sigmoid" else not are_logits(outputs)
+
+    def layer(self):
+        """The layer that follows the model so that its outputs are read, or `None` for none."""
+        if self.name == "values" or self.applied:
+            return None
+        return keras.layers.Activation(self.name, dtype="float32", name="probabilities")
+
+
+def reading_of(model, reading=None, from_logits="auto", outputs=None):
+    """The `Reading` of a model: as asked for, as recorded, as it ends or as it was trained.
+
+    The first of these decides: `reading`; the model's own record, `model.reading`, which a
+    `Classifier` saves, takes from the loss that it is compiled with, and may have from the config
+    of its weights; a softmax or a sigmoid at the end of the model; its compiled loss; the record
+    of the model inside that it ends with. Else two outputs or more are logits of a softmax.
+
+    Args:
+        model: a Keras model with one output of shape (batch, outputs).
+        reading: `"softmax"`, `"sigmoid"` or `"values"`.
+        from_logits: whether the outputs are logits; `"auto"` for what model and loss say.
+        outputs: their number; by default that of `model.output_shape`.
+
+    Raises:
+        ValueError: nothing says how a single output is read, a softmax is to be taken of one, or
+            the model ends with another function than the reading.
+    """
+    check_choice("reading", reading, (*READINGS, None))
+    check_choice("from_logits", from_logits, ("auto", True, False))
+    end, inner = _end_of(model)
+    of_loss, takes_logits = reading_of_loss(getattr(model, "loss", None))
+    activation = end if end in READINGS else None
+    asked = reading or getattr(model, "reading", None)
+    name = asked or activation or of_loss or getattr(inner, "reading", None)
+    outputs = outputs or model.output_shape[-1]
+    if name is None and outputs == 1:
+        raise ValueError(
+            "One output may be the logit of a yes-or-no question or a value, and nothing says "
+            f"which. Received: {model.name!r}, never compiled with a loss that tells. Set "
+            "model.reading = 'sigmoid' or 'values', or pass reading=..."
+        )
+    name = name or "softmax"
+    if name == "softmax" and outputs == 1:
+        raise ValueError(
+            f"A softmax of one output is always 1. Received: reading 'softmax' for {model.name!r}, "
+            "whose output has one number; set model.reading = 'sigmoid' or 'values'."
+        )
+    if asked and asked != "values" and activation not in (None, asked):
+        raise ValueError(
+            f"{model.name!r} ends with a {activation}. Received: reading={asked!r}; its outputs "
+            f"can be read as {activation!r} or as 'values'."
+        )
+    if from_logits != "auto":
+        applied = not from_logits
+    elif end is not None:
+        applied = activation is not None
+    else:
+        applied = None if takes_logits is None else not takes_logits
+    return Reading(name, applied)
+
+
+def reading_of_loss(loss):
+    """(reading, whether it takes logits) of a loss as in `compile`; `None` where unknown."""
+    parts = keras.tree.flatten(loss)
+    if len(parts) != 1:  # none, or those of several outputs
+        return None, None
+    loss, options = parts[0], {}
+    if isinstance(loss, functools.partial):
+        loss, options = loss.func, loss.keywords
+    names = [loss if isinstance(loss, str) else getattr(loss, "__name__", "")]
+    if isinstance(loss, keras.losses.Loss):
+        names = [each.__name__ for each in type(loss).__mro__]
+        try:
+            options = loss.get_config()
+        except NotImplementedError:
+            options = vars(loss)
+    names = [name.lower().replace("_", "") for name in names]
+    for reading, known in _LOSSES.items():
+        if found := [name for name in names if name in known]:
+            own = found[0] in _OF_THIS_LIBRARY
+            return reading, own or (reading != "values" and bool(options.get("from_logits")))
+    return None, None
+
+
+def reading_of_config(config):
+    """The reading that `problem_type` in the config of a checkpoint stands for, or `None`.
+
+    Raises:
+        ValueError: it is of another problem.
+    """
+    problem = (config or {}).get("problem_type")
+    check_choice("problem_type", problem, (*PROBLEM_TYPES, None))
+    return PROBLEM_TYPES.get(problem)
+
+
+def config_of(model):
+    """What a config beside weights says of the reading, as a dict: nothing where it is unknown."""
+    found = [problem for problem, reading in PROBLEM_TYPES.items() if reading == model.reading]
+    return {"problem_type": found[0]} if found else {}
+
+
+def record_loss(model):
+    """Lets a model of this library, which gives logits, record how its compiled loss reads them."""
+    reading, takes_logits = reading_of_loss(model.loss)
+    model.reading = reading or model.reading
+    if reading in ("softmax", "sigmoid") and not takes_logits:
+        warnings.warn(
+            f"{model.name} gives logits, and the loss takes its outputs for probabilities. "
+            f"Received: loss={model.loss!r}; pass the class, with from_logits=True.",
+            stacklevel=3,
+        )
+
+
+def check_problem(model, problem):
+    """Raises a ValueError where labels are of a problem that the compiled loss does not solve."""
+    reading, _ = reading_of_loss(getattr(model, "loss", None))
+    if problem in ("multi_label", "regression") and reading not in (None, PROBLEMS[problem]):
+        raise ValueError(
+            f"The labels are those of problem={problem!r}, which is read by {PROBLEMS[problem]!r}, "
+            f"and the loss trains for {reading!r}. Received: loss={model.loss!r}; "
+            "recipe.for_problem(problem) changes loss and metrics of a recipe."
+        )
+
+
+def log_softmax(logits):
+    """The logarithm of the softmax over the last axis, in NumPy."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def are_logits(scores):
+    """Whether scores are logits: False if every row is a distribution over the classes."""
+    in_range = (scores >= 0).all() and (scores <= 1).all()
+    # bfloat16 keeps eight bits of each probability; logits miss a sum of 1 by far more.
+    return not (in_range and (np.abs(scores.sum(axis=1) - 1) <= 1e-2).all())
+
+
+def _end_of(model):
+    """(what a model ends with, the model inside that it ends with, or `None`).
+
+    The end is "softmax", "sigmoid", "linear" for logits, or `None` where the graph does not tell.
+    """
+    if hasattr(model, "preprocessing") and hasattr(model, "num_classes"):
+        return "linear", None  # the head of a `Classifier`
+    parts = model.layers if isinstance(model, keras.Sequential) else None
+    for part in reversed(parts or getattr(model, "operations", ())):
+        name, activation = type(part).__name__, getattr(part, "activation", None)
+        if isinstance(part, keras.Model):
+            end, inner = _end_of(part)
+            return end, inner or part
+        if name in _PASSING or (name == "Activation" and activation is keras.activations.linear):
+            continue
+        if name in ("Softmax", "Sigmoid"):
+            return name.lower(), None
+        called = getattr(activation, "__name__", type(activation).__name__).lower()
+        if called in ("softmax", "sigmoid"):
+            return called, None
+        is_of_keras = activation is not None and getattr(keras.activations, called, 0) is activation
+        return ("linear" if is_of_keras else None), None
+    return None, None
