@@ -92,6 +92,7 @@ FLOORS = {
     "checks": 1,
     "text": 0,
     "preprocessing": 2,
+    "outputs": 2,
     "later": 2,
     "arguments": 3,
     "families": 2,
