@@ -67,7 +67,7 @@ def list_files(paths):
     Raises:
         ValueError: a folder without images.
     """
-    from keras_vit.data.files import EXTENSIONS, Folder
+    from keras_vit.data.files import Folder, images_among, warn_left_out
 
     files = []
     for path in paths:
@@ -75,12 +75,14 @@ def list_files(paths):
             files.append(path)
             continue
         folder = Folder(pathlib.Path(path))
-        inside = [n for n in folder.names if n.lower().endswith(EXTENSIONS)]
+        inside = images_among(folder.names)
         if not inside:
             raise ValueError(
-                f"The folder holds no image ({' '.join(EXTENSIONS)}). Received: {path!r}"
+                "The folder holds no image (a file that Pillow opens, such as .jpg, .png, .webp). "
+                f"Received: {path!r} with {len(folder.names)} other files"
             )
         files += map(folder.place, inside)
+        warn_left_out(folder, sorted(set(folder.names) - set(inside)))
     return list(dict.fromkeys(files))
 
 

@@ -6,15 +6,16 @@ import zlib
 
 import numpy as np
 
+from keras_vit.checks import check_choice
 from keras_vit.data.dataset import (
     MAX_BYTES,
     MOST_CLASSES,
     ImageDataset,
     check_images,
     check_labels,
-    stratified_split,
+    split_rows,
 )
-from keras_vit.data.sources import Source
+from keras_vit.data.sources import PROBLEMS, Source
 
 _MOST_DEFLATED = 250  # times: an archive that deflates more is made to fill the memory
 _MOST_IDX = 2**26  # bytes of an IDX file; the largest of Fashion-MNIST has 47 million
@@ -31,23 +32,27 @@ _NPZ_KEYS = (
 class ArraySource(Source):
     """Images in memory; `arrays` has the checked (images, labels) of each part."""
 
-    def __init__(self, name, class_names, arrays):
-        super().__init__(name, class_names, {part: len(y) for part, (_, y) in arrays.items()})
-        self._arrays = arrays
-        self.channels = next(iter(arrays.values()))[0].shape[-1]
+    def __init__(self, name, class_names, arrays, problem="single_label"):
+        images, labels = next(iter(arrays.values()))
+        sizes = {part: len(y) for part, (_, y) in arrays.items()}
+        super().__init__(name, class_names, sizes, problem, labels.shape[1:])
+        self._arrays, self.channels = arrays, images.shape[-1]
 
     def __getitem__(self, row):
         part, index = self.find(row)
         images, labels = self._arrays[part]
-        return images[index], int(labels[index])
+        return images[index], labels[index]
 
 
-def array_source(source):
+def array_source(source, problem=None):
     """The source of an `ImageDataset`, of (images, labels), or of two such pairs of arrays."""
     if isinstance(source, ImageDataset):
         train = source.train_images, source.train_labels
         test = source.test_images, source.test_labels
-        return ArraySource(source.name, source.class_names, {"train": train, "test": test})
+        parts = {"train": train, "test": test}
+        found = ArraySource(source.name, source.class_names, parts, source.problem)
+        found.left_out = source.left_out
+        return found
     try:
         first, second = source
         nested = isinstance(first, (tuple, list)) and len(first) == len(second) == 2
@@ -57,20 +62,51 @@ def array_source(source):
             "Arrays come as (images, labels), or as ((train_images, train_labels), (test_images, "
             f"test_labels)). Received: {type(source).__name__}"
         ) from error
-    checked = []
+    problem, checked = problem_of([labels for _, labels in pairs], problem), []
     for images, labels in pairs:
         images = np.asarray(images)
         images = check_images(images[..., None] if images.ndim == 3 else images)
-        checked.append((images, check_labels(labels, images)))
-    count = 1 + max(int(labels.max()) for _, labels in checked)
+        checked.append((images, check_labels(labels, images, problem=problem)))
+    if len({labels.shape[1:] for _, labels in checked}) > 1:
+        raise ValueError(
+            "Labels to train and to test must have as many columns. Received: shapes "
+            f"{' and '.join(str(labels.shape) for _, labels in checked)}"
+        )
     names = ("train", "test") if nested else ("all",)
-    return ArraySource("arrays", map(str, range(count)), dict(zip(names, checked)))
+    class_names = numbered_classes([labels for _, labels in checked], problem)
+    return ArraySource("arrays", class_names, dict(zip(names, checked)), problem)
 
 
-def split_dataset(name, images, labels, class_names, test_fraction, seed):
+def problem_of(labels, problem=None):
+    """What arrays of labels are, see `PROBLEMS`: what is said, or what they can be alone.
+
+    Rows of 0 and 1 that have not one 1 each are those of several classes. One-hot rows could be
+    either, and numbers could be values: these are single labels unless it is said.
+    """
+    if problem is not None:
+        check_choice("problem", problem, PROBLEMS)
+        return problem
+    for rows in map(np.asarray, labels):
+        if rows.ndim == 2 and rows.shape[1] > 1 and rows.dtype.kind in "biuf":
+            if np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) != 1).any():
+                return "multi_label"
+    return "single_label"
+
+
+def numbered_classes(labels, problem):
+    """Numbers as names of the classes of checked labels; None for values."""
+    if problem == "regression":
+        return None
+    if problem == "multi_label":
+        return tuple(map(str, range(labels[0].shape[1])))
+    return tuple(map(str, range(1 + max(int(found.max()) for found in labels))))
+
+
+def split_dataset(name, images, labels, class_names, test_fraction, seed, problem="single_label"):
     """An `ImageDataset` of one undivided set."""
-    train, test = stratified_split(labels, test_fraction, seed)
-    return ImageDataset(name, images[train], labels[train], images[test], labels[test], class_names)
+    train, test = split_rows(labels, test_fraction, seed, problem)
+    parts = images[train], labels[train], images[test], labels[test]
+    return ImageDataset(name, *parts, class_names, problem=problem)
 
 
 def load_digits(test_fraction, seed):
@@ -89,7 +125,7 @@ def load_digits(test_fraction, seed):
     return split_dataset("digits", images, digits.target, names, test_fraction, seed)
 
 
-def load_npz(path, test_fraction, seed):
+def load_npz(path, test_fraction, seed, problem=None):
     """The `ImageDataset` of an archive of arrays."""
     arrays = _read_npz(path)
     keys = next((keys for keys in _NPZ_KEYS if set(keys) <= set(arrays)), None)
@@ -99,26 +135,33 @@ def load_npz(path, test_fraction, seed):
             f"{path} must hold the arrays {expected}. Received: keys "
             f"{', '.join(sorted(arrays)) or 'none'}; rename them and save again"
         )
-    parts = []
+    parts, problem = [], problem_of([arrays[key] for key in keys[1::2]], problem)
     for images, labels in zip(keys[::2], keys[1::2]):
         x, y = arrays[images], arrays[labels]
         x = x[..., None] if x.ndim == 3 else x
-        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        parts += [x, check_labels(y, x, f"{labels} in {path}")]
+        column = y.ndim == 2 and y.shape[1] == 1 and problem != "multi_label"
+        y = y[:, 0] if column else y
+        parts += [x, check_labels(y, x, f"{labels} in {path}", problem=problem)]
     names = arrays.get("class_names")
-    if names is None:
-        if not len(parts[1]):
-            raise ValueError(f"{path} must hold at least one training image. Received: none")
-        names = np.arange(parts[1].max() + 1).astype(str)
+    if not len(parts[1]):
+        raise ValueError(f"{path} must hold at least one training image. Received: none")
+    if names is None and (numbers := numbered_classes(parts[1:2], problem)) is not None:
+        names = np.array(numbers)
+    if names is not None:
+        names = _check_names(path, names)
+    if len(parts) == 2:
+        return split_dataset(path.stem, *parts, names, test_fraction, seed, problem)
+    return ImageDataset(path.stem, *parts, names, problem=problem)
+
+
+def _check_names(path, names):
+    """The array of names in an archive, as a tuple of text."""
     if names.ndim != 1 or names.dtype.kind not in "US" or len(names) > MOST_CLASSES:
         raise ValueError(
             f"class_names in {path} must be a list of at most {MOST_CLASSES} names. Received: "
             f"shape {names.shape}, dtype {names.dtype}"
         )
-    names = tuple(n.decode() if isinstance(n, bytes) else n for n in names.tolist())
-    if len(parts) == 2:
-        return split_dataset(path.stem, *parts, names, test_fraction, seed)
-    return ImageDataset(path.stem, *parts, names)
+    return tuple(n.decode() if isinstance(n, bytes) else n for n in names.tolist())
 
 
 def _read_npz(path):

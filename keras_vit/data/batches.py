@@ -19,7 +19,8 @@ LOST_AT_MOST = 4  # one in four examples may be unreadable
 def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1)):
     """A `grain.MapDataset` of the batches of a split, by step.
 
-    For training they are shuffled, mixed, full, and repeated without end, with one-hot labels.
+    For training they are shuffled, mixed, full, and repeated without end, with one-hot labels in
+    place of class numbers.
 
     Args:
         read: a `Reader`.
@@ -30,7 +31,7 @@ def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1
         share: (process, processes); the batches hold this process's part.
     """
     process, processes = share
-    collate = functools.partial(_collate, image_shape=read.image_shape)
+    collate = functools.partial(_collate, empty=read.empty)
     if not read.training:
         rows = rows_of(share, read.rows, batch_size)
         dataset = import_grain().MapDataset.source(rows).seed(seed).random_map(read)
@@ -43,7 +44,8 @@ def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1
     dataset = dataset.random_map(read)  # read, decode, crop, flip, ...: one uint8 image
     dataset = dataset[: len(read.rows) // batch_size * batch_size]  # full batches only
     dataset = dataset.batch(batch_size // parts, batch_fn=collate)[process % parts :: parts]
-    dataset = dataset.map(functools.partial(_one_hot, num_classes=num_classes))
+    if read.source.problem == "single_label":
+        dataset = dataset.map(functools.partial(_one_hot, num_classes=num_classes))
     if any(mixing):
         dataset = dataset.random_map(functools.partial(_mixed_part, alphas=mixing, share=share))
     return dataset.repeat()
@@ -104,6 +106,9 @@ class Reader:
     def __init__(self, source, rows, transform, channels, training):
         self.source, self.rows, self.transform = source, rows, transform
         self.image_shape, self.training = (*transform.image_size, channels), training
+        dtype = np.int32 if source.problem == "single_label" else np.float32
+        labels = np.zeros((0, *source.label_shape), dtype)
+        self.empty = np.zeros((0, *self.image_shape), np.uint8), labels  # a batch of no examples
 
     def __call__(self, row, rng):
         notes, channels = [], self.image_shape[-1]
@@ -136,12 +141,13 @@ class Reader:
             yield from (self.rows[index % len(self.rows)] for index in tried)
 
 
-def _collate(examples, image_shape):
+def _collate(examples, empty):
     images = [pixels for pixels, _, _ in examples if pixels is not None]
     labels = [label for pixels, label, _ in examples if pixels is not None]
     notes = [note for _, _, notes in examples for note in notes]
-    images = np.stack(images) if images else np.zeros((0, *image_shape), np.uint8)
-    return images, np.array(labels, np.int32), notes
+    if not images:
+        return *empty, notes
+    return np.stack(images), np.array(labels, empty[1].dtype), notes
 
 
 def _one_hot(batch, num_classes):

@@ -5,8 +5,20 @@ import math
 
 import numpy as np
 
+from keras_vit.checks import check_choice
+from keras_vit.data.sources import PROBLEMS
+
 MAX_BYTES = 4 * 2**30  # of a dataset: a larger one is refused before memory runs out
 MOST_CLASSES = 100_000  # labels beyond it are identifiers
+_EXPECTED = {
+    "single_label": (
+        "must have shape (images,), one class number per image, counted from 0; take "
+        "labels.argmax(axis=-1) of one-hot labels, labels.reshape(-1) of a column, and "
+        "problem='multi_label' for labels of several classes per image"
+    ),
+    "multi_label": "must have shape (images, classes), 1 for the classes of an image, 0 for others",
+    "regression": "must have shape (images,) or (images, targets), the values to estimate",
+}
 _TOLERANCE = 1e-6  # floats can pass 1 by a few units in the last place
 
 
@@ -23,6 +35,11 @@ class ImageDataset:
             become int32.
         class_names: the name of each label, in label order.
         skipped: paths of the corrupt images that were left out.
+        left_out: paths of the files that are no images, or lie where none of the set should be.
+        problem: "single_label"; "multi_label", whose labels are float32 of shape (images, classes),
+            1 for the classes that an image shows and 0 for the others; or "regression", whose
+            labels are float32 of shape (images,) or (images, targets) and class_names None or the
+            names of the targets.
 
     Raises:
         ValueError: an array of another shape, dtype or range, images and labels of different
@@ -34,11 +51,14 @@ class ImageDataset:
     train_labels: np.ndarray
     test_images: np.ndarray
     test_labels: np.ndarray
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...] | None
     skipped: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    problem: str = "single_label"
 
     def __post_init__(self):
-        if not self.class_names:
+        check_choice("problem", self.problem, PROBLEMS)
+        if not self.class_names and self.problem != "regression":
             raise ValueError(
                 "class_names must name at least one class. Received: "
                 f"{self.class_names!r} for {self.name!r}"
@@ -46,9 +66,12 @@ class ImageDataset:
         for part in ("train", "test"):
             images = check_images(getattr(self, f"{part}_images"), f"{part}_images")
             labels = getattr(self, f"{part}_labels")
-            labels = check_labels(labels, images, f"{part}_labels", self.num_classes)
+            count = len(self.class_names or ()) or MOST_CLASSES
+            labels = check_labels(labels, images, f"{part}_labels", count, self.problem)
             object.__setattr__(self, f"{part}_images", images)
             object.__setattr__(self, f"{part}_labels", labels)
+        if self.problem != "single_label":
+            self._check_columns()
         shapes = self.image_shape, self.test_images.shape[1:]
         if shapes[0] != shapes[1]:
             raise ValueError(
@@ -56,10 +79,22 @@ class ImageDataset:
                 f"Received: {shapes[0]} and {shapes[1]}; resize one of them"
             )
 
+    def _check_columns(self):
+        """Raises ValueError unless labels have a column for each name."""
+        shapes = self.train_labels.shape[1:], self.test_labels.shape[1:]
+        if shapes[0] != shapes[1] or len(self.class_names or ()) not in (0, self.num_classes):
+            raise ValueError(
+                "train_labels and test_labels must have one column for each of class_names. "
+                f"Received: shapes {self.train_labels.shape} and {self.test_labels.shape}, and "
+                f"class_names={self.class_names!r:.80}"
+            )
+
     @property
     def num_classes(self):
-        """Number of classes, with or without test images."""
-        return len(self.class_names)
+        """Number of classes, with or without test images, or of the targets of regression."""
+        if self.problem == "single_label":
+            return len(self.class_names)
+        return math.prod(self.train_labels.shape[1:])
 
     @property
     def image_shape(self):
@@ -74,6 +109,21 @@ class ImageDataset:
             f"{self.train_images.dtype}, classes={self.num_classes}, "
             f"skipped={len(self.skipped)})"
         )
+
+
+def split_rows(labels, test_fraction, seed, problem="single_label"):
+    """(train, test): sorted rows of examples, by class where each has one, else at random."""
+    if problem == "single_label":
+        return stratified_split(labels, test_fraction, seed)
+    count = len(labels)
+    if count < 2:
+        raise ValueError(
+            f"A train/test split needs at least two images. Received: {count}; add images or "
+            "supply a test set"
+        )
+    order = np.random.default_rng(seed).permutation(count)
+    wanted = min(max(int(count * test_fraction + 0.5), 1), count - 1)
+    return np.sort(order[wanted:]), np.sort(order[:wanted])
 
 
 def stratified_split(labels, test_fraction, seed):
@@ -131,29 +181,42 @@ def check_pixels(images, name):
         )
 
 
-def check_labels(labels, images, name="labels", num_classes=MOST_CLASSES):
-    """`labels` as int32, one for each image, or a ValueError."""
+def check_labels(labels, images, name="labels", num_classes=MOST_CLASSES, problem="single_label"):
+    """`labels`, one for each image, as int32, or as float32 unless each is one class.
+
+    Raises:
+        ValueError: another shape, dtype or value than labels of the problem have.
+    """
     labels = np.asarray(labels)
-    if labels.ndim != 1 or labels.dtype.kind not in "biuf":
+    ranks = {"single_label": (1,), "multi_label": (2,), "regression": (1, 2)}[problem]
+    if labels.ndim not in ranks or labels.dtype.kind not in "biuf":
         raise ValueError(
-            f"{name} must have shape (images,), one class number per image, counted from 0; take "
-            "labels.argmax(axis=-1) of one-hot labels, and labels.reshape(-1) of a column. "
-            f"Received: shape {labels.shape}, dtype {labels.dtype}"
+            f"{name} {_EXPECTED[problem]}. Received: shape {labels.shape}, dtype {labels.dtype}"
         )
     if np.ndim(images) == 0 or len(labels) != len(images):
         raise ValueError(
             f"{name} must have one label for each image. Received: {len(labels)} labels, and "
             f"images of shape {np.shape(images)}"
         )
-    fits = (labels >= 0) & (labels < num_classes) & (labels == np.floor(labels))  # NaN does not
-    if not fits.all():
-        first = int(np.argmin(fits))
-        raise ValueError(
-            f"{name} must be whole numbers in 0..{num_classes - 1}. Received: {(~fits).sum()} "
-            f"others, the first is {labels[first]} at index {first}. Give every class a name, or "
-            "number the classes with numpy.unique(labels, return_inverse=True)[1]"
+    if problem == "single_label":
+        fits = (labels >= 0) & (labels < num_classes) & (labels == np.floor(labels))  # no NaN
+        rule = f"whole numbers in 0..{num_classes - 1}"
+        advice = (
+            ". Give every class a name, or number the classes with "
+            "numpy.unique(labels, return_inverse=True)[1]; values to estimate are "
+            "problem='regression'"
         )
-    return labels.astype(np.int32)
+    else:
+        multi = problem == "multi_label"
+        fits = np.isin(labels, (0, 1)) if multi else np.isfinite(labels)
+        rule, advice = ("0 or 1" if multi else "finite numbers"), ""
+    if not fits.all():
+        first = np.argwhere(~fits)[0].tolist()
+        raise ValueError(
+            f"{name} must be {rule}. Received: {(~fits).sum()} others, the first is "
+            f"{labels[tuple(first)]} at index {first[0] if len(first) == 1 else first}{advice}"
+        )
+    return labels.astype(np.int32 if problem == "single_label" else np.float32)
 
 
 def check_memory(shape, itemsize=1):

@@ -1,52 +1,37 @@
-"""Folders and archives of images: their files, and the classes they stand for."""
+"""The files of folders and archives, and which of them are images."""
 
 import os
 import pathlib
 import re
 import tarfile
 import threading
+import warnings
 import zipfile
-from collections import Counter
 
-import numpy as np
+from PIL import Image
 
-from keras_vit.data.dataset import stratified_split
-from keras_vit.data.sources import HELD_OUT, Source
+from keras_vit.data.sources import part_of
 
 ARCHIVES = (".zip", ".tar")
-EXTENSIONS = tuple(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
+# Formats that Pillow names, but of which it makes pixels not at all or with other programs only.
+_NO_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
+# What systems leave in folders and archives of images, besides hidden files.
+_IGNORED = re.compile(r"\..*|__MACOSX|@eaDir|Thumbs\.db|desktop\.ini", re.IGNORECASE)
 LARGEST = 2**28  # bytes of one image file: a small archive can claim terabytes
+_LINKS = 3  # levels of folders that may be links
 LISTED = 10  # files named in a message; the count tells the rest
 
 
-class FileSource(Source):
-    """The image files of class folders, or of an archive of them, read when they are needed.
+def image_suffixes():
+    """The suffixes, in lower case, of the files that Pillow opens, with what its plugins added."""
+    known = Image.registered_extensions().items()
+    return {".mpo"} | {end for end, name in known if name in Image.OPEN and name not in _NO_PIXELS}
 
-    Where there are no parts, `test_fraction` of each class is `"test"`.
-    """
 
-    sorted_by_class = True
-    upright = True
-
-    def __init__(self, path, name=None, test_fraction=0.2, seed=0):
-        files = open_files(path)
-        class_names, parts = labelled_files(files)
-        if "all" in parts:
-            every = parts.pop("all")
-            labels = np.array([label for _, label in every])
-            for part, rows in zip(("train", "test"), stratified_split(labels, test_fraction, seed)):
-                parts[part] = [every[row] for row in rows]
-        sizes = {part: len(found) for part, found in parts.items()}
-        super().__init__(name or files.name, class_names, sizes)
-        self._files = files
-        self._listing = [item for found in parts.values() for item in found]
-
-    def __getitem__(self, row):
-        name, label = self._listing[row]
-        return self._files.read(name), label
-
-    def place(self, row):
-        return self._files.place(self._listing[row][0])
+def images_among(names):
+    """The names of files that are images, by their suffixes."""
+    suffixes = image_suffixes()
+    return [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
 
 
 def open_files(path):
@@ -63,11 +48,13 @@ class Folder:
     """The regular files of a folder at any depth, without hidden ones.
 
     `folders` and `names` are paths in it, with `/`, sorted. Links to folders are followed down to
-    the second level, where the class folders of `train/` may be; deeper ones could lead back up.
+    the third level, where the class folders of `photos/train/` may be; deeper ones could lead back
+    up. `others` are those, and what is no regular file.
     """
 
     def __init__(self, path):
-        self.path, self.name, self.folders, self.names = path, path.resolve().name, [], []
+        self.path, self.name = path, path.resolve().name
+        self.folders, self.names, self.others = [], [], []
         self._scan("", 0)
 
     def _scan(self, prefix, depth):
@@ -80,13 +67,15 @@ class Folder:
             ) from error
         for entry in entries:
             name = prefix + entry.name
-            if entry.name.startswith("."):
+            if _IGNORED.fullmatch(entry.name):
                 continue
-            if entry.is_dir(follow_symlinks=depth < 2):
+            if entry.is_dir(follow_symlinks=depth < _LINKS):
                 self.folders.append(name)
                 self._scan(name + "/", depth + 1)
             elif entry.is_file():  # no pipe, no device: reading one need never end
                 self.names.append(name)
+            else:
+                self.others.append(name)
 
     def read(self, name):
         with open(self.place(name), "rb") as file:
@@ -100,6 +89,8 @@ class Folder:
 class _Archive:
     """What archives have in common. A single folder around all files is left out of the names."""
 
+    others = ()
+
     def __init__(self, path):
         self.path, self.name = path, path.resolve().stem
         try:
@@ -109,10 +100,10 @@ class _Archive:
                 f"{path} cannot be read as a {path.suffix[1:]} archive; make it again, or "
                 f"unpack it and pass the folder. Received: {error}"
             ) from error
-        hidden = re.compile(r"__MACOSX/|(.*/)?\.")
-        shown = {name: members[name] for name in sorted(members) if not hidden.match(name)}
+        shown = [n for n in sorted(members) if not any(map(_IGNORED.fullmatch, n.split("/")))]
+        shown = {name: members[name] for name in shown}
         tops = {name.split("/")[0] for name in shown}
-        if len(tops) == 1 and all(name.count("/") > 1 for name in shown):
+        if len(tops) == 1 and all(name.count("/") > 1 for name in shown) and not part_of(*tops):
             shown = {name.split("/", 1)[1]: member for name, member in shown.items()}
         self._found, self.names = shown, list(shown)
         parents = {str(p) for name in shown for p in pathlib.PurePosixPath(name).parents}
@@ -128,7 +119,8 @@ class ZipArchive(_Archive):
     def _members(self):
         self._open = threading.local()
         with zipfile.ZipFile(self.path) as archive:
-            return {info.filename: info for info in archive.infolist() if not info.is_dir()}
+            files = [info for info in archive.infolist() if not info.is_dir()]
+        return {info.filename.replace("\\", "/"): info for info in files}  # of Windows' makers
 
     def read(self, name):
         _check_size(self._found[name].file_size)
@@ -167,55 +159,19 @@ def _check_size(size):
         raise ValueError(f"a file of {size} bytes; at most {LARGEST} are read as one image")
 
 
-def labelled_files(files):
-    """The images of class folders, or of such folders in `train` and `test`, `val` or `validation`.
-
-    Images count at any depth below their class folder; all other files are ignored.
-
-    Returns:
-        (class names, dict from each part to a list of (name, label)), classes and files in sorted
-        order. A set without parts has the part `"all"`.
-    """
-    tops = {name for name in files.folders if "/" not in name}
-    held_out = [part for part in HELD_OUT if part in tops]
-    parts = ["train", *held_out] if "train" in tops and (held_out or tops == {"train"}) else ["all"]
-    numbers, found = None, {}
-    for part in parts:
-        classes = _class_files(files, "" if part == "all" else f"{part}/")
-        if numbers is None:
-            numbers = {name: number for number, name in enumerate(classes)}
-            if empty := [name for name, images in classes.items() if not images]:
-                raise ValueError(
-                    f"Every class folder in {files.path} must hold an image. Received: none in "
-                    f"{', '.join(map(repr, empty))}; add some, or remove what is no class"
-                )
-        if unknown := [name for name in classes if classes[name] and name not in numbers]:
-            raise ValueError(
-                f"The classes in {files.place(part)} must be among those in {files.place('train')} "
-                f"({', '.join(numbers)}). Received: unknown {', '.join(unknown)}"
-            )
-        found[part] = [(file, numbers[name]) for name in classes for file in classes[name]]
-    return tuple(numbers), found
-
-
-def _class_files(files, prefix):
-    """{class name: sorted image names} of the folders below a prefix."""
-    folders = [n.removeprefix(prefix) for n in files.folders if n.startswith(prefix)]
-    classes = {name: [] for name in folders if "/" not in name}
-    inside = [name for name in files.names if name.startswith(prefix)]
-    for name in inside:
-        folder, _, rest = name.removeprefix(prefix).partition("/")
-        if rest and folder in classes and name.lower().endswith(EXTENSIONS):
-            classes[folder].append(name)
-    if not any(classes.values()):
-        kinds = Counter(pathlib.Path(name).suffix.lower() or "no suffix" for name in inside)
-        counts = ", ".join(f"{suffix} x{count}" for suffix, count in kinds.most_common())
-        raise ValueError(
-            f"Images ({' '.join(EXTENSIONS)}) must lie in one subfolder per class, beside or below "
-            f"train/ and test/. Received: {files.place(prefix)} with {len(classes)} subfolders and "
-            f"{f'files {counts}' if inside else 'no files at all'}"
-        )
-    return classes
+def warn_left_out(files, names):
+    """Warns of the files that no set is made of, and returns their places."""
+    names = [*names, *files.others]
+    if not names:
+        return ()
+    images = images_among(names)
+    others = sorted(set(names) - set(images))
+    counts = {"images without a label": len(images), "that are no images": len(others)}
+    told = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
+    warnings.warn(
+        f"Files of {files.path} are left out, {told}:\n{listed([*images, *others])}", stacklevel=2
+    )
+    return tuple(map(files.place, names))
 
 
 def listed(lines):

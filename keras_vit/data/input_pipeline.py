@@ -13,7 +13,7 @@ from keras_vit.data import batches
 from keras_vit.data.arrays import ArraySource
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.load import check_seed, open_source
-from keras_vit.data.sources import starts_training
+from keras_vit.data.sources import HELD_OUT, part_of, starts_training
 
 
 def pipeline(
@@ -28,6 +28,8 @@ def pipeline(
     channels: int | None = None,
     threads: int | None = None,
     workers: int = 0,
+    labels: Any = None,
+    problem: str | None = None,
 ) -> "Pipeline":
     """Opens a split of a dataset as batches for `model.fit`, `evaluate` and `predict`.
 
@@ -51,6 +53,9 @@ def pipeline(
         channels: 1 (grayscale) or 3 (RGB); None keeps what there is, and means 3 for image files.
         threads: batches to read at a time, in each process; None is the number of cores.
         workers: processes that read beside this one; 0 reads in threads of this one only.
+        labels: as in `load`.
+        problem: as in `load`; arrays of labels of several classes are known by their rows of 0 and
+            1, unless each row has a single 1.
 
     Returns:
         A `Pipeline`.
@@ -61,7 +66,7 @@ def pipeline(
     seed = check_seed(recipe.seed if seed is None else seed)
     if batch_size is None:
         batch_size = getattr(recipe, "micro_batch_size", recipe.batch_size)
-    opened = open_source(source, data_dir)
+    opened = open_source(source, data_dir, labels, problem)
     channels = (opened.channels or 3) if channels is None else channels
     check_choice("channels", channels, (1, 3))
     if split is None:
@@ -69,8 +74,8 @@ def pipeline(
         split = getattr(recipe, "train_split", None) or "train"
     # CIFAR has no validation part: its recipes hold out the last training examples, which the
     # test part must not replace.
-    elif split in ("validation", "test") and not {split, "all"} & set(opened.parts):
-        split = getattr(recipe, f"{split}_split", None) or split
+    elif (part := part_of(split)) in HELD_OUT and not opened.has_part(part):
+        split = getattr(recipe, f"{part}_split", None) or split
     return Pipeline(
         opened,
         recipe,
@@ -102,7 +107,9 @@ class Pipeline(keras.utils.PyDataset):
 
     In training, images are shuffled, augmented and mixed, an epoch has only full batches, and
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
-    is left out, and labels are int32. Images are float32 NumPy arrays.
+    is left out, and labels are int32. Images are float32 NumPy arrays. Labels of several classes
+    are float32 of shape (batch, classes) and values of shape (batch,) or (batch, targets), in
+    training and otherwise.
 
     Iterating gives one epoch and reads ahead. `model.fit` takes the object as well: each epoch of
     Keras shows the next epoch, whose batches Keras puts in another order unless `shuffle=False`.
@@ -113,7 +120,10 @@ class Pipeline(keras.utils.PyDataset):
     Attributes:
         name, split, seed, training: what was loaded and how, see `pipeline`.
         num_examples: in the split, unreadable ones included.
-        num_classes, class_names: of the dataset.
+        problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
+        num_classes, class_names: of the dataset; of the targets for regression, where class_names
+            is None if they have no names.
+        left_out: places of the files that are no images, or lie where none of the set should be.
         steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
             is the same unless `from_step` changed it.
         batch_size: images per batch, of all processes together.
@@ -154,7 +164,9 @@ class Pipeline(keras.utils.PyDataset):
         how = self.batch_size, self.seed, self.num_classes, self._mixing, share
         self._dataset = batches.make_batches(self._read, *how)
 
-    num_classes = property(lambda self: len(self.class_names))
+    problem = property(lambda self: self._read.source.problem)
+    num_classes = property(lambda self: self._read.source.num_classes)
+    left_out = property(lambda self: self._read.source.left_out)
     num_examples = property(lambda self: len(self._read.rows))
     image_shape = property(lambda self: self._read.image_shape)
     num_batches = property(lambda self: len(self))  # Keras asks for it
@@ -224,7 +236,8 @@ class Pipeline(keras.utils.PyDataset):
             yield images, labels
             missing -= 1
         for _ in range(missing):  # of a share that has no row in the last batch
-            yield np.zeros((0, *self.image_shape), np.float32), np.zeros(0, np.int32)
+            images, labels = self._read.empty
+            yield images.astype(np.float32), labels
 
     def _note(self, notes):
         """Records unreadable examples, with a warning for each of the first ones."""

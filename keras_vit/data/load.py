@@ -2,17 +2,20 @@
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from keras_vit.checks import check_choice, pair, positive_float, rate
 from keras_vit.data import arrays, tfds
 from keras_vit.data.dataset import ImageDataset, check_memory
-from keras_vit.data.files import ARCHIVES, FileSource, listed
+from keras_vit.data.files import ARCHIVES, listed
+from keras_vit.data.layout import FileSource
 from keras_vit.data.pixels import PATHS, pixels_of
 from keras_vit.data.resize import pillow_resize
-from keras_vit.data.sources import HELD_OUT, Source
+from keras_vit.data.sources import HELD_OUT, PROBLEMS, Source, part_of
 from keras_vit.data.vtab import VTAB_TASKS
 from keras_vit.text import nearest
 
@@ -37,6 +40,8 @@ def load(
     test_fraction: float = 0.2,
     skip_corrupt: bool = False,
     seed: int = 0,
+    labels: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    problem: str | None = None,
 ) -> ImageDataset:
     """Loads an image classification dataset into memory.
 
@@ -51,7 +56,8 @@ def load(
             - the path of a .npz file with the arrays x_train, y_train, x_test, y_test, or
               train_images, ..., or x, y, or images, labels, and perhaps class_names;
             - the path of a folder, .zip or .tar archive with one subfolder of images per class, or
-              with such folders below train/ and test/ (or val/, validation/);
+              with such folders below train/, validation/ and test/ or other usual names of these,
+              such as Training/, valid/ and val/; or with images in any folders, and `labels`;
             - a name of TensorFlow Datasets, such as "cifar10", that lies prepared in `data_dir`.
 
             To read a folder that is called like a built-in set, write "./digits".
@@ -66,9 +72,14 @@ def load(
         skip_corrupt: whether unreadable images are left out and listed in `skipped`, instead of
             an error.
         seed: whole number that decides the split.
+        labels: the labels of the images in a folder or an archive: the path of a .csv or .json
+            file, or a mapping from files to labels, as docs/data.md describes.
+        problem: "single_label", "multi_label" or "regression", for labels that could be read in
+            several ways, such as numbers. "single_label" also allows a folder of one class.
 
     Returns:
-        An `ImageDataset`.
+        An `ImageDataset` of the training part and of the test part, or of the validation part where
+        there is no test part; a validation part beside a test part is for `pipeline`.
 
     Raises:
         ValueError: an unknown source, an argument out of range, or data that is missing, damaged,
@@ -78,7 +89,8 @@ def load(
     size = None if image_size is None else pair(image_size, "image_size")
     check_choice("channels", channels, (None, 1, 3))
     rate(positive_float(test_fraction, "test_fraction"), "test_fraction")
-    found = find_source(source, data_dir, test_fraction, check_seed(seed))
+    split = {"test_fraction": test_fraction, "seed": check_seed(seed)}
+    found = find_source(source, data_dir, labels, problem, **split)
     if isinstance(found, ImageDataset):
         height, width, present = found.image_shape
         if (size or (height, width), channels or present) == ((height, width), present):
@@ -93,28 +105,32 @@ def check_seed(seed):
     return int(seed)
 
 
-def open_source(source, data_dir=None):
+def open_source(source, data_dir=None, labels=None, problem=None):
     """The data source of what `pipeline` takes."""
-    if isinstance(source, PATHS):
-        source = find_source(source, data_dir)
-    return source if isinstance(source, Source) else arrays.array_source(source)
+    if isinstance(source, PATHS) or labels is not None:
+        source = find_source(source, data_dir, labels, problem)
+    opened = source if isinstance(source, Source) else arrays.array_source(source, problem)
+    return _check_problem(opened, problem)
 
 
-def find_source(source, data_dir, test_fraction=0.2, seed=0):
+def find_source(source, data_dir, labels=None, problem=None, test_fraction=0.2, seed=0):
     """The `ImageDataset` or the `Source` that a name or a path stands for."""
-    if isinstance(source, str):
-        if source == "digits":
-            return arrays.load_digits(test_fraction, seed)
-        if source == "fashion_mnist":
-            return _find_fashion_mnist(data_dir)
-        if found := _find_prepared(source, data_dir):
-            return found
-    if isinstance(source, PATHS) and str(source):
-        path = Path(source).expanduser()
+    if problem is not None:
+        check_choice("problem", problem, PROBLEMS)
+    path = Path(source).expanduser() if isinstance(source, PATHS) and str(source) else None
+    if labels is not None:
+        if path is None or not (path.is_dir() or path.suffix.lower() in ARCHIVES):
+            raise ValueError(
+                "labels belong to the images of a folder, .zip or .tar archive. Received: labels, "
+                f"and the source {source!r:.80}"
+            )
+    elif found := _find_named(source, data_dir, test_fraction, seed):
+        return _check_problem(found, problem)
+    if path is not None:
         if path.suffix.lower() == ".npz" and path.is_file():
-            return arrays.load_npz(path, test_fraction, seed)
+            return arrays.load_npz(path, test_fraction, seed, problem)
         if path.is_dir() or (path.suffix.lower() in ARCHIVES and path.is_file()):
-            return FileSource(path, None, test_fraction, seed)
+            return FileSource(path, None, test_fraction, seed, labels, problem)
     tasks = [f"vtab/{name}" for name in VTAB_TASKS]
     known = ["digits", "fashion_mnist", *tfds.TFDS_SETS, *tasks]
     raise ValueError(
@@ -123,6 +139,27 @@ def find_source(source, data_dir, test_fraction=0.2, seed=0):
         "archive with one subfolder of images per class, or one of "
         f"{', '.join(map(repr, known))}"
     )
+
+
+def _find_named(source, data_dir, test_fraction, seed):
+    """What a name of a set stands for; None where it is none."""
+    if not isinstance(source, str):
+        return None
+    if source == "digits":
+        return arrays.load_digits(test_fraction, seed)
+    if source == "fashion_mnist":
+        return _find_fashion_mnist(data_dir)
+    return _find_prepared(source, data_dir)
+
+
+def _check_problem(found, problem):
+    """A set whose labels are what was said, or a ValueError."""
+    if problem not in (None, found.problem):
+        raise ValueError(
+            f"The labels of {found.name} are given: problem={found.problem!r}. Received: "
+            f"problem={problem!r}"
+        )
+    return found
 
 
 def _find_prepared(name, data_dir):
@@ -171,7 +208,8 @@ def _find_fashion_mnist(data_dir):
 
 def _in_memory(source, size, channels, skip_corrupt):
     """The `ImageDataset` of a `Source`; its first held-out part becomes the test set."""
-    test = next((part for part in HELD_OUT if part in source.parts), None)
+    called = {part_of(part): part for part in source.parts}
+    test = next((called[part] for part in HELD_OUT if part in called), None)
     if test is None or "train" not in source.parts:
         raise ValueError(
             f"{source.name} must have the parts train and one of {', '.join(HELD_OUT)}. Received: "
@@ -211,7 +249,10 @@ def _in_memory(source, size, channels, skip_corrupt):
             f"{listed([f'{place}: {reason}' for place, reason in reasons.items()])}\n"
             "Repair or remove them, or pass skip_corrupt=True to leave them out."
         )
-    gone = [source.class_names[i] for i in sorted({*range(len(source.class_names))} - {*labels[0]})]
+    gone = []
+    if source.problem == "single_label":
+        gone = sorted({*range(source.num_classes)} - {*labels[0]})
+        gone = [source.class_names[number] for number in gone]
     if reasons and (gone or not labels[1]):
         raise ValueError(
             f"Every class of {source.name} must keep a readable image for training, and the part "
@@ -220,4 +261,5 @@ def _in_memory(source, size, channels, skip_corrupt):
         )
     first, end = len(labels[0]), len(labels[0]) + len(labels[1])
     parts = images[:first], labels[0], images[first:end], labels[1]
-    return ImageDataset(source.name, *parts, source.class_names, tuple(sorted(reasons)))
+    skipped, left_out = tuple(sorted(reasons)), tuple(source.left_out)
+    return ImageDataset(source.name, *parts, source.class_names, skipped, left_out, source.problem)

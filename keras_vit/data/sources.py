@@ -1,32 +1,68 @@
 """Data sources: labelled images that are read by number, and the splits of their parts."""
 
+import math
 import re
 
 import numpy as np
 
-HELD_OUT = ("test", "val", "validation")  # names of parts; in memory the first one is the test set
+# What labels are: the number of the only class; one 0 or 1 for each class; one or more values.
+PROBLEMS = ("single_label", "multi_label", "regression")
+HELD_OUT = ("test", "validation")  # parts; in memory the first one is the test set
+# What people call the parts, in any case, also "training_set", "test-images" or "ValData".
+_NAMES = {
+    "train": "train training",
+    "validation": "val valid validation dev development",
+    "test": "test testing eval evaluation",
+}
+_CALLED = re.compile(
+    "(?:" + "|".join(f"(?P<{p}>{n.replace(' ', '|')})" for p, n in _NAMES.items()) + ")"
+    "(?:[-_ ]?(?:set|data|dataset|images|split))?",
+    re.IGNORECASE,
+)
 _SLICES = 3  # seeds the order in which slices are drawn from class folders, in every run alike
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
 _BOUND = r"\s*(-?\d+|-?\d+(?:\.\d+)?%)?\s*"
 _PART = re.compile(rf"([\w-]+)(?:\[{_BOUND}:{_BOUND}\])?")
 
 
+def part_of(name):
+    """`"train"`, `"validation"` or `"test"` for a name that people give that part; else None."""
+    match = _CALLED.fullmatch(name)
+    return match and match.lastgroup
+
+
 class Source:
     """Labelled images that are read one by one; the base of every data source.
 
     `class_names` are in label order. `parts` has the name of each part, such as `"train"`, and the
-    number of its examples, which are numbered on from one part to the next.
+    number of its examples, which are numbered on from one part to the next. `problem` says what a
+    label is, see `PROBLEMS`.
     """
 
     channels = None  # of the images, where that is not chosen when they are decoded
     sorted_by_class = False  # a slice of such a set is drawn from a shuffled order
     upright = False  # whether the orientation tags of files are followed
+    left_out = ()  # places of files that are beside the images, or are no images
 
-    def __init__(self, name, class_names, parts):
-        self.name, self.class_names, self.parts = name, tuple(class_names), dict(parts)
+    def __init__(self, name, class_names, parts, problem="single_label", label_shape=()):
+        self.name, self.parts = name, dict(parts)
+        self.class_names = None if class_names is None else tuple(class_names)
+        self.problem, self.label_shape = problem, tuple(label_shape)
+
+    @property
+    def num_classes(self):
+        """The number of classes, or of the values that regression estimates."""
+        return len(self.class_names) if self.class_names else math.prod(self.label_shape)
+
+    def has_part(self, part):
+        """Whether "train", "validation" or "test" is in the set, under any of its names."""
+        return "all" in self.parts or part in map(part_of, self.parts)
 
     def __getitem__(self, row):
-        """(image, label): the bytes of a file, or pixels as in `ImageDataset`; and an int."""
+        """(image, label): the bytes of a file, or pixels as in `ImageDataset`; and the label.
+
+        A label is an int for `"single_label"`, else float32 of shape `label_shape`.
+        """
         raise NotImplementedError
 
     def place(self, row):
@@ -62,9 +98,10 @@ def parse_split(split, sizes):
     Args:
         split: such as `"train"`, `"train[:98%]"`, `"train[-500:]"`, or several joined by `+`.
             Percents become rows as in TensorFlow Datasets: rounded, halves to the even number.
-        sizes: name of each part -> number of its examples. If only one of the parts validation,
-            val and test exists, all these names mean it. If there is a part `"all"`, every name
-            means it.
+        sizes: name of each part -> number of its examples. Other names that people give a part
+            mean it, such as "valid" and "val" for "validation". If a set has only one of the parts
+            validation and test, both names mean it. If there is a part `"all"`, every name means
+            it.
     """
 
     def refuse(reason=""):
@@ -84,16 +121,11 @@ def parse_split(split, sizes):
         return row + size if row < 0 else row
 
     found = []
-    held_out = [part for part in sizes if part in HELD_OUT]
     for piece in split.split("+") if isinstance(split, str) else [""]:
         match = _PART.fullmatch(piece.strip()) or refuse()
         part, start, stop = match.groups()
-        if part not in sizes and part in HELD_OUT and len(held_out) == 1:
-            part = held_out[0]
-        if "all" in sizes and part in ("train", *HELD_OUT):
-            part = "all"
         if part not in sizes:
-            refuse()
+            part = _nearest_part(part, sizes) or refuse()
         if start and stop and start.endswith("%") != stop.endswith("%"):
             refuse(", whose ends must be both rows or both percents")
         size = sizes[part]
@@ -101,6 +133,18 @@ def parse_split(split, sizes):
         if first < last:
             found.append((part, first, last))
     return found or refuse(", which has no examples")
+
+
+def _nearest_part(name, parts):
+    """The part that a name means where no part has that very name, or None."""
+    part = part_of(name)
+    if part and "all" in parts:
+        return "all"
+    called = [other for other in parts if part_of(other) == part]
+    held_out = [other for other in parts if part_of(other) in HELD_OUT]
+    if part in HELD_OUT and not called:
+        called = held_out
+    return called[0] if part and len(called) == 1 else None
 
 
 def starts_training(split):
@@ -111,4 +155,4 @@ def starts_training(split):
     first = split.split("+")[0].strip()
     match = _PART.fullmatch(first)
     start = match and match.group(2)
-    return first.startswith("train") and (start is None or float(start.rstrip("%")) == 0)
+    return first.lower().startswith("train") and (start is None or float(start.rstrip("%")) == 0)

@@ -66,9 +66,13 @@ def test_nested_hidden_and_other_files(tmp_path):
     write_image(tmp_path / ".ipynb_checkpoints" / "x.png", height=1)
     (tmp_path / "a" / "notes.txt").write_text("no image")
     (tmp_path / "labels.csv").write_text("no image")
-    toy = load(tmp_path)
+    with pytest.warns(UserWarning, match=r"left out, 2 that are no images:\n  a/notes.txt\n  lab"):
+        toy = load(tmp_path)
     assert toy.class_names == ("a", "b")
     assert len(toy.train_images) + len(toy.test_images) == 5
+    assert toy.left_out == (str(tmp_path / "a" / "notes.txt"), str(tmp_path / "labels.csv"))
+    with pytest.warns(UserWarning, match="left out"):
+        assert pipeline(tmp_path, recipe(2)).left_out == toy.left_out
 
 
 def test_formats(tmp_path):
@@ -190,8 +194,8 @@ def test_test_classes_unknown_to_train(tmp_path):
 
 
 def test_train_alone_is_not_a_class(tmp_path):
-    write_classes(tmp_path / "train", {"cat": 2})
-    with pytest.raises(ValueError, match=r"test, val, validation. Received: train;"):
+    write_classes(tmp_path / "train", {"cat": 2, "dog": 2})
+    with pytest.raises(ValueError, match=r"train and one of test, validation. Received: train;"):
         load(tmp_path)
 
 

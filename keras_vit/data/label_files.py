@@ -1,0 +1,168 @@
+"""Files of labels of images: .csv and .json, as rows {file: label}."""
+
+import csv
+import json
+import os
+import pathlib
+import warnings
+
+from keras_vit.data.files import images_among
+from keras_vit.data.sources import part_of
+
+_FILE = "file filename file_name filepath file_path image image_name image_path path".split()
+_LABEL = "label labels class class_name category target tag tags".split()
+ASK = 'say problem="single_label", "multi_label" or "regression"'
+
+
+def check_path(labels):
+    """The path of an existing .csv or .json file."""
+    path = pathlib.Path(labels).expanduser() if isinstance(labels, str | os.PathLike) else None
+    if path is None or path.suffix.lower() not in (".csv", ".json") or not path.is_file():
+        missing = path is not None and path.suffix.lower() in (".csv", ".json")
+        raise ValueError(
+            "labels must be a mapping from files to labels, or the path of a .csv or .json file. "
+            f"Received: {labels!r:.80}{', which is no file' * missing}"
+        )
+    return path
+
+
+def read_json(path):
+    def once(pairs):
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} is there twice")
+        return found
+
+    try:
+        found = json.loads(path.read_text("utf-8-sig"), object_pairs_hook=once)
+        if not isinstance(found, dict):
+            raise ValueError(f"a {type(found).__name__}")
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f'{path} must be JSON such as {{"cat/1.jpg": "cat", ...}}, which names each file once. '
+            f"Received: {error}"
+        ) from error
+    return found
+
+
+def read_csv(path, problem):
+    """(names of the columns of labels, {file: label}, {file: part} or None)."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+            file.seek(0)
+            delimiter = max(",;\t", key=first.count)  # what the header has most
+            table = list(csv.reader(file, delimiter=delimiter, strict=True))
+    except (OSError, ValueError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read as CSV in UTF-8. Received: {error}") from error
+    header, rows = [cell.strip() for cell in table[0]] if table else [], table[1:]
+    lowered = [cell.lower() for cell in header]
+    number = next((i for i, cell in enumerate(lowered) if cell in _FILE), None)
+    if number is None:  # the first one, but not the numbers that pandas writes under no name
+        number = 1 if header[:1] == [""] else 0
+    split = lowered.index("split") if "split" in lowered else None
+    columns = [i for i, cell in enumerate(header) if i not in (number, split) and (i or cell)]
+    if images_among(header) or len(set(header)) < len(header) or not columns:
+        raise ValueError(
+            f"{path} must begin with a row of different names: of a column of files, one or more "
+            f"of labels, and perhaps 'split'. Received: {', '.join(map(repr, header)) or 'nothing'}"
+        )
+    named = [i for i in columns if lowered[i] in _LABEL]
+    if len(named) == 1 and len(columns) > 1:
+        others = [header[i] for i in columns if i not in named]
+        warnings.warn(
+            f"Labels are read from the column {header[named[0]]!r} of {path}; "
+            f"{', '.join(map(repr, others))} are not read",
+            stacklevel=2,
+        )
+        columns = named
+    found, parts = {}, {}
+    for line, row in enumerate(rows, 2):
+        if not any(row):
+            continue
+        if len(row) != len(header):
+            raise ValueError(
+                f"Each row of {path} must have the {len(header)} cells of the first. Received: "
+                f"{len(row)} in row {line}; quote a cell that holds {delimiter!r}"
+            )
+        name = row[number].strip()
+        if name in found:
+            raise ValueError(
+                f"{path} must name each file once; several labels of a file stand in one cell, "
+                f"separated by |. Received: {name!r} again in row {line}"
+            )
+        found[name] = [row[i].strip() for i in columns]
+        if split is not None:
+            parts[name] = check_part(row[split].strip(), name, path)
+    parts, names = parts if split is not None else None, [header[i] for i in columns]
+    values = all(_number(cell) is not None for cells in found.values() for cell in cells)
+    if len(columns) > 1 or problem == "regression" or (problem == "multi_label" and values):
+        found = {file: _numbers(cells, names, file, path) for file, cells in found.items()}
+        if len(columns) == 1:
+            found = {file: number for file, (number,) in found.items()}
+        return names, found, parts
+    return None, _one_column({file: cell for file, (cell,) in found.items()}, problem, path), parts
+
+
+def _one_column(cells, problem, path):
+    """{file: name or list of names} of a column of text."""
+    texts = set(cells.values())
+    if problem is None and any(_number(text) is not None for text in texts):
+        raise ValueError(
+            f"The labels in {path} are numbers, of classes or values to estimate; {ASK}. "
+            f"Received: {some_of(cells)}"
+        )
+    if problem == "single_label":
+        return cells
+    separators = "|;, " if problem else "|;"
+    separator = next((s for s in separators if any(s in text for text in texts)), None)
+    if separator is None and problem is None:
+        # Names of several words, or several names? Words that are labels as well are names, and
+        # so are few words that make many labels.
+        several = {text for text in texts if " " in text}
+        words = {word for text in several for word in text.split()}
+        if words & texts or len(words) < len(several) or any("," in text for text in texts):
+            raise ValueError(
+                f"The labels in {path} could be one name each, or several separated by a comma or "
+                f'a space; say problem="single_label" or "multi_label". Received: {some_of(cells)}'
+            )
+        return cells
+    split = {name: cell.split(separator) if separator else [cell] for name, cell in cells.items()}
+    return {name: [n for n in map(str.strip, names) if n] for name, names in split.items()}
+
+
+def _number(cell):
+    """The number in a cell, or None."""
+    try:
+        return float({"true": 1, "false": 0}.get(cell.lower(), cell))
+    except ValueError:
+        return None
+
+
+def _numbers(cells, names, file, path):
+    """The numbers in the cells of a row."""
+    numbers = [_number(cell) for cell in cells]
+    if None in numbers:
+        at = numbers.index(None)
+        raise ValueError(
+            f"Labels in several columns, and values to estimate, must be numbers; keep one column "
+            f"of names, or call it label. Received: {cells[at]!r} in the column {names[at]!r} for "
+            f"{file!r} in {path}"
+        )
+    return numbers
+
+
+def check_part(text, file, place):
+    """The part of a set that a text names."""
+    if not isinstance(text, str) or not (part := part_of(text)):
+        raise ValueError(
+            f"'split' in {place} must be train, validation or test. Received: {text!r} for {file!r}"
+        )
+    return part
+
+
+def some_of(rows, most=3):
+    """The first labels, for a message."""
+    shown = [f"{label!r:.40} for {name!r}" for name, label in list(rows.items())[:most]]
+    return ", ".join(shown)

@@ -1,0 +1,234 @@
+"""Labels of image files by the names of the files, and what problem they are of."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_vit.data.dataset import MOST_CLASSES
+from keras_vit.data.files import images_among, listed
+from keras_vit.data.label_files import (
+    ASK,
+    check_part,
+    check_path,
+    read_csv,
+    read_json,
+    some_of,
+)
+
+
+class Labels(NamedTuple):
+    """The labels of a set of files.
+
+    Attributes:
+        problem: what a label is, see `keras_vit.data.sources.PROBLEMS`.
+        class_names: a tuple of the classes, or of the targets of a regression; None for one target
+            without a name.
+        values: dict from the name of a file to an int, or to a float32 array of one shape.
+        parts: dict from the name of a file to "train", "validation" or "test", or None.
+        listed: whether the classes were listed, and not only collected from the labels.
+    """
+
+    problem: str
+    class_names: tuple[str, ...] | None
+    values: dict[str, Any]
+    parts: dict[str, str] | None
+    listed: bool
+
+
+def read_labels(labels, problem=None):
+    """The `Labels` of a mapping, or of the path of a .csv or .json file; see docs/data.md.
+
+    Args:
+        labels: the mapping, {file: label} or {"labels": {file: label}, "classes": [name, ...],
+            "split": {file: part}}, or the path.
+        problem: what labels are, where they could be several things; see `PROBLEMS`.
+
+    Raises:
+        ValueError: labels that cannot be read, contradict each other, or could mean several things.
+    """
+    place, names, parts = "labels", None, None
+    if not isinstance(labels, Mapping):
+        place = check_path(labels)
+        if place.suffix.lower() == ".csv":
+            names, rows, parts = read_csv(place, problem)
+            return _resolve(rows, names, parts, problem, place)
+        labels = read_json(place)
+    rows = labels
+    if isinstance(labels.get("labels"), Mapping):
+        if other := sorted(set(labels) - {"labels", "classes", "split"}):
+            raise ValueError(
+                f"Beside the key 'labels', {place} may have the keys 'classes' and 'split'. "
+                f"Received: {', '.join(map(repr, other))}"
+            )
+        rows, names, parts = (labels.get(key) for key in ("labels", "classes", "split"))
+    if names is not None and not (isinstance(names, list | tuple) and _are(str, names)):
+        raise ValueError(f"'classes' in {place} must be a list of names. Received: {names!r:.80}")
+    if parts is not None:
+        if not isinstance(parts, Mapping) or set(parts) != set(rows):
+            raise ValueError(
+                f"'split' in {place} must name the part of each file among the labels. Received: "
+                f"{parts!r:.80}"
+            )
+        parts = {name: check_part(part, name, place) for name, part in parts.items()}
+    return _resolve(dict(rows), names, parts, problem, place)
+
+
+def _resolve(rows, names, parts, problem, place):
+    """The `Labels` of rows {file: name, list of names, number or list of numbers}."""
+    if not rows:
+        raise ValueError(f"{place} must label at least one file. Received: no labels")
+    form, names = _form(rows, place), None if names is None else tuple(names)
+    if form in (str, (str,)):
+        problem, values, classes = _classes_by_name(rows, form, names, problem, place)
+    else:
+        problem, values, classes = _classes_by_number(rows, form, names, problem, place)
+    if problem != "regression" and not 0 < len(classes) <= MOST_CLASSES:
+        raise ValueError(
+            f"The labels in {place} must be of 1 to {MOST_CLASSES} classes. "
+            f"Received: {len(classes)} classes"
+        )
+    return Labels(problem, classes, values, parts, names is not None)
+
+
+def _form(rows, place):
+    """What the labels are: str, (str,) for lists of names, float, or (float,)."""
+    forms = {}
+    for file, label in rows.items():
+        several = isinstance(label, list | tuple)
+        form = next((t for t in (str, float) if _are(t, label if several else [label])), None)
+        if form is None or not isinstance(file, str):
+            raise ValueError(
+                f"A label in {place} must be a name, a list of names, a number or a list of "
+                f"numbers. Received: {label!r:.80} for {file!r}"
+            )
+        forms.setdefault((form,) if several else form, file)
+    if set(forms) == {str, (str,)}:
+        return (str,)
+    if len(forms) > 1:
+        first, second = list(forms.values())[:2]
+        raise ValueError(
+            f"All labels in {place} must be of one form. Received: {rows[first]!r:.80} for "
+            f"{first!r}, and {rows[second]!r:.80} for {second!r}"
+        )
+    return next(iter(forms))
+
+
+def _are(form, values):
+    """Whether all values are text, or all are numbers."""
+    form = (int, float, np.number) if form is float else form
+    return all(isinstance(value, form) for value in values)
+
+
+def _classes_by_name(rows, form, names, problem, place):
+    problem = problem or ("single_label" if form is str else "multi_label")
+    if problem == "regression":
+        raise ValueError(
+            f"Values to estimate must be numbers. Received: {some_of(rows)} in {place}"
+        )
+    lists = {file: [label] if isinstance(label, str) else label for file, label in rows.items()}
+    if problem == "single_label":
+        for file, label in lists.items():
+            if len(label) != 1 or not label[0]:
+                raise ValueError(
+                    f"Each file in {place} must have one label, or say problem='multi_label'. "
+                    f"Received: {rows[file]!r:.80} for {file!r}"
+                )
+    found = {name for label in lists.values() for name in label}
+    if names and (unknown := sorted(found - set(names))):
+        raise ValueError(
+            f"The labels in {place} must be among its classes {', '.join(names[:10])}. Received: "
+            f"{', '.join(map(repr, unknown[:10]))}"
+        )
+    numeric = all(name.replace(".", "", 1).removeprefix("-").isdecimal() for name in found)
+    classes = names or tuple(sorted(found, key=lambda n: (float(n) if numeric else 0, n)))
+    numbers = {name: number for number, name in enumerate(classes)}
+    if problem == "single_label":
+        return problem, {file: numbers[label[0]] for file, label in lists.items()}, classes
+    values = {file: np.zeros(len(classes), np.float32) for file in lists}
+    for file, label in lists.items():
+        values[file][[numbers[name] for name in label]] = 1
+    return problem, values, classes
+
+
+def _classes_by_number(rows, form, names, problem, place):
+    one = form is float
+    if one and problem in (None, "single_label"):
+        if names is None and problem:
+            return _classes_by_name({f: str(n) for f, n in rows.items()}, str, None, problem, place)
+        if names:  # the classes are listed, and labels are their numbers
+            fits = np.isin(list(rows.values()), np.arange(len(names)))
+            _check_values(rows, fits, f"numbers of classes in 0..{len(names) - 1}", place)
+            return "single_label", {file: int(number) for file, number in rows.items()}, names
+    lists = {file: [label] if one else label for file, label in rows.items()}
+    width = len(names or next(iter(lists.values())))
+    fits = [len(label) == width for label in lists.values()]
+    _check_values(rows, fits, f"{width} numbers for each file", place)
+    table = np.array(list(lists.values()), np.float64)
+    binary, exclusive = np.isin(table, (0, 1)), table.sum(axis=1) == 1
+    if problem is None and (one or not binary.all() or exclusive.all()):
+        raise ValueError(
+            f"The labels in {place} could be of one class, of several, or values to estimate; "
+            f"{ASK}. Received: {some_of(rows)}"
+        )
+    if problem == "regression":
+        _check_values(rows, np.isfinite(table), "finite numbers", place)
+        values = table.astype(np.float32)
+        return problem, dict(zip(rows, values[:, 0] if one else values)), names
+    _check_values(rows, binary, "0 or 1", place)
+    classes = names or tuple(map(str, range(width)))
+    if problem == "single_label":
+        _check_values(rows, exclusive, "a single 1 among 0", place)
+        return problem, dict(zip(rows, table.argmax(axis=1).tolist())), classes
+    return "multi_label", dict(zip(rows, table.astype(np.float32))), classes
+
+
+def _check_values(rows, fits, rule, place):
+    if wrong := [file for file, fit in zip(rows, fits) if not np.all(fit)]:
+        raise ValueError(
+            f"The labels in {place} must be {rule}. Received: {len(wrong)} others, the first is "
+            f"{rows[wrong[0]]!r:.80} for {wrong[0]!r}"
+        )
+
+
+def match_files(labels, files):
+    """{image: its name among the labels} for a folder or an archive of images.
+
+    Names are paths in it, or in one folder in it, such as `images/`, or begin with its own name. If
+    no name has the suffix of an image, those of the files do not count.
+
+    Raises:
+        ValueError: a name without a file, or with several.
+    """
+    images, names = images_among(files.names), list(labels)
+    plain = {name: name.replace("\\", "/").removeprefix("./") for name in names}
+    if not images_among(plain.values()):
+        known = {}
+        for image in images:
+            known.setdefault(os.path.splitext(image)[0], []).append(image)
+    else:
+        known = {image: [image] for image in images}
+    if not any(name in known for name in plain.values()):
+        first = plain[names[0]]
+        own = f"{files.name}/"
+        inside = [k.removesuffix(first) for k in known if k.endswith(f"/{first}")]
+        if all(name.startswith(own) for name in plain.values()):
+            plain = {name: path.removeprefix(own) for name, path in plain.items()}
+        elif len(inside) == 1:
+            plain = {name: inside[0] + path for name, path in plain.items()}
+    if missing := [name for name in names if plain[name] not in known]:
+        raise ValueError(
+            f"Each label must have its image in {files.path}. Received: {len(missing)} of "
+            f"{len(names)} without one:\n{listed(missing)}\nNames are paths in that folder"
+        )
+    if several := [name for name in names if len(known[plain[name]]) > 1]:
+        raise ValueError(
+            f"Each label must have one image in {files.path}; name files with their suffixes. "
+            f"Received: {several[0]!r} for {', '.join(known[plain[several[0]]])}"
+        )
+    found = {known[plain[name]][0]: name for name in names}
+    if len(found) < len(names):
+        twice = next(name for name in names if found[known[plain[name]][0]] != name)
+        raise ValueError(f"Each image must have one label. Received: {twice!r} under two names")
+    return found

@@ -1,0 +1,290 @@
+"""The layout of a folder or an archive of images: its parts and its classes."""
+
+import os
+import pathlib
+import warnings
+from collections import Counter
+
+import numpy as np
+
+from keras_vit.data.dataset import split_rows
+from keras_vit.data.files import Folder, images_among, listed, open_files, warn_left_out
+from keras_vit.data.labels import match_files, read_labels
+from keras_vit.data.pixels import PATHS
+from keras_vit.data.sources import Source, part_of
+
+_WORDS = ("train", "valid")  # names of parts that are names of classes as well
+
+
+class FileSource(Source):
+    """The image files of class folders, or of an archive of them, read when they are needed.
+
+    Where there are no parts, `test_fraction` of each class is `"test"`. With `labels`, the files
+    are those that are labelled there, see `keras_vit.data.labels.read_labels`.
+    """
+
+    sorted_by_class = True
+    upright = True
+
+    def __init__(self, path, name=None, test_fraction=0.2, seed=0, labels=None, problem=None):
+        files = open_files(path)
+        if labels is None:
+            class_names, parts = labelled_files(files, problem)
+            problem, shape = "single_label", ()
+        else:
+            found, parts = files_by_label(files, labels, problem)
+            class_names, problem = found.class_names, found.problem
+            shape = np.shape(next(iter(found.values.values())))
+        kept = {image for inside in parts.values() for image, _ in inside}
+        kept |= _files_of(labels, files)
+        if "all" in parts:
+            _warn_of_other_parts(files)
+            every = parts.pop("all")
+            values = np.array([label for _, label in every])
+            both = split_rows(values, test_fraction, seed, problem)
+            parts = {p: [every[row] for row in rows] for p, rows in zip(("train", "test"), both)}
+        sizes = {part: len(inside) for part, inside in parts.items()}
+        super().__init__(name or files.name, class_names, sizes, problem, shape)
+        self.left_out = warn_left_out(files, [n for n in files.names if n not in kept])
+        self._files = files
+        self._listing = [item for inside in parts.values() for item in inside]
+
+    def __getitem__(self, row):
+        name, label = self._listing[row]
+        return self._files.read(name), label
+
+    def place(self, row):
+        return self._files.place(self._listing[row][0])
+
+
+def _files_of(labels, files):
+    """The file of labels, if it lies in the folder of the images, as a set of names."""
+    if not isinstance(labels, PATHS) or not isinstance(files, Folder):
+        return set()
+    path, folder = (os.path.realpath(path) for path in (labels, files.path))
+    return {os.path.relpath(path, folder).replace(os.sep, "/")}
+
+
+def _warn_of_other_parts(files):
+    """Warns if a folder is called like a part of a set, and other parts lie beside it."""
+    path = files.path.resolve()
+    if not isinstance(files, Folder) or not (part := part_of(path.name)):
+        return
+    beside = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
+    if others := [name for name in beside if part_of(name) not in (None, part)]:
+        warnings.warn(
+            f"{files.path} is read as a whole set, and split; {_quoted(others)} beside it "
+            f"{'is' if len(others) == 1 else 'are'} not read. To have the parts of {path.parent}, "
+            "pass that folder",
+            stacklevel=2,
+        )
+
+
+def labelled_files(files, problem=None):
+    """The images of class folders, or of such folders in the folders of parts.
+
+    A single folder around everything is stepped into. Images count at any depth below their class
+    folder, unless the folders of two levels could be the classes.
+
+    Args:
+        files: what `open_files` returns.
+        problem: None, or `"single_label"` to allow a single class.
+
+    Returns:
+        (class names, dict from each part to a list of (name, label)), classes and files in sorted
+        order. A set without parts has the part `"all"`.
+
+    Raises:
+        ValueError: the layout is another one, or could be read in two ways.
+    """
+    images = images_among(files.names)
+    parts, class_names, found = find_parts(files, images), None, {}
+    for part, prefix in parts.items():
+        classes = _class_images(files, images, prefix, class_names or ())
+        if class_names is None:
+            class_names = list(classes)
+            if empty := [name for name in classes if not classes[name]]:
+                raise ValueError(
+                    f"Every class folder in {files.path} must hold an image. Received: none in "
+                    f"{', '.join(map(repr, empty))}; add some, or remove what is no class"
+                )
+            if len(classes) == 1 and problem is None:
+                raise ValueError(
+                    f"Images of at least two classes must lie in {files.path}, each class in a "
+                    f"folder of its own. Received: one folder, {class_names[0]!r}, of "
+                    f"{len(classes[class_names[0]])} images; pass the folder that holds all class "
+                    "folders, or say problem='single_label' if one class is meant"
+                )
+        if unknown := [name for name in classes if classes[name] and name not in class_names]:
+            first = next(iter(parts.values()))
+            raise ValueError(
+                f"The classes in {files.place(prefix)} must be among those in {files.place(first)} "
+                f"({', '.join(class_names)}). Received: unknown {', '.join(unknown)}"
+            )
+        numbers = {name: number for number, name in enumerate(class_names)}
+        found[part] = [(file, numbers[name]) for name in classes for file in classes[name]]
+    return tuple(class_names), found
+
+
+def files_by_label(files, labels, problem=None):
+    """The images that are labelled by name, in the form of `labelled_files`.
+
+    Returns:
+        (`Labels`, dict from each part to a list of (name, label)). Parts are those that the labels
+        name, or else the folders of parts in which the images lie, or else the one part `"all"`.
+    """
+    found = read_labels(labels, problem)
+    names = match_files(found.values, files)
+    images = [name for name in files.names if name in names]
+    if found.parts is None:
+        prefixes = find_parts(files, images)
+        if beside := [n for n in _folders(images, prefixes.get("all", "")) if part_of(n)]:
+            if "all" in prefixes:
+                raise ValueError(
+                    "The parts of a set must lie in folders of their own, such as train and test, "
+                    "or a column 'split' must name the part of each file. Received: labelled "
+                    f"images in {_quoted(beside)} and in other places of {files.path}"
+                )
+        parts = {part: [n for n in images if n.startswith(p)] for part, p in prefixes.items()}
+    else:
+        parts = {part: [] for part in ("train", "test", "validation")}
+        for name in images:
+            parts[found.parts[names[name]]].append(name)
+    parts = {
+        part: [(name, found.values[names[name]]) for name in inside]
+        for part, inside in parts.items()
+        if inside
+    }
+    if found.problem == "single_label" and not found.listed and "train" in parts:
+        known = {label for _, label in parts["train"]}
+        held_out = {label for inside in parts.values() for _, label in inside}
+        if unknown := [found.class_names[number] for number in sorted(held_out - known)]:
+            raise ValueError(
+                f"Each class must have a training image. Received: none of {_quoted(unknown)} "
+                f"among the {len(parts['train'])} labelled for training in {files.path}"
+            )
+    return found, parts
+
+
+def find_parts(files, images):
+    """{part: the beginning of its names}: the folders of parts, or `"all"` where there are none."""
+    prefix = ""
+    while True:
+        called = {}
+        for name in _subfolders(files.folders, prefix):
+            if part := part_of(name):
+                called.setdefault(part, []).append(name)
+        classes = [name for name in _folders(images, prefix) if name and not part_of(name)]
+        if called and (("train" in called and len(called) > 1) or not classes):
+            break
+        deeper = _step_into(images, prefix)
+        if deeper == prefix:
+            return {"all": prefix}
+        prefix = deeper
+    for part, names in called.items():
+        if len(names) > 1:
+            raise ValueError(
+                f"Each part of {files.place(prefix)} must be one folder. Received: "
+                f"{', '.join(map(repr, names))}, which all mean {part!r}; rename or merge them"
+            )
+    order = [part for part in ("train", "test", "validation") if part in called]
+    return {part: f"{prefix}{called[part][0]}/" for part in order}
+
+
+def _folders(names, prefix):
+    """{folder: names below it} directly below a prefix; "" has the files beside the folders."""
+    found = {}
+    for name in names:
+        if name.startswith(prefix):
+            folder, slash, _ = name[len(prefix) :].partition("/")
+            found.setdefault(folder if slash else "", []).append(name)
+    return found
+
+
+def _subfolders(folders, prefix):
+    """The names of the folders directly below a prefix, with or without images, sorted."""
+    below = (name[len(prefix) :] for name in folders if name.startswith(prefix))
+    return sorted(name for name in below if name and "/" not in name)
+
+
+def _step_into(images, prefix, known=()):
+    """A prefix, and the single folder below it if it is no class but holds folders of images."""
+    found = _folders(images, prefix)
+    only = next(iter(found), "")
+    inside = f"{prefix}{only}/"
+    if len(found) != 1 or not only or only in known or "" in _folders(images, inside):
+        return prefix
+    return inside
+
+
+def _class_images(files, images, prefix, known):
+    """{class name: sorted image names} of the folders below a prefix."""
+    while (deeper := _step_into(images, prefix, known)) != prefix:
+        prefix = deeper
+    found = _folders(images, prefix)
+    classes = {name: found.get(name, []) for name in _subfolders(files.folders, prefix)}
+    if not any(classes.values()):
+        raise _no_classes(files, prefix, classes, found.get("", []))
+    levels = {name: _folders(classes[name], f"{prefix}{name}/") for name in classes}
+    _check_levels(files, prefix, levels)
+    for name in classes:
+        if not part_of(name) or not classes[name]:
+            continue
+        if name.lower() not in _WORDS or "" not in levels[name]:
+            raise ValueError(
+                f"The parts of a set must lie in folders of their own, such as train and test, and "
+                f"nothing beside them. Received: {name!r} beside {_quoted(set(classes) - {name})} "
+                f"in {files.place(prefix)}; move it, or rename it if it is a class"
+            )
+        warnings.warn(
+            f"The folder {name!r} in {files.place(prefix)} is read as a class, since "
+            f"{_quoted(set(classes) - {name})} lie beside it and no other part",
+            stacklevel=2,
+        )
+    return classes
+
+
+def _check_levels(files, prefix, levels):
+    """Refuses folders within class folders that could be the classes instead.
+
+    `levels` is {class name: {folder in it, "" for none: image names}}.
+    """
+    inside = {name: set(found) - {""} for name, found in levels.items() if found}
+    shared = [name for name in sorted(set().union(*inside.values())) if name in inside]
+    counts = Counter(folder for folders in inside.values() for folder in folders)
+    repeated = sorted(folder for folder, count in counts.items() if count > 1)
+    two_levels = all("" not in levels[name] for name in inside) and any(
+        len(folders) > 1 for folders in inside.values()
+    )
+    if shared or len(repeated) > 1 or two_levels:
+        nested = {name: folders for name, folders in inside.items() if folders}
+        lines = [f"{files.place(prefix + n)}: {_quoted(found)}" for n, found in nested.items()]
+        raise ValueError(
+            f"One level of folders must name the classes. Received: two, which both could:\n"
+            f"{listed(lines)}\nIf the upper folders are parts of the set, call them train, "
+            "validation and test; if they are the classes, move the images up into them; if the "
+            "lower ones are, move these out, or name the class of each file with labels="
+        )
+
+
+def _no_classes(files, prefix, classes, beside):
+    """The error for images that do not lie in class folders, or no images at all."""
+    inside = [name for name in files.names if name.startswith(prefix)]
+    suffixes = Counter(pathlib.Path(name).suffix.lower() or "no suffix" for name in inside)
+    counts = ", ".join(f"{suffix} x{count}" for suffix, count in suffixes.most_common())
+    advice = ""
+    if beside and isinstance(files, Folder) and not prefix:
+        advice = f"; if this folder is one class of several, pass {files.path.resolve().parent}"
+    return ValueError(
+        "Images (what Pillow opens, such as .jpg and .png) must lie in one subfolder per class, "
+        f"beside or below train/, validation/ and test/. Received: {files.place(prefix)} with "
+        f"{len(classes)} subfolders and {f'files {counts}' if inside else 'no files at all'}"
+        f"{advice}"
+    )
+
+
+def _quoted(names, most=5):
+    """The first of the names, sorted, for a message."""
+    names = sorted(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
