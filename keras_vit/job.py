@@ -16,6 +16,7 @@ from keras_vit.builders import build
 from keras_vit.data.preprocess import preprocessing_of
 from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
+from keras_vit.outputs import reading_of
 from keras_vit.weights import from_checkpoint
 from keras_vit.weights.save import replacing, save_whole
 
@@ -35,6 +36,7 @@ class Job:
         recipe: a `keras_vit.recipes.Recipe`.
         output: the folder for everything the run leaves.
         dataset, data_dir, channels: see `keras_vit.data.pipeline`; by default the recipe's.
+        labels, problem: see `keras_vit.data.load`; the recipe is one for that problem.
         split, test_split: images to train and to test on; by default the recipe's.
         model: a published variant instead of the recipe's, such as `"B/16"`.
         weights: a checkpoint to begin from, for a `model`.
@@ -51,6 +53,8 @@ class Job:
     dataset: str | None = None
     data_dir: str | None = None
     channels: int | None = None
+    labels: str | None = None
+    problem: str | None = None
     split: str | None = None
     test_split: str | None = None
     model: str | None = None
@@ -63,8 +67,9 @@ class Job:
     def load(self, split, batch_size=None):
         """A split of the data, in batches of `model.fit`."""
         source, size = self.dataset or self.recipe.dataset, self.recipe.micro_batch_size
-        where = {"data_dir": self.data_dir, "channels": self.channels}
-        return data.pipeline(source, self.recipe, split, batch_size or size, **where)
+        names = ("data_dir", "channels", "labels", "problem")
+        options = {name: getattr(self, name) for name in names}
+        return data.pipeline(source, self.recipe, split, batch_size or size, **options)
 
     def load_test(self):
         """The images to test on."""
@@ -83,7 +88,7 @@ class Job:
             model = VisionTransformer(**options, name="vit_mini")
         if self.weights:
             print(model.load_report)
-        model.class_names = tuple(train.class_names)
+        model.class_names = train.class_names and tuple(train.class_names)
         model.preprocessing = preprocessing_of(self.recipe.eval)  # not that of the weights
         if self.freeze:
             print(training.freeze(model, self.freeze))
@@ -142,9 +147,8 @@ class Job:
         except ValueError as error:  # somebody has edited the one of an earlier run
             print(error)
         return {
-            "test_accuracy": report.top1,
+            **{f"test_{name}": value for name, value in report.figures.items()},
             "train_loss": history["loss"][-1],
-            "test_loss": report.loss,
             "epochs": math.ceil(recipe.steps * recipe.accumulate / train.steps_per_epoch),
             "seconds_training": round(seconds, 1),
             "parameters": model.count_params(),
@@ -186,14 +190,16 @@ class Job:
 def draw_predictions(model, test, path, count=12):
     """Draws test images and their attention maps, mistakes first, which teach most.
 
-    A model without attention, and a machine without matplotlib, draw nothing.
+    A model without attention, labels of another kind than one class of several, and a machine
+    without matplotlib, draw nothing.
     """
-    if not isinstance(model, VisionTransformer) or not importlib.util.find_spec("matplotlib"):
+    has_attention = isinstance(model, VisionTransformer) and test.problem == "single_label"
+    if not has_attention or not importlib.util.find_spec("matplotlib"):
         return
     batches = list(itertools.islice(test, 8))
     images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
-    logits = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
-    probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
+    outputs = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
+    probabilities = reading_of(model).scores(outputs)
     chosen = np.argsort(probabilities.argmax(-1) == labels, kind="stable")[:count]
     inspection.plot_predictions(
         (images[chosen] + 1) / 2,  # shown with values of 0 to 1

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from keras_vit_cli.models import MODEL, open_model, setting
+from keras_vit_cli.models import MODEL, READING, READINGS, open_model, setting
 
 HELP = "write a model or a checkpoint in another format"
 EXAMPLE = "keras-vit convert ViT-B_16.npz vit_b16.safetensors"
@@ -17,6 +17,7 @@ def add_arguments(add):
     add("--format", choices=FORMATS, help="default: by the suffix of the output")
     several = {"nargs": "+", "type": setting, "default": [], "metavar": "NAME=VALUE"}
     add("--set", **several, help="what the checkpoint does not say, or another image_size")
+    add("--reading", choices=READINGS, help=READING)
     add("--force", action="store_true", help="replace what is there")
     add(
         "--allow-differences",
@@ -42,7 +43,7 @@ def run(args):
     if format == "keras" and args.dtype:
         raise ValueError("A .keras file keeps the precision of its model: leave --dtype out.")
     check_place(path, args.force)
-    model = open_model(args.model, **dict(args.set))
+    model = open_model(args.model, args.reading, **dict(args.set))
     if report := getattr(model, "load_report", None):
         print(report)
     if format == "keras":

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from keras_vit_cli.models import MODEL, in_the_package, open_model
+from keras_vit_cli.models import MODEL, PROBLEMS, READING, READINGS, in_the_package, open_model
 
 HELP = "measure a classifier on labelled images"
 EXAMPLE = "keras-vit evaluate output digits"
@@ -15,6 +15,9 @@ def add_arguments(add):
     add("model", help=MODEL)
     data = "digits, an .npz file, a set of TFDS, or a folder with a subfolder per class"
     add("data", nargs="?", help=f"{data} (default: what the model was trained on, if known)")
+    add("--labels", metavar="FILE", help="labels of the images in the folder: .csv or .json")
+    add("--problem", choices=PROBLEMS, help="what labels are that could be read in several ways")
+    add("--reading", choices=READINGS, help=READING)
     add("--split", help="which images (default: test, or those that the run tested on)")
     add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
     add("--top", type=int, nargs="+", metavar="K", help="count images whose class is among K best")
@@ -32,10 +35,14 @@ def run(args):
     size = positive_int(args.batch_size, "--batch-size")
     if args.data is None:
         take_data_of_run(args)
-    source = open_source(args.data, args.data_dir)
+    source = open_source(args.data, args.data_dir, args.labels, args.problem)
     rows = source.rows(args.split or "test")
-    model = open_model(args.model)
-    numbers = class_map(getattr(model, "class_names", None), source.class_names, model.num_classes)
+    model, numbers = open_model(args.model, args.reading), None
+    of_model, outputs = getattr(model, "class_names", None), model.output_shape[-1]
+    if source.problem != "regression":
+        # One output tells two classes, but for labels that have a column for each.
+        count = 2 if outputs == 1 and source.problem == "single_label" else outputs
+        numbers = class_map(of_model, source.class_names, count)
 
     def batches():
         from keras_vit.data import preprocess
@@ -44,11 +51,16 @@ def run(args):
         for start in range(0, len(rows), size):
             found = [source[row] for row in rows[start : start + size]]
             images = [pixels_of(image, model.channels, source.upright) for image, _ in found]
-            labels = np.array([int(label) for _, label in found])
-            yield preprocess(images, model), labels if numbers is None else numbers[labels]
+            labels = np.array([label for _, label in found])
+            if numbers is not None and source.problem == "single_label":
+                labels = numbers[labels]
+            elif numbers is not None:  # one column for each class of the model
+                labels, given = np.zeros((len(labels), outputs)), labels
+                labels[:, numbers] = given
+            yield preprocess(images, model), labels
 
     steps = -(-len(rows) // size)
-    names = getattr(model, "class_names", None) or source.class_names
+    names = of_model or source.class_names
     report = evaluation.evaluate(model, batches(), args.top, class_names=names, steps=steps)
     print(json.dumps(report.to_dict(), indent=1, allow_nan=False) if args.json else report)
 
@@ -65,6 +77,7 @@ def take_data_of_run(args):
         raise argparse.ArgumentError(None, text)
     job = Job.read(args.model)
     args.data, args.data_dir = job.dataset or job.recipe.dataset, args.data_dir or job.data_dir
+    args.labels, args.problem = args.labels or job.labels, args.problem or job.problem
     args.split = args.split or job.test_split or job.recipe.test_split
 
 

@@ -1,6 +1,6 @@
 """`keras-vit export`: a file that other programs run."""
 
-from keras_vit_cli.models import MODEL, list_files, open_model
+from keras_vit_cli.models import MODEL, READING, READINGS, list_files, open_model
 
 HELP = "write a model as a file that other programs run"
 EXAMPLE = "keras-vit export output model.onnx --preprocess --check"
@@ -12,6 +12,7 @@ def add_arguments(add):
     add("output", help="the file, or the folder of a tf_saved_model")
     add("--format", help=f"{FORMATS} (default: by the suffix)")
     add("--preprocess", action="store_true", help="uint8 pixels in, probabilities out")
+    add("--reading", choices=READINGS, help=READING)
     add("--check", action="store_true", help="run the file and compare it with the model")
     add("--images", nargs="+", metavar="IMAGE", help="images to compare, too; implies --check")
 
@@ -19,6 +20,6 @@ def add_arguments(add):
 def run(args):
     import keras_vit
 
-    model, check = open_model(args.model), args.check or bool(args.images)
+    model, check = open_model(args.model, args.reading), args.check or bool(args.images)
     options = {"check": check, "images": args.images and list_files(args.images)}
     print(keras_vit.export(model, args.output, args.format, args.preprocess, **options))

@@ -89,6 +89,7 @@ def of_model(model):
         "classes": model.num_classes,
         "class order": model.label_set,
         "class names": model.class_names and list(model.class_names),
+        "outputs read as": model.reading,
         "preprocessing": model.preprocessing.to_config(),
         "weights from": source,
         "licence of these": record.licence if record else None,

@@ -8,13 +8,17 @@ import re
 
 MODEL = "a .keras file, the folder of a run, or a checkpoint: name, file, folder or URL"
 IMAGES = "image files, and folders of them at any depth (default: those that come with digits)"
+PROBLEMS = ("single_label", "multi_label", "regression")
+READINGS = ("softmax", "sigmoid", "values")
+READING = "how outputs are read (default: as the model says)"
 NAMES = "text with one name a line, in the model's order"
 
 
-def open_model(text, **settings):
+def open_model(text, reading=None, **settings):
     """The model of a .keras file, a folder that a run left, or a checkpoint of any kind.
 
-    `settings` are arguments of `keras_vit.from_checkpoint`, for what a checkpoint does not say.
+    `reading` is how its outputs are read, `None` for what it says itself. `settings` are arguments
+    of `keras_vit.from_checkpoint`, for what a checkpoint does not say.
 
     Raises:
         FileNotFoundError, ValueError: there is no such model, or it cannot be read.
@@ -23,12 +27,17 @@ def open_model(text, **settings):
 
     path = file_of(text)
     if not path.endswith(".keras"):
-        return _from_checkpoint(text, settings)
+        model = _from_checkpoint(text, settings)
+        model.reading = reading or model.reading
+        return model
     if settings:
         raise ValueError(f"A .keras file says all of its model. Received: {', '.join(settings)}")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no such model. Received: {text!r}")
-    return keras.saving.load_model(path, compile=False)
+    model = keras.saving.load_model(path, compile=False)
+    if reading:
+        model.reading = reading
+    return model
 
 
 def file_of(text):

@@ -2,18 +2,31 @@
 
 import sys
 
-from keras_vit_cli.models import IMAGES, MODEL, NAMES, images_of, list_files, open_model, read_names
+from keras_vit_cli.models import (
+    IMAGES,
+    MODEL,
+    NAMES,
+    READING,
+    READINGS,
+    images_of,
+    list_files,
+    open_model,
+    read_names,
+)
 from keras_vit_cli.output import add_forms, print_rows
 
 HELP = "tell which classes images show"
 EXAMPLE = "keras-vit predict output photos/ cat.jpg --top 3"
 COLUMNS = ("image", "rank", "class", "index", "probability")
+OF_VALUES = ("image", "output", "index", "value")
 
 
 def add_arguments(add):
     add("model", help=MODEL)
     add("images", nargs="*", help=IMAGES)
     add("--top", type=int, default=5, help="classes for each image (default: 5)")
+    add("--threshold", type=float, metavar="P", help="classes of at least this probability alone")
+    add("--reading", choices=READINGS, help=READING)
     add("--class-names", metavar="FILE", help=NAMES)
     add("--batch-size", type=int, default=32, help="images at once (default: 32)")
     add_forms(add)
@@ -24,11 +37,13 @@ def run(args):
 
     import keras_vit
     from keras_vit.checks import positive_int
+    from keras_vit.data.predict import reading_and_names
 
     positive_int(args.batch_size, "--batch-size")
     positive_int(args.top, "--top")
     names, files = read_names(args.class_names), list_files(args.images or images_of(args.model))
-    model = open_model(args.model)
+    model = open_model(args.model, args.reading)
+    is_regression = reading_and_names(model, names)[0].name == "values"
     rows, broken = [], 0
     starts = range(0, len(files), args.batch_size)
     for start in tqdm(starts, unit="batch", leave=False, disable=None):  # None: on a terminal alone
@@ -36,10 +51,12 @@ def run(args):
         images = {file: pixels for file in batch if (pixels := _read(file, model)) is not None}
         broken += len(batch) - len(images)
         if images:
-            found = keras_vit.predict(model, list(images.values()), args.top, names)
+            options = {"class_names": names, "threshold": args.threshold}
+            found = keras_vit.predict(model, list(images.values()), args.top, **options)
             rows += [row for file, best in zip(images, found) for row in _rows(file, best)]
     if rows or args.csv or args.json:
-        print_rows(rows, COLUMNS, args, left=3)
+        columns, left = (OF_VALUES, 2) if is_regression else (COLUMNS, 3)
+        print_rows(rows, columns, args, left)
     if broken:
         print(f"error: {broken} of {len(files)} images could not be read", file=sys.stderr)
     return 1 if broken else 0
@@ -62,5 +79,8 @@ def _read(file, model):
 
 def _rows(file, predictions):
     for rank, one in enumerate(predictions, 1):
-        values = (file, rank, one.label, one.index, round(one.probability, 6))
-        yield dict(zip(COLUMNS, values))
+        if hasattr(one, "value"):
+            yield dict(zip(OF_VALUES, (file, one.label, one.index, float(f"{one.value:.6g}"))))
+        else:
+            values = (file, rank, one.label, one.index, round(one.probability, 6))
+            yield dict(zip(COLUMNS, values))

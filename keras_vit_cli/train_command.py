@@ -8,16 +8,15 @@ import subprocess
 import sys
 import time
 
-from keras_vit_cli.models import MODEL, file_of, setting
+from keras_vit_cli.models import MODEL, PROBLEMS, file_of, setting
 
 HELP = "train a model by a recipe, test it and draw what it has learned"
 EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
 # Flags that change one field of the recipe; --set changes any.
 SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
 OWN = "own_images"  # the recipe for any folder: it depends on how many images there are
-OF_THE_JOB = (
-    "output dataset data_dir channels split test_split model weights freeze lora teacher save_every"
-)
+OF_THE_JOB = """output dataset data_dir channels labels problem split test_split model weights
+    freeze lora teacher save_every"""
 
 
 def add_arguments(add):
@@ -27,6 +26,8 @@ def add_arguments(add):
     add("--show", action="store_true", help="print the recipe, with every change, and end")
     add("-o", "--output", default="output", help="folder for what the run leaves (default: output)")
     add("--dataset", metavar="DATA", help="other than the recipe's: a name, .npz file, or folder")
+    add("--labels", metavar="FILE", help="labels of the images in the folder: .csv or .json")
+    add("--problem", choices=PROBLEMS, help="what labels are that could be read in several ways")
     add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
     add("--split", help="training images, such as train[:98%%] (default: the recipe's)")
     add("--test-split", metavar="SPLIT", help="images to test on (default: the recipe's)")
@@ -84,18 +85,21 @@ def run(args):
     if metrics is None:  # another process tests the model and writes
         return 0
     output = pathlib.Path(args.output)
-    metrics["test_accuracy_reloaded"] = test_again(output)
+    name, found = test_again(output)
+    metrics[f"test_{name}_reloaded"] = found
     metrics["seconds_in_all"] = round(time.perf_counter() - begin, 1)
     with replacing(output / "metrics.json") as stream:
         stream.write(json.dumps(metrics, indent=1).encode())
     print(json.dumps(metrics, indent=1))
-    if metrics["test_accuracy_reloaded"] != metrics["test_accuracy"]:
+    if found != (expected := metrics[f"test_{name}"]):
         print(
-            "error: the reloaded model does not repeat the accuracy of the trained one",
+            f"error: the reloaded model does not repeat the {name.replace('_', ' ')} of the "
+            "trained one",
             file=sys.stderr,
         )
         return 1
-    print(f"Test accuracy {metrics['test_accuracy']:.2%}; see {output}")
+    shown = f"{expected:.2%}" if name == "accuracy" else f"{expected:.4g}"
+    print(f"Test {name.replace('_', ' ')} {shown}; see {output}")
     return 0
 
 
@@ -107,6 +111,8 @@ def make_job(args):
     fields = {name: getattr(args, name) for name in OF_THE_JOB.split()}
     fields["teacher"] = args.teacher and file_of(args.teacher)
     fields["save_every"] = int(args.save_every) if args.save_every.isdigit() else args.save_every
+    if args.labels and not args.dataset:
+        raise argparse.ArgumentError(None, "--labels needs --dataset, the folder of the images.")
     recipe, found = recipes.get("digits" if args.recipe == OWN else args.recipe), None
     if args.dataset or not (recipe.examples and recipe.num_classes):
         found = Job(recipe, **fields).load(args.split, batch_size=1)
@@ -114,6 +120,8 @@ def make_job(args):
         if found is None:
             raise argparse.ArgumentError(None, f"--recipe {OWN} needs --dataset, your images.")
         recipe = recipes.own_images(found.num_examples, found.num_classes)
+    if found is not None:
+        recipe = recipe.for_problem(found.problem)
     if args.model and recipe.variant is None:  # whose architecture is a whole model's
         recipe = recipe.replace(architecture=())
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
@@ -138,12 +146,16 @@ def make_job(args):
 
 
 def test_again(output):
-    """The accuracy that a fresh process finds with what was saved; it writes the report again."""
+    """(name, value) of the first figure that a fresh process finds with what was saved.
+
+    It writes the report again.
+    """
     command = [sys.executable, "-P", "-m", "keras_vit_cli", "train", "--evaluate", str(output)]
     # It finds modules where this process does: a checkout need not be installed.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-    return json.loads((output / "evaluation.json").read_text())["top1"]
+    figures = json.loads((output / "evaluation.json").read_text())["figures"]
+    return next(iter(figures.items()))
 
 
 def share(text):

@@ -46,6 +46,7 @@ class Report(Result):
     seconds: float = 0.0
     problem: str = "single_label"
 
+    @property
     def figures(self):
         """The figures that name a result in short, by name; the first one decides."""
         return {"accuracy": self.top1, "loss": self.loss}
@@ -125,6 +126,7 @@ class MultiLabelReport(Result):
     seconds: float = 0.0
     problem: str = "multi_label"
 
+    @property
     def figures(self):
         """The figures that name a result in short, by name; the first one decides."""
         return {"mean_average_precision": self.mean_average_precision, "loss": self.loss}
@@ -140,7 +142,8 @@ class MultiLabelReport(Result):
         ]
         worst = sorted(self.average_precision.items(), key=lambda row: (np.isnan(row[1]), row[1]))
         rows += [(f"average precision of {name}", percent(ap)) for name, ap in worst[:3]]
-        title = f"{self.model} on {self.examples} images, {self.num_classes} classes each or none"
+        title = f"{self.model} on {self.examples} images that may show several of "
+        title += f"{self.num_classes} classes"
         lines = [f"{title}, {self.backend}, {self.seconds:.1f} s", table(rows), *_skipped(self)]
         return "\n".join(lines)
 
@@ -173,13 +176,14 @@ class RegressionReport(Result):
     seconds: float = 0.0
     problem: str = "regression"
 
+    @property
     def figures(self):
         """The figures that name a result in short, by name; the first one decides."""
         names = ("mean_absolute_error", "root_mean_squared_error", "r2")
         return {name: getattr(self, name) for name in names}
 
     def __str__(self):
-        rows = [("all", *self.figures().values())] if len(self.outputs) != 1 else []
+        rows = [("all", *self.figures.values())] if len(self.outputs) != 1 else []
         rows += [(name, *figures.values()) for name, figures in self.outputs.items()]
         rows = [(name, *(f"{number:.6g}" for number in numbers)) for name, *numbers in rows]
         header = ("output", "mean absolute error", "root mean squared error", "R2")

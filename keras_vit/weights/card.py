@@ -162,9 +162,9 @@ def _training(recipe, source):
 def _accuracy(report, tested, source):
     header = ("measure", "value")
     if report:
-        rows = [(name, f"{value:.4f}") for name, value in report.get("figures", {}).items()]
-        if "top" in report:
-            rows = [(f"top-{k} accuracy", percent(share)) for k, share in report["top"].items()]
+        rows = [(name, f"{value:.4f}") for name, value in report["figures"].items()]
+        rows += [(f"top-{k} accuracy", percent(share)) for k, share in report["top"].items()]
+        if report["top"]:
             rows.append(("loss (nats)", f"{report['loss']:.4f}"))
             error = report["calibration"]["expected_error"]
             rows.append(("expected calibration error", percent(error)))

@@ -116,9 +116,11 @@ def checked_report(report, model):
             f"classes, for {model.name!r} with {model.num_classes}."
         )
     if problem == "single_label":
-        return {**found, "top": {k: n / found["examples"] for k, n in found["correct"].items()}}
+        shares = {k: n / found["examples"] for k, n in found["correct"].items()}
+        return {**found, "top": shares, "figures": {}}
     names = [name for name in needed if name not in ("examples", "num_classes")]
-    return {**found, "figures": {name.replace("_", " "): found[name] for name in names}}
+    known = {n.replace("_", " "): found[n] for n in names if found[n] is not None}
+    return {**found, "top": {}, "figures": known}
 
 
 def metadata(model, name, format, license, data, tested, report, source):
@@ -162,8 +164,8 @@ def _results(report, tested, source, task):
     from huggingface_hub import EvalResult
 
     if report:
-        rows = [(name, name.replace(" ", "_"), x) for name, x in report.get("figures", {}).items()]
-        rows += [(f"top-{k} accuracy", "accuracy", x) for k, x in report.get("top", {}).items()]
+        rows = [(name, name.replace(" ", "_"), x) for name, x in report["figures"].items()]
+        rows += [(f"top-{k} accuracy", "accuracy", x) for k, x in report["top"].items()]
         data_set, about = tested[0] or UNKNOWN, {"dataset_split": tested[1]}
     else:
         rows = [
