@@ -1,0 +1,108 @@
+"""The command line for labels of several classes at once, for yes or no, and for values."""
+
+import csv
+import json
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import evaluation
+from keras_vit_cli import main
+from tests.support import tiny_vit
+
+pytestmark = pytest.mark.any_backend
+COUNT = 24
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Pictures whose left half is bright ("left"), whose right half is ("right"), both or none."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "photos").mkdir()
+    rows = [("file", "labels")]
+    for i in range(COUNT):
+        pixels = np.random.default_rng(i).integers(0, 60, (16, 16, 3), "uint8")
+        pixels[:, :8] += np.uint8(150 * (i % 2))
+        pixels[:, 8:] += np.uint8(150 * (i // 2 % 2))
+        Image.fromarray(pixels).save(folder / "photos" / f"{i}.png")
+        names = ["left"] * (i % 2) + ["right"] * (i // 2 % 2)
+        rows.append((f"{i}.png", "|".join(names)))
+    with open(folder / "labels.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    values = {f"{i}.png": i / 4 for i in range(COUNT)}
+    (folder / "values.json").write_text(json.dumps(values))
+    return folder
+
+
+def run(capsys, *arguments):
+    code = main([str(argument) for argument in arguments])
+    return code, *capsys.readouterr()
+
+
+def test_several_labels_from_training_to_a_file(photos, tmp_path, capsys):
+    output, labels = tmp_path / "run", photos / "labels.csv"
+    data = ("--dataset", photos / "photos", "--labels", labels)
+    settings = ("--steps", 30, "--batch-size", 8, "--learning-rate", 0.01, "--seed", 1)
+    code, out, _ = run(capsys, "train", *data, *settings, "-o", output)
+    metrics = json.loads((output / "metrics.json").read_text())
+    assert code == 0 and "Test mean average precision" in out
+    figure = metrics["test_mean_average_precision"]
+    assert figure == metrics["test_mean_average_precision_reloaded"] > 0.9
+    report = json.loads((output / "evaluation.json").read_text())
+    assert report["problem"] == "multi_label" and set(report["average_precision"]) == {
+        "left",
+        "right",
+    }
+    assert "each by itself (sigmoid)" in (output / "README.md").read_text()
+    both, neither = photos / "photos" / "3.png", photos / "photos" / "0.png"
+    options = ("--threshold", 0.5, "--json")
+    code, out, _ = run(capsys, "predict", output, both, neither, *options)
+    assert {(row["image"], row["class"]) for row in json.loads(out)} == {
+        (str(both), "left"),
+        (str(both), "right"),
+    }
+    again = json.loads(run(capsys, "evaluate", output, "--json")[1])
+    assert again["mean_average_precision"] == figure
+    other = run(capsys, "evaluate", output, photos / "photos", "--labels", labels, "--json")
+    assert json.loads(other[1])["mean_average_precision"] == figure
+    with pytest.raises(SystemExit):
+        main(["train", "--labels", str(labels)])
+    assert "--labels needs --dataset" in capsys.readouterr().err
+
+
+def test_a_model_of_yes_or_no(photos, tmp_path, capsys):
+    model = tiny_vit(num_classes=1)
+    model.get_layer("head").bias.assign([-2.0])
+    model.save(tmp_path / "one.keras")
+    image = photos / "photos" / "0.png"
+    code, out, error = run(capsys, "predict", tmp_path / "one.keras", image)
+    assert code == 1 and out == "" and "nothing says which" in error
+    options = (tmp_path / "one.keras", image, "--json", "--reading", "sigmoid")
+    (row,) = json.loads(run(capsys, "predict", *options)[1])
+    assert row["probability"] == pytest.approx(0.1192, abs=1e-4)
+    (row,) = json.loads(run(capsys, "predict", *options[:-1], "values")[1])
+    assert row["value"] == pytest.approx(-2, abs=1e-4) and "probability" not in row
+    sorted_in = tmp_path / "folders"
+    for name in ("no", "yes"):
+        for part in ("train", "test"):
+            (sorted_in / part / name).mkdir(parents=True)
+            Image.open(image).save(sorted_in / part / name / "a.png")
+    options = ("evaluate", tmp_path / "one.keras", sorted_in, "--reading", "sigmoid", "--json")
+    report = json.loads(run(capsys, *options)[1])
+    assert report["num_classes"] == 2 and report["correct"] == {"1": 1}
+    assert report["confusion"]["class_names"] == ["no", "yes"]
+
+
+def test_values_from_a_file_of_labels(photos, capsys, tmp_path):
+    model = tiny_vit(num_classes=1)
+    model.compile(loss="mse")
+    model.save(tmp_path / "values.keras")
+    data = (photos / "photos", "--labels", photos / "values.json", "--problem", "regression")
+    report = json.loads(run(capsys, "evaluate", tmp_path / "values.keras", *data, "--json")[1])
+    assert report["problem"] == "regression" and report["examples"] == 5
+    model = keras.saving.load_model(tmp_path / "values.keras", compile=False)
+    assert model.reading == "values"
+    with pytest.raises(ValueError, match="one for each output"):
+        evaluation.evaluate(model, (np.zeros((2, 16, 16, 3), "float32"), np.zeros((2, 3))))
