@@ -1,7 +1,7 @@
 """Distillation: a student learns from labels and from a teacher (Hinton et al., 2015; DeiT)."""
 
 import zlib
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_vit.checks import pair
 from keras_vit.layers import kernels
+from keras_vit.outputs import reading_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.checkpoint import value_of
 from keras_vit.training.losses import DistillationLoss, SoftmaxLoss
@@ -42,7 +43,8 @@ class Distiller(keras.Model):
             frozen, in place, and runs as in inference.
         alpha: share of the teacher in the loss, in [0, 1].
         hard, temperature, mean_over_classes: see `DistillationLoss`.
-        from_logits: whether the teacher gives logits; otherwise probabilities.
+        from_logits: whether the teacher gives logits; otherwise probabilities. `"auto"` asks the
+            teacher: one that ends with a softmax gives probabilities.
         preprocessing: the `keras_vit.preprocessing.Preprocessing` whose mean and standard deviation
             the images have that come in; by default the student's. (Those of
             `keras_vit.data.pipeline` are in [-1, 1] as a rule: `Preprocessing()`.)
@@ -64,7 +66,7 @@ class Distiller(keras.Model):
         hard: bool = True,
         temperature: float = 1.0,
         mean_over_classes: bool = False,
-        from_logits: bool = True,
+        from_logits: bool | Literal["auto"] = "auto",
         preprocessing: Preprocessing | None = None,
         teacher_preprocessing: Preprocessing | None = None,
         teacher_size: int | tuple[int, int] | None = None,
@@ -79,7 +81,7 @@ class Distiller(keras.Model):
         super().__init__(name=name or f"distilled_{student.name}", **kwargs)
         if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
             raise ValueError(f"alpha must be a number in [0, 1]. Received: {alpha=}.")
-        self.alpha, self.from_logits = float(alpha), bool(from_logits)
+        self.alpha = float(alpha)
         self.distance = DistillationLoss(
             hard, temperature, mean_over_classes, dtype=student.variable_dtype
         )
@@ -92,6 +94,8 @@ class Distiller(keras.Model):
         size = teacher_size and pair(teacher_size, "teacher_size")
         self.teacher_size = size or (None if asked is None or None in asked else asked)
         _check_fit(student, teacher, self.teacher_size)
+        reading = reading_of(teacher, "softmax", from_logits, student.output_shape[-1])
+        self.from_logits = not reading.applied
         self.student, self.teacher = student, teacher
         teacher.trainable = False
         self.agreement = keras.metrics.Mean(name="agreement")

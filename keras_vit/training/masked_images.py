@@ -157,7 +157,7 @@ class MaskedImageModel(keras.Model):
             ValueError: a layer of the encoder does not fit into a model with these options.
         """
         fresh = {"num_classes": num_classes, "representation_size": None}
-        fresh |= {"frozen": None, "class_names": None, "label_set": None}
+        fresh |= {"frozen": None, "class_names": None, "label_set": None, "reading": None}
         config = {**self.encoder.get_config(), **fresh, **options}
         model = VisionTransformer.from_config(config)
         further = filter(None, (self.pre_norm, *self.positions, self.norm))

@@ -217,9 +217,8 @@ def test_what_the_teacher_sees(size):
     teacher = small_teacher(size, activation="softmax")
     options = {"mean": (0.4, 0.5, 0.6), "std": (0.1, 0.2, 0.3)}
     x = images()
-    model = distiller(
-        teacher=teacher, from_logits=False, teacher_preprocessing=Preprocessing(**options)
-    )
+    model = distiller(teacher=teacher, teacher_preprocessing=Preprocessing(**options))
+    assert not model.from_logits, "the softmax at its end tells"
     seen = ((x + 1) / 2 - np.array(options["mean"])) / np.array(options["std"])
     seen = keras.ops.image.resize(seen.astype("float32"), (size, size))
     said = to_numpy(model.teach(keras.ops.convert_to_tensor(x)))
