@@ -192,16 +192,37 @@ def config_of(model):
     return {"problem_type": found[0]} if found else {}
 
 
-def record_loss(model):
-    """Lets a model of this library, which gives logits, record how its compiled loss reads them."""
+def record_loss(model, metrics=()):
+    """Lets a model of this library, which gives logits, record how its compiled loss reads them.
+
+    A loss or metrics that take them for probabilities are warned of.
+    """
     reading, takes_logits = reading_of_loss(model.loss)
     model.reading = reading or model.reading
-    if reading in ("softmax", "sigmoid") and not takes_logits:
+    wrong = [model.loss] if reading in ("softmax", "sigmoid") and not takes_logits else []
+    wrong += [each for each in keras.tree.flatten(metrics) if _of_probabilities(each, reading)]
+    if wrong:
         warnings.warn(
-            f"{model.name} gives logits, and the loss takes its outputs for probabilities. "
-            f"Received: loss={model.loss!r}; pass the class, with from_logits=True.",
+            f"{model.name} gives logits, and what it is compiled with takes its outputs for "
+            f"probabilities. Received: {wrong}; pass objects with from_logits=True, and "
+            "threshold=0 where they have a threshold.",
             stacklevel=3,
         )
+
+
+def _of_probabilities(metric, reading):
+    """Whether a metric, as `compile` takes it, asks for probabilities of a sigmoid or softmax."""
+    if isinstance(metric, str):
+        return reading == "sigmoid" and metric in ("accuracy", "acc", "binary_accuracy")
+    if not isinstance(metric, keras.metrics.Metric):
+        return False
+    config = metric.get_config()
+    if "from_logits" in config:
+        return not config["from_logits"]
+    found = config.get("threshold")
+    if "thresholds" in config:  # of which Keras takes none for 0.5
+        found = 0.5 if config["thresholds"] is None else config["thresholds"]
+    return reading == "sigmoid" and found is not None and 0.5 in np.ravel(found)
 
 
 def check_problem(model, problem):

@@ -1,6 +1,16 @@
 """`keras-vit explore`: a page that shows what a model attends to."""
 
-from keras_vit_cli.models import IMAGES, MODEL, NAMES, images_of, list_files, open_model, read_names
+from keras_vit_cli.models import (
+    IMAGES,
+    MODEL,
+    NAMES,
+    READING,
+    READINGS,
+    images_of,
+    list_files,
+    open_model,
+    read_names,
+)
 
 HELP = "write a page that shows what a model attends to"
 EXAMPLE = "keras-vit explore output cat.jpg dog.jpg -o report.html"
@@ -14,6 +24,7 @@ def add_arguments(add):
     add("--blocks", type=int, nargs="+", help="indices of the blocks to show (default: all)")
     add("--top", type=int, default=5, help="classes to tell (default: 5)")
     add("--class-names", metavar="FILE", help=NAMES)
+    add("--reading", choices=READINGS, help=READING)
     add("--megabytes", type=float, default=5.0, help="largest size for each image (default: 5)")
 
 
@@ -22,8 +33,8 @@ def run(args):
 
     options = {name: getattr(args, name) for name in ("blocks", "top", "megabytes")}
     names, files = read_names(args.class_names), list_files(args.images or images_of(args.model))
-    model = open_model(args.model)
+    model = open_model(args.model, args.reading)
     if args.compare:
-        model = {args.model: model, args.compare: open_model(args.compare)}
+        model = {args.model: model, args.compare: open_model(args.compare, args.reading)}
     path = inspection.explore(model, files, args.output, class_names=names, **options)
     print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")

@@ -210,6 +210,21 @@ def test_a_loss_of_probabilities_on_logits_is_warned_of():
 
 
 @pytest.mark.any_backend
+def test_metrics_of_probabilities_on_logits_are_warned_of():
+    """BinaryAccuracy counts outputs above 0.5, which is a probability of 0.62."""
+    m, loss = keras.metrics, keras.losses.BinaryCrossentropy(from_logits=True)
+    for metric in ("accuracy", m.BinaryAccuracy(), m.AUC(), m.Precision(), m.Recall(0.5)):
+        with pytest.warns(UserWarning, match=r"gives logits.*threshold=0"):
+            model_with().compile(loss=loss, metrics=[metric])
+    right = [m.BinaryAccuracy(threshold=0), m.AUC(from_logits=True), m.Precision(0), m.F1Score()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model_with().compile(loss=loss, metrics=right)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model_with().compile("sgd", loss, metrics={"head": ["accuracy"]})
+
+
+@pytest.mark.any_backend
 def test_thresholds():
     model = model_with([3.0, 0.0, -3.0])
     model.reading = "sigmoid"

@@ -90,7 +90,8 @@ class Classifier(keras.Model):
 
     def compile(self, *args, **kwargs):
         super().compile(*args, **kwargs)
-        record_loss(self)
+        names = inspect.signature(super().compile).bind(*args, **kwargs).arguments
+        record_loss(self, [names.get("metrics"), names.get("weighted_metrics")])
 
     def compile_from_config(self, config):  # Keras leaves out a `compile` that is overridden
         self.compile(**keras.saving.deserialize_keras_object(config))

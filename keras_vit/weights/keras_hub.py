@@ -78,6 +78,7 @@ class KerasHub(Family):
         if activation not in (None, "linear"):
             text = f"activation={activation!r} of the head: the model gives logits"
             canonical.ignored = (text, *canonical.ignored)
+            canonical.reading = activation if activation in ("softmax", "sigmoid") else None
 
 
 FAMILY = KerasHub(

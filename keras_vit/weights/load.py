@@ -253,7 +253,7 @@ def read_checkpoint(path, hints):
     try:
         canonical = family.read(contents, hints)
         check_architecture(canonical)
-        canonical.reading = reading_of_config(contents.config)
+        canonical.reading = reading_of_config(contents.config) or canonical.reading
     except CheckpointError as error:
         raise CheckpointError(f"{path!r}: {error}") from error
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
