@@ -107,8 +107,13 @@ class ImageDataset:
             f"ImageDataset({self.name!r}, train={len(self.train_images)}, "
             f"test={len(self.test_images)}, image={height}x{width}x{channels} "
             f"{self.train_images.dtype}, classes={self.num_classes}, "
-            f"skipped={len(self.skipped)})"
+            f"skipped={len(self.skipped)}{problem_told(self.problem)})"
         )
+
+
+def problem_told(problem):
+    """A problem other than the usual one, as the end of what stands in parentheses."""
+    return "" if problem == "single_label" else f", problem={problem!r}"
 
 
 def split_rows(labels, test_fraction, seed, problem="single_label"):

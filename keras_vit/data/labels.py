@@ -71,23 +71,33 @@ def read_labels(labels, problem=None):
                 f"'split' in {place} must name the part of each file among the labels. Received: "
                 f"{parts!r:.80}"
             )
-        parts = {name: check_part(part, name, place) for name, part in parts.items()}
-    return _resolve(dict(rows), names, parts, problem, place)
+        parts = {_plain(name): check_part(part, name, place) for name, part in parts.items()}
+    rows = {_plain(file): _plain(label) for file, label in rows.items()}
+    return _resolve(rows, names, parts, problem, place)
+
+
+def _plain(value):
+    """A path as text, and what NumPy has as Python's."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _resolve(rows, names, parts, problem, place):
     """The `Labels` of rows {file: name, list of names, number or list of numbers}."""
     if not rows:
         raise ValueError(f"{place} must label at least one file. Received: no labels")
+    given = problem
     form, names = _form(rows, place), None if names is None else tuple(names)
     if form in (str, (str,)):
         problem, values, classes = _classes_by_name(rows, form, names, problem, place)
     else:
         problem, values, classes = _classes_by_number(rows, form, names, problem, place)
-    if problem != "regression" and not 0 < len(classes) <= MOST_CLASSES:
+    least = 1 if given else 2
+    if problem != "regression" and not least <= len(classes) <= MOST_CLASSES:
         raise ValueError(
-            f"The labels in {place} must be of 1 to {MOST_CLASSES} classes. "
-            f"Received: {len(classes)} classes"
+            f"The labels in {place} must be of {least} to {MOST_CLASSES} classes. Received: "
+            f"{len(classes)}; one class alone needs problem={problem!r}"
         )
     return Labels(problem, classes, values, parts, names is not None)
 
@@ -117,7 +127,7 @@ def _form(rows, place):
 
 def _are(form, values):
     """Whether all values are text, or all are numbers."""
-    form = (int, float, np.number) if form is float else form
+    form = (int, float) if form is float else form
     return all(isinstance(value, form) for value in values)
 
 
@@ -195,8 +205,8 @@ def _check_values(rows, fits, rule, place):
 def match_files(labels, files):
     """{image: its name among the labels} for a folder or an archive of images.
 
-    Names are paths in it, or in one folder in it, such as `images/`, or begin with its own name. If
-    no name has the suffix of an image, those of the files do not count.
+    Names are paths in it, or in one folder in it, such as `images/`, or begin with its own path or
+    name. If no name has the suffix of an image, those of the files do not count.
 
     Raises:
         ValueError: a name without a file, or with several.
@@ -211,10 +221,10 @@ def match_files(labels, files):
         known = {image: [image] for image in images}
     if not any(name in known for name in plain.values()):
         first = plain[names[0]]
-        own = f"{files.name}/"
+        own = (f"{files.path}/", f"{files.path.resolve()}/", f"{files.name}/")
         inside = [k.removesuffix(first) for k in known if k.endswith(f"/{first}")]
-        if all(name.startswith(own) for name in plain.values()):
-            plain = {name: path.removeprefix(own) for name, path in plain.items()}
+        if before := next((p for p in own if all(n.startswith(p) for n in plain.values())), ""):
+            plain = {name: path.removeprefix(before) for name, path in plain.items()}
         elif len(inside) == 1:
             plain = {name: inside[0] + path for name, path in plain.items()}
     if missing := [name for name in names if plain[name] not in known]:
