@@ -213,7 +213,7 @@ def check_labels(labels, images, name="labels", num_classes=MOST_CLASSES, proble
         )
     else:
         multi = problem == "multi_label"
-        fits = np.isin(labels, (0, 1)) if multi else np.isfinite(labels)
+        fits = np.isin(labels, (0, 1)) if multi else np.abs(labels) <= np.finfo(np.float32).max
         rule, advice = ("0 or 1" if multi else "finite numbers"), ""
     if not fits.all():
         first = np.argwhere(~fits)[0].tolist()

@@ -26,6 +26,11 @@ class FileSource(Source):
     def __init__(self, path, name=None, test_fraction=0.2, seed=0, labels=None, problem=None):
         files = open_files(path)
         if labels is None:
+            if problem not in (None, "single_label"):
+                raise ValueError(
+                    f"Class folders give each image one class; problem={problem!r} needs labels=, "
+                    f"a file or a mapping that names the labels of each. Received: {files.path}"
+                )
             class_names, parts = labelled_files(files, problem)
             problem, shape = "single_label", ()
         else:

@@ -17,6 +17,8 @@ from keras_vit.data.label_files import (
     some_of,
 )
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 class Labels(NamedTuple):
     """The labels of a set of files.
@@ -24,7 +26,7 @@ class Labels(NamedTuple):
     Attributes:
         problem: what a label is, see `keras_vit.data.sources.PROBLEMS`.
         class_names: a tuple of the classes, or of the targets of a regression; None for one target
-            without a name.
+            or several without names.
         values: dict from the name of a file to an int, or to a float32 array of one shape.
         parts: dict from the name of a file to "train", "validation" or "test", or None.
         listed: whether the classes were listed, and not only collected from the labels.
@@ -63,8 +65,12 @@ def read_labels(labels, problem=None):
                 f"Received: {', '.join(map(repr, other))}"
             )
         rows, names, parts = (labels.get(key) for key in ("labels", "classes", "split"))
-    if names is not None and not (isinstance(names, list | tuple) and _are(str, names)):
-        raise ValueError(f"'classes' in {place} must be a list of names. Received: {names!r:.80}")
+    if names is not None and (
+        not isinstance(names, list | tuple) or not _are(str, names) or len(set(names)) < len(names)
+    ):
+        raise ValueError(
+            f"'classes' in {place} must be a list of different names. Received: {names!r:.80}"
+        )
     if parts is not None:
         if not isinstance(parts, Mapping) or set(parts) != set(rows):
             raise ValueError(
@@ -110,8 +116,8 @@ def _form(rows, place):
         form = next((t for t in (str, float) if _are(t, label if several else [label])), None)
         if form is None or not isinstance(file, str):
             raise ValueError(
-                f"A label in {place} must be a name, a list of names, a number or a list of "
-                f"numbers. Received: {label!r:.80} for {file!r}"
+                f"A label in {place} must be a name, a finite number, or a list of either. "
+                f"Received: {label!r:.80} for {file!r}"
             )
         forms.setdefault((form,) if several else form, file)
     if set(forms) == {str, (str,)}:
@@ -126,9 +132,10 @@ def _form(rows, place):
 
 
 def _are(form, values):
-    """Whether all values are text, or all are numbers."""
-    form = (int, float) if form is float else form
-    return all(isinstance(value, form) for value in values)
+    """Whether all values are text, or all are numbers that float32 can hold."""
+    if form is str:
+        return all(isinstance(value, str) for value in values)
+    return all(isinstance(value, int | float) and abs(value) <= _LARGEST for value in values)
 
 
 def _classes_by_name(rows, form, names, problem, place):
@@ -146,6 +153,8 @@ def _classes_by_name(rows, form, names, problem, place):
                     f"Received: {rows[file]!r:.80} for {file!r}"
                 )
     found = {name for label in lists.values() for name in label}
+    if "" in found:
+        raise ValueError(f"Classes must have names. Received: '' among the labels in {place}")
     if names and (unknown := sorted(found - set(names))):
         raise ValueError(
             f"The labels in {place} must be among its classes {', '.join(names[:10])}. Received: "
@@ -183,7 +192,6 @@ def _classes_by_number(rows, form, names, problem, place):
             f"{ASK}. Received: {some_of(rows)}"
         )
     if problem == "regression":
-        _check_values(rows, np.isfinite(table), "finite numbers", place)
         values = table.astype(np.float32)
         return problem, dict(zip(rows, values[:, 0] if one else values)), names
     _check_values(rows, binary, "0 or 1", place)

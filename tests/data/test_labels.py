@@ -56,6 +56,8 @@ def test_labels_and_files_that_do_not_fit(tmp_path):
             pipeline(source, recipe(), labels=labels)
     with pytest.raises(ValueError, match=r"='single_label'. Received: problem='regression'"):
         load("digits", problem="regression")
+    with pytest.raises(ValueError, match=r"one class; problem='multi_label' needs labels="):
+        load(folder, problem="multi_label")
     with pytest.raises(ValueError, match="Unknown problem"):
         load(folder, labels=labels, problem="multi-label")
 
@@ -156,6 +158,8 @@ def test_arrays_of_rows_are_several_labels_only_where_they_can_be_nothing_else(t
         pipeline((images, np.arange(20) / 2), recipe())
     with pytest.raises(ValueError, match=r"must be 0 or 1. Received: 60 others, .*\[0, 0\]"):
         pipeline((images, rows + 5), recipe(), problem="multi_label")
+    with pytest.raises(ValueError, match=r"finite numbers. Received: 1 others, the first is 1e"):
+        pipeline((images[:1], [1e39]), recipe(), problem="regression")
     with pytest.raises(ValueError, match=r"as many columns. .*\(20, 3\) and \(2, 2\)"):
         pipeline(((images, rows), (images[:2], rows[:2, :2])), recipe())
     with pytest.raises(ValueError, match=r"one column for each of class_names"):
