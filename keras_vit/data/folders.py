@@ -72,7 +72,10 @@ def _warn_of_other_parts(files):
     path = files.path.resolve()
     if not isinstance(files, Folder) or not (part := part_of(path.name)):
         return
-    beside = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
+    try:
+        beside = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
+    except OSError:  # a folder above that may be passed through but not listed
+        return
     if others := [name for name in beside if part_of(name) not in (None, part)]:
         warnings.warn(
             f"{files.path} is read as a whole set, and split; {quoted(others)} beside it "

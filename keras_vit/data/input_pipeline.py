@@ -186,6 +186,7 @@ class Pipeline(keras.utils.PyDataset):
     def settings(self):
         """What decides about the batches, besides the recipe, as a dict that JSON can hold."""
         names = "name split num_examples batch_size seed training".split()
+        names += ["problem"] * (self.problem != "single_label")  # which older runs do not name
         return {name: getattr(self, name) for name in names}
 
     def __len__(self):

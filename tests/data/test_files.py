@@ -196,12 +196,6 @@ def test_test_classes_unknown_to_train(tmp_path):
         load(tmp_path)
 
 
-def test_train_alone_is_not_a_class(tmp_path):
-    write_classes(tmp_path / "train", {"cat": 2, "dog": 2})
-    with pytest.raises(ValueError, match=r"train and one of test, validation. Received: train;"):
-        load(tmp_path)
-
-
 def test_too_large_for_memory(tmp_path, monkeypatch):
     write_classes(tmp_path, {"a": 2, "b": 2})
     monkeypatch.setattr("keras_vit.data.dataset.MAX_BYTES", 4 * 6 * 8 * 3)

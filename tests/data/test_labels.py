@@ -116,6 +116,7 @@ def test_batches_of_several_labels_or_values(values):
         for batch, rows in found:
             assert rows.dtype == np.float32 and rows.shape == (len(batch), 3)
             np.testing.assert_array_equal(rows, labels[numbers(batch)])
+    assert train.settings["problem"] == problem
     assert [len(rows) for _, rows in test] == [8, 8, 8, 3] and f"problem={problem!r}" in repr(test)
     batches = list(train)
     assert_same(train.from_step(2), [*batches[2:], *train.from_step(3, 2)])

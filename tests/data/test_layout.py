@@ -79,6 +79,13 @@ def test_a_test_set_is_no_validation_set_where_both_are_there(tmp_path):
     assert pipeline(tmp_path, made, "valid").num_examples == 4
 
 
+def test_train_alone_is_not_a_class(tmp_path):
+    write(tmp_path, "train/cat", "train/dog")
+    assert sizes(tmp_path, "train") == [4]
+    with pytest.raises(ValueError, match=r"train and one of test, validation. Received: train;"):
+        load(tmp_path)
+
+
 def test_a_held_out_part_alone(tmp_path):
     write(tmp_path, "test/cat", "test/dog")
     assert sizes(tmp_path, "test") == [4]
