@@ -44,8 +44,7 @@ def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1
     dataset = dataset.random_map(read)  # read, decode, crop, flip, ...: one uint8 image
     dataset = dataset[: len(read.rows) // batch_size * batch_size]  # full batches only
     dataset = dataset.batch(batch_size // parts, batch_fn=collate)[process % parts :: parts]
-    if read.source.problem == "single_label":
-        dataset = dataset.map(functools.partial(_one_hot, num_classes=num_classes))
+    dataset = dataset.map(functools.partial(_one_hot, num_classes=num_classes))
     if any(mixing):
         dataset = dataset.random_map(functools.partial(_mixed_part, alphas=mixing, share=share))
     return dataset.repeat()
@@ -152,6 +151,8 @@ def _collate(examples, empty):
 
 def _one_hot(batch, num_classes):
     images, labels, notes = batch
+    if labels.dtype != np.int32:  # several labels, or values
+        return batch
     one_hot = np.zeros((len(labels), num_classes), np.float32)
     one_hot[np.arange(len(labels)), labels] = 1
     return images, one_hot, notes

@@ -107,8 +107,13 @@ class ImageDataset:
             f"ImageDataset({self.name!r}, train={len(self.train_images)}, "
             f"test={len(self.test_images)}, image={height}x{width}x{channels} "
             f"{self.train_images.dtype}, classes={self.num_classes}, "
-            f"skipped={len(self.skipped)})"
+            f"skipped={len(self.skipped)}{problem_told(self.problem)})"
         )
+
+
+def problem_told(problem):
+    """A problem other than the usual one, as the end of what stands in parentheses."""
+    return "" if problem == "single_label" else f", problem={problem!r}"
 
 
 def split_rows(labels, test_fraction, seed, problem="single_label"):
@@ -208,7 +213,7 @@ def check_labels(labels, images, name="labels", num_classes=MOST_CLASSES, proble
         )
     else:
         multi = problem == "multi_label"
-        fits = np.isin(labels, (0, 1)) if multi else np.isfinite(labels)
+        fits = np.isin(labels, (0, 1)) if multi else np.abs(labels) <= np.finfo(np.float32).max
         rule, advice = ("0 or 1" if multi else "finite numbers"), ""
     if not fits.all():
         first = np.argwhere(~fits)[0].tolist()

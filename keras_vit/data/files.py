@@ -166,11 +166,12 @@ def warn_left_out(files, names):
         return ()
     images = images_among(names)
     others = sorted(set(names) - set(images))
-    counts = {"images without a label": len(images), "that are no images": len(others)}
+    counts = {
+        "images without a label": len(images),
+        "files that are no images by their suffix": len(others),
+    }
     told = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
-    warnings.warn(
-        f"Files of {files.path} are left out, {told}:\n{listed([*images, *others])}", stacklevel=2
-    )
+    warnings.warn(f"Left out of {files.path}: {told}:\n{listed([*images, *others])}", stacklevel=2)
     return tuple(map(files.place, names))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.data import batches
 from keras_vit.data.arrays import ArraySource
+from keras_vit.data.dataset import problem_told
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.load import check_seed, open_source
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
@@ -185,6 +186,7 @@ class Pipeline(keras.utils.PyDataset):
     def settings(self):
         """What decides about the batches, besides the recipe, as a dict that JSON can hold."""
         names = "name split num_examples batch_size seed training".split()
+        names += ["problem"] * (self.problem != "single_label")  # which older runs do not name
         return {name: getattr(self, name) for name in names}
 
     def __len__(self):
@@ -274,5 +276,6 @@ class Pipeline(keras.utils.PyDataset):
             f"Pipeline({self.name!r}, {self.split!r}, examples={self.num_examples}, "
             f"batch_size={self.batch_size}, image={height}x{width}x{channels}, "
             f"classes={self.num_classes}, steps_per_epoch={self.steps_per_epoch}, "
-            f"training={self.training}, start={self.start}, skipped={len(self.skipped)})"
+            f"training={self.training}, start={self.start}, skipped={len(self.skipped)}"
+            f"{problem_told(self.problem)})"
         )

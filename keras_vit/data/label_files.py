@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import warnings
+from collections import Counter
 
 from keras_vit.data.files import images_among
 from keras_vit.data.sources import part_of
@@ -30,8 +31,8 @@ def read_json(path):
     def once(pairs):
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} is there twice")
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+            raise ValueError(f"{twice!r} is there twice")
         return found
 
     try:
@@ -107,17 +108,16 @@ def read_csv(path, problem):
 
 def _one_column(cells, problem, path):
     """{file: name or list of names} of a column of text."""
-    texts = set(cells.values())
-    if problem is None and any(_number(text) is not None for text in texts):
-        raise ValueError(
-            f"The labels in {path} are numbers, of classes or values to estimate; {ASK}. "
-            f"Received: {some_of(cells)}"
-        )
     if problem == "single_label":
         return cells
-    separators = "|;, " if problem else "|;"
+    texts, separators = set(cells.values()), "|;, " if problem else "|;"
     separator = next((s for s in separators if any(s in text for text in texts)), None)
     if separator is None and problem is None:
+        if any(_number(text) is not None for text in texts):
+            raise ValueError(
+                f"The labels in {path} are numbers, of classes or values to estimate; {ASK}. "
+                f"Received: {some_of(cells)}"
+            )
         # Names of several words, or several names? Words that are labels as well are names, and
         # so are few words that make many labels.
         several = {text for text in texts if " " in text}

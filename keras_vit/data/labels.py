@@ -17,6 +17,8 @@ from keras_vit.data.label_files import (
     some_of,
 )
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 class Labels(NamedTuple):
     """The labels of a set of files.
@@ -24,7 +26,7 @@ class Labels(NamedTuple):
     Attributes:
         problem: what a label is, see `keras_vit.data.sources.PROBLEMS`.
         class_names: a tuple of the classes, or of the targets of a regression; None for one target
-            without a name.
+            or several without names.
         values: dict from the name of a file to an int, or to a float32 array of one shape.
         parts: dict from the name of a file to "train", "validation" or "test", or None.
         listed: whether the classes were listed, and not only collected from the labels.
@@ -63,31 +65,45 @@ def read_labels(labels, problem=None):
                 f"Received: {', '.join(map(repr, other))}"
             )
         rows, names, parts = (labels.get(key) for key in ("labels", "classes", "split"))
-    if names is not None and not (isinstance(names, list | tuple) and _are(str, names)):
-        raise ValueError(f"'classes' in {place} must be a list of names. Received: {names!r:.80}")
+    if names is not None and (
+        not isinstance(names, list | tuple) or not _are(str, names) or len(set(names)) < len(names)
+    ):
+        raise ValueError(
+            f"'classes' in {place} must be a list of different names. Received: {names!r:.80}"
+        )
     if parts is not None:
         if not isinstance(parts, Mapping) or set(parts) != set(rows):
             raise ValueError(
                 f"'split' in {place} must name the part of each file among the labels. Received: "
                 f"{parts!r:.80}"
             )
-        parts = {name: check_part(part, name, place) for name, part in parts.items()}
-    return _resolve(dict(rows), names, parts, problem, place)
+        parts = {_plain(name): check_part(part, name, place) for name, part in parts.items()}
+    rows = {_plain(file): _plain(label) for file, label in rows.items()}
+    return _resolve(rows, names, parts, problem, place)
+
+
+def _plain(value):
+    """A path as text, and what NumPy has as Python's."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _resolve(rows, names, parts, problem, place):
     """The `Labels` of rows {file: name, list of names, number or list of numbers}."""
     if not rows:
         raise ValueError(f"{place} must label at least one file. Received: no labels")
+    given = problem
     form, names = _form(rows, place), None if names is None else tuple(names)
     if form in (str, (str,)):
         problem, values, classes = _classes_by_name(rows, form, names, problem, place)
     else:
         problem, values, classes = _classes_by_number(rows, form, names, problem, place)
-    if problem != "regression" and not 0 < len(classes) <= MOST_CLASSES:
+    least = 1 if given else 2
+    if problem != "regression" and not least <= len(classes) <= MOST_CLASSES:
         raise ValueError(
-            f"The labels in {place} must be of 1 to {MOST_CLASSES} classes. "
-            f"Received: {len(classes)} classes"
+            f"The labels in {place} must be of {least} to {MOST_CLASSES} classes. Received: "
+            f"{len(classes)}; one class alone needs problem={problem!r}"
         )
     return Labels(problem, classes, values, parts, names is not None)
 
@@ -100,8 +116,8 @@ def _form(rows, place):
         form = next((t for t in (str, float) if _are(t, label if several else [label])), None)
         if form is None or not isinstance(file, str):
             raise ValueError(
-                f"A label in {place} must be a name, a list of names, a number or a list of "
-                f"numbers. Received: {label!r:.80} for {file!r}"
+                f"A label in {place} must be a name, a finite number, or a list of either. "
+                f"Received: {label!r:.80} for {file!r}"
             )
         forms.setdefault((form,) if several else form, file)
     if set(forms) == {str, (str,)}:
@@ -116,9 +132,10 @@ def _form(rows, place):
 
 
 def _are(form, values):
-    """Whether all values are text, or all are numbers."""
-    form = (int, float, np.number) if form is float else form
-    return all(isinstance(value, form) for value in values)
+    """Whether all values are text, or all are numbers that float32 can hold."""
+    if form is str:
+        return all(isinstance(value, str) for value in values)
+    return all(isinstance(value, int | float) and abs(value) <= _LARGEST for value in values)
 
 
 def _classes_by_name(rows, form, names, problem, place):
@@ -136,6 +153,8 @@ def _classes_by_name(rows, form, names, problem, place):
                     f"Received: {rows[file]!r:.80} for {file!r}"
                 )
     found = {name for label in lists.values() for name in label}
+    if "" in found:
+        raise ValueError(f"Classes must have names. Received: '' among the labels in {place}")
     if names and (unknown := sorted(found - set(names))):
         raise ValueError(
             f"The labels in {place} must be among its classes {', '.join(names[:10])}. Received: "
@@ -173,7 +192,6 @@ def _classes_by_number(rows, form, names, problem, place):
             f"{ASK}. Received: {some_of(rows)}"
         )
     if problem == "regression":
-        _check_values(rows, np.isfinite(table), "finite numbers", place)
         values = table.astype(np.float32)
         return problem, dict(zip(rows, values[:, 0] if one else values)), names
     _check_values(rows, binary, "0 or 1", place)
@@ -195,8 +213,8 @@ def _check_values(rows, fits, rule, place):
 def match_files(labels, files):
     """{image: its name among the labels} for a folder or an archive of images.
 
-    Names are paths in it, or in one folder in it, such as `images/`, or begin with its own name. If
-    no name has the suffix of an image, those of the files do not count.
+    Names are paths in it, or in one folder in it, such as `images/`, or begin with its own path or
+    name. If no name has the suffix of an image, those of the files do not count.
 
     Raises:
         ValueError: a name without a file, or with several.
@@ -211,10 +229,10 @@ def match_files(labels, files):
         known = {image: [image] for image in images}
     if not any(name in known for name in plain.values()):
         first = plain[names[0]]
-        own = f"{files.name}/"
+        own = (f"{files.path}/", f"{files.path.resolve()}/", f"{files.name}/")
         inside = [k.removesuffix(first) for k in known if k.endswith(f"/{first}")]
-        if all(name.startswith(own) for name in plain.values()):
-            plain = {name: path.removeprefix(own) for name, path in plain.items()}
+        if before := next((p for p in own if all(n.startswith(p) for n in plain.values())), ""):
+            plain = {name: path.removeprefix(before) for name, path in plain.items()}
         elif len(inside) == 1:
             plain = {name: inside[0] + path for name, path in plain.items()}
     if missing := [name for name in names if plain[name] not in known]:

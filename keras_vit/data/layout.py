@@ -1,83 +1,13 @@
 """The layout of a folder or an archive of images: its parts and its classes."""
 
-import os
 import pathlib
 import warnings
 from collections import Counter
 
-import numpy as np
-
-from keras_vit.data.dataset import split_rows
-from keras_vit.data.files import Folder, images_among, listed, open_files, warn_left_out
-from keras_vit.data.labels import match_files, read_labels
-from keras_vit.data.pixels import PATHS
-from keras_vit.data.sources import Source, part_of
+from keras_vit.data.files import Folder, images_among, listed
+from keras_vit.data.sources import part_of
 
 _WORDS = ("train", "valid")  # names of parts that are names of classes as well
-
-
-class FileSource(Source):
-    """The image files of class folders, or of an archive of them, read when they are needed.
-
-    Where there are no parts, `test_fraction` of each class is `"test"`. With `labels`, the files
-    are those that are labelled there, see `keras_vit.data.labels.read_labels`.
-    """
-
-    sorted_by_class = True
-    upright = True
-
-    def __init__(self, path, name=None, test_fraction=0.2, seed=0, labels=None, problem=None):
-        files = open_files(path)
-        if labels is None:
-            class_names, parts = labelled_files(files, problem)
-            problem, shape = "single_label", ()
-        else:
-            found, parts = files_by_label(files, labels, problem)
-            class_names, problem = found.class_names, found.problem
-            shape = np.shape(next(iter(found.values.values())))
-        kept = {image for inside in parts.values() for image, _ in inside}
-        kept |= _files_of(labels, files)
-        if "all" in parts:
-            _warn_of_other_parts(files)
-            every = parts.pop("all")
-            values = np.array([label for _, label in every])
-            both = split_rows(values, test_fraction, seed, problem)
-            parts = {p: [every[row] for row in rows] for p, rows in zip(("train", "test"), both)}
-        sizes = {part: len(inside) for part, inside in parts.items()}
-        super().__init__(name or files.name, class_names, sizes, problem, shape)
-        self.left_out = warn_left_out(files, [n for n in files.names if n not in kept])
-        self._files = files
-        self._listing = [item for inside in parts.values() for item in inside]
-
-    def __getitem__(self, row):
-        name, label = self._listing[row]
-        return self._files.read(name), label
-
-    def place(self, row):
-        return self._files.place(self._listing[row][0])
-
-
-def _files_of(labels, files):
-    """The file of labels, if it lies in the folder of the images, as a set of names."""
-    if not isinstance(labels, PATHS) or not isinstance(files, Folder):
-        return set()
-    path, folder = (os.path.realpath(path) for path in (labels, files.path))
-    return {os.path.relpath(path, folder).replace(os.sep, "/")}
-
-
-def _warn_of_other_parts(files):
-    """Warns if a folder is called like a part of a set, and other parts lie beside it."""
-    path = files.path.resolve()
-    if not isinstance(files, Folder) or not (part := part_of(path.name)):
-        return
-    beside = [folder.name for folder in path.parent.iterdir() if folder.is_dir()]
-    if others := [name for name in beside if part_of(name) not in (None, part)]:
-        warnings.warn(
-            f"{files.path} is read as a whole set, and split; {_quoted(others)} beside it "
-            f"{'is' if len(others) == 1 else 'are'} not read. To have the parts of {path.parent}, "
-            "pass that folder",
-            stacklevel=2,
-        )
 
 
 def labelled_files(files, problem=None):
@@ -126,46 +56,6 @@ def labelled_files(files, problem=None):
     return tuple(class_names), found
 
 
-def files_by_label(files, labels, problem=None):
-    """The images that are labelled by name, in the form of `labelled_files`.
-
-    Returns:
-        (`Labels`, dict from each part to a list of (name, label)). Parts are those that the labels
-        name, or else the folders of parts in which the images lie, or else the one part `"all"`.
-    """
-    found = read_labels(labels, problem)
-    names = match_files(found.values, files)
-    images = [name for name in files.names if name in names]
-    if found.parts is None:
-        prefixes = find_parts(files, images)
-        if beside := [n for n in _folders(images, prefixes.get("all", "")) if part_of(n)]:
-            if "all" in prefixes:
-                raise ValueError(
-                    "The parts of a set must lie in folders of their own, such as train and test, "
-                    "or a column 'split' must name the part of each file. Received: labelled "
-                    f"images in {_quoted(beside)} and in other places of {files.path}"
-                )
-        parts = {part: [n for n in images if n.startswith(p)] for part, p in prefixes.items()}
-    else:
-        parts = {part: [] for part in ("train", "test", "validation")}
-        for name in images:
-            parts[found.parts[names[name]]].append(name)
-    parts = {
-        part: [(name, found.values[names[name]]) for name in inside]
-        for part, inside in parts.items()
-        if inside
-    }
-    if found.problem == "single_label" and not found.listed and "train" in parts:
-        known = {label for _, label in parts["train"]}
-        held_out = {label for inside in parts.values() for _, label in inside}
-        if unknown := [found.class_names[number] for number in sorted(held_out - known)]:
-            raise ValueError(
-                f"Each class must have a training image. Received: none of {_quoted(unknown)} "
-                f"among the {len(parts['train'])} labelled for training in {files.path}"
-            )
-    return found, parts
-
-
 def find_parts(files, images):
     """{part: the beginning of its names}: the folders of parts, or `"all"` where there are none."""
     prefix = ""
@@ -174,7 +64,7 @@ def find_parts(files, images):
         for name in _subfolders(files.folders, prefix):
             if part := part_of(name):
                 called.setdefault(part, []).append(name)
-        classes = [name for name in _folders(images, prefix) if name and not part_of(name)]
+        classes = [name for name in folders_below(images, prefix) if name and not part_of(name)]
         if called and (("train" in called and len(called) > 1) or not classes):
             break
         deeper = _step_into(images, prefix)
@@ -191,7 +81,7 @@ def find_parts(files, images):
     return {part: f"{prefix}{called[part][0]}/" for part in order}
 
 
-def _folders(names, prefix):
+def folders_below(names, prefix):
     """{folder: names below it} directly below a prefix; "" has the files beside the folders."""
     found = {}
     for name in names:
@@ -209,10 +99,10 @@ def _subfolders(folders, prefix):
 
 def _step_into(images, prefix, known=()):
     """A prefix, and the single folder below it if it is no class but holds folders of images."""
-    found = _folders(images, prefix)
+    found = folders_below(images, prefix)
     only = next(iter(found), "")
     inside = f"{prefix}{only}/"
-    if len(found) != 1 or not only or only in known or "" in _folders(images, inside):
+    if len(found) != 1 or not only or only in known or "" in folders_below(images, inside):
         return prefix
     return inside
 
@@ -221,11 +111,11 @@ def _class_images(files, images, prefix, known):
     """{class name: sorted image names} of the folders below a prefix."""
     while (deeper := _step_into(images, prefix, known)) != prefix:
         prefix = deeper
-    found = _folders(images, prefix)
+    found = folders_below(images, prefix)
     classes = {name: found.get(name, []) for name in _subfolders(files.folders, prefix)}
     if not any(classes.values()):
         raise _no_classes(files, prefix, classes, found.get("", []))
-    levels = {name: _folders(classes[name], f"{prefix}{name}/") for name in classes}
+    levels = {name: folders_below(classes[name], f"{prefix}{name}/") for name in classes}
     _check_levels(files, prefix, levels)
     for name in classes:
         if not part_of(name) or not classes[name]:
@@ -233,12 +123,12 @@ def _class_images(files, images, prefix, known):
         if name.lower() not in _WORDS or "" not in levels[name]:
             raise ValueError(
                 f"The parts of a set must lie in folders of their own, such as train and test, and "
-                f"nothing beside them. Received: {name!r} beside {_quoted(set(classes) - {name})} "
+                f"nothing beside them. Received: {name!r} beside {quoted(set(classes) - {name})} "
                 f"in {files.place(prefix)}; move it, or rename it if it is a class"
             )
         warnings.warn(
             f"The folder {name!r} in {files.place(prefix)} is read as a class, since "
-            f"{_quoted(set(classes) - {name})} lie beside it and no other part",
+            f"{quoted(set(classes) - {name})} lie beside it and no other part",
             stacklevel=2,
         )
     return classes
@@ -258,7 +148,7 @@ def _check_levels(files, prefix, levels):
     )
     if shared or len(repeated) > 1 or two_levels:
         nested = {name: folders for name, folders in inside.items() if folders}
-        lines = [f"{files.place(prefix + n)}: {_quoted(found)}" for n, found in nested.items()]
+        lines = [f"{files.place(prefix + n)}: {quoted(found)}" for n, found in nested.items()]
         raise ValueError(
             f"One level of folders must name the classes. Received: two, which both could:\n"
             f"{listed(lines)}\nIf the upper folders are parts of the set, call them train, "
@@ -273,8 +163,10 @@ def _no_classes(files, prefix, classes, beside):
     suffixes = Counter(pathlib.Path(name).suffix.lower() or "no suffix" for name in inside)
     counts = ", ".join(f"{suffix} x{count}" for suffix, count in suffixes.most_common())
     advice = ""
+    if beside:
+        advice = "; labels= takes a file or a mapping that names the label of each image"
     if beside and isinstance(files, Folder) and not prefix:
-        advice = f"; if this folder is one class of several, pass {files.path.resolve().parent}"
+        advice += f"; if this folder is one class of several, pass {files.path.resolve().parent}"
     return ValueError(
         "Images (what Pillow opens, such as .jpg and .png) must lie in one subfolder per class, "
         f"beside or below train/, validation/ and test/. Received: {files.place(prefix)} with "
@@ -283,7 +175,7 @@ def _no_classes(files, prefix, classes, beside):
     )
 
 
-def _quoted(names, most=5):
+def quoted(names, most=5):
     """The first of the names, sorted, for a message."""
     names = sorted(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -12,7 +12,7 @@ from keras_vit.checks import check_choice, pair, positive_float, rate
 from keras_vit.data import arrays, tfds
 from keras_vit.data.dataset import ImageDataset, check_memory
 from keras_vit.data.files import ARCHIVES, listed
-from keras_vit.data.layout import FileSource
+from keras_vit.data.folders import FileSource
 from keras_vit.data.pixels import PATHS, pixels_of
 from keras_vit.data.resize import pillow_resize
 from keras_vit.data.sources import HELD_OUT, PROBLEMS, Source, part_of

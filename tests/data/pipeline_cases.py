@@ -1,6 +1,7 @@
 """Recipes, files and prepared sets for the tests of pipelines."""
 
 import io
+import json
 import types
 
 import numpy as np
@@ -63,6 +64,18 @@ def class_folders(folder, per_class=6, classes=("cat", "dog"), suffix=".jpg"):
         paths.append(place / f"{index:03d}{suffix}")
         image.save(paths[-1], quality=95)
     return paths
+
+
+def as_csv(path, *rows, delimiter=","):
+    """Writes rows as a file of labels, and returns its path."""
+    path.write_text("\n".join(delimiter.join(map(str, row)) for row in rows))
+    return path
+
+
+def as_json(path, labels):
+    """Writes labels as a file, and returns its path."""
+    path.write_text(json.dumps(labels))
+    return path
 
 
 def encoded(pixels, kind="PNG", mode=None, **options):

@@ -14,7 +14,7 @@ from tests.data.pipeline_cases import recipe
 
 pytestmark = [
     pytest.mark.any_backend,
-    pytest.mark.filterwarnings("error:.*(left out|read as a):UserWarning"),
+    pytest.mark.filterwarnings("error:.*(Left out|read as a):UserWarning"),
 ]
 
 
@@ -77,6 +77,13 @@ def test_a_test_set_is_no_validation_set_where_both_are_there(tmp_path):
     made.validation_split = made.test_split = "train[50%:]"  # for sets without these parts
     assert pipeline(tmp_path, made, "validation").split == "validation"
     assert pipeline(tmp_path, made, "valid").num_examples == 4
+
+
+def test_train_alone_is_not_a_class(tmp_path):
+    write(tmp_path, "train/cat", "train/dog")
+    assert sizes(tmp_path, "train") == [4]
+    with pytest.raises(ValueError, match=r"train and one of test, validation. Received: train;"):
+        load(tmp_path)
 
 
 def test_a_held_out_part_alone(tmp_path):
@@ -182,7 +189,7 @@ def test_what_is_left_out_is_counted_and_named(tmp_path):
     (tmp_path / "train" / "cat" / "photo.heic").write_text("an image, but not for Pillow")
     (tmp_path / "train" / "cat" / "Thumbs.db").write_text("of Windows")
     (tmp_path / "train" / "cat" / "gone.png").symlink_to("nowhere")
-    text = "12 images without a label and 3 that are no images|13 images without.* and 2 that are"
+    text = "12 images without a label and 3 files that are no im|13 images without.* and 2 files"
     with pytest.warns(UserWarning, match=text) as caught:
         toy = load(tmp_path)
     message = str(caught[0].message)
