@@ -28,6 +28,8 @@ class TokenPool(Layer):
         registers: number of further learned tokens, which the mean leaves out too.
     """
 
+    integers = ("size",)
+
     def __init__(self, pool, class_token, registers=0, **kwargs):
         super().__init__(**kwargs)
         check_choice("pool", pool, POOLS)
@@ -55,8 +57,7 @@ class TokenPool(Layer):
 
     def compute_output_spec(self, x, size=None):
         batch, _, width = x.shape
-        width = 2 * width if self.pool == "token_mean" else width
-        return keras.KerasTensor((batch, width), self.compute_dtype)
+        return self._output((batch, 2 * width if self.pool == "token_mean" else width))
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -74,6 +75,8 @@ class AttentionPool(Layer):
         skipped: number of tokens at the beginning that the probe does not see.
         activation: of the MLP, a name of `keras_vit.Later.activation`.
     """
+
+    integers = ("size",)
 
     def __init__(
         self,
@@ -135,7 +138,7 @@ class AttentionPool(Layer):
         return ops.cast(probe, x.dtype)
 
     def compute_output_spec(self, x, size=None):
-        return keras.KerasTensor((x.shape[0], x.shape[2]), self.compute_dtype)
+        return self._output((x.shape[0], x.shape[2]))
 
 
 def pre_logits(rank, representation_size, dtype=None):

@@ -3,10 +3,11 @@
 import keras
 
 from keras_vit.layers import kernels
+from keras_vit.layers.layer import FloatInputs
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Linear(keras.layers.EinsumDense):
+class Linear(FloatInputs, keras.layers.EinsumDense):
     """`keras.layers.EinsumDense`, computed as one product of two matrices.
 
     The kernel keeps the axes of the equation (heads, for one), as checkpoints and sharding rules
