@@ -11,6 +11,7 @@ from keras_vit.layers.linear import Linear
 from keras_vit.layers.mlp import MLP
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.token_merging import log_size
+from keras_vit.workarounds import own_policy
 
 POOLS = ("token", "first", "mean", "token_mean", "distillation")
 
@@ -157,7 +158,7 @@ def linear_head(rank, num_classes, bias=0.0, dtype=None, name="head"):
     """The linear head, zero when fresh (section 3.1).
 
     It computes in the precision of its variables (float32 under a mixed policy), because a loss
-    needs more digits of the logits than half precision keeps.
+    needs more digits of the logits than half precision keeps. A `DTypePolicyMap` may name another.
 
     Args:
         rank, dtype: as in `pre_logits`.
@@ -171,9 +172,14 @@ def linear_head(rank, num_classes, bias=0.0, dtype=None, name="head"):
         **_equation(rank, num_classes),
         kernel_initializer="zeros",
         bias_initializer=keras.initializers.Constant(bias),
-        dtype=policy.variable_dtype,
+        dtype=head_policy(policy),
         name=name,
     )
+
+
+def head_policy(policy):
+    """The dtype policy of `linear_head` in a model of the dtype policy `policy`."""
+    return own_policy(policy, default=policy.variable_dtype)
 
 
 def projection(rank, units, dtype=None):
