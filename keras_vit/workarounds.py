@@ -127,3 +127,36 @@ def make_workers_strategy(timeout):
 
     options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout)
     return Strategy(communication_options=options)
+
+
+def policy_at(policy, path):
+    """The dtype policy of the layer at `path`, also where it stands in a `DTypePolicyMap`.
+
+    Keras 3.15 asks the map itself: `==` fails on it, and `EinsumDense.save_own_variables` takes a
+    layer that the map quantises for one that is not. A layer has no path before it is built.
+    """
+    is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
+    return policy[path] if is_map and path else policy
+
+
+def policies_in(policy):
+    """All dtype policies that a `DTypePolicyMap` gives to layers; of another policy itself."""
+    if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+        return [policy]
+    return [policy.default_policy, *(policy[path] for path in policy)]
+
+
+def own_policy(policy, default=None):
+    """A dtype policy that nobody else changes: the same, or the copy of a `DTypePolicyMap`.
+
+    In Keras 3.15 a layer whose policy is changed writes it into the map, which all layers share,
+    and `get_config` of a map without a default takes the names away from the policies in it.
+
+    Args:
+        policy: a dtype policy.
+        default: for what the map does not name, instead of its own; and instead of another policy.
+    """
+    if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+        return policy if default is None else keras.DTypePolicy(default)
+    default = default or policy.default_policy.name
+    return keras.dtype_policies.DTypePolicyMap(default, {path: policy[path] for path in policy})

@@ -21,6 +21,7 @@ from keras_vit.outputs import reading_of
 from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers
 from keras_vit.version import __version__
+from keras_vit.workarounds import policies_in
 
 _ELSEWHERE = """
 import sys, keras
@@ -157,8 +158,9 @@ def _advice(model, format):
 
 
 def _policies(model):
-    """The dtype policies of the layers that have another one than the model."""
-    return [keras.dtype_policies.get(each["dtype"]) for each in changed_layers(model).values()]
+    """The dtype policies of the model and of the layers that have another one."""
+    changed = [keras.dtype_policies.get(each["dtype"]) for each in changed_layers(model).values()]
+    return policies_in(model.dtype_policy) + changed
 
 
 def _format(path, format):

@@ -135,10 +135,14 @@ class MultiHeadSelfAttention(Layer):
         return self.out(heads)  # Eq. 8
 
     def compute_output_spec(
-        self, x, memory=None, relative_position=None, return_attention_scores=False, **others
+        self, x, memory=None, return_attention_scores=False, return_keys=False, **others
     ):
-        outputs = keras.KerasTensor(x.shape, self.compute_dtype)
-        if not return_attention_scores:
-            return outputs
-        shape = (x.shape[0], self.num_heads, x.shape[1], (x if memory is None else memory).shape[1])
-        return outputs, keras.KerasTensor(shape, kernels.at_least_float32(self.compute_dtype))
+        (batch, queries, width), heads = x.shape, self.num_heads
+        keys = queries if memory is None else memory.shape[1]
+        outputs = self._output(x.shape)
+        if return_attention_scores:
+            precise = kernels.at_least_float32(self.compute_dtype)
+            return outputs, self._output((batch, heads, queries, keys), precise)
+        if return_keys:
+            return outputs, self._output((batch, keys, heads, width // heads))
+        return outputs

@@ -11,6 +11,7 @@ from keras_vit.layers.linear import Linear
 from keras_vit.layers.mlp import MLP
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.token_merging import log_size
+from keras_vit.workarounds import own_policy
 
 POOLS = ("token", "first", "mean", "token_mean", "distillation")
 
@@ -27,6 +28,8 @@ class TokenPool(Layer):
         class_token: whether the first token is a class token, which the mean leaves out.
         registers: number of further learned tokens, which the mean leaves out too.
     """
+
+    integers = ("size",)
 
     def __init__(self, pool, class_token, registers=0, **kwargs):
         super().__init__(**kwargs)
@@ -55,8 +58,7 @@ class TokenPool(Layer):
 
     def compute_output_spec(self, x, size=None):
         batch, _, width = x.shape
-        width = 2 * width if self.pool == "token_mean" else width
-        return keras.KerasTensor((batch, width), self.compute_dtype)
+        return self._output((batch, 2 * width if self.pool == "token_mean" else width))
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -74,6 +76,8 @@ class AttentionPool(Layer):
         skipped: number of tokens at the beginning that the probe does not see.
         activation: of the MLP, a name of `keras_vit.Later.activation`.
     """
+
+    integers = ("size",)
 
     def __init__(
         self,
@@ -135,7 +139,7 @@ class AttentionPool(Layer):
         return ops.cast(probe, x.dtype)
 
     def compute_output_spec(self, x, size=None):
-        return keras.KerasTensor((x.shape[0], x.shape[2]), self.compute_dtype)
+        return self._output((x.shape[0], x.shape[2]))
 
 
 def pre_logits(rank, representation_size, dtype=None):
@@ -154,7 +158,7 @@ def linear_head(rank, num_classes, bias=0.0, dtype=None, name="head"):
     """The linear head, zero when fresh (section 3.1).
 
     It computes in the precision of its variables (float32 under a mixed policy), because a loss
-    needs more digits of the logits than half precision keeps.
+    needs more digits of the logits than half precision keeps. A `DTypePolicyMap` may name another.
 
     Args:
         rank, dtype: as in `pre_logits`.
@@ -168,9 +172,14 @@ def linear_head(rank, num_classes, bias=0.0, dtype=None, name="head"):
         **_equation(rank, num_classes),
         kernel_initializer="zeros",
         bias_initializer=keras.initializers.Constant(bias),
-        dtype=policy.variable_dtype,
+        dtype=head_policy(policy),
         name=name,
     )
+
+
+def head_policy(policy):
+    """The dtype policy of `linear_head` in a model of the dtype policy `policy`."""
+    return own_policy(policy, default=policy.variable_dtype)
 
 
 def projection(rank, units, dtype=None):

@@ -108,9 +108,10 @@ def layer_norm(x, gamma, beta, epsilon):
 
     Computed in float32 at least, and returned in the type of `x`.
     """
+    gamma, beta = (ops.convert_to_tensor(v, at_least_float32(x.dtype)) for v in (gamma, beta))
     if not is_float64(x):
         if own := fast("layer_norm"):
-            return own(x, ops.convert_to_tensor(gamma), ops.convert_to_tensor(beta), epsilon)
+            return own(x, gamma, beta, epsilon)
         return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
     width = x.shape[-1]
     x = x - ops.sum(x, axis=-1, keepdims=True) / width

@@ -3,15 +3,65 @@
 import dataclasses
 import functools
 import inspect
+import itertools
 
 import keras
 
+from keras_vit.layers import kernels
+
+
+class FloatInputs:
+    """Lets a layer of Keras take integers and booleans as the numbers that they are.
+
+    Keras casts inputs of floats to the type in which a layer computes, and leaves integers to the
+    layer. Here they are cast too. A layer that keeps floats as they come (`autocast=False`) gets
+    its integers as float32 at least, so that half precision does not round them.
+    """
+
+    integers = ()  # arguments of `call` that count or index something, and become int32
+
+    def __call__(self, *args, **kwargs):
+        args, kwargs = self._as_numbers(args, kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def stateless_call(self, trainable_variables, non_trainable_variables, *args, **kwargs):
+        args, kwargs = self._as_numbers(args, kwargs)
+        return super().stateless_call(trainable_variables, non_trainable_variables, *args, **kwargs)
+
+    def _as_numbers(self, args, kwargs):
+        if not any(map(_needs_look, (*args, *kwargs.values()))):
+            return args, kwargs
+        names = itertools.chain(self.call_signature_parameters, itertools.repeat(None))
+        args = [self._in_its_type(name, x) for x, name in zip(args, names)]
+        return args, {name: self._in_its_type(name, x) for name, x in kwargs.items()}
+
+    def _in_its_type(self, name, value):
+        dtype = self.input_dtype if self.autocast else kernels.at_least_float32(self.input_dtype)
+        dtype = "int32" if name in self.integers else dtype
+
+        def cast(x):
+            # A symbol stays as it is, because a cast would become a layer of a Functional model.
+            is_number = hasattr(x, "dtype") and not isinstance(x, keras.KerasTensor)
+            return keras.ops.cast(x, dtype) if is_number and _is_integer(x) else x
+
+        return keras.tree.map_structure(cast, value)
+
+
+def _needs_look(x):
+    """Whether something may be, or hold, a tensor of integers."""
+    return _is_integer(x) if hasattr(x, "dtype") else isinstance(x, (list, tuple, dict))
+
+
+def _is_integer(x):
+    return keras.backend.standardize_dtype(x.dtype).startswith(("int", "uint", "bool"))
+
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Layer(keras.layers.Layer):
+class Layer(FloatInputs, keras.layers.Layer):
     """A layer whose config is the arguments of its constructor.
 
-    Its output has the shape of its input, unless a subclass says otherwise.
+    `compute_output_spec` describes its output, which has the shape of its input unless a subclass
+    says otherwise; `compute_output_shape` follows from it.
     """
 
     def __new__(cls, *args, **kwargs):
@@ -23,8 +73,26 @@ class Layer(keras.layers.Layer):
         layer._arguments = dict(arguments) | further
         return layer
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
+    def compute_output_spec(self, *args, **kwargs):
+        x = args[0] if args else kwargs[self.call_signature_parameters[0]]
+        return keras.tree.map_structure(lambda each: self._output(each.shape), x)
+
+    def compute_output_shape(self, input_shape=None, **shapes):
+        """The shape of the output for those of the inputs, by Keras's names (`memory_shape`)."""
+        first, dtype = self.call_signature_parameters[0], self.compute_dtype
+        shapes = {f"{first}_shape": input_shape, **shapes}
+        inputs = {
+            name.removesuffix("_shape"): keras.tree.map_shape_structure(
+                lambda shape: keras.KerasTensor(shape, dtype), shape
+            )
+            for name, shape in shapes.items()
+            if shape is not None
+        }
+        outputs = self.compute_output_spec(inputs.pop(first), **inputs)
+        return keras.tree.map_structure(lambda output: output.shape, outputs)
+
+    def _output(self, shape, dtype=None):
+        return keras.KerasTensor(shape, dtype or self.compute_dtype)
 
     def get_config(self):
         plain = {

@@ -3,10 +3,12 @@
 import keras
 
 from keras_vit.layers import kernels
+from keras_vit.layers.layer import FloatInputs
+from keras_vit.workarounds import policy_at
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Linear(keras.layers.EinsumDense):
+class Linear(FloatInputs, keras.layers.EinsumDense):
     """`keras.layers.EinsumDense`, computed as one product of two matrices.
 
     The kernel keeps the axes of the equation (heads, for one), as checkpoints and sharding rules
@@ -24,6 +26,10 @@ class Linear(keras.layers.EinsumDense):
     def call(self, inputs, training=None):
         # Next to its product an activation may be computed with it.
         return kernels.linear(inputs, self.kernel, self.bias, self.activation, self._contracted)
+
+    @keras.layers.EinsumDense.dtype_policy.getter
+    def dtype_policy(self):
+        return policy_at(super().dtype_policy, self.path)
 
     def quantize(self, mode=None, type_check=True, config=None):
         # Keras skips subclasses, as they might compute something else: this one does not.

@@ -23,6 +23,8 @@ class NaFlexPosition(Layer):
         grid: (rows, columns) of the table.
     """
 
+    integers = ("shapes",)
+
     def __init__(self, grid, **kwargs):
         super().__init__(**kwargs)
         self.grid = pair(grid, "grid")
@@ -50,9 +52,6 @@ class NaFlexPosition(Layer):
         table = ops.einsum("btp,pd->btd", weights, ops.cast(self.embedding[0], dtype))
         return x + ops.cast(table, x.dtype)
 
-    def compute_output_spec(self, x, shapes):
-        return keras.KerasTensor(x.shape, self.compute_dtype)
-
 
 def _weights(place, new, old, dtype):
     """Of the `old` rows (or columns) at a place among `new` ones of an image.
@@ -78,6 +77,8 @@ class NaFlexPatchEncoder(Layer):
         grid: (rows, columns) of the position table.
     """
 
+    integers = ("shapes",)
+
     def __init__(self, width, grid, **kwargs):
         super().__init__(**kwargs)
         self.width, kind = positive_int(width, "width"), {"dtype": self.dtype_policy}
@@ -100,4 +101,4 @@ class NaFlexPatchEncoder(Layer):
         return self.position(self.projection(patches), shapes)
 
     def compute_output_spec(self, patches, shapes):
-        return keras.KerasTensor((*patches.shape[:-1], self.width), self.compute_dtype)
+        return self._output((*patches.shape[:-1], self.width))

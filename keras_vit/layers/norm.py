@@ -12,7 +12,7 @@ from keras_vit.layers.layer import Identity, Layer
 class LayerNorm(Layer):
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axis (Ba et al., 2016).
 
-    Statistics, gamma and beta are float32 at least, under every dtype policy.
+    Computed in float32 at least, under every dtype policy.
 
     Shapes: (..., width) -> the same.
 
@@ -30,7 +30,9 @@ class LayerNorm(Layer):
         self.beta = self.add_weight(width, "zeros", name="beta", autocast=False)
 
     def call(self, inputs):
-        outputs = kernels.layer_norm(inputs, self.gamma, self.beta, self.epsilon)
+        # Half precision is read as it is, and float32 under a policy of half precision too.
+        x = ops.cast(inputs, "float64") if self.compute_dtype == "float64" else inputs
+        outputs = kernels.layer_norm(x, self.gamma, self.beta, self.epsilon)
         return ops.cast(outputs, self.compute_dtype)
 
 
@@ -38,7 +40,7 @@ class LayerNorm(Layer):
 class RMSNorm(LayerNorm):
     """x / sqrt(mean(x²) + epsilon) * gamma over the last axis (Zhang and Sennrich, 2019).
 
-    The statistic and gamma are float32 at least, under every dtype policy.
+    Computed in float32 at least, under every dtype policy.
 
     Shapes: (..., width) -> the same.
     """
@@ -47,9 +49,10 @@ class RMSNorm(LayerNorm):
         self.gamma = self.add_weight(input_shape[-1:], "ones", name="gamma", autocast=False)
 
     def call(self, inputs):
-        x = ops.cast(inputs, self.gamma.dtype)
+        precise = kernels.at_least_float32(self.compute_dtype)
+        x, gamma = ops.cast(inputs, precise), ops.cast(self.gamma, precise)
         x = x * ops.rsqrt(kernels.mean(x * x, axis=-1, keepdims=True) + self.epsilon)
-        return ops.cast(x * self.gamma, self.compute_dtype)
+        return ops.cast(x * gamma, self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable("keras_vit")

@@ -56,6 +56,6 @@ class PatchDropout(Dropout):
     def compute_output_spec(self, inputs, training=False):
         # The angles of outside of training; attention reads the number of their axes anew.
         x, *angles = keras.tree.flatten(inputs)
-        x = keras.KerasTensor((x.shape[0], None, x.shape[2]), self.compute_dtype)
-        angles = [keras.KerasTensor(each.shape, each.dtype) for each in angles]
+        x = self._output((x.shape[0], None, x.shape[2]))
+        angles = [self._output(each.shape) for each in angles]
         return keras.tree.pack_sequence_as(inputs, [x, *angles])

@@ -94,7 +94,10 @@ class PatchEncoder(Layer):
             shape = (1, self.num_registers, self.width)
             self.registers = self.add_weight(shape, small_normal(), name="registers")
         if self.position is not None:
-            self.position.build(self.compute_output_shape(input_shape))
+            # Patches that keep their grid may be of another one than the position embedding.
+            batch, *grid, _ = input_shape
+            tokens = self.compute_output_shape(input_shape)[1] if len(grid) == 1 else None
+            self.position.build((batch, tokens, self.width))
         self.dropout.build(None)
 
     def call(self, patches, training=False):
@@ -132,7 +135,8 @@ class PatchEncoder(Layer):
         first = ops.broadcast_to(first, (ops.shape(x)[0], *first.shape[1:]))
         return ops.concatenate([first, x], axis=1)
 
-    def compute_output_shape(self, input_shape):
-        patches = None if None in input_shape[1:-1] else math.prod(input_shape[1:-1])
+    def compute_output_spec(self, patches, training=False):
+        batch, *grid, _ = patches.shape
         learned = int(self.has_class_token) + int(self.distillation) + self.num_registers
-        return (input_shape[0], None if patches is None else learned + patches, self.width)
+        tokens = None if None in grid else learned + math.prod(grid)
+        return self._output((batch, tokens, self.width))

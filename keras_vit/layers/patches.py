@@ -78,7 +78,7 @@ class Patches(Layer):
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
         return ops.reshape(x, (-1, rows * p_h, columns * p_w, channels))
 
-    def compute_output_shape(self, input_shape):
-        (rows, columns), (p_h, p_w) = self._grid(input_shape), self.patch_size
+    def compute_output_spec(self, images):
+        (rows, columns), (p_h, p_w) = self._grid(images.shape), self.patch_size
         tokens = (rows, columns) if self.keep_grid else (rows * columns,)
-        return (input_shape[0], *tokens, p_h * p_w * input_shape[3])
+        return self._output((images.shape[0], *tokens, p_h * p_w * images.shape[3]))

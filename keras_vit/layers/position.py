@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.checks import check_choice, pair
+from keras_vit.checks import check_choice, check_heads, pair
 from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.resample import resize_matrix
@@ -145,9 +145,16 @@ class RelativePosition(Layer):
     def call(self, x):
         return ops.cast(self.embedding, self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
-        _, tokens, width = input_shape
-        return (2 * tokens - 1, width // self.num_heads)
+    def compute_output_spec(self, x):
+        _, tokens, width = x.shape
+        if tokens is None:
+            raise ValueError(
+                "Relative positions have an embedding for each distance, so that the number of "
+                f"tokens must be known. Received: tokens of shape {tuple(x.shape)}; build the "
+                "model for one image size, or choose another position."
+            )
+        check_heads(width, self.num_heads)
+        return self._output((2 * tokens - 1, width // self.num_heads))
 
 
 def relative_scores(query, table):
@@ -239,5 +246,5 @@ class RelativePosition2D(Layer):
         bias = ops.take(ops.cast(self.table, self.compute_dtype), self.index.reshape(-1), axis=0)
         return ops.reshape(ops.transpose(bias), (self.num_heads, *self.index.shape))
 
-    def compute_output_shape(self, input_shape):
-        return (self.num_heads, *self.index.shape)
+    def compute_output_spec(self, x):
+        return self._output((self.num_heads, *self.index.shape))

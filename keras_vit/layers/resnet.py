@@ -95,9 +95,9 @@ class StdConv2D(Layer):
         kernel = ops.cast(kernel, self.compute_dtype)
         return kernels.conv(x, kernel, self.strides, self.explicit_padding)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_spec(self, x):
         # Explicit padding of an odd kernel gives as many outputs as "same".
-        return _strided(input_shape, self.strides, self.filters)
+        return self._output(_strided(x.shape, self.strides, self.filters))
 
 
 def _strided(shape, strides, channels):
@@ -131,6 +131,7 @@ class GroupNorm(Layer):
         self.beta = self.add_weight(input_shape[-1:], "zeros", name="beta")
 
     def call(self, x):
+        x = ops.cast(x, kernels.at_least_float32(self.compute_dtype))
         outputs = kernels.group_norm(x, GROUPS, self.gamma, self.beta, self.epsilon)
         return ops.cast(outputs, self.compute_dtype)
 
@@ -172,8 +173,8 @@ class Root(Layer):
         """The standardised convolutions in it."""
         return [self.conv]
 
-    def compute_output_shape(self, input_shape):
-        return _strided(_strided(input_shape, 2, None), 2, self.filters)
+    def compute_output_spec(self, x):
+        return self._output(_strided(_strided(x.shape, 2, None), 2, self.filters))
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -249,8 +250,8 @@ class Bottleneck(Layer):
         projection = [self.conv_proj] if self.needs_projection else []
         return [self.conv1, self.conv2, self.conv3, *projection]
 
-    def compute_output_shape(self, input_shape):
-        return _strided(input_shape, self.strides, 4 * self.filters)
+    def compute_output_spec(self, x):
+        return self._output(_strided(x.shape, self.strides, 4 * self.filters))
 
 
 def resnet_stages(x, blocks, width, version, numerics, folded, policy):

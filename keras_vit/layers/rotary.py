@@ -97,7 +97,7 @@ class RotaryPosition(Layer):
         known = patches.shape[1:-1] if len(patches.shape) == 4 else self.grid
         tokens = None if None in known else math.prod(known) + self.learned_tokens
         heads = self.num_heads if self.kind.learned else 1
-        return keras.KerasTensor((2, tokens, heads, self.head_width), self.compute_dtype)
+        return self._output((2, tokens, heads, self.head_width))
 
 
 def rotate(x, rotary, pairs="halves"):

@@ -27,10 +27,11 @@ def merge(x, size, keys, count, protected):
         count: r.
         protected: tokens at the beginning that stay as they are: class token and so on.
     """
-    tokens, half, width = x.shape[1], x.shape[1] // 2, x.shape[2]
+    _, tokens, width = x.shape
     count = mergeable(tokens, count, protected)
     if count == 0:
-        return x, size
+        return x, ops.cast(size, "int32")
+    half = tokens // 2
     keys = ops.sum(ops.cast(keys, kernels.at_least_float32(keys.dtype)), axis=2)
     keys = keys / ops.sqrt(ops.sum(keys * keys, axis=-1, keepdims=True))
     scores = ops.einsum("bsd,btd->bst", keys[:, ::2], keys[:, 1::2])
@@ -56,6 +57,13 @@ def merge(x, size, keys, count, protected):
 
 def mergeable(tokens, count, protected):
     """How many of so many tokens are merged where `count` are asked for."""
+    if not count:
+        return 0
+    if tokens is None:
+        raise ValueError(
+            "Tokens can be merged only where their number is known. Received: tokens of unknown "
+            f"number, merged={count}; build the model for one image size, or choose merged=0."
+        )
     return max(min(count, (tokens - protected) // 2), 0)
 
 
@@ -83,6 +91,8 @@ class _Merging:
         protected: tokens at the beginning that stay as they are.
     """
 
+    integers = ("size",)
+
     def __init__(self, num_heads, mlp_dim, merged=0, protected=0, **kwargs):
         super().__init__(num_heads, mlp_dim, **kwargs)
         self.merged, self.protected = merged, protected
@@ -105,12 +115,9 @@ class _Merging:
 
     def compute_output_spec(self, x, size=None, training=False):
         batch, tokens, width = x.shape
-        if tokens is not None:
-            tokens -= mergeable(tokens, self.merged, self.protected)
-        return (
-            keras.KerasTensor((batch, tokens, width), self.compute_dtype),
-            keras.KerasTensor((batch, tokens), "int32"),
-        )
+        if merged := mergeable(tokens, self.merged, self.protected):
+            tokens -= merged
+        return self._output((batch, tokens, width)), self._output((batch, tokens), "int32")
 
 
 @keras.saving.register_keras_serializable("keras_vit")

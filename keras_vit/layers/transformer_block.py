@@ -91,9 +91,6 @@ class TransformerBlock(Layer):
             self.norm_1(x), relative_position=relative_position, return_attention_scores=True
         )[1]
 
-    def compute_output_spec(self, x, relative_position=None, training=False):
-        return keras.KerasTensor(x.shape, self.compute_dtype)
-
 
 class Remat:
     """A block whose backward pass computes it again instead of keeping its inside.

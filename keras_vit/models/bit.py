@@ -166,5 +166,5 @@ class GlobalMean(Layer):
         batch, height, width, channels = ops.shape(x)
         return kernels.mean(ops.reshape(x, (batch, height * width, channels)), axis=1)
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], input_shape[3])
+    def compute_output_spec(self, x):
+        return self._output((x.shape[0], x.shape[3]))

@@ -11,9 +11,10 @@ import numpy as np
 
 from keras_vit.checks import pair, positive_int
 from keras_vit.layers import kernels
+from keras_vit.layers.head import head_policy
 from keras_vit.outputs import check_problem, record_loss
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.workarounds import keep_values_after_errors
+from keras_vit.workarounds import keep_values_after_errors, own_policy, policies_in, policy_at
 
 # The part of a layer's config that `changed_layers` keeps.
 CHANGES = ("dtype", "quantization_config", "lora_rank", "lora_alpha")
@@ -37,9 +38,9 @@ def argument_names(model_class):
 
 def arguments(image_size, num_classes, include_top, channels, head_bias, dtype):
     """The arguments that every classifier takes, checked, by the attributes that they become."""
-    policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+    policy = own_policy(keras.dtype_policies.get(dtype or keras.config.dtype_policy()))
     given = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(np.zeros(())).dtype)
-    if policy.compute_dtype == "float64" != given:
+    if given != "float64" and any(p.compute_dtype == "float64" for p in policies_in(policy)):
         raise ValueError(
             f"The backend cuts float64 down to {given}. Received: dtype policy {policy.name!r}; "
             "with JAX, set the environment variable JAX_ENABLE_X64=1 before Python starts."
@@ -79,7 +80,9 @@ class Classifier(keras.Model):
 
     def __init__(self, images, outputs, variant, common, preprocessing, name, **options):
         super().__init__(images, outputs, name=name)
-        for attribute, value in common.items():  # Functional models ignore dtype as an argument
+        # Functional models ignore dtype as an argument. That of layers may change.
+        common = {**common, "dtype_policy": own_policy(common["dtype_policy"])}
+        for attribute, value in common.items():
             setattr(self, attribute, value)
         self.variant, self.preprocessing, self._options = variant, preprocessing, options
         self.class_names = self.label_set = self.reading = self.weights_from = None
@@ -227,10 +230,11 @@ def changed_layers(model):
         if layer is None:
             continue
         policy = model.dtype_policy
-        if path in ("head", "head_distillation"):  # see `linear_head`
-            policy = keras.DTypePolicy(policy.variable_dtype)
-        if layer.dtype_policy != policy or getattr(layer, "lora_enabled", False):
-            config = layer.get_config()
+        if path in ("head", "head_distillation"):
+            policy = head_policy(policy)
+        own = policy_at(layer.dtype_policy, layer.path)
+        if own != policy_at(policy, layer.path) or getattr(layer, "lora_enabled", False):
+            config = {**layer.get_config(), "dtype": keras.dtype_policies.serialize(own)}
             changed[path] = {key: config[key] for key in CHANGES if config.get(key)}
     return json.loads(json.dumps(changed))  # with lists for tuples, as a file gives it back
 

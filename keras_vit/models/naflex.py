@@ -14,6 +14,7 @@ from keras_vit.layers.token_merging import MERGING
 from keras_vit.models.classifier import argument_names, arguments
 from keras_vit.models.vit import block_arguments, pooled
 from keras_vit.variants import Variant, get_variant
+from keras_vit.workarounds import own_policy
 
 # The architecture that NaFlex has, where a `Variant` could be otherwise.
 FIXED = {
@@ -111,7 +112,7 @@ class NaFlexVisionTransformer(keras.Model):
             x = linear_head(len(x.shape), common["num_classes"], 0.0, kind["dtype"])(x)
         super().__init__(inputs, x, name=name)
         self.variant, self.grid, self.channels, self._rates = v, grid, channels, rates
-        self.num_classes, self.dtype_policy = common["num_classes"], common["dtype_policy"]
+        self.num_classes, self.dtype_policy = common["num_classes"], own_policy(kind["dtype"])
 
     def get_config(self):
         return {

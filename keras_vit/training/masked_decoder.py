@@ -67,6 +67,8 @@ class MaskedDecoder(Layer):
         remat: whether the backward pass computes each block again.
     """
 
+    integers = ("places",)
+
     def __init__(
         self,
         grid,
@@ -127,3 +129,7 @@ class MaskedDecoder(Layer):
         for block in self.blocks:
             x = block(x, training=training)
         return self.prediction(self.norm(x[:, self.learned_tokens :]))
+
+    def compute_output_spec(self, tokens, places, training=False):
+        pixels = self.prediction.partial_output_shape[-1]
+        return self._output((*places.shape, pixels), self.prediction.compute_dtype)

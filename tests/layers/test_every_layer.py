@@ -8,12 +8,54 @@ import numpy as np
 import pytest
 
 from keras_vit import layers
+from keras_vit.layers.naflex import NaFlexPatchEncoder, NaFlexPosition
+from keras_vit.layers.token_merging import MergingBlock, MergingPostNormBlock
+from keras_vit.models.bit import GlobalMean
+from keras_vit.training.masked_decoder import MaskedDecoder
 from tests import harness
-from tests.harness import NO_GRADIENT
+from tests.harness import NO_GRADIENT, TOKENS, Case
 from tests.layers import later_cases, resnet_cases
-from tests.support import assert_close, dtype_of, gradients, largest, precision, to_numpy, values
+from tests.support import (
+    BACKEND,
+    assert_close,
+    dtype_of,
+    forward,
+    gradients,
+    largest,
+    precision,
+    randomize,
+    slow_unless_torch,
+    to_numpy,
+    values,
+)
 
 CASES = harness.CASES + resnet_cases.CASES + later_cases.CASES
+BLOCK = {"num_heads": 2, "mlp_dim": 12}
+WITH_COUNTS = [  # layers with an input that counts or indexes, and those that are not public
+    Case(name, layer, arguments, None, inputs=inputs)
+    for name, layer, arguments, inputs in (
+        ("mean", layers.TokenPool, {"pool": "mean", "class_token": True}, {"size": (2, 5)}),
+        ("both", layers.TokenPool, {"pool": "token_mean", "class_token": True}, {"size": (2, 5)}),
+        ("map", layers.AttentionPool, BLOCK, {"size": (2, 5)}),
+        ("merging", MergingBlock, {**BLOCK, "merged": 1}, {"size": (2, 5)}),
+        ("merging_none", MergingPostNormBlock, BLOCK, {"size": (2, 5)}),
+        ("naflex", NaFlexPatchEncoder, {"width": 8, "grid": (2, 2)}, {"shapes": (2, 2)}),
+        ("naflex_position", NaFlexPosition, {"grid": (2, 2)}, {"shapes": (2, 2)}),
+        (
+            "decoder",
+            MaskedDecoder,
+            {**BLOCK, "grid": (2, 2), "learned_tokens": 1, "pixels": 12, "width": 8, "depth": 1},
+            {"places": (2, 4)},
+        ),
+    )
+    for inputs in [{"x": TOKENS, **inputs}]
+]
+WITH_COUNTS += [Case("pixels", GlobalMean, {}, None, inputs={"x": (2, 3, 2, 8)})]
+INTEGERS = ("uint8", "int32", "int64", "bool")
+POLICIES = ("float32", "bfloat16", "mixed_bfloat16") + tuple(
+    pytest.param(policy, marks=slow_unless_torch)
+    for policy in ("float64", "float16", "mixed_float16")
+)
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 cases_with_variables = pytest.mark.parametrize(
     "case", [case for case in CASES if case.variables], ids=str
@@ -98,3 +140,87 @@ def test_mixed_bfloat16(case):
     error = largest(to_numpy(outputs) - expected)
     assert error <= 0.03 * largest(expected), "bfloat16 keeps 8 bits"
     assert case.call(layer, case.symbols()).dtype == "bfloat16"
+
+
+def numbers(case, dtype):
+    """Whole numbers, so that every type holds them; counts and places where these are wanted."""
+    rng = np.random.default_rng(0)
+    arrays = []
+    for name, shape in case.inputs.items():
+        if name == "places":
+            array = np.indices(shape)[1]
+        elif name == "shapes":
+            array = np.full(shape, 2)
+        else:
+            array = rng.integers(name == "size", 2 if dtype == "bool" else 7, shape)
+        is_index = name == "places" and "float" in dtype
+        arrays.append(keras.ops.cast(array, "int32" if is_index else dtype))
+    return arrays
+
+
+def described(layer, inputs, names):
+    """Shapes and types of the outputs; JAX need not compile what computes them."""
+
+    def call(first, *others):
+        return layer(first, **dict(zip(names[1:], others)))
+
+    if BACKEND == "jax":
+        import jax
+
+        outputs = jax.eval_shape(call, *inputs)
+    else:
+        outputs = call(*inputs)
+    return [(tuple(y.shape), dtype_of(y)) for y in keras.tree.flatten(outputs)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("case", CASES + WITH_COUNTS, ids=str)
+def test_returns_what_it_declares(case, policy):
+    """For inputs of any type: by a call with symbols, by the spec, by shapes and with numbers."""
+    with precision(policy):
+        layer, names = case.make(policy), list(case.inputs)
+        for dtype in ("float32", "float64", "float16", "bfloat16", *INTEGERS):
+            inputs = numbers(case, dtype)
+            symbols = [keras.KerasTensor(x.shape, dtype_of(x)) for x in inputs]
+            outputs = keras.tree.flatten(case.call(layer, symbols))
+            spec = layer.compute_output_spec(symbols[0], **dict(zip(names[1:], symbols[1:])))
+            assert [(y.shape, y.dtype) for y in keras.tree.flatten(spec)] == [
+                (y.shape, y.dtype) for y in outputs
+            ]
+            shapes = {f"{name}_shape": x.shape for name, x in zip(names, symbols)}
+            shape = layer.compute_output_shape(shapes.pop(f"{names[0]}_shape"), **shapes)
+            assert shape == keras.tree.map_structure(lambda y: y.shape, spec)
+            for y, (shape, found) in zip(outputs, described(layer, inputs, names), strict=True):
+                assert found == y.dtype, dtype
+                assert len(shape) == len(y.shape)
+                assert all(a in (b, None) for a, b in zip(y.shape, shape)), dtype
+
+
+EASY = ("Patches", "PatchEncoder", "LayerNorm", "GroupNorm", "TokenPool_mean", "Linear", "merging")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        case
+        if BACKEND != "jax" or case.name in EASY
+        else pytest.param(case, marks=pytest.mark.slow)
+        for case in CASES + WITH_COUNTS
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_integers_are_the_numbers_that_they_are(case, policy):
+    layer = case.make(policy)
+    case.call(layer, case.symbols())
+    randomize(layer)
+    names = list(case.inputs)
+
+    def outputs(dtype):
+        first, *others = numbers(case, dtype)
+        return forward(layer, first, **dict(zip(names[1:], others)))
+
+    expected = keras.tree.map_structure(to_numpy, outputs("float32"))
+    for dtype in INTEGERS[:1] if BACKEND == "jax" else INTEGERS[:3]:
+        found = keras.tree.map_structure(to_numpy, outputs(dtype))
+        keras.tree.map_structure(np.testing.assert_array_equal, found, expected)
