@@ -1,6 +1,6 @@
 """Serves an exported classifier over HTTP, within limits for all that strangers may send.
 
-    pip install "keras3-vit[torch,export]"
+    pip install "keras3-vit[torch,export,serve]"
     keras-vit export MODEL model.onnx --preprocess
     python tutorials/serve.py model.onnx --port 8000
     curl --data-binary @cat.jpg http://localhost:8000
@@ -17,6 +17,8 @@ import io
 import json
 import select
 import socket
+import time
+import warnings
 import weakref
 
 import numpy as np
@@ -33,7 +35,7 @@ from keras_vit.data import preprocess
 
 BYTES = 10_000_000  # of a body; waitress keeps large ones on the disk
 PIXELS = 25_000_000  # of an image, as it is stored and as it is resized
-SCANS = 300  # of a JPEG, which has ten or so; each costs the time of the whole image
+DECODING = 10  # seconds for an image; a JPEG of 10 MB can repeat its scans for an hour
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")  # a tiny TIFF can have a tile of a gigabyte
 SECONDS = 20  # for a request to arrive
 CONNECTIONS = 500  # open at once; a silent one costs a socket
@@ -43,6 +45,19 @@ HELP = (
     f"POST one image file to /, {', '.join(FORMATS)}, of at most {BYTES:,} bytes and {PIXELS:,} "
     "pixels, as curl --data-binary @FILE does."
 )
+
+
+class Body(io.BytesIO):
+    """The bytes of an image file, which nobody reads for longer than `DECODING`."""
+
+    def __init__(self, content):
+        super().__init__(content)
+        self.end = time.monotonic() + DECODING
+
+    def read(self, size=-1):
+        if time.monotonic() > self.end:
+            raise TimeoutError(f"decoding takes more than {DECODING} s")
+        return super().read(size)
 
 
 class Classifier:
@@ -72,14 +87,14 @@ class Classifier:
             ValueError: no image, or one beyond the limits; it is not decoded then.
         """
         try:
-            image = Image.open(io.BytesIO(body), formats=FORMATS)  # reads the header alone
+            image = Image.open(Body(body), formats=FORMATS)  # reads the header alone
         except UnidentifiedImageError as error:
             raise ValueError("no image of these formats") from error
         (height, width), short, long = self.image_size, *sorted(image.size)
         if max(long * short, long / short * height * width) > PIXELS:
             raise ValueError(f"too many pixels, {image.width} x {image.height}")
-        if image.format in ("JPEG", "MPO") and body.count(b"\xff\xda") > SCANS:
-            raise ValueError(f"more than {SCANS} scans")
+        image.decodermaxblock = 4096  # bytes at a time, between which `Body` looks at the clock
+        image.load()
         pixels = preprocess(image, preprocessing=self.preprocessing, image_size=self.image_size)
         return np.rint(pixels).clip(0, 255).astype(np.uint8)
 
@@ -112,7 +127,10 @@ def application(classifier):
         else:
             body = environ["wsgi.input"].read
             status, content = decoders.submit(lambda: classifier(body())).result()
-        headers, content = [("Content-Type", "application/json")], json.dumps(content).encode()
+        headers, content = (
+            [("Content-Type", "application/json")],
+            json.dumps(content, allow_nan=False).encode(),
+        )
         start_response(status, [*headers, ("Allow", "POST"), ("Content-Length", str(len(content)))])
         return [content]
 
@@ -174,10 +192,10 @@ class Channel(HTTPChannel):
         return not self.answered and super().received(data)
 
     def handle_read(self):
-        time, begun = self.last_activity, self.answered or self.request is not None
+        start, begun = self.last_activity, self.answered or self.request is not None
         super().handle_read()
         if begun:  # a byte now and then does not buy another 20 seconds
-            self.last_activity = time
+            self.last_activity = start
 
     def handle_write(self):
         if self.close_when_flushed and not self.total_outbufs_len:
@@ -224,6 +242,7 @@ def main(arguments=None):
     args = parser.parse_args(arguments)
     if args.top < 1:
         parser.error(f"--top must be 1 or more. Received: {args.top}")
+    warnings.filterwarnings("ignore", module="PIL")  # a small image can cause thousands
     server = serve(args.model, args.port, args.top)
     print(f"http://localhost:{server.effective_port}", flush=True)
     server.run()  # until Ctrl-C
