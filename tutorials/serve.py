@@ -127,11 +127,9 @@ def application(classifier):
         else:
             body = environ["wsgi.input"].read
             status, content = decoders.submit(lambda: classifier(body())).result()
-        headers, content = (
-            [("Content-Type", "application/json")],
-            json.dumps(content, allow_nan=False).encode(),
-        )
-        start_response(status, [*headers, ("Allow", "POST"), ("Content-Length", str(len(content)))])
+        content = json.dumps(content, allow_nan=False).encode()
+        length, form = ("Content-Length", str(len(content))), ("Content-Type", "application/json")
+        start_response(status, [form, length, ("Allow", "POST")])
         return [content]
 
     return answer
