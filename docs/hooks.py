@@ -74,7 +74,10 @@ def shown(path, config, options):
     """A file of the repository as one of the site, with the pictures of a notebook."""
     if path.endswith(".py"):
         text = f"# {path}\n\n~~~~~~python\n{(ROOT / path).read_text('utf-8')}\n~~~~~~\n"
-        yield Page.generated(config, path, content=f"---\nsearch: {{exclude: true}}\n---\n{text}")
+        text = f"---\nsearch: {{exclude: true}}\n---\n{text}"
+        file = Page.generated(config, path, content=text)
+        file.dest_uri = f"sources/{file.dest_uri}"  # a page may have its name
+        yield file
     elif path.endswith(".ipynb"):
         notebook = nbformat.read(ROOT / path, as_version=4)
         notebook.metadata.language_info = {"name": "python"}  # to be highlighted

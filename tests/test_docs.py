@@ -1,5 +1,6 @@
-"""The site of the documentation has every public name."""
+"""The site of the documentation has every page, and every public name."""
 
+import collections
 import importlib
 import inspect
 import re
@@ -50,3 +51,33 @@ def test_every_public_name_is_on_a_page(package, shown):
 
 def test_what_is_on_a_page_says_what_it_is(shown):
     assert [path for path, thing in shown.items() if not thing.has_docstring] == []
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """What a build of the site would write, each with its destination."""
+    mkdocs = pytest.importorskip("mkdocs.config")
+    site = str(tmp_path_factory.mktemp("site"))
+    config = mkdocs.load_config(str(ROOT / "mkdocs.yml"), site_dir=site)
+    config.plugins.on_startup(command="build", dirty=False)
+    config = config.plugins.on_config(config)
+    files = importlib.import_module("mkdocs.structure.files").get_files(config)
+    return config.plugins.on_files(files, config=config)
+
+
+def test_no_two_files_of_the_site_share_a_destination(files):
+    """Nor are they told apart by capitals alone, which some file systems do not know."""
+    places = collections.defaultdict(list)
+    for file in files:
+        places[file.dest_uri.casefold()].append(file.src_uri)
+    assert [sources for sources in places.values() if len(sources) > 1] == []
+
+
+def test_every_page_of_the_docs_and_every_listing_has_its_place(files):
+    places = {file.src_uri: file.dest_uri for file in files}
+    pages = [page.relative_to(ROOT) for page in (ROOT / "docs").rglob("*.md")]
+    expected = {str(page): str(page.relative_to("docs").with_suffix(".html")) for page in pages}
+    assert expected.items() <= places.items()
+    listings = [file for file in files.documentation_pages() if file.src_uri.endswith(".py")]
+    assert "studies/positions.py" in [file.src_uri for file in listings]
+    assert all(file.dest_uri.startswith("sources/") for file in listings)
