@@ -14,6 +14,7 @@ import numpy as np
 from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import input_of, list_images, preprocess
 from keras_vit.weights.fetch import DownloadError, fetch
+from keras_vit.workarounds import one_at_a_time
 
 IMAGENET_1K = "imagenet-1k"
 IMAGENET_FILE = "KERAS_VIT_IMAGENET_CLASSES"  # environment variable: a local file of the names
@@ -83,7 +84,9 @@ def predict(
     predictions = []
     for start in range(0, len(items), batch_size):
         batch = preprocess(items[start : start + batch_size], model)
-        logits = keras.ops.convert_to_numpy(model.predict_on_batch(batch)).astype(np.float64)
+        with one_at_a_time(model):
+            logits = model.predict_on_batch(batch)
+        logits = keras.ops.convert_to_numpy(logits).astype(np.float64)
         if not np.isfinite(logits).all():
             raise ValueError(
                 "The model's logits must be finite. Received: NaN or infinity; are its weights "
