@@ -6,9 +6,11 @@ to a checkpoint; other modules carry it out.
 """
 
 import dataclasses
+import inspect
 import math
 import warnings
 
+import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_float
@@ -17,6 +19,7 @@ RESIZES = ("squash", "shortest", "center_square")
 INTERPOLATIONS = ("bilinear", "bicubic", "area")
 LIBRARIES = ("tensorflow", "tensorflow_uint8", "pillow", "transformers")
 BY_PILLOW = ("pillow", "transformers")
+_NOT_THE_CALLER = ("keras_vit", "keras", "contextlib")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,17 +87,20 @@ class Preprocessing:
                 f"library={self.library!r}; choose 'bilinear' or 'bicubic', or another library."
             )
 
-    def warn_of_values(self, images, name, stacklevel=3):
-        """Warns if an array of images holds what this preprocessing hardly makes of pixels.
+    def warn_of_values(self, images, name):
+        """Warns of images that hold what this preprocessing hardly makes of pixels.
 
         Args:
-            images: what is about to go into a model as it is; only arrays of NumPy are looked at.
+            images: what is about to go into a model as it is: an array, or a tensor of the
+                backend. The first 32 are looked at.
             name: of the model.
-            stacklevel: see `warnings.warn`.
         """
-        images = images[:32] if isinstance(images, np.ndarray) and images.ndim == 4 else None
-        if images is None or not images.size or images.dtype.kind not in "fiu":
+        if not getattr(images, "is_fully_addressable", True):  # JAX: parts are in other processes
             return
+        images = np.asarray(keras.ops.convert_to_numpy(images[:32]))
+        if not images.size or images.dtype.kind not in "fiuV":  # V: bfloat16
+            return
+        images = images.astype("float32")
         low = min((0 - mean) / std for mean, std in zip(self.mean, self.std))
         high = max((1 - mean) / std for mean, std in zip(self.mean, self.std))
         margin = 0.1 * (high - low)  # by so much a bicubic resize may leave the range
@@ -104,7 +110,7 @@ class Preprocessing:
                 f"{name} wants values from {low:.3g} to {high:.3g}, as "
                 "keras_vit.data.preprocess(images, model) makes them. Received: values from "
                 f"{least:.3g} to {most:.3g}, which go into the model as they are.",
-                stacklevel=stacklevel,
+                stacklevel=_level_of_caller(),
             )
 
     def to_config(self):
@@ -141,6 +147,14 @@ def _channels(values, name):
             f"{name} must be a tuple of one finite number per channel. Received: {name}={values!r}."
         )
     return tuple(map(float, numbers))
+
+
+def _level_of_caller():
+    """The `stacklevel` of the first line that neither this library nor Keras wrote."""
+    frame, level = inspect.currentframe().f_back, 1
+    while frame.f_back and frame.f_globals["__name__"].split(".")[0] in _NOT_THE_CALLER:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _short(values):

@@ -4,6 +4,8 @@ import contextlib
 import ctypes
 import random
 import sys
+import threading
+import weakref
 
 import keras
 import numpy as np
@@ -39,6 +41,25 @@ def keep_memory() -> bool:
     # Of mallopt(3): M_ARENA_MAX, M_MMAP_MAX and M_TRIM_THRESHOLD.
     settings = ((-8, 1), (-4, 0), (-1, 2**31 - 1))
     return bool(mallopt) and all([mallopt(*setting) for setting in settings])
+
+
+_LOCKS = weakref.WeakKeyDictionary()  # of models
+
+
+@contextlib.contextmanager
+def one_at_a_time(model, step="predict"):
+    """Lets a thread wait while another trains, evaluates or predicts with the same model.
+
+    In Keras 3.15 a call keeps its metrics in the model, where another call resets them, and on JAX
+    the values of all variables too: two threads that predict at once would fail with "Buffer has
+    been deleted or donated". `step` is "train", "test" or "predict"; to predict changes nothing on
+    TensorFlow and PyTorch, where threads need not wait for it.
+    """
+    if step == "predict" and keras.backend.backend() != "jax":
+        yield
+        return
+    with _LOCKS.setdefault(model, threading.RLock()):
+        yield
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import input_of, list_images, preprocess
 from keras_vit.outputs import reading_of
 from keras_vit.weights.fetch import DownloadError, fetch
+from keras_vit.workarounds import one_at_a_time
 
 IMAGENET_1K = "imagenet-1k"
 IMAGENET_FILE = "KERAS_VIT_IMAGENET_CLASSES"  # environment variable: a local file of the names
@@ -111,7 +112,8 @@ def predict(
     predictions = []
     for start in range(0, len(items), batch_size):
         batch = preprocess(items[start : start + batch_size], model)
-        outputs = keras.ops.convert_to_numpy(model.predict_on_batch(batch))
+        with one_at_a_time(model):
+            outputs = keras.ops.convert_to_numpy(model.predict_on_batch(batch))
         for row in reading.scores(outputs, len(names)):
             if reading.name == "values":
                 predictions.append([Value(names[i], i, float(x)) for i, x in enumerate(row)])

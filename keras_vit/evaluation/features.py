@@ -11,6 +11,8 @@ from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import input_of, list_images, preprocess
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.inspection.forward import check_shape, to_array
+from keras_vit.models.trainer import look, one_look
+from keras_vit.workarounds import one_at_a_time
 
 
 def features(model: keras.Model, layer: str | None = None, normalize: bool = False) -> keras.Model:
@@ -180,7 +182,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None):
         console = Console()
         progress = console.is_terminal or console.is_jupyter
     # The images of a dataset in memory are as `keras_vit.data.load` has read them.
-    stored, size = hasattr(data, "test_images"), None
+    stored, size, looked = hasattr(data, "test_images"), None, set()
     for index, batch in enumerate(track(batches, model.name, total, disable=not progress)):
         images, labels = _split(batch, index)
         if not len(labels):
@@ -189,14 +191,13 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None):
         if files or stored or (images.dtype == np.uint8 and hasattr(model, "preprocessing")):
             images = preprocess(list(images) if files else images, model)
         check_shape(model, images)
-        if size is None:
-            if hasattr(model, "preprocessing"):
-                model.preprocessing.warn_of_values(images, model.name)
-            size = len(images)
+        size = size or len(images)
         found = []
         for part in (images[start : start + size] for start in range(0, len(images), size)):
             filled = np.resize(part, (size, *part.shape[1:]))  # by repeating images
-            outputs = keras.tree.flatten(model.predict_on_batch(filled))
+            with one_look(looked), one_at_a_time(model):
+                look(model, "predict", filled)
+                outputs = keras.tree.flatten(model.predict_on_batch(filled))
             if len(outputs) != 1:
                 raise ValueError(
                     "The model must have one output; keras.Model(model.inputs, model.outputs[0]) "

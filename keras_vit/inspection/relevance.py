@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_vit.checks import check_choice
 from keras_vit.inspection import forward
-from keras_vit.inspection.attention import iterate_attention
+from keras_vit.layers import kernels
 from keras_vit.models import VisionTransformer
 
 
@@ -22,7 +22,9 @@ def relevance_maps(
     """How much each patch speaks for a class, by attention times the class's gradient by it.
 
     `"chefer"` carries relevance through all blocks: R = I at the input, then R += Ā R with
-    Ā = mean over heads of (∇A ⊙ A)⁺. `"last_block"` is Ā of the last block alone. The map is the
+    Ā = mean over heads of (∇A ⊙ A)⁺. ∇A is the total derivative of the logit by the attention of
+    one block, on which that of the blocks after it depends. `"last_block"` is Ā of the last block
+    alone. The map is the
     row of the token that the head reads: the class token or, if it reads all tokens, the mean of
     the patches. Where it reads both, or a second head the distillation token, the map is the mean
     of the two rows. The I, what each token is by itself, is left out.
@@ -49,17 +51,22 @@ def relevance_maps(
     layout = forward.layout_of(model, images.shape[1:3])
     read = _tokens_that_heads_read(model.variant)
     run = forward.compiled(model, "by attention", _gradients(_logits_of_attention(model, blocks)))
+    entering = [keras.tree.flatten(block.input) for block in blocks]
     maps = []
     for x, hot, expected, count in _batches_with_classes(model, images, classes, batch_size):
-        (weights,) = iterate_attention(model, x, batch_size=len(x))
-        slopes, found = run(weights, hot, x)
+        ((found, _),) = forward.outputs(model, entering, x, len(x))
+        size = len(x), blocks[0].attention.num_heads, layout.tokens, layout.tokens
+        dtypes = [kernels.at_least_float32(block.compute_dtype) for block in blocks]
+        additions = [np.zeros(size, dtype) for dtype in dtypes]
+        slopes, (found, *weights) = run(additions, hot, x, [positions for _, *positions in found])
         error = np.abs(forward.to_array(found) - expected).max()
         if not error <= 0.05 * np.abs(expected).max() + 1e-3:  # bfloat16 keeps two or three digits
             raise ValueError(
                 "Relevance needs this library's blocks; input_gradients takes any model. "
                 f"Received: {model.name!r}, whose logits these give with an error of {error:.3g}."
             )
-        products = (a * forward.to_array(slope) for a, slope in zip(weights, slopes))
+        pairs = zip(map(forward.to_array, weights), map(forward.to_array, slopes))
+        products = (a * slope for a, slope in pairs)
         steps = [np.maximum(p[:count], 0.0).mean(axis=1).astype("float64") for p in products]
         relevance = steps[-1]
         if method == "chefer":
@@ -93,7 +100,7 @@ def input_gradients(
     """
     images, found = forward.as_inputs(model, images), []
     tapped = keras.Model(model.inputs, model.outputs)
-    gradients = _gradients(lambda x: keras.tree.flatten(tapped(x, training=False))[0])
+    gradients = _gradients(lambda x: keras.tree.flatten(tapped(x, training=False)))
     run = forward.compiled(model, "by pixels", gradients)
     for x, hot, _, count in _batches_with_classes(model, images, classes, batch_size):
         ((slopes,), _) = run([x], hot)
@@ -102,15 +109,16 @@ def input_gradients(
 
 
 def _gradients(logits):
-    """The function that gives the gradients of chosen logits by a list of arrays, and the logits.
+    """The function that gives the gradients of chosen logits by a list of arrays.
 
-    The list is the first argument of `logits`; `hot` chooses one logit of each image.
+    The list is the first argument of `logits`, which returns the logits and perhaps more, a list
+    that comes back beside the gradients; `hot` chooses one logit of each image.
     """
 
     def run(inputs, hot, *others):
         def chosen(tensors):
             found = logits(tensors, *others)
-            return keras.ops.sum(keras.ops.multiply(found, hot)), found
+            return keras.ops.sum(keras.ops.multiply(found[0], hot)), found
 
         return forward.gradients(chosen, inputs)
 
@@ -148,19 +156,23 @@ def _batches_with_classes(model, images, classes, batch_size):
 
 
 def _logits_of_attention(model, blocks):
-    """The function of the attention weights of each block, and images, that gives the logits.
+    """The function from additions to the attention of each block to the logits and the attention.
 
-    A block does not take A as an argument, so its parts compute it here from a given A, and the
-    graph of the model what lies between the blocks.
+    A block does not take A as an argument, so its parts compute it here, and the graph of the model
+    what lies between the blocks. The further arguments are images, and the relative positions that
+    enter each block, a list of none or one.
     """
     ends = [model.inputs[0], *(block.output for block in blocks)]
     begins = [*(keras.tree.flatten(block.input)[0] for block in blocks), model.outputs[0]]
     between = [_segment(end, begin) for end, begin in zip(ends, begins)]
 
-    def logits(weights, x):
-        for segment, block, a in zip(between, blocks, weights):
-            x = _block_with(block, segment(x), a)
-        return between[-1](x)
+    def logits(additions, x, positions):
+        weights = []
+        for segment, block, addition, position in zip(between, blocks, additions, positions):
+            x = segment(x)
+            weights.append(block.attention_scores(x, *position) + addition)
+            x = _block_with(block, x, weights[-1])
+        return [between[-1](x), *weights]
 
     return logits
 

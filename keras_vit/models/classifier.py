@@ -12,9 +12,10 @@ import numpy as np
 from keras_vit.checks import pair, positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.head import head_policy
-from keras_vit.outputs import check_problem, record_loss
+from keras_vit.models.trainer import Trainer
+from keras_vit.outputs import record_loss
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.workarounds import keep_values_after_errors, own_policy, policies_in, policy_at
+from keras_vit.workarounds import own_policy, policies_in, policy_at
 
 # The part of a layer's config that `changed_layers` keeps.
 CHANGES = ("dtype", "quantization_config", "lora_rank", "lora_alpha")
@@ -62,7 +63,7 @@ def image_input(height, width, channels, policy):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Classifier(keras.Model):
+class Classifier(Trainer, keras.Model):
     """A model of images whose config also holds how it was changed and what came with its weights.
 
     It can be saved quantised, with LoRA and with frozen parts, and opens as it was. Images that do
@@ -101,38 +102,10 @@ class Classifier(keras.Model):
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def fit(self, x=None, *args, **kwargs):
-        check_problem(self, getattr(x, "problem", None))
-        self.preprocessing.warn_of_values(x, self.name)
-        with keep_values_after_errors(self):
-            return super().fit(x, *args, **kwargs)
-
-    def evaluate(self, x=None, *args, **kwargs):
-        self.preprocessing.warn_of_values(x, self.name)
-        with keep_values_after_errors(self):
-            return super().evaluate(x, *args, **kwargs)
-
-    def predict(self, x, *args, **kwargs):
-        self.preprocessing.warn_of_values(x, self.name)
-        with keep_values_after_errors(self):
-            return super().predict(x, *args, **kwargs)
-
     def train_step(self, *args, **kwargs):
         if kernels.BACKEND == "torch":
             self.zero_grad()  # Keras does so after the forward pass, with both in memory at its end
         return super().train_step(*args, **kwargs)
-
-    def train_on_batch(self, *args, **kwargs):
-        with keep_values_after_errors(self):
-            return super().train_on_batch(*args, **kwargs)
-
-    def test_on_batch(self, *args, **kwargs):
-        with keep_values_after_errors(self):
-            return super().test_on_batch(*args, **kwargs)
-
-    def predict_on_batch(self, x):
-        with keep_values_after_errors(self):
-            return super().predict_on_batch(x)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
         self.checked(inputs)

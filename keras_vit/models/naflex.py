@@ -12,6 +12,7 @@ from keras_vit.layers.naflex import NaFlexPatchEncoder
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.token_merging import MERGING
 from keras_vit.models.classifier import argument_names, arguments
+from keras_vit.models.trainer import Trainer
 from keras_vit.models.vit import block_arguments, pooled
 from keras_vit.variants import Variant, get_variant
 from keras_vit.workarounds import own_policy
@@ -36,7 +37,7 @@ FIXED = {
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class NaFlexVisionTransformer(keras.Model):
+class NaFlexVisionTransformer(Trainer, keras.Model):
     """A Vision Transformer for images of any shape, whose patches come as padded sequences.
 
     A Functional model with the layers `patch_encoder`, `block_0` and so on, `norm`, `pool` and

@@ -9,17 +9,17 @@ from keras import ops
 
 from keras_vit.checks import pair
 from keras_vit.layers import kernels
+from keras_vit.models.trainer import Trainer
 from keras_vit.outputs import reading_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.checkpoint import value_of
 from keras_vit.training.losses import DistillationLoss, SoftmaxLoss
-from keras_vit.workarounds import keep_values_after_errors
 
 _CROSSENTROPIES = (keras.losses.CategoricalCrossentropy, keras.losses.SparseCategoricalCrossentropy)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Distiller(keras.Model):
+class Distiller(Trainer, keras.Model):
     """Trains a student on labels and on what a teacher says of the same images.
 
     The loss is (1 - alpha) times the cross-entropy with the labels plus alpha times the distance
@@ -152,10 +152,6 @@ class Distiller(keras.Model):
     def compile_from_config(self, config):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
-
-    def fit(self, *args, **kwargs):
-        with keep_values_after_errors(self):
-            return super().fit(*args, **kwargs)
 
     def call(self, images, training=False):
         if not training:

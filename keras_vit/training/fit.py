@@ -12,6 +12,7 @@ import keras
 
 from keras_vit import distribution
 from keras_vit.checks import positive_int
+from keras_vit.models.trainer import one_look
 from keras_vit.outputs import check_problem
 from keras_vit.training.checkpoint import inner_optimizer
 from keras_vit.training.run import Run
@@ -107,6 +108,7 @@ def fit(
     keep, log_every = positive_int(keep, "keep"), positive_int(log_every, "log_every")
     validation_freq = positive_int(validation_freq, "validation_freq")
     output, callbacks = pathlib.Path(output), list(callbacks)
-    with only_run_in(output) if distribution.current().writes else contextlib.nullcontext():
+    alone = only_run_in(output) if distribution.current().writes else contextlib.nullcontext()
+    with alone, one_look():
         run = Run(model, data, output, total, every, keep, log_every, callbacks, curves)
         return run.train(validation, validation_freq, settings)

@@ -6,6 +6,7 @@ from keras import ops
 from keras_vit.layers import kernels
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding
+from keras_vit.models.trainer import Trainer
 from keras_vit.models.vit import VisionTransformer
 
 
@@ -54,7 +55,7 @@ def gather(x, positions):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class MaskedImageModel(keras.Model):
+class MaskedImageModel(Trainer, keras.Model):
     """A model around the encoder of a plain Vision Transformer, which it trains without labels.
 
     The data may be images alone, or images with labels, which are ignored; sample weights weigh
@@ -109,6 +110,11 @@ class MaskedImageModel(keras.Model):
     def encoder(self):
         """The VisionTransformer whose layers are trained."""
         return self._get_encoder()
+
+    @property
+    def preprocessing(self):
+        """Of the images, as the encoder wants them."""
+        return self.encoder.preprocessing
 
     def compile(self, optimizer="adam", loss=None, metrics=None, **kwargs):
         """As in Keras, but without a loss and metrics: the model has its own."""

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit import distribution
+from keras_vit.models.trainer import look
 from keras_vit.training import checkpoint, ema, feed
 from keras_vit.training.checkpoint import versions
 from keras_vit.training.log import RunLog
@@ -116,6 +117,7 @@ class Run(keras.callbacks.CallbackList):
         first = next(rest, None)
         self.rest = itertools.chain([first], rest)
         self.example = first or next(feed.batches(self.model, self.shared, 0, 1))
+        look(self.model, "train", keras.utils.unpack_x_y_sample_weight(self.example)[0])
         with self.devices.scope():
             checkpoint.build_state(self.model, self.example)
         self.settings = checkpoint.describe(

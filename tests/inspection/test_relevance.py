@@ -22,12 +22,30 @@ BLOCKS = {
 }
 
 
-def logits_by_hand(model, weights, tokens, attention):
-    """Logits from the tokens before block 0 and given attention."""
+def attention_with(addition, relative, pairs):
+    """`definitions.attention` with its weights A plus an addition."""
+    turn, bias = lambda x: x, None
+    if relative is not None and relative.ndim == 4:  # cosines and sines
+        angles = np.arctan2(relative[1], relative[0])
+        angles = angles[..., : angles.shape[-1] // 2] if pairs == "halves" else angles[..., ::2]
+        turn = lambda x: definitions.rotated(x, angles, pairs)  # noqa: E731
+    elif relative is not None:
+        bias = relative
+
+    def attention(weights, x, **_):
+        a = definitions.attention_parts(weights, x, None, bias, turn)[1]
+        return definitions.attention_parts(weights, x, None, bias, turn, a + addition)[0]
+
+    return attention
+
+
+def logits_by_hand(model, weights, tokens, relative, additions):
+    """Logits from the tokens before block 0, with additions to the attention of each block."""
     v, x, patch = model.variant, tokens, model.variant.learned_tokens
-    for i, a in enumerate(attention):
+    pairs = v.rotary and v.rotary.pairs
+    for i, addition in enumerate(additions):
         with pytest.MonkeyPatch.context() as patched:
-            given = lambda w, x, a=a, **_: definitions.attention_parts(w, x, a=a)[0]  # noqa: E731
+            given = attention_with(addition, relative[i], pairs)
             patched.setattr(definitions, "attention", given)
             x = BLOCKS[v.block](definitions.below(weights, f"block_{i}"), x, v)
     x = definitions.norm(definitions.below(weights, "norm"), x)
@@ -56,21 +74,27 @@ KINDS = {
     "kind", ["paper", *(pytest.param(kind, marks=ONCE) for kind in list(KINDS)[1:])]
 )
 def test_relevance_by_finite_differences_in_float64(kind):
+    """By all that follows from another attention, that of the blocks after it too."""
     model, x = random_vit(**KINDS[kind]), images((1, 16, 16, 3))
     weights = {k: v.astype("float64") for k, v in values(model).items()}
-    entering = keras.Model(model.input, keras.tree.flatten(model.get_layer("block_0").input)[0])
-    tokens = to_numpy(forward(entering, x)).astype("float64")
+    entering = [keras.tree.flatten(model.get_layer(f"block_{i}").input) for i in range(2)]
+    flat = forward(keras.Model(model.input, keras.tree.flatten(entering)), x)
+    found = keras.tree.pack_sequence_as(entering, keras.tree.flatten(flat))
+    found = [[to_numpy(each).astype("float64") for each in block] for block in found]
+    tokens, relative = found[0][0], [block[1] if block[1:] else None for block in found]
     attention = [a.astype("float64") for a in attention_weights(model, x)]
+    nothing = [np.zeros_like(a) for a in attention]
     label, step, relevance = 1, 1e-4, np.eye(tokens.shape[1])
-    assert_close(logits_by_hand(model, weights, tokens, attention), forward(model, x), 1e-4)
+    by_hand = logits_by_hand(model, weights, tokens, relative, nothing)
+    assert_close(by_hand, forward(model, x), 1e-4)
     for i, a in enumerate(attention):
         slope = np.zeros_like(a)
         for place in np.ndindex(a.shape):
             ends = []
             for sign in (1, -1):
-                moved = [b.copy() for b in attention]
+                moved = [b.copy() for b in nothing]
                 moved[i][place] += sign * step
-                ends.append(logits_by_hand(model, weights, tokens, moved)[0, label])
+                ends.append(logits_by_hand(model, weights, tokens, relative, moved)[0, label])
             slope[place] = (ends[0] - ends[1]) / (2 * step)
         last = np.maximum(slope * a, 0).mean(axis=1)[0]
         relevance = relevance + last @ relevance

@@ -1,0 +1,144 @@
+"""What models of images add to Keras's `fit`, `evaluate` and `predict`: a look at the values."""
+
+import contextlib
+import contextvars
+import functools
+import itertools
+
+import keras
+
+from keras_vit.layers import kernels
+from keras_vit.outputs import check_problem
+from keras_vit.workarounds import keep_values_after_errors, one_at_a_time
+
+# What the present call has looked at: (id of a model, "train", "test" or "predict").
+_SEEN = contextvars.ContextVar("seen", default=None)
+
+
+@contextlib.contextmanager
+def one_look(seen=None):
+    """Lets all calls within look at their images once, as if they were one call.
+
+    `seen` is the set of what earlier ones, which belong to the same call, have looked at.
+    """
+    if _SEEN.get() is not None:
+        yield
+        return
+    token = _SEEN.set(set() if seen is None else seen)
+    try:
+        yield
+    finally:
+        _SEEN.reset(token)
+
+
+def look(model, step, x):
+    """Warns of the values of arrays of images, unless the call has looked for this step before.
+
+    Args:
+        model: any Keras model; it is left alone if it has no `preprocessing`.
+        step: "train", "test" or "predict".
+        x: what goes into the model. Where it holds no arrays, but yields them, nothing happens.
+    """
+    arrays = [each for each in keras.tree.flatten(x) if getattr(each, "ndim", 0) > 2]
+    seen, preprocessing = _SEEN.get(), getattr(model, "preprocessing", None)
+    if arrays and preprocessing and seen is not None and (id(model), step) not in seen:
+        seen.add((id(model), step))
+        preprocessing.warn_of_values(arrays[0], model.name)
+
+
+class Trainer:
+    """Keras's `fit`, `evaluate` and `predict` for a model of images with a `preprocessing`.
+
+    Each call looks at the first images that come, in whatever form, and warns of values that the
+    model can hardly want. Arrays are looked at before anything runs. Of all else the first batch
+    is looked at where it passes, so nothing is read twice, skipped or drawn anew.
+    """
+
+    def fit(self, x=None, *args, **kwargs):
+        check_problem(self, getattr(x, "problem", None))
+        with self._guarded("train", x):
+            return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, x=None, *args, **kwargs):
+        with self._guarded("test", x):
+            return super().evaluate(x, *args, **kwargs)
+
+    def predict(self, x, *args, **kwargs):
+        with self._guarded("predict", x):
+            return super().predict(x, *args, **kwargs)
+
+    def train_on_batch(self, x, *args, **kwargs):
+        with self._guarded("train", x):
+            return super().train_on_batch(x, *args, **kwargs)
+
+    def test_on_batch(self, x, *args, **kwargs):
+        with self._guarded("test", x):
+            return super().test_on_batch(x, *args, **kwargs)
+
+    def predict_on_batch(self, x):
+        with self._guarded("predict", x):
+            return super().predict_on_batch(x)
+
+    @contextlib.contextmanager
+    def _guarded(self, step, x):
+        with one_at_a_time(self, step), one_look(), keep_values_after_errors(self):
+            look(self, step, x)
+            yield
+
+    def make_train_function(self, force=False):
+        before = self.train_function
+        super().make_train_function(force)
+        if self.train_function is not before:
+            self.train_function = self._looking("train", self.train_function)
+
+    def make_test_function(self, force=False):
+        before = self.test_function
+        super().make_test_function(force)
+        if self.test_function is not before:
+            self.test_function = self._looking("test", self.test_function)
+
+    def make_predict_function(self, force=False):
+        before = self.predict_function
+        super().make_predict_function(force)
+        if self.predict_function is not before:
+            self.predict_function = self._looking("predict", self.predict_function)
+
+    def _looking(self, step, function):
+        """Keras's function of a step, whose last argument are batches, with a look at the first."""
+
+        @functools.wraps(function)
+        def run(*arguments):
+            *state, batches = arguments
+            seen = _SEEN.get()
+            if seen is not None and (id(self), step) not in seen:
+                first, batches = _first_of(batches, self.steps_per_execution)
+                look(self, step, keras.utils.unpack_x_y_sample_weight(first)[0])
+                seen.add((id(self), step))
+            return function(*state, batches)
+
+        return run
+
+
+def _first_of(batches, count):
+    """The first of some batches, and the next `count` with it, as a function of Keras takes them.
+
+    On TensorFlow the first is `None` where the batches have a form that is not read here: those of
+    several devices.
+    """
+    if isinstance(batches, list):
+        return batches[0], batches
+    if kernels.BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        if isinstance(batches, tf.distribute.DistributedIterator):
+            return None, batches
+        if isinstance(batches, tf.data.Iterator):
+            spec = batches.element_spec
+            if not all(isinstance(each, tf.TensorSpec) for each in tf.nest.flatten(spec)):
+                return None, batches
+            first = next(batches)
+            again = itertools.chain([first], itertools.islice(batches, count - 1))
+            # Of the same specification, so that nothing is traced or compiled once more.
+            return first, iter(tf.data.Dataset.from_generator(lambda: again, output_signature=spec))
+    first = next(batches)
+    return first, itertools.chain([first], batches)
