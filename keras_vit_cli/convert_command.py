@@ -28,7 +28,7 @@ def add_arguments(add):
 
 def run(args):
     import keras_vit
-    from keras_vit.weights.save import save_whole
+    from keras_vit.writing import output_place, save_whole
 
     path = pathlib.Path(args.output)
     if args.format is None and path.suffix not in SUFFIXES:
@@ -42,6 +42,7 @@ def run(args):
     if format == "keras" and args.dtype:
         raise ValueError("A .keras file keeps the precision of its model: leave --dtype out.")
     check_place(path, args.force)
+    output_place(path, folder=args.format == "huggingface" or not (args.format or path.suffix))
     model = open_model(args.model, **dict(args.set))
     if report := getattr(model, "load_report", None):
         print(report)

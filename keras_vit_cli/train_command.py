@@ -66,7 +66,7 @@ def run(args):
             sys.modules["jax"].config.update("jax_enable_x64", True)
     from keras_vit import distribution, recipes
     from keras_vit.job import Job, configure
-    from keras_vit.weights.save import replacing
+    from keras_vit.writing import write_text
 
     if args.list:
         recipes.list_recipes()
@@ -86,8 +86,7 @@ def run(args):
     output = pathlib.Path(args.output)
     metrics["test_accuracy_reloaded"] = test_again(output)
     metrics["seconds_in_all"] = round(time.perf_counter() - begin, 1)
-    with replacing(output / "metrics.json") as stream:
-        stream.write(json.dumps(metrics, indent=1).encode())
+    write_text(output / "metrics.json", json.dumps(metrics, indent=1))
     print(json.dumps(metrics, indent=1))
     if metrics["test_accuracy_reloaded"] != metrics["test_accuracy"]:
         print(

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.workarounds import set_random_seed
+from keras_vit.writing import save_whole
 
 MODES = ("auto", "single", "data_parallel", "model_parallel", "fully_sharded")
 _ENGINES = ("jax", "tensorflow", "torch")
@@ -151,7 +152,7 @@ class Devices:
         """Saves the model from one process, for any backend and any devices; all must call it."""
         copy = self.local_copy(model)
         if self.writes:
-            copy.save(path)
+            save_whole(copy, path)
 
     def local_copy(self, model):
         """A trained model on one device of this process, uncompiled; all must call it."""

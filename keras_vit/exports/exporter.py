@@ -1,6 +1,7 @@
 """Models as files that run without this library, and without Keras."""
 
 import dataclasses
+import errno
 import json
 import os
 import pathlib
@@ -20,6 +21,7 @@ from keras_vit.models.classifier import Classifier, changed_layers
 from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers
 from keras_vit.version import __version__
+from keras_vit.writing import output_place, replacing_files, replacing_folder
 
 _ELSEWHERE = """
 import sys, keras
@@ -80,7 +82,8 @@ def export(
     Args:
         model: a `VisionTransformer` or a `BiT`; it stays as it is.
         path: the file or folder, which appears whole or not at all and takes the place of an
-            older one. ONNX keeps weights of 2 GB and more in a second file beside it.
+            older one. ONNX keeps weights of 2 GB and more in a second file beside it, OpenVINO
+            always; what a killed process left is then the old files, the new ones, or no `path`.
         format: one of the six; `None` to tell by the suffix of `path`.
         preprocess: whether the file takes uint8 pixels of the model's size and gives
             probabilities (of a model without classes: features); otherwise it takes what the
@@ -95,7 +98,8 @@ def export(
 
     Raises:
         TypeError: the model is none of this library's.
-        ValueError: an unknown format, or a path that does not fit it.
+        ValueError: an unknown format, or a path that does not fit it or is no regular file.
+        OSError: the disk is full, say.
         ModuleNotFoundError: a package is missing; names it.
         ExportError: the tool refused the model, or the file's outputs differ from the model's by
             more than 1e-4 of the largest of them, or of 1.
@@ -113,31 +117,28 @@ def export(
         raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
     model = prepared(model)
     real = real_images(model, preprocess, images) if check else None
-    path.parent.mkdir(parents=True, exist_ok=True)
     refusals = []
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+    with (replacing_files if FORMATS[format].suffix else replacing_folder)(path) as draft:
         for backend in backends:
-            drafts = pathlib.Path(folder) / backend
-            drafts.mkdir()
             here = backend == keras.backend.backend()
             try:
-                draft = str(drafts / path.name)
                 if here:
-                    write(model, draft, format, preprocess)
+                    write(model, str(draft), format, preprocess)
                 else:
-                    _write_elsewhere(model, draft, format, preprocess, backend)
+                    _write_elsewhere(model, str(draft), format, preprocess, backend)
                 graph = served(model, preprocess)
                 difference = compare(graph, draft, format, real) if check else None
                 break
             except ExportError as error:
                 refusals.append(str(error))
+                if (free := shutil.disk_usage(draft.parent).free) < 4 * model.count_params():
+                    reason = f"{os.strerror(errno.ENOSPC)}, {free} bytes are free: {error}"
+                    raise OSError(errno.ENOSPC, reason, os.fspath(path)) from error
+                shutil.rmtree(draft.parent)
+                draft.parent.mkdir()
         else:
             raise ExportError(" ".join([*refusals, _advice(model, format)]))
-        size = sum(file.stat().st_size for file in drafts.rglob("*") if file.is_file())
-        for part in drafts.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            os.replace(part, path.parent / part.name)
+        size = sum(file.stat().st_size for file in draft.parent.rglob("*") if file.is_file())
     return Export(path, format, backend, size, difference)
 
 
@@ -172,8 +173,8 @@ def _format(path, format):
         raise ValueError(
             f"A file of the format {format!r} ends in {suffix}. Received: path={str(path)!r}."
         )
-    other = path.is_dir() if suffix else path.exists()
-    if other and not (path / "saved_model.pb").exists():
+    output_place(path, folder=not suffix)
+    if path.is_dir() and not (path / "saved_model.pb").exists():
         raise ValueError(
             f"There is something else at the path already. Received: path={str(path)!r}; delete it "
             "or choose another one."
@@ -258,6 +259,8 @@ def write(model, path, format, preprocess):
     try:
         with quiet():
             FORMATS[format].write(graph, path, facts(model, preprocess))
+    except OSError:  # of the disk
+        raise
     except Exception as error:  # the tools raise what they like
         first = str(error).strip().splitlines()[:1] or [""]
         raise ExportError(

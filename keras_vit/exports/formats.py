@@ -7,6 +7,7 @@ facts that go into the file (names -> texts); opening gives a function of images
 import contextlib
 import dataclasses
 import importlib
+import io
 import logging
 import pathlib
 import tempfile
@@ -79,7 +80,9 @@ def _torch_program(graph):
 def _write_torch(graph, path, facts):
     import torch
 
-    torch.export.save(_torch_program(graph), path, extra_files=facts)
+    # PyTorch's own writer of files aborts the process where the disk is full.
+    torch.export.save(_torch_program(graph), packed := io.BytesIO(), extra_files=facts)
+    pathlib.Path(path).write_bytes(packed.getbuffer())
 
 
 def _open_torch(path):

@@ -23,7 +23,7 @@ from keras_vit.inspection.components import component_colors, components_of, pat
 from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
 from keras_vit.models import VisionTransformer
-from keras_vit.weights.save import replacing
+from keras_vit.writing import output_place, write_text
 
 HERE = importlib.resources.files("keras_vit.inspection")  # also in a zip file
 LEVELS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8)  # of stored attention, as many as fit
@@ -60,6 +60,7 @@ def explore(
         ValueError: no model; a model without attention; a block that does not exist; images that a
             model does not take; or more attention than fits.
     """
+    output_place(path)
     positive_float(megabytes, "megabytes")
     top, models = positive_int(top, "top"), model if isinstance(model, dict) else {None: model}
     if not models:
@@ -87,8 +88,7 @@ def explore(
             )
         facts["models"][m]["looks"][i]["levels"] = levels
         parts[f"look-{m}-{i}"]["attention"] = text
-    with replacing(path) as stream:
-        stream.write(_page(facts, parts).encode())
+    write_text(path, _page(facts, parts))
     return pathlib.Path(path)
 
 

@@ -208,7 +208,7 @@ def plot_predictions(
         )
         right.set_title("attention", fontsize=9)
     figure.suptitle("Predictions, and attention to each patch in the last block")
-    figure.savefig(path, dpi=120)
+    return finish(figure, path, dpi=120)
 
 
 def plot_reconstructions(

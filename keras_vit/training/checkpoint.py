@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.distribution import to_numpy
 from keras_vit.training.freeze import nested_layers
-from keras_vit.weights.save import replacing
+from keras_vit.writing import replacing
 
 
 class CheckpointError(OSError):

@@ -15,6 +15,8 @@ import zipfile
 import numpy as np
 import safetensors.numpy
 
+from keras_vit.writing import check_finished
+
 # Under the first of these that there is, a training script saves the weights.
 STATE_DICTS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "target_encoder")
 MAX_ARRAYS = 20_000  # the largest published model has 1,200
@@ -282,6 +284,10 @@ def _state_dict(content):
 
 def read_json(path):
     """The dict in a JSON file; an empty one where there is no file."""
+    try:
+        check_finished(path)
+    except ValueError as error:
+        raise CheckpointError(f"{str(path)!r} cannot be read: {error}.") from error
     if not path.is_file():
         return {}
     with _reading(path, "JSON, beside the checkpoint"):
