@@ -141,9 +141,9 @@ def check_finished(path):
     mark = pathlib.Path(os.path.realpath(path.parent)) / (path.name + UNFINISHED)
     if os.path.isdir(mark):
         raise ValueError(
-            f"a process that wrote {path.name!r} and the files that belong to it ended before all "
-            f"had taken their places; save again, or move the files of {str(mark)!r} to "
-            f"{str(mark.parent)!r} and delete that folder"
+            f"A process that wrote {str(path)!r} and the files that belong to it ended before all "
+            f"had taken their places. Save again, or move the files of {str(mark)!r} to "
+            f"{str(mark.parent)!r} and delete that folder."
         )
 
 

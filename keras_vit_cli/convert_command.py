@@ -28,6 +28,7 @@ def add_arguments(add):
 
 def run(args):
     import keras_vit
+    from keras_vit.text import visible
     from keras_vit.writing import output_place, save_whole
 
     path = pathlib.Path(args.output)
@@ -51,7 +52,7 @@ def run(args):
     else:
         options = {"force": args.allow_differences, "dtype": args.dtype}
         keras_vit.save_weights(model, path, format, **options)
-    print(f"{'written':<22} {path}")
+    print(f"{'written':<22} {visible(path)}")
 
 
 def check_place(path, force):

@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import input_of, list_images, preprocess
+from keras_vit.text import visible
 from keras_vit.weights.fetch import DownloadError, fetch
 
 IMAGENET_1K = "imagenet-1k"
@@ -40,7 +41,7 @@ class Prediction(typing.NamedTuple):
         return f"Prediction({self.label!r}, index={self.index}, probability={self.probability:.4f})"
 
     def __str__(self):
-        return f"{self.label} {self.probability:.1%}"
+        return f"{visible(self.label)} {self.probability:.1%}"
 
 
 def predict(

@@ -106,8 +106,7 @@ class Devices:
     def share(self, data):
         """The part of the training batches that this process reads.
 
-        Several processes need data with a method `shard(process, processes)`, which returns data
-        with a part of every batch.
+        Several processes need data whose `shard(process, processes)` has a part of every batch.
         """
         size = getattr(data, "batch_size", None)
         if size is not None and size % self.replicas:

@@ -14,7 +14,7 @@ from keras_vit.evaluation import metrics
 from keras_vit.evaluation.benchmarks import RealAccuracy, check_real, real_accuracy
 from keras_vit.evaluation.features import labelled_outputs
 from keras_vit.evaluation.metrics import Calibration, Result, class_numbers
-from keras_vit.text import percent, table
+from keras_vit.text import percent, table, visible
 
 _FEW_CLASSES = 2048  # the confusion matrix then takes 32 MiB
 
@@ -161,7 +161,7 @@ class Report(Result):
             lines.append(f"{right} taken for {taken}: {count}")
         if self.skipped:
             lines.append(f"{self.skipped} images could not be read and do not count")
-        return "\n".join(lines)
+        return visible("\n".join(lines), keep="\n")
 
 
 def evaluate(

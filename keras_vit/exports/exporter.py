@@ -18,6 +18,7 @@ from keras_vit.exports.check import ExportError, compare, real_images, scale
 from keras_vit.exports.formats import FORMATS, LEAST_SIDE, Graph, is_installed, quiet
 from keras_vit.models import BiT, BiTVariant, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
+from keras_vit.text import visible
 from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers
 from keras_vit.version import __version__
@@ -53,7 +54,8 @@ class Export:
         checked = "not checked: check=True, or --check, compares its outputs with the model's"
         if self.difference is not None:
             checked = f"largest difference {self.difference:.1e} from the model"
-        return f"{self.path}: {self.format}, {self.size / 1e6:.1f} MB, by {self.backend}; {checked}"
+        file = f"{visible(self.path)}: {self.format}, {self.size / 1e6:.1f} MB"
+        return f"{file}, by {self.backend}; {checked}"
 
 
 def export(

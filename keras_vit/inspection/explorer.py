@@ -23,6 +23,7 @@ from keras_vit.inspection.components import component_colors, components_of, pat
 from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
 from keras_vit.models import VisionTransformer
+from keras_vit.text import visible
 from keras_vit.writing import output_place, write_text
 
 HERE = importlib.resources.files("keras_vit.inspection")  # also in a zip file
@@ -98,7 +99,7 @@ def _facts(name, model, x, blocks):
     names = [block.name for block in forward.transformer_blocks(model)]
     chosen = forward.transformer_blocks(model, blocks)
     return {
-        "name": str(model.name if name is None else name),
+        "name": visible(model.name if name is None else name),
         "rows": layout.grid[0],
         "columns": layout.grid[1],
         "learned": layout.learned,
@@ -154,7 +155,7 @@ def _titles(images, count):
     if not all(isinstance(path, (str, pathlib.Path)) for path in paths):
         return list(map(str, range(count)))
     names = [pathlib.Path(path).name for path in paths]
-    return names if len(set(names)) == len(names) else list(map(str, paths))
+    return list(map(visible, names if len(set(names)) == len(names) else paths))
 
 
 def _page(facts, parts):
@@ -230,7 +231,7 @@ def _predictions(model, images, top, class_names):
     return [
         (
             [
-                {"label": str(names[k]), "probability": round(float(probabilities[i, k]), 6)}
+                {"label": visible(names[k]), "probability": round(float(probabilities[i, k]), 6)}
                 for k in order[i]
             ],
             [_bytes_of(of_rank[i]) for of_rank in maps],

@@ -3,6 +3,7 @@
 import functools
 import io
 
+from keras_vit.text import visible
 from keras_vit.writing import save_figure
 
 
@@ -32,6 +33,11 @@ def finish(figure, path, **options):
         options = options or {"dpi": 160, "bbox_inches": "tight", "pad_inches": 0.06}
         save_figure(figure, path, **options)
     return figure
+
+
+def plain(text):
+    """Text that matplotlib draws as it is: a dollar begins no formula."""
+    return visible(text).replace("$", r"\$")
 
 
 def color_bar(figure, drawn, axes, label, extend="neither"):

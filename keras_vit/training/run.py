@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit import distribution
+from keras_vit.text import visible
 from keras_vit.training import checkpoint, ema, feed
 from keras_vit.training.checkpoint import versions
 from keras_vit.training.log import RunLog
@@ -86,7 +87,7 @@ class Run(keras.callbacks.CallbackList):
     def say(self, text):
         """Prints a line at once, so that a killed run has said all that it did."""
         if self.devices.writes:
-            print(text, flush=True)
+            print(visible(text, keep="\n"), flush=True)
 
     def train(self, validation, validation_freq, settings):
         """Trains what is left; returns the history of the whole run, column -> values."""

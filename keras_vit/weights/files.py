@@ -15,6 +15,7 @@ import zipfile
 import numpy as np
 import safetensors.numpy
 
+from keras_vit.text import abridged
 from keras_vit.writing import check_finished
 
 # Under the first of these that there is, a training script saves the weights.
@@ -32,6 +33,9 @@ task.weights.h5 model.weights.h5
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or that does not fit; no model was changed."""
+
+    def __init__(self, text):
+        super().__init__(abridged(text))  # it may repeat what a stranger's file says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,10 +288,7 @@ def _state_dict(content):
 
 def read_json(path):
     """The dict in a JSON file; an empty one where there is no file."""
-    try:
-        check_finished(path)
-    except ValueError as error:
-        raise CheckpointError(f"{str(path)!r} cannot be read: {error}.") from error
+    check_finished(path)
     if not path.is_file():
         return {}
     with _reading(path, "JSON, beside the checkpoint"):
