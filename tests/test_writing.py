@@ -88,7 +88,7 @@ def test_what_is_no_file_is_refused_and_stays(tmp_path, write, name):
 def test_a_file_for_a_folder_or_a_folder_for_a_file(tmp_path, write):
     path = tmp_path / "there.png"
     path.touch() if write is write_folder else path.mkdir()
-    with pytest.raises(ValueError, match="must be a (file|folder).*which is a (folder|file)"):
+    with pytest.raises(ValueError, match=r"must be a (file|folder).*which is a (folder|file)"):
         write(path)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.exports.formats import save_openvino
 from keras_vit.writing import replacing_files
 
 # A layer's product is quantised, with its input and its kernel; norms, softmax, GELU, sums and the
@@ -124,7 +125,7 @@ def _quantize_openvino(path, output, images):
         model_type=nncf.ModelType.TRANSFORMER,
         advanced_parameters=nncf.AdvancedQuantizationParameters(smooth_quant_alphas=smooth),
     )
-    openvino.save_model(quantized, output)
+    save_openvino(quantized, output)
 
 
 def _package(name):
