@@ -39,7 +39,7 @@ def output_place(path, folder=False):
         received = next((name for is_so, name in names.items() if is_so(mode)), "a device")
         raise ValueError(
             f"An output must be a {noun}, a new one or one to replace. Received: "
-            f"{os.fspath(path)!r}, which is {received}; choose another path."
+            f"{os.fspath(path)!r}, which is {received}; move it away, or choose another path."
         )
     return pathlib.Path(os.path.realpath(path))
 

@@ -15,6 +15,9 @@ from keras_vit.checks import positive_int
 from keras_vit.training.checkpoint import inner_optimizer
 from keras_vit.training.run import Run
 from keras_vit.training.stop import only_run_in
+from keras_vit.writing import output_place
+
+FILES = ("log.jsonl", "history.csv", "history.png", "nan_batch.npz")  # beside the checkpoints
 
 
 def fit(
@@ -104,6 +107,9 @@ def fit(
     keep, log_every = positive_int(keep, "keep"), positive_int(log_every, "log_every")
     validation_freq = positive_int(validation_freq, "validation_freq")
     output, callbacks = pathlib.Path(output), list(callbacks)
-    with only_run_in(output) if distribution.current().writes else contextlib.nullcontext():
+    writes = distribution.current().writes
+    for name in FILES if writes else ():
+        output_place(output / name)
+    with only_run_in(output) if writes else contextlib.nullcontext():
         run = Run(model, data, output, total, every, keep, log_every, callbacks, curves)
         return run.train(validation, validation_freq, settings)
