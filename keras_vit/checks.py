@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from keras_vit.text import unknown
+from keras_vit.text import brief, unknown
 
 
 def positive_int(value, name):
@@ -13,21 +13,21 @@ def positive_int(value, name):
     except (TypeError, ValueError, OverflowError):
         number = 0
     if number < 1 or number != value or isinstance(value, bool):
-        raise ValueError(f"{name} must be a positive integer. Received: {name}={value!r}.")
+        raise ValueError(f"{name} must be a positive integer. Received: {name}={brief(value)}.")
     return number
 
 
 def positive_float(value, name):
     """`value` as a float above 0, or a ValueError that names it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive number. Received: {name}={value!r}.")
+        raise ValueError(f"{name} must be a positive number. Received: {name}={brief(value)}.")
     return float(value)
 
 
 def rate(value, name):
     """`value` as a probability below 1, or a ValueError that names it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be a number in [0, 1). Received: {name}={value!r}.")
+        raise ValueError(f"{name} must be a number in [0, 1). Received: {name}={brief(value)}.")
     return float(value)
 
 
@@ -37,7 +37,7 @@ def pair(value, name):
     if len(values) != 2:
         raise ValueError(
             f"{name} must be one positive integer or a pair (height, width). "
-            f"Received: {name}={value!r}."
+            f"Received: {name}={brief(value)}."
         )
     return tuple(positive_int(side, name) for side in values)
 
@@ -72,7 +72,9 @@ def grid_of(image_size, patch_size):
 def check_choice(name, value, choices):
     """Raises a ValueError that lists `choices` where `value` is none of them."""
     if value not in choices:
-        raise ValueError(f"Unknown {name}. Received: {name}={value!r}; expected one of {choices}.")
+        raise ValueError(
+            f"Unknown {name}. Received: {name}={brief(value)}; expected one of {choices}."
+        )
 
 
 def check_heads(width, num_heads):
@@ -91,7 +93,7 @@ def unit_counts(value, name, least=0):
     if not isinstance(value, (tuple, list)) or len(value) < least:
         raise ValueError(
             f"{name} must be the number of units of each stage, such as (3, 4, 9) or (3, 4, 6, 3). "
-            f"Received: {name}={value!r}."
+            f"Received: {name}={brief(value)}."
         )
     return tuple(positive_int(units, f"each number of {name}") for units in value)
 

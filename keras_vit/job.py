@@ -18,7 +18,10 @@ from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
 from keras_vit.outputs import reading_of
 from keras_vit.weights import from_checkpoint
-from keras_vit.weights.save import replacing, save_whole
+from keras_vit.writing import output_place, replacing_files, write_text
+
+# What a run leaves beside the files of `training.fit`.
+FILES = "model.keras settings.json evaluation.json metrics.json predictions.png README.md".split()
 
 
 def configure(recipe):
@@ -117,6 +120,8 @@ class Job:
         """
         recipe, output, devices = self.recipe, pathlib.Path(self.output), distribution.current()
         train, test = self.load(self.split), self.load_test()
+        for name in FILES if devices.writes else ():
+            output_place(output / name)
         if devices.writes:
             print(recipe, train, sep="\n")
         with devices.scope():
@@ -162,10 +167,12 @@ class Job:
         output = pathlib.Path(self.output)
         portable = type(model).from_config(model.get_config())
         portable.set_weights(model.get_weights())
-        save_whole(portable, output / "model.keras")
         fields = {**dataclasses.asdict(self), "recipe": self.recipe.to_dict()}
-        with replacing(output / "settings.json") as stream:
-            stream.write(json.dumps(fields, indent=1).encode())
+        for name in ("evaluation.json", "metrics.json"):  # of the model that was here before
+            output_place(output / name).unlink(missing_ok=True)
+        with replacing_files(output / "settings.json") as draft:
+            portable.save(draft.with_name("model.keras"))
+            write_text(draft, json.dumps(fields, indent=1))
 
     @classmethod
     def read(cls, output):

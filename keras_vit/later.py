@@ -3,6 +3,7 @@
 import dataclasses
 
 from keras_vit.checks import check_choices, choice, pair, positive_float, positive_int
+from keras_vit.text import brief
 
 # Under these names, layers stand in tables of `keras_vit.layers`.
 NORMS = ("layer_norm", "rms_norm")
@@ -175,7 +176,7 @@ def get_rotary(rotary):
         return Rotary(**rotary)
     if not isinstance(rotary, str) or rotary not in ROTARIES:
         raise ValueError(
-            f"Unknown rotary. Received: rotary={rotary!r}; expected one of {list(ROTARIES)}, a "
-            "keras_vit.Rotary, a dict of its fields, or None."
+            f"Unknown rotary. Received: rotary={brief(rotary)}; expected one of {list(ROTARIES)}, "
+            "a keras_vit.Rotary, a dict of its fields, or None."
         )
     return ROTARIES[rotary]

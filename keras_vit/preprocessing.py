@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_float
+from keras_vit.text import brief
 
 RESIZES = ("squash", "shortest", "center_square")
 INTERPOLATIONS = ("bilinear", "bicubic", "area")
@@ -60,7 +61,7 @@ class Preprocessing:
         if len(self.mean) != len(self.std):
             raise ValueError(
                 "mean and std must have one number per channel each. Received: "
-                f"mean={self.mean}, std={self.std}."
+                f"mean={brief(self.mean)}, std={brief(self.std)}."
             )
         for number in self.std:
             positive_float(number, "std")
@@ -72,7 +73,7 @@ class Preprocessing:
             isinstance(fraction, (int, float)) and 0 < fraction <= 1
         ):
             raise ValueError(
-                f"crop_fraction must be a number above 0, up to 1. Received: {fraction!r}."
+                f"crop_fraction must be a number above 0, up to 1. Received: {brief(fraction)}."
             )
         object.__setattr__(self, "crop_fraction", float(fraction))
         if self.crop_fraction < 1 and self.resize == "center_square":
@@ -129,7 +130,8 @@ class Preprocessing:
         unknown = sorted(set(config) - set(known))
         if unknown:
             raise ValueError(
-                f"Unknown fields of a preprocessing. Received: {unknown}; expected among {known}."
+                f"Unknown fields of a preprocessing. Received: {brief(unknown)}; expected among "
+                f"{known}."
             )
         return cls(**config)
 
@@ -144,7 +146,8 @@ def _channels(values, name):
     numbers = tuple(values) if isinstance(values, (tuple, list)) else ()
     if not numbers or not all(isinstance(v, (int, float)) and abs(v) < math.inf for v in numbers):
         raise ValueError(
-            f"{name} must be a tuple of one finite number per channel. Received: {name}={values!r}."
+            f"{name} must be a tuple of one finite number per channel. Received: "
+            f"{name}={brief(values)}."
         )
     return tuple(map(float, numbers))
 

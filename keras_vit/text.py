@@ -1,21 +1,89 @@
-"""Text for people: tables, shares in percent, and names that somebody may have meant."""
+"""Text for people: tables, shares in percent, and names that somebody may have meant.
+
+Names of files and of classes are anybody's text. `visible` makes them fit for a terminal,
+`markdown` for a card, `csv_cell` for a table that a spreadsheet opens, and `brief` for an error.
+"""
 
 import difflib
+import html
 import io
+import re
+import unicodedata
+
+_JOINERS = "\u200c\u200d"  # which change how the letters beside them look, as in Persian and emoji
+
+
+def visible(text, keep=""):
+    """Text with escapes for what a terminal obeys instead of showing it, and for broken UTF-8.
+
+    So a bell becomes `\\x07`, a mark that turns the direction of writing `\\u202e`, and the byte of
+    a file name that is no UTF-8 `\\xe9`. Characters of `keep` stay: `"\\n"` for several lines.
+    """
+
+    def shown(character):
+        if "\udc80" <= character <= "\udcff":  # as which Python keeps a byte of a file name
+            return f"\\x{ord(character) - 0xDC00:x}"
+        obeyed = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+        if obeyed and character not in _JOINERS:
+            return character.encode("unicode_escape").decode()
+        return character
+
+    text = str(text)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in keep else shown(c) for c in text)
+
+
+def markdown(text):
+    """Text of one line that Markdown shows as it is: no HTML, link, emphasis or end of a cell."""
+    text = html.escape(visible(" ".join(str(text).split())), quote=False)
+    text = re.sub(r"([\\`*\[\]|~]|(?<!\w)_|_(?!\w))", r"\\\1", text)
+    return text.replace("://", "\\://")
+
+
+def code(text):
+    """Text of one line as code in Markdown."""
+    return f"`{visible(text).replace('`', chr(39))}`"
+
+
+def csv_cell(value):
+    """A value for CSV: text that a spreadsheet would compute gets an apostrophe before it."""
+    if not isinstance(value, str):
+        return value
+    first = unicodedata.normalize("NFKC", value.lstrip()[:1])  # those of full width count, too
+    computed = value[:1] in [*"\t\r\n"] or first in [*"=+-@"]
+    try:
+        float(value)
+    except ValueError:
+        return "'" * computed + visible(value)
+    return value
+
+
+def abridged(text, longest=4000):
+    """A text, without its middle where it is longer."""
+    left_out, half = len(text) - longest, longest // 2
+    if left_out <= 0:
+        return text
+    return f"{text[:half]} [... {left_out} characters are left out ...] {text[-half:]}"
+
+
+def brief(value):
+    """The `repr` of a value for an error, without its middle where it is long."""
+    return abridged(repr(value), 300)
 
 
 def table(rows, header=None, left=1):
     """Rows as aligned columns of plain text, drawn by rich.
 
     Args:
-        rows: sequences of cells of one length.
+        rows: sequences of cells of one length; see `visible` for what they show.
         header: names of the columns, or `None` for no header.
         left: how many columns are aligned on the left; the others are aligned on the right.
     """
     from rich.console import Console
     from rich.table import Table
 
-    rows = [[str(cell) for cell in row] for row in rows]
+    rows = [[visible(cell) for cell in row] for row in rows]
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=header is not None)
     for i, name in enumerate(header or rows[0]):
         drawn.add_column(name, justify="left" if i < left else "right", no_wrap=True)
@@ -50,6 +118,6 @@ def unknown(kind, word, known, argument=None, listed=None):
     """
     all_names = f"{listed} prints all" if listed else f"all are {list(known)}"
     return ValueError(
-        f"Unknown {kind}. Received: {argument or kind.split()[-1]}={word!r}; the nearest are "
+        f"Unknown {kind}. Received: {argument or kind.split()[-1]}={brief(word)}; the nearest are "
         f"{nearest(word, known)}, and {all_names}."
     )

@@ -15,6 +15,7 @@ import threading
 import warnings
 
 from keras_vit_cli.backend import BACKENDS, choose_backend, versions
+from keras_vit_cli.output import set_escapes
 
 COMMANDS = ("train", "predict", "evaluate", "explore", "convert", "export")
 COMMANDS += ("list", "info", "fetch", "recipes")
@@ -34,6 +35,7 @@ def main(arguments=None):
     try:
         import absl.logging
 
+        set_escapes()
         choose_backend(args.backend)
         absl.logging.set_verbosity(absl.logging.ERROR)  # Grain warns that there is no JAX
         with warnings.catch_warnings(), _interruptible():
@@ -106,7 +108,10 @@ class Version(argparse.Action):
 
 def _one_line(text):
     """A text of several lines in one: "; " parts what no punctuation parts."""
-    return " ".join(re.sub(r"(?<=[^.,:;\s])\s*\n", "; ", str(text).strip()).split())
+    from keras_vit.text import abridged, visible
+
+    line = " ".join(re.sub(r"(?<=[^.,:;\s])\s*\n", "; ", str(text).strip()).split())
+    return abridged(visible(line))
 
 
 def _warn(message, category, filename, lineno, file=None, line=None):

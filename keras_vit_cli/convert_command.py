@@ -29,7 +29,8 @@ def add_arguments(add):
 
 def run(args):
     import keras_vit
-    from keras_vit.weights.save import save_whole
+    from keras_vit.text import visible
+    from keras_vit.writing import output_place, save_whole
 
     path = pathlib.Path(args.output)
     if args.format is None and path.suffix not in SUFFIXES:
@@ -43,6 +44,7 @@ def run(args):
     if format == "keras" and args.dtype:
         raise ValueError("A .keras file keeps the precision of its model: leave --dtype out.")
     check_place(path, args.force)
+    output_place(path, folder=args.format == "huggingface" or not (args.format or path.suffix))
     model = open_model(args.model, args.reading, **dict(args.set))
     if report := getattr(model, "load_report", None):
         print(report)
@@ -51,7 +53,7 @@ def run(args):
     else:
         options = {"force": args.allow_differences, "dtype": args.dtype}
         keras_vit.save_weights(model, path, format, **options)
-    print(f"{'written':<22} {path}")
+    print(f"{'written':<22} {visible(path)}")
 
 
 def check_place(path, force):

@@ -30,6 +30,7 @@ def add_arguments(add):
 
 def run(args):
     from keras_vit import inspection
+    from keras_vit.text import visible
 
     options = {name: getattr(args, name) for name in ("blocks", "top", "megabytes")}
     names, files = read_names(args.class_names), list_files(args.images or images_of(args.model))
@@ -37,4 +38,4 @@ def run(args):
     if args.compare:
         model = {args.model: model, args.compare: open_model(args.compare, args.reading)}
     path = inspection.explore(model, files, args.output, class_names=names, **options)
-    print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")
+    print(f"{visible(path)} ({path.stat().st_size / 1e6:.2f} MB)")

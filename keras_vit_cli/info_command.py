@@ -1,6 +1,7 @@
 """`keras-vit info`: what a file, a folder, a URL or a name is."""
 
 from keras_vit_cli.models import MODEL, open_model
+from keras_vit_cli.output import print_json
 
 HELP = "tell what a model, a checkpoint or a name of published weights is"
 EXAMPLE = "keras-vit info deit_tiny_patch16_224.fb_in1k"
@@ -13,7 +14,6 @@ def add_arguments(add):
 
 
 def run(args):
-    import json
     import os
 
     from keras_vit.text import table
@@ -23,7 +23,7 @@ def run(args):
     published = len(found) == 1 and not args.open
     facts = of_record(found[0]) if published else of_model(open_model(args.model))
     if args.json:
-        print(json.dumps(facts, indent=1, ensure_ascii=False, default=str))
+        print_json(facts, default=str)
     else:
         lines = [(name, _text(value)) for name, value in facts.items() if value not in (None, "")]
         print(table(lines, left=2))

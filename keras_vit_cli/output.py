@@ -6,6 +6,30 @@ import json
 import sys
 
 
+def set_escapes():
+    """Lets stdout show as an escape what its encoding has no place for, instead of failing."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def print_json(content, **options):
+    """Prints JSON that any terminal shows and any program reads.
+
+    A byte of a file name that is no UTF-8 is an escape from `\\udc80` to `\\udcff`, of which Python
+    makes the name again.
+    """
+    from keras_vit.text import visible
+
+    text = json.dumps(content, indent=1, ensure_ascii=not _is_utf8(), **options)
+    escaped = lambda c: json.dumps(c)[1:-1] if c > "\x7f" else "\\u007f"  # noqa: E731
+    print("".join(c if c == "\n" or visible(c) == c else escaped(c) for c in text))
+
+
+def _is_utf8():
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return encoding.lower().replace("-", "").startswith("utf")
+
+
 def add_forms(add, form=("csv", "json")):
     """Adds the options `--csv` and `--json`."""
     for name in form:
@@ -17,11 +41,13 @@ def print_rows(rows, columns, args, left=1):
     if args.csv and args.json:
         raise argparse.ArgumentError(None, "give --csv or --json.")
     if args.json:
-        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        print_json(rows)
     elif args.csv:
+        from keras_vit.text import csv_cell
+
         writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: csv_cell(row[name]) for name in columns} for row in rows)
     else:
         from keras_vit.text import table
 

@@ -67,13 +67,15 @@ def _read(file, model):
     from tqdm import tqdm
 
     from keras_vit.data.pixels import pixels_of
+    from keras_vit.text import visible
 
     try:
         return pixels_of(file, getattr(model, "channels", 3))
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise errors of many kinds
-        tqdm.write(f"error: {file}: {' '.join(str(error).split())}", file=sys.stderr)
+        text = f"error: {file}: {' '.join(str(error).split())}"
+        tqdm.write(visible(text), file=sys.stderr)
         return None
 
 

@@ -67,7 +67,7 @@ def run(args):
             sys.modules["jax"].config.update("jax_enable_x64", True)
     from keras_vit import distribution, recipes
     from keras_vit.job import Job, configure
-    from keras_vit.weights.save import replacing
+    from keras_vit.writing import write_text
 
     if args.list:
         recipes.list_recipes()
@@ -88,8 +88,7 @@ def run(args):
     name, found = test_again(output)
     metrics[f"test_{name}_reloaded"] = found
     metrics["seconds_in_all"] = round(time.perf_counter() - begin, 1)
-    with replacing(output / "metrics.json") as stream:
-        stream.write(json.dumps(metrics, indent=1).encode())
+    write_text(output / "metrics.json", json.dumps(metrics, indent=1))
     print(json.dumps(metrics, indent=1))
     if found != (expected := metrics[f"test_{name}"]):
         print(

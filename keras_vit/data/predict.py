@@ -14,6 +14,7 @@ import numpy as np
 from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import input_of, list_images, preprocess
 from keras_vit.outputs import reading_of
+from keras_vit.text import visible
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.workarounds import one_at_a_time
 
@@ -42,7 +43,7 @@ class Prediction(typing.NamedTuple):
         return f"Prediction({self.label!r}, index={self.index}, probability={self.probability:.4f})"
 
     def __str__(self):
-        return f"{self.label} {self.probability:.1%}"
+        return f"{visible(self.label)} {self.probability:.1%}"
 
 
 class Value(typing.NamedTuple):
@@ -62,7 +63,7 @@ class Value(typing.NamedTuple):
         return f"Value({self.label!r}, index={self.index}, value={self.value:.6g})"
 
     def __str__(self):
-        return f"{self.label} {self.value:.6g}"
+        return f"{visible(self.label)} {self.value:.6g}"
 
 
 def predict(

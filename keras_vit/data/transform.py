@@ -14,6 +14,7 @@ from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.data.augment import AUGMENTATIONS
 from keras_vit.data.pixels import open_image, orientation, pixels_of
 from keras_vit.data.resize import center_window, covering_size, cut, tensorflow_resize
+from keras_vit.text import brief
 
 _ATTEMPTS = 100  # of `tf.image.sample_distorted_bounding_box`
 
@@ -253,7 +254,7 @@ def inception_box(height, width, area, ratio, rng):
 def _check(transform):
     def require(name, holds, rule):
         if not holds:
-            raise ValueError(f"{name} must be {rule}. Received: {getattr(transform, name)!r}.")
+            raise ValueError(f"{name} must be {rule}. Received: {brief(getattr(transform, name))}.")
 
     crop, smaller = transform.crop, transform.resize_small or 0
     check_choice("crop", crop, tuple(CROPS))

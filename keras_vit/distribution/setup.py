@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.workarounds import set_random_seed
+from keras_vit.writing import save_whole
 
 MODES = ("auto", "single", "data_parallel", "model_parallel", "fully_sharded")
 _ENGINES = ("jax", "tensorflow", "torch")
@@ -105,8 +106,7 @@ class Devices:
     def share(self, data):
         """The part of the training batches that this process reads.
 
-        Several processes need data with a method `shard(process, processes)`, which returns data
-        with a part of every batch.
+        Several processes need data whose `shard(process, processes)` has a part of every batch.
         """
         size = getattr(data, "batch_size", None)
         if size is not None and size % self.replicas:
@@ -151,7 +151,7 @@ class Devices:
         """Saves the model from one process, for any backend and any devices; all must call it."""
         copy = self.local_copy(model)
         if self.writes:
-            copy.save(path)
+            save_whole(copy, path)
 
     def local_copy(self, model):
         """A trained model on one device of this process, uncompiled; all must call it."""

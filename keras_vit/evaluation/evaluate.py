@@ -90,10 +90,11 @@ def evaluate(
     counts = reading.counts(outputs.shape[1])
     class_names_of(counts, of_data)  # or the data has other classes than the model
     names = class_names_of(counts, class_names, getattr(model, "class_names", None), of_data)
+    has_columns = first[1].ndim == 2 and first[1].shape[1] > 1
     known = {"model": model.name, "backend": keras.backend.backend()}
     if reading.name == "values":
         report = regression_report(batches, names, **known)
-    elif reading.name == "sigmoid" and problem != "single_label" and first[1].shape[1:] > (1,):
+    elif has_columns and reading.name == "sigmoid" and problem != "single_label":
         report = multi_label_report(batches, reading, names, threshold, **known)
     else:
         options = {"top": top, "confusion": confusion, "real": real}

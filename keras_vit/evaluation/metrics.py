@@ -11,7 +11,7 @@ from keras_vit.checks import check_choice, positive_int
 from keras_vit.inspection.forward import to_array
 from keras_vit.outputs import are_logits, log_softmax
 from keras_vit.text import percent, table
-from keras_vit.weights.save import replacing
+from keras_vit.writing import write_text
 
 
 class Result:
@@ -27,9 +27,7 @@ class Result:
 
     def save(self, path):
         """Writes `to_dict()` as JSON."""
-        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
-        with replacing(path) as stream:
-            stream.write(text.encode())
+        write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def __str__(self):
         rows = []

@@ -13,7 +13,7 @@ from keras_vit.evaluation.metrics import (
     check_scores,
     sigmoid_losses,
 )
-from keras_vit.text import percent, table
+from keras_vit.text import percent, table, visible
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -85,7 +85,7 @@ class Report(Result):
         lines = [f"{title}, {self.backend}, {self.seconds:.1f} s", table(rows)]
         for right, taken, count in confusion.most_confused(3) if confusion else ():
             lines.append(f"{right} taken for {taken}: {count}")
-        return "\n".join([*lines, *_skipped(self)])
+        return visible("\n".join([*lines, *_skipped(self)]), keep="\n")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

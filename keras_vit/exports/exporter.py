@@ -1,6 +1,7 @@
 """Models as files that run without this library, and without Keras."""
 
 import dataclasses
+import errno
 import json
 import os
 import pathlib
@@ -18,10 +19,12 @@ from keras_vit.exports.formats import FORMATS, LEAST_SIDE, Graph, is_installed, 
 from keras_vit.models import BiT, BiTVariant, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
 from keras_vit.outputs import reading_of
+from keras_vit.text import visible
 from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers
 from keras_vit.version import __version__
 from keras_vit.workarounds import policies_in
+from keras_vit.writing import output_place, replacing_files, replacing_folder
 
 _ELSEWHERE = """
 import sys, keras
@@ -53,7 +56,8 @@ class Export:
         checked = "not checked: check=True, or --check, compares its outputs with the model's"
         if self.difference is not None:
             checked = f"largest difference {self.difference:.1e} from the model"
-        return f"{self.path}: {self.format}, {self.size / 1e6:.1f} MB, by {self.backend}; {checked}"
+        file = f"{visible(self.path)}: {self.format}, {self.size / 1e6:.1f} MB"
+        return f"{file}, by {self.backend}; {checked}"
 
 
 def export(
@@ -82,7 +86,8 @@ def export(
     Args:
         model: a `VisionTransformer` or a `BiT`; it stays as it is.
         path: the file or folder, which appears whole or not at all and takes the place of an
-            older one. ONNX keeps weights of 2 GB and more in a second file beside it.
+            older one. ONNX keeps weights of 2 GB and more in a second file beside it, OpenVINO
+            always; what a killed process left is then the old files, the new ones, or no `path`.
         format: one of the six; `None` to tell by the suffix of `path`.
         preprocess: whether the file takes uint8 pixels of the model's size and gives
             probabilities, by a softmax or sigmoids as `keras_vit.predict` reads the model (of a
@@ -98,8 +103,9 @@ def export(
 
     Raises:
         TypeError: the model is none of this library's.
-        ValueError: an unknown format, a path that does not fit it, or a single output of which
-            nothing says how it is read.
+        ValueError: an unknown format, a path that does not fit it or is no regular file, or a
+            single output of which nothing says how it is read.
+        OSError: the disk is full, say.
         ModuleNotFoundError: a package is missing; names it.
         ExportError: the tool refused the model, or the file's outputs differ from the model's by
             more than 1e-4 of the largest of them, or of 1.
@@ -119,31 +125,28 @@ def export(
         raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
     model = prepared(model)
     real = real_images(model, preprocess, images) if check else None
-    path.parent.mkdir(parents=True, exist_ok=True)
     refusals = []
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+    with (replacing_files if FORMATS[format].suffix else replacing_folder)(path) as draft:
         for backend in backends:
-            drafts = pathlib.Path(folder) / backend
-            drafts.mkdir()
             here = backend == keras.backend.backend()
             try:
-                draft = str(drafts / path.name)
                 if here:
-                    write(model, draft, format, preprocess)
+                    write(model, str(draft), format, preprocess)
                 else:
-                    _write_elsewhere(model, draft, format, preprocess, backend)
+                    _write_elsewhere(model, str(draft), format, preprocess, backend)
                 graph = served(model, preprocess)
                 difference = compare(graph, draft, format, real) if check else None
                 break
             except ExportError as error:
                 refusals.append(str(error))
+                if (free := shutil.disk_usage(draft.parent).free) < 4 * model.count_params():
+                    reason = f"{os.strerror(errno.ENOSPC)}, {free} bytes are free: {error}"
+                    raise OSError(errno.ENOSPC, reason, os.fspath(path)) from error
+                shutil.rmtree(draft.parent)
+                draft.parent.mkdir()
         else:
             raise ExportError(" ".join([*refusals, _advice(model, format)]))
-        size = sum(file.stat().st_size for file in drafts.rglob("*") if file.is_file())
-        for part in drafts.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            os.replace(part, path.parent / part.name)
+        size = sum(file.stat().st_size for file in draft.parent.rglob("*") if file.is_file())
     return Export(path, format, backend, size, difference)
 
 
@@ -179,8 +182,8 @@ def _format(path, format):
         raise ValueError(
             f"A file of the format {format!r} ends in {suffix}. Received: path={str(path)!r}."
         )
-    other = path.is_dir() if suffix else path.exists()
-    if other and not (path / "saved_model.pb").exists():
+    output_place(path, folder=not suffix)
+    if path.is_dir() and not (path / "saved_model.pb").exists():
         raise ValueError(
             f"There is something else at the path already. Received: path={str(path)!r}; delete it "
             "or choose another one."
@@ -269,6 +272,8 @@ def write(model, path, format, preprocess):
     try:
         with quiet():
             FORMATS[format].write(graph, path, facts(model, preprocess))
+    except OSError:  # of the disk
+        raise
     except Exception as error:  # the tools raise what they like
         first = str(error).strip().splitlines()[:1] or [""]
         raise ExportError(

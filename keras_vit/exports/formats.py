@@ -7,6 +7,7 @@ facts that go into the file (names -> texts); opening gives a function of images
 import contextlib
 import dataclasses
 import importlib
+import io
 import logging
 import pathlib
 import tempfile
@@ -79,7 +80,9 @@ def _torch_program(graph):
 def _write_torch(graph, path, facts):
     import torch
 
-    torch.export.save(_torch_program(graph), path, extra_files=facts)
+    # PyTorch's own writer of files aborts the process where the disk is full.
+    torch.export.save(_torch_program(graph), packed := io.BytesIO(), extra_files=facts)
+    pathlib.Path(path).write_bytes(packed.getbuffer())
 
 
 def _open_torch(path):
@@ -133,7 +136,17 @@ def _write_openvino(graph, path, facts):
     model.outputs[0].get_tensor().set_names({graph.model.output_names[0]})
     for name, text in facts.items():
         model.set_rt_info(text, ["keras_vit", name])
-    openvino.save_model(model, path, compress_to_fp16=False)
+    save_openvino(model, path, compress_to_fp16=False)
+
+
+def save_openvino(model, path, **options):
+    """Writes a model of OpenVINO, whose own error where the disk is full names no cause."""
+    import openvino
+
+    try:
+        openvino.save_model(model, path, **options)
+    except RuntimeError as error:
+        raise OSError(f"OpenVINO could not write {str(path)!r}: {error}.") from error
 
 
 def _open_openvino(path):

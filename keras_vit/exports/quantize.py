@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.exports.formats import save_openvino
+from keras_vit.writing import replacing_files
+
 # A layer's product is quantised, with its input and its kernel; norms, softmax, GELU, sums and the
 # products of attention keep float32. Rounding the output too made ViT-S/14 less exact and slower.
 ONNX_OPERATORS = ["MatMul", "Gemm", "Conv"]
@@ -56,12 +59,8 @@ def quantize(
         raise FileNotFoundError(f"There is no folder {str(output.parent)!r} for {output.name!r}.")
     if output.exists() and output.samefile(path):
         raise ValueError(f"output must be another file than path. Received: {str(output)!r} twice.")
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=output.name + ".") as folder:
-        written = write(path, pathlib.Path(folder) / output.name, images)
-        if output.suffix == ".xml":
-            output.unlink(missing_ok=True)  # which would not fit the new values
-            os.replace(written.with_suffix(".bin"), output.with_suffix(".bin"))
-        os.replace(written, output)
+    with replacing_files(output) as draft:
+        write(path, draft, images)
     return output
 
 
@@ -86,24 +85,24 @@ def _quantize_onnx(path, output, images):
         def get_next(self):
             return next(batches, None)
 
-    prepared = output.with_suffix(".prepared.onnx")
-    shapes.quant_pre_process(path, prepared, save_as_external_data=True)
-    tools.quantize_static(
-        prepared,
-        output,
-        Reader(),
-        quant_format=tools.QuantFormat.QDQ,
-        op_types_to_quantize=ONNX_OPERATORS,
-        per_channel=True,
-        activation_type=tools.QuantType.QUInt8,
-        weight_type=tools.QuantType.QInt8,
-        extra_options=ONNX_OPTIONS,
-    )
+    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
+        prepared = pathlib.Path(folder) / "prepared.onnx"
+        shapes.quant_pre_process(path, prepared, save_as_external_data=True)
+        tools.quantize_static(
+            prepared,
+            output,
+            Reader(),
+            quant_format=tools.QuantFormat.QDQ,
+            op_types_to_quantize=ONNX_OPERATORS,
+            per_channel=True,
+            activation_type=tools.QuantType.QUInt8,
+            weight_type=tools.QuantType.QInt8,
+            extra_options=ONNX_OPTIONS,
+        )
     quantized = onnx.load(output)
     facts = {each.key: each.value for each in model.metadata_props}
     onnx.helper.set_model_props(quantized, facts)  # without the notes of the tool
     onnx.save(quantized, output)
-    return output
 
 
 def _quantize_openvino(path, output, images):
@@ -126,8 +125,7 @@ def _quantize_openvino(path, output, images):
         model_type=nncf.ModelType.TRANSFORMER,
         advanced_parameters=nncf.AdvancedQuantizationParameters(smooth_quant_alphas=smooth),
     )
-    openvino.save_model(quantized, output)
-    return output
+    save_openvino(quantized, output)
 
 
 def _package(name):

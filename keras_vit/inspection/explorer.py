@@ -22,7 +22,8 @@ from keras_vit.inspection.components import component_colors, components_of, pat
 from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
 from keras_vit.models import VisionTransformer
-from keras_vit.weights.save import replacing
+from keras_vit.text import visible
+from keras_vit.writing import output_place, write_text
 
 HERE = importlib.resources.files("keras_vit.inspection")  # also in a zip file
 LEVELS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8)  # of stored attention, as many as fit
@@ -59,6 +60,7 @@ def explore(
         ValueError: no model; a model without attention; a block that does not exist; images that a
             model does not take; or more attention than fits.
     """
+    output_place(path)
     positive_float(megabytes, "megabytes")
     top, models = positive_int(top, "top"), model if isinstance(model, dict) else {None: model}
     if not models:
@@ -86,8 +88,7 @@ def explore(
             )
         facts["models"][m]["looks"][i]["levels"] = levels
         parts[f"look-{m}-{i}"]["attention"] = text
-    with replacing(path) as stream:
-        stream.write(_page(facts, parts).encode())
+    write_text(path, _page(facts, parts))
     return pathlib.Path(path)
 
 
@@ -97,7 +98,7 @@ def _facts(name, model, x, blocks):
     names = [block.name for block in forward.transformer_blocks(model)]
     chosen = forward.transformer_blocks(model, blocks)
     return {
-        "name": str(model.name if name is None else name),
+        "name": visible(model.name if name is None else name),
         "rows": layout.grid[0],
         "columns": layout.grid[1],
         "learned": layout.learned,
@@ -153,7 +154,7 @@ def _titles(images, count):
     if not all(isinstance(path, (str, pathlib.Path)) for path in paths):
         return list(map(str, range(count)))
     names = [pathlib.Path(path).name for path in paths]
-    return names if len(set(names)) == len(names) else list(map(str, paths))
+    return list(map(visible, names if len(set(names)) == len(names) else paths))
 
 
 def _page(facts, parts):
@@ -230,7 +231,7 @@ def _predictions(model, images, top, class_names):
     field = "value" if is_value else "probability"
     return [
         (
-            [{"label": str(names[k]), field: round(float(scores[i, k]), 6)} for k in order[i]],
+            [{"label": visible(names[k]), field: round(float(scores[i, k]), 6)} for k in order[i]],
             [_bytes_of(of_rank[i]) for of_rank in maps],
         )
         for i in range(len(images))

@@ -3,6 +3,9 @@
 import functools
 import io
 
+from keras_vit.text import visible
+from keras_vit.writing import save_figure
+
 
 def new_figure(size):
     """An empty figure of (width, height) inches that needs no screen."""
@@ -24,11 +27,17 @@ def _as_png(figure):
         return file.getvalue()
 
 
-def finish(figure, path):
-    """Writes a figure, unless `path` is `None`, and returns it."""
+def finish(figure, path, **options):
+    """Writes a figure by `savefig` and its options, unless `path` is `None`, and returns it."""
     if path is not None:
-        figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.06)
+        options = options or {"dpi": 160, "bbox_inches": "tight", "pad_inches": 0.06}
+        save_figure(figure, path, **options)
     return figure
+
+
+def plain(text):
+    """Text that matplotlib draws as it is: a dollar begins no formula."""
+    return visible(text).replace("$", r"\$")
 
 
 def color_bar(figure, drawn, axes, label, extend="neither"):

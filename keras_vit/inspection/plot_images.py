@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from keras_vit.checks import check_choice
 from keras_vit.inspection.attention import upsample
 from keras_vit.inspection.components import PatchComponents, component_colors
-from keras_vit.inspection.figures import color_bar, finish, new_figure
+from keras_vit.inspection.figures import color_bar, finish, new_figure, plain
 from keras_vit.inspection.forward import Layout, shape_error
 
 
@@ -202,13 +202,13 @@ def plot_predictions(
         drawn = right.imshow(attention, cmap="inferno", alpha=0.7, extent=extent, vmin=0)
         figure.colorbar(drawn, ax=right, fraction=0.046, pad=0.04).ax.tick_params(labelsize=7)
         left.set_title(
-            f"{class_names[guess]} ({p[guess]:.0%})\ntruth: {class_names[label]}",
+            f"{plain(class_names[guess])} ({p[guess]:.0%})\ntruth: {plain(class_names[label])}",
             color="darkgreen" if guess == label else "crimson",
             fontsize=9,
         )
         right.set_title("attention", fontsize=9)
     figure.suptitle("Predictions, and attention to each patch in the last block")
-    figure.savefig(path, dpi=120)
+    return finish(figure, path, dpi=120)
 
 
 def plot_reconstructions(

@@ -15,6 +15,7 @@ from keras_vit.layers.layer import Layer
 from keras_vit.layers.resnet import GROUPS, NUMERICS, ROOT_FILTERS, GroupNorm, resnet_stages
 from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
 from keras_vit.preprocessing import BIT
+from keras_vit.text import brief
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +95,7 @@ def get_bit_variant(variant=None, **choices):
     if not isinstance(variant, BiTVariant):
         if str(variant) not in BIT_VARIANTS:
             raise ValueError(
-                f"Unknown variant. Received: variant={variant!r}; expected one of "
+                f"Unknown variant. Received: variant={brief(variant)}; expected one of "
                 f"{list(BIT_VARIANTS)}, or a keras_vit.BiTVariant with other blocks or width."
             )
         variant = BIT_VARIANTS[str(variant)]

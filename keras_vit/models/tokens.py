@@ -1,6 +1,7 @@
 """Which models may drop patches or merge tokens, and what to do where one may not."""
 
 from keras_vit.layers.token_merging import MERGING
+from keras_vit.text import brief
 
 
 def check_patch_dropout(v, rate):
@@ -27,7 +28,7 @@ def merged_tokens(v, token_merging, variable_size, remat):
     ):
         raise ValueError(
             "token_merging must be a number of tokens, 0 or more, or a sequence of one for each of "
-            f"{v.block_layers} blocks. Received: token_merging={token_merging!r}."
+            f"{v.block_layers} blocks. Received: token_merging={brief(token_merging)}."
         )
     if not any(counts):
         return counts

@@ -8,7 +8,7 @@ from typing import TypeVar
 from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.data.transform import Transform
 from keras_vit.models.bit import BIT_VARIANTS
-from keras_vit.text import unknown
+from keras_vit.text import brief, unknown
 from keras_vit.variants import VARIANTS, get_variant
 
 Recipe = TypeVar("Recipe")  # of recipe.py, which imports this file
@@ -34,7 +34,7 @@ def must_be(what, convert, holds):
                 return convert(value)
         except (TypeError, ValueError, OverflowError):
             pass
-        raise ValueError(f"{name} must be {what}. Received: {name}={value!r}.")
+        raise ValueError(f"{name} must be {what}. Received: {name}={brief(value)}.")
 
     return check
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import shutil
 import zipfile
 
@@ -9,8 +10,11 @@ import keras
 import numpy as np
 
 from keras_vit.distribution import to_numpy
+from keras_vit.text import abridged, brief, visible
 from keras_vit.training.freeze import nested_layers
-from keras_vit.weights.save import replacing
+from keras_vit.writing import output_place, replacing
+
+NAME = r"step-\d+\.npz"
 
 
 class CheckpointError(OSError):
@@ -123,6 +127,9 @@ class Checkpoints:
         folder: a `pathlib.Path` to where the files are; it is created.
         keep: how many of the newest stay.
         writes: whether this process does; of several that train one model, one writes.
+
+    Raises:
+        ValueError: something that is no file has the name of one.
     """
 
     def __init__(self, folder, keep=2, writes=True):
@@ -131,10 +138,13 @@ class Checkpoints:
         if writes:
             folder.mkdir(parents=True, exist_ok=True)
             for partial in folder.glob("step-*.npz.*"):
-                partial.unlink()  # of a run that was killed while it wrote
+                if not partial.is_dir():
+                    partial.unlink()  # of a run that was killed while it wrote
+        for path in self.paths():
+            output_place(path)  # a pipe would never end, and a folder be in the way of the next
 
     def paths(self):
-        return sorted(self.folder.glob("step-*.npz"))
+        return [p for p in sorted(self.folder.glob("step-*.npz")) if re.fullmatch(NAME, p.name)]
 
     def save(self, step, arrays, meta):
         """Writes the checkpoint of a step, removes those that are no longer kept, returns its path.
@@ -178,7 +188,8 @@ class Checkpoints:
                 return path, json.loads(arrays.pop("run.json")), arrays
             except Exception as error:  # a damaged archive may raise nearly anything
                 self._damaged.add(path)
-                print(f"The checkpoint {path} is damaged: {error}. Looking at the one before.")
+                text = f"The checkpoint {path} is damaged: {error}. Looking at the one before."
+                print(abridged(visible(text)))
         if self._damaged:
             raise CheckpointError(
                 f"Every checkpoint in {self.folder} is damaged. Delete the folder to begin anew."
@@ -209,11 +220,12 @@ def check_same_run(output, there, here):
     """Raises a ValueError that names where two results of `describe` differ."""
     names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     if names:
-        told = [f"{name}: {there.get(name)!r} there, {here.get(name)!r} here" for name in names]
+        both = [(name, brief(there.get(name)), brief(here.get(name))) for name in names]
+        told = [f"{name}: {theirs} there, {ours} here" for name, theirs, ours in both]
         raise ValueError(
             f"{output} holds a run with other settings, which cannot be continued with these. "
-            "Received:\n  " + "\n  ".join(told) + "\nUse the settings of that run, or another "
-            "output folder."
+            "Received:\n  " + abridged("\n  ".join(told)) + "\nUse the settings of that run, or "
+            "another output folder."
         )
 
 

@@ -17,6 +17,9 @@ from keras_vit.outputs import check_problem
 from keras_vit.training.checkpoint import inner_optimizer
 from keras_vit.training.run import Run
 from keras_vit.training.stop import only_run_in
+from keras_vit.writing import output_place
+
+FILES = ("log.jsonl", "history.csv", "history.png", "nan_batch.npz")  # beside the checkpoints
 
 
 def fit(
@@ -108,7 +111,10 @@ def fit(
     keep, log_every = positive_int(keep, "keep"), positive_int(log_every, "log_every")
     validation_freq = positive_int(validation_freq, "validation_freq")
     output, callbacks = pathlib.Path(output), list(callbacks)
-    alone = only_run_in(output) if distribution.current().writes else contextlib.nullcontext()
+    writes = distribution.current().writes
+    for name in FILES if writes else ():
+        output_place(output / name)
+    alone = only_run_in(output) if writes else contextlib.nullcontext()
     with alone, one_look():
         run = Run(model, data, output, total, every, keep, log_every, callbacks, curves)
         return run.train(validation, validation_freq, settings)

@@ -2,13 +2,14 @@
 
 import csv
 import datetime
+import io
 import json
-import os
 import time
 
 import keras
 
 from keras_vit.training.checkpoint import inner_optimizer, sync, value_of
+from keras_vit.writing import save_figure, write_text
 
 
 class RunLog(keras.callbacks.Callback):
@@ -54,13 +55,11 @@ class RunLog(keras.callbacks.Callback):
         rows.append(self._write("epoch", "ended", place, logs))
         if not self.writes:
             return
-        table, partial = self.run.output / "history.csv", self.run.output / "history.csv.partial"
-        with partial.open("w", newline="") as file:
-            columns = dict.fromkeys(name for row in rows for name in row)
-            writer = csv.DictWriter(file, list(columns), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        os.replace(partial, table)
+        table, columns = io.StringIO(), dict.fromkeys(name for row in rows for name in row)
+        writer = csv.DictWriter(table, list(columns), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(self.run.output / "history.csv", table.getvalue())
         if time.monotonic() - self._drawn > 60:
             self.on_train_end()
 
@@ -119,4 +118,4 @@ def plot_history(rows, path):
         axes.set(title=name.replace("_", " "), xlabel="epoch")
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)

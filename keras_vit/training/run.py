@@ -13,10 +13,12 @@ import numpy as np
 
 from keras_vit import distribution
 from keras_vit.models.trainer import look
+from keras_vit.text import visible
 from keras_vit.training import checkpoint, ema, feed
 from keras_vit.training.checkpoint import versions
 from keras_vit.training.log import RunLog
 from keras_vit.training.stop import DivergenceError, Interrupted, Signals
+from keras_vit.writing import replacing
 
 _SAVED = ("batch", "seed", "rows", "epoch_logs", "finished")  # besides the variables
 _TALK_EVERY = 10  # batches, where there are several processes
@@ -86,7 +88,7 @@ class Run(keras.callbacks.CallbackList):
     def say(self, text):
         """Prints a line at once, so that a killed run has said all that it did."""
         if self.devices.writes:
-            print(text, flush=True)
+            print(visible(text, keep="\n"), flush=True)
 
     def train(self, validation, validation_freq, settings):
         """Trains what is left; returns the history of the whole run, column -> values."""
@@ -287,7 +289,8 @@ class Run(keras.callbacks.CallbackList):
         checkpoint.sync(self.model)
         path = self.output / "nan_batch.npz"
         batch = keras.tree.flatten(next(iter(self.data.from_step(self.batch - 1))))
-        np.savez(path, *[keras.ops.convert_to_numpy(part) for part in batch])
+        with replacing(path) as stream:
+            np.savez(stream, *[keras.ops.convert_to_numpy(part) for part in batch])
         rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         return DivergenceError(
             f"At update {self.updates} (epoch {self.epoch + 1}), with learning rate {rate:.3g}, "

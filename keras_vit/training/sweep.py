@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import os
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import keras
 from keras_vit.checks import positive_float, positive_int
 from keras_vit.text import table
 from keras_vit.workarounds import set_random_seed
+from keras_vit.writing import output_place, write_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +72,8 @@ def sweep(
     Raises:
         ValueError: no or wrong learning rates, an unknown metric, or data for one pass only.
     """
+    if path is not None:
+        output_place(path)
     rates = recipe.learning_rates if learning_rates is None else learning_rates
     rates = sorted({positive_float(rate, "learning_rate") for rate in rates})
     if not rates or hasattr(train, "__next__") or hasattr(validation, "__next__"):
@@ -116,5 +118,5 @@ def sweep(
         best = max(scored, key=lambda trial: sign * trial["score"], default={})
         result = SweepResult(best.get("learning_rate"), monitor, trials)
         if path is not None:
-            pathlib.Path(path).write_text(json.dumps(dataclasses.asdict(result), indent=1))
+            write_text(path, json.dumps(dataclasses.asdict(result), indent=1))
     return result

@@ -8,6 +8,7 @@ import numpy as np
 from keras_vit.checks import marked
 from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
+from keras_vit.text import visible
 from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.canonical import PROJECTION
 from keras_vit.weights.files import CheckpointError
@@ -60,7 +61,8 @@ class LoadReport:
             "assumed": [f"{what}={value!r}: {why}" for what, value, why in self.assumed],
             "differs": [differs.format(*row) for row in self.differs],
         }
-        return "\n".join(f"{what:<22} {text}" for what in rows for text in rows[what] if text)
+        lines = [f"{what:<22} {visible(text)}" for what in rows for text in rows[what] if text]
+        return "\n".join(lines)
 
 
 def _names(names, limit=6):

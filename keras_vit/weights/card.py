@@ -11,7 +11,7 @@ import re
 
 from keras_vit.families import FAMILIES
 from keras_vit.models.bit import BIT_VARIANTS, BiT
-from keras_vit.text import percent
+from keras_vit.text import code, markdown, percent, visible
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
 from keras_vit.weights.assign import check_model
@@ -56,7 +56,7 @@ def make_card(
     if isinstance(limits, str):
         raise ValueError(f"limits must be a sequence of sentences. Received: {limits!r}.")
     source, report = Source(model, recipe), checked_report(report, model)
-    name, data = name or model.name, data or (recipe and recipe.dataset)
+    name, data = visible(name or model.name), data or (recipe and recipe.dataset)
     parts = {
         "Architecture": _architecture(model, source),
         "Data": _data(data, source),
@@ -70,7 +70,8 @@ def make_card(
     }
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts.items() if text)
     known = metadata(model, name, format, license, data, (test_data, test_split), report, source)
-    card = ModelCard(f"---\n{known.to_yaml()}\n---\n# {name}\n\n{_summary(model)}\n\n{body}\n")
+    title = markdown(name)
+    card = ModelCard(f"---\n{known.to_yaml()}\n---\n# {title}\n\n{_summary(model)}\n\n{body}\n")
     card.text += f"\n<!-- keras_vit.model_card {_digest(card.content)} -->\n"
     return card
 
@@ -136,7 +137,7 @@ def _data(data, source):
     elif source.name:
         lines.append(f"What the checkpoint {source.link} was trained on is unknown here.")
     if data:
-        lines.append(f"{'Then trained' if source.name else 'Trained'} on {data}.")
+        lines.append(f"{'Then trained' if source.name else 'Trained'} on {markdown(data)}.")
     elif source.state == "trained" or not source.name:
         lines.append(f"What it was {'then ' if source.name else ''}trained on is not recorded.")
     return "\n".join(lines)
@@ -168,8 +169,8 @@ def _accuracy(report, tested, source):
             rows.append(("loss (nats)", f"{report['loss']:.4f}"))
             error = report["calibration"]["expected_error"]
             rows.append(("expected calibration error", percent(error)))
-        where, split = (tested[0] or "a data set that is not recorded", tested[1])
-        where += f" (split `{split}`)" if split else ""
+        where, split = markdown(tested[0] or "a data set that is not recorded"), tested[1]
+        where += f" (split {code(split)})" if split else ""
         about = f"Measured on {report['examples']:,} images of {where}."
         if report.get("skipped"):
             about += f" {report['skipped']} more could not be read and do not count."
@@ -203,7 +204,7 @@ def _classes(model):
         order = f"{count}, in the order of {model.label_set}."
         return count and (order if model.label_set else f"{count}; their names are not recorded.")
     more = f", and {count - MOST_NAMES} more" if count > MOST_NAMES else ""
-    return _cell(", ".join(f"{i}: {name}" for i, name in enumerate(names[:MOST_NAMES])) + more)
+    return markdown(", ".join(f"{i}: {name}" for i, name in enumerate(names[:MOST_NAMES])) + more)
 
 
 def _limits(model, report, limits):
@@ -232,9 +233,4 @@ def _licence(license, source):
 
 def _table(rows, header=("field", "value")):
     lines = [header, ("---",) * len(header), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
-
-
-def _cell(value):
-    """Text of one line, whose pipes do not end a cell."""
-    return " ".join(str(value).replace("|", "\\|").split())
+    return "\n".join(f"| {' | '.join(map(markdown, line))} |" for line in lines)

@@ -83,4 +83,5 @@ def _what_the_file_lacks(model, file):
 
 
 def _code(*lines):
-    return "\n".join(["```python", *lines, "```"])
+    # What is not code of ours lies in literals of Python: no HTML is left of it.
+    return "\n".join(["```python", *(line.replace("<", "\\x3c") for line in lines), "```"])

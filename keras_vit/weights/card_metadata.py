@@ -6,6 +6,7 @@ import keras
 
 from keras_vit.models.bit import BiT
 from keras_vit.models.classifier import changed_layers
+from keras_vit.text import code, markdown
 from keras_vit.weights import catalog
 
 # The hub's names of licences; any other is `other`, with a `license_name`.
@@ -59,7 +60,8 @@ class Source:
         page = re.sub(r"(?<=\.npz):\w+$", "", self.url)
         page = page.replace("gs://", "https://storage.googleapis.com/")
         page = f"https://huggingface.co/{self.repository}" if self.repository else page
-        return f"[`{self.name}`]({page})" if page.startswith("http") else f"`{self.name}`"
+        name = code(self.name)
+        return f"[{name}]({page})" if page.startswith("http") else name
 
     @property
     def repository(self):
@@ -88,7 +90,8 @@ def _updates(model):
 def _changes(report):
     resized = [f"`{name}` was resized, {old} to {new}" for name, old, new, _ in report.resized]
     differs = [
-        f"`{name}` is {ours!r} instead of {theirs!r}" for name, theirs, ours in report.differs
+        f"`{name}` is {markdown(repr(ours))} instead of {markdown(repr(theirs))}"
+        for name, theirs, ours in report.differs
     ]
     return [*resized, *differs, *([f"the head: {report.head}"] if report.head else [])]
 

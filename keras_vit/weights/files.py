@@ -15,6 +15,9 @@ import zipfile
 import numpy as np
 import safetensors.numpy
 
+from keras_vit.text import abridged
+from keras_vit.writing import check_finished
+
 # Under the first of these that there is, a training script saves the weights.
 STATE_DICTS = ("state_dict_ema", "model_ema", "state_dict", "model", "teacher", "target_encoder")
 MAX_ARRAYS = 20_000  # the largest published model has 1,200
@@ -30,6 +33,9 @@ task.weights.h5 model.weights.h5
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or that does not fit; no model was changed."""
+
+    def __init__(self, text):
+        super().__init__(abridged(text))  # it may repeat what a stranger's file says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,6 +288,7 @@ def _state_dict(content):
 
 def read_json(path):
     """The dict in a JSON file; an empty one where there is no file."""
+    check_finished(path)
     if not path.is_file():
         return {}
     with _reading(path, "JSON, beside the checkpoint"):

@@ -1,10 +1,8 @@
 """Models as checkpoints that other libraries open: Google npz, timm, Hugging Face."""
 
-import contextlib
 import json
 import os
 import pathlib
-import tempfile
 import warnings
 from typing import Literal
 
@@ -28,6 +26,7 @@ from keras_vit.weights import (
 from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.tables import shortened
+from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
 # Format -> the families that write a `VisionTransformer`, of which the first that can does, and
 # those that write a `BiT`.
@@ -74,7 +73,8 @@ def save_weights(
 
     Args:
         model: a `VisionTransformer` or a `BiT`, also of a subclass.
-        path: the file, which appears whole or not at all; for `"huggingface"` the folder.
+        path: the file; for `"huggingface"` the folder. It and what stands beside it appear whole or
+            not at all: what a killed process left is the old, the new, or refused when it is read.
         format: one of the three; `None` to tell by the suffix of `path`: .npz, .safetensors, none.
         force: whether to write what the other library would compute otherwise, too. Another
             epsilon of its norms is only warned of.
@@ -108,19 +108,26 @@ def save_weights(
         )
     _check_obstacles(model, format, force)
     family, is_folder = _family(model, format), format == "huggingface"
-    file = _rounded(family.write(model, _canonical_arrays(model)), dtype)
     folder = path if is_folder else path.parent
+    output_place(folder, folder=True)
+    file = folder / ("model.safetensors" if is_folder else path.name)
+    output_place(file)
     if card:
         check_card_place(folder / "README.md")
-    write = write_npz if format == "google" else write_safetensors
-    write(path / "model.safetensors" if is_folder else path, file)
-    for name, content in family.json_files(model).items():
-        said = {"torch_dtype": dtype} if dtype and "torch_dtype" in content else {}
-        write_json(folder / name, {**content, **said})
-    if card:
-        from keras_vit.weights.card import make_card  # what few need does not slow the import
+    arrays = _rounded(family.write(model, _canonical_arrays(model)), dtype)
+    beside = family.json_files(model)
+    with replacing_files(folder / "config.json" if beside else file) as draft:
+        drafts = draft.parent
+        write = write_npz if format == "google" else write_safetensors
+        write(drafts / file.name, arrays)
+        for name, content in beside.items():
+            precision = {"torch_dtype": dtype} if dtype and "torch_dtype" in content else {}
+            write_json(drafts / name, {**content, **precision})
+        if card:
+            from keras_vit.weights.card import make_card  # what few need does not slow the import
 
-        write_card(make_card(model, path, format=format), folder / "README.md")
+            weights = drafts if is_folder else drafts / file.name
+            write_text(drafts / "README.md", str(make_card(model, weights, format=format)))
     return path
 
 
@@ -208,8 +215,7 @@ def write_safetensors(path, arrays):
 
 
 def write_json(path, content):
-    with replacing(path) as stream:
-        stream.write(json.dumps(content, indent=2).encode() + b"\n")
+    write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def check_card_place(path):
@@ -229,33 +235,4 @@ def check_card_place(path):
 def write_card(card, path):
     """Writes a card whole, where `check_card_place` allows it."""
     check_card_place(path)
-    with replacing(path) as stream:
-        stream.write(str(card).encode())
-
-
-@contextlib.contextmanager
-def replacing(path):
-    """A file opened for writing beside `path`, which takes its place when all went well."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.umask(mask := os.umask(0))
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp lets nobody else read
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def save_whole(model, path):
-    """Saves a .keras file, which appears whole or not at all."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        model.save(draft := os.path.join(folder, path.name))
-        os.replace(draft, path)
+    write_text(path, str(card))

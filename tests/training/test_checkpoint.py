@@ -1,6 +1,7 @@
 """Checkpoints: whole or not there, and what happens to damaged ones, full disks and NaN."""
 
 import errno
+import os
 import pathlib
 import shutil
 
@@ -193,3 +194,23 @@ def test_a_checkpoint_can_be_moved(tmp_path):
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     history, _ = case.run(tmp_path / "b", steps=3)
     assert history["step"] == [3]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("name", ["checkpoints/step-0000000099.npz", "log.jsonl", "nan_batch.npz"])
+def test_what_is_no_file_is_named_before_the_training(tmp_path, make, name):
+    """A pipe would keep the run waiting for ever, and a folder stop it at its next save."""
+    (tmp_path / "checkpoints").mkdir()
+    make(tmp_path / name)
+    with pytest.raises(ValueError, match=rf"{name}', which is a (pipe|folder); move it away"):
+        case.run(tmp_path)
+
+
+@pytest.mark.any_backend
+def test_a_file_of_another_name_is_no_checkpoint(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    path = checkpoints.save(1, arrays().items(), {"step": 1})
+    (tmp_path / "step-best.npz").write_bytes(path.read_bytes())
+    (tmp_path / "step-0000000001.npz.copies").mkdir()
+    assert Checkpoints(tmp_path).paths() == [path]

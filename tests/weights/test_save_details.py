@@ -1,6 +1,9 @@
 """What is written besides the numbers themselves: their precision, and names of the classes."""
 
+import contextlib
+import itertools
 import json
+import os
 import shutil
 
 import keras
@@ -8,7 +11,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from tests.support import ORACLES, assert_close
+from keras_vit.weights import save
+from tests.support import ORACLES, assert_close, largest, randomize
 from tests.weights.test_save import FORMATS, SIZE, model_of
 
 pytestmark = pytest.mark.any_backend
@@ -66,3 +70,109 @@ def test_label_names_of_timm(tmp_path, case):
     for found, read in ((names, tuple(names)), (names[1:], None), ({"1": "class 1"}, None)):
         config.write_text(json.dumps({**said, "label_names": found}))
         assert keras_vit.from_checkpoint(folder).class_names == read
+
+
+class Killed(BaseException):
+    """The end of a process that nothing tidies up after."""
+
+
+@contextlib.contextmanager
+def killed_after(monkeypatch, calls):
+    """A process that ends at so many changes of names on the disk, and changes nothing after it."""
+    done = itertools.count()
+
+    def counted(change):
+        def function(*args, **options):
+            if next(done) >= calls:
+                raise Killed
+            return change(*args, **options)
+
+        return function
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "rename", "unlink", "rmdir"):
+            patch.setattr(os, name, counted(getattr(os, name)))
+        with contextlib.suppress(Killed):
+            yield
+            calls = None
+    killed_after.reached_the_end = calls is None
+
+
+def two_models():
+    """Models of equal sizes and different functions, with names of their own."""
+    for seed, names in ((1, ("bird", "cat", "dog")), (2, ("one", "two", "three"))):
+        model = randomize(model_of({}), seed=seed)
+        model.class_names = names
+        model.preprocessing = keras_vit.Preprocessing(mean=(0.1 * seed,) * 3, std=(0.5,) * 3)
+        yield model
+
+
+def fingerprint(model, path):
+    """What shows a mixture: a weight, and in formats that keep them names and means."""
+    own = None if path.suffix == ".npz" else (model.class_names, model.preprocessing.mean)
+    return float(largest(model.get_layer("norm").beta)), own
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_process_killed_while_it_saves(tmp_path, monkeypatch, format):
+    """The old model, or the new one, or an error that says so; never new weights and old names."""
+    path, (old, new) = tmp_path / "folder" / FORMATS[format], two_models()
+    seen = []
+    for calls in itertools.count():
+        keras_vit.save_weights(old, path, card=True)
+        with killed_after(monkeypatch, calls):
+            keras_vit.save_weights(new, path, card=True)
+        try:
+            found = keras_vit.from_checkpoint(path, image_size=SIZE)
+            read = fingerprint(found, path)
+            seen.append({fingerprint(old, path): "old", fingerprint(new, path): "new"}[read])
+        except (ValueError, FileNotFoundError) as error:
+            assert format == "google" or "Save again, or move the files" in str(error)
+            seen.append("error")
+        if killed_after.reached_the_end:
+            break
+    assert seen == sorted(seen, key=["old", "error", "new"].index) and {"old", "new"} <= {*seen}
+    assert len(seen) > 8
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_full_disk_while_it_saves(tmp_path, format):
+    resource = pytest.importorskip("resource", reason="a limit of bytes is not to be had")
+    path, (old, new) = tmp_path / FORMATS[format], two_models()
+    keras_vit.save_weights(old, path, card=True)
+    files = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for size in sorted({0, *(len(content) - 1 for content in files.values())})[:-1]:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+            with pytest.raises(OSError, match="File too large"):
+                keras_vit.save_weights(new, path, card=True)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()} == files
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_is_no_file_is_refused_before_the_work(tmp_path, monkeypatch, format):
+    path = tmp_path / FORMATS[format]
+    file = path / "model.safetensors" if format == "huggingface" else path
+    file.parent.mkdir(exist_ok=True)
+    os.mkfifo(file)
+    monkeypatch.setattr(save, "_canonical_arrays", None)
+    with pytest.raises(ValueError, match=r"must be a file.*which is a pipe"):
+        keras_vit.save_weights(model_of({}), path)
+
+
+def test_links_among_the_files(tmp_path):
+    """A link in the folder stays, as does one to the folder."""
+    path, (old, new) = tmp_path / "link", two_models()
+    (tmp_path / "real").mkdir()
+    path.symlink_to("real")
+    keras_vit.save_weights(old, path)
+    config = (path / "config.json").rename(tmp_path / "shared.json")
+    (path / "config.json").symlink_to("../shared.json")
+    keras_vit.save_weights(new, path)
+    assert path.is_symlink() and (path / "config.json").is_symlink()
+    assert "three" in config.read_text()
+    read = keras_vit.from_checkpoint(path)
+    assert fingerprint(read, path) == fingerprint(new, path)

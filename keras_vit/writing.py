@@ -1,0 +1,191 @@
+"""Files that are written: each appears whole or not at all, and those that belong together do so.
+
+A link stays and what it points to is replaced. A device, a pipe or a socket is refused, and so is
+a folder where a file shall be, or a file where a folder shall be.
+"""
+
+import contextlib
+import errno
+import os
+import pathlib
+import shutil
+import stat
+import tempfile
+
+UNFINISHED = ".unfinished"  # ends the name of a folder of new files that take their places
+
+
+def output_place(path, folder=False):
+    """Where a file, or a folder, will be written, with links followed; call it before long work.
+
+    Raises:
+        ValueError: something else is there, or links that lead in a circle.
+    """
+    noun, fits = ("folder", stat.S_ISDIR) if folder else ("file", stat.S_ISREG)
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:  # nothing yet, or a link to nothing yet
+        mode = None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise ValueError(
+            f"The links at an output path lead in a circle. Received: {os.fspath(path)!r}; delete "
+            "them, or choose another path."
+        ) from error
+    if mode is not None and not fits(mode):
+        names = {stat.S_ISDIR: "a folder", stat.S_ISREG: "a file", stat.S_ISFIFO: "a pipe"}
+        names |= {stat.S_ISSOCK: "a socket"}
+        received = next((name for is_so, name in names.items() if is_so(mode)), "a device")
+        raise ValueError(
+            f"An output must be a {noun}, a new one or one to replace. Received: "
+            f"{os.fspath(path)!r}, which is {received}; move it away, or choose another path."
+        )
+    return pathlib.Path(os.path.realpath(path))
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """A file opened for writing beside `path`, which takes its place when all went well.
+
+    It gets the permissions of the file that it replaces.
+    """
+    place = output_place(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=place.parent, prefix=place.name[:50] + ".")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.umask(mask := os.umask(0))
+        os.chmod(draft, 0o666 & ~mask)  # mkstemp lets nobody else read
+        _take_mode(draft, place)
+        os.replace(draft, place)
+    except BaseException:
+        os.unlink(draft)
+        raise
+
+
+def write_text(path, text):
+    """Writes a text in UTF-8, whole or not at all."""
+    with replacing(path) as stream:
+        stream.write(text.encode())
+
+
+def save_figure(figure, path, **options):
+    """Writes a figure of matplotlib in the format of the suffix, as `savefig` does, else as PNG."""
+    path = pathlib.Path(path)
+    path = path if path.suffix else path.with_name(path.name + ".png")
+    with replacing(path) as stream:
+        figure.savefig(stream, format=path.suffix[1:], **options)
+
+
+def save_whole(model, path):
+    """Saves a .keras file, which appears whole or not at all."""
+    with replacing_files(path) as draft:
+        model.save(draft)
+
+
+@contextlib.contextmanager
+def replacing_files(path):
+    """A path in a new folder, for a file of this name and for others that belong to it.
+
+    All that is written there takes its place in the folder of `path` when all went well. Of
+    several files that at `path` is the one that readers ask for first: the old one is deleted
+    before the others are replaced, and the new one comes last. So whoever reads what a killed
+    process left finds the old files, or the new ones, or none at `path`; `check_finished` tells
+    the last from a file that was never there.
+    """
+    path = pathlib.Path(path)
+    folder = output_place(path.parent, folder=True)
+    output_place(path)
+    with _drafts(folder, path.name) as drafts:
+        yield drafts / path.name
+        files = list(drafts.iterdir())
+        for file in files:
+            _take_mode(file, output_place(folder / file.name))
+            _sync(file)
+        mark = folder / (path.name + UNFINISHED)
+        if os.path.isdir(mark):
+            _finish(mark)  # of a process that was killed
+        if len(files) == 1:
+            _move(files[0], folder / files[0].name)
+        else:
+            os.rename(drafts, mark)
+            _finish(mark)
+
+
+@contextlib.contextmanager
+def replacing_folder(path):
+    """A path for a new folder, which takes the place of the one at `path` when all went well."""
+    place = output_place(path, folder=True)
+    with _drafts(place.parent, place.name) as drafts:
+        yield (draft := drafts / place.name)
+        for file in draft.rglob("*"):
+            _sync(file)
+        old = drafts.with_name("old")
+        if place.exists():
+            _take_mode(draft, place)
+            os.rename(place, old)
+        try:
+            os.rename(draft, place)
+        except BaseException:
+            if old.exists():
+                os.rename(old, place)
+            raise
+
+
+def check_finished(path):
+    """Raises a ValueError where `replacing_files(path)` was cut off between the old and the new."""
+    mark = pathlib.Path(os.path.realpath(path.parent)) / (path.name + UNFINISHED)
+    if os.path.isdir(mark):
+        raise ValueError(
+            f"A process that wrote {str(path)!r} and the files that belong to it ended before all "
+            f"had taken their places. Save again, or move the files of {str(mark)!r} to "
+            f"{str(mark.parent)!r} and delete that folder."
+        )
+
+
+@contextlib.contextmanager
+def _drafts(folder, name):
+    """A new folder with the name of `folder`, in it but for a moment, for drafts of `name`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name[:50]}.") as outer:
+        drafts = pathlib.Path(outer) / (folder.name or "files")
+        drafts.mkdir()
+        yield drafts
+
+
+def _finish(mark):
+    """Moves new files to the folder of `mark`, that after which it is named last."""
+    folder, first = mark.parent, mark.name.removesuffix(UNFINISHED)
+    if (mark / first).exists():
+        output_place(folder / first).unlink(missing_ok=True)
+    for file in sorted(mark.iterdir(), key=lambda file: file.name == first):
+        _move(file, folder / file.name)
+    mark.rmdir()
+
+
+def _move(file, path):
+    place = output_place(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.replace(file, place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with open(file, "rb") as source, replacing(place) as stream:  # a link to another disk
+            shutil.copyfileobj(source, stream)
+        file.unlink()
+
+
+def _take_mode(draft, place):
+    if place.exists():
+        os.chmod(draft, stat.S_IMODE(place.stat().st_mode))
+
+
+def _sync(file):
+    if file.is_file():
+        with open(file, "rb+") as stream:
+            os.fsync(stream.fileno())
