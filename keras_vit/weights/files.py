@@ -29,7 +29,7 @@ from keras_vit.weights.reading import (
 # In the order in which a folder is searched: safetensors first, because it cannot run code.
 FOLDER_FILES = """
 model.safetensors model.safetensors.index.json pytorch_model.bin pytorch_model.bin.index.json
-task.weights.h5 model.weights.h5
+task.weights.h5 model.weights.h5 adapter_model.safetensors adapter_model.bin
 """.split()
 
 

@@ -22,6 +22,7 @@ from keras_vit.weights import (
     keras_hub,
     official,
     open_clip,
+    peft,
     timm,
     torchvision,
     vision_towers,
@@ -29,7 +30,7 @@ from keras_vit.weights import (
 from keras_vit.weights.assign import MODELS, LoadReport, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.fetch import fetch
-from keras_vit.weights.files import CheckpointError, open_checkpoint
+from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.packaged import PACKAGE
 from keras_vit.weights.parts import find_model
 from keras_vit.weights.resize import for_a_model
@@ -249,7 +250,7 @@ def _computed_positions(row):
 
 def read_checkpoint(path, hints, prefix=None):
     """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
-    contents, path = open_checkpoint(path), str(path)
+    (contents, base), path = peft.open_model(path), str(path)
     try:
         part = find_model(contents.arrays, FAMILIES, prefix)
     except CheckpointError as error:
@@ -273,5 +274,7 @@ def read_checkpoint(path, hints, prefix=None):
             f"{family.name}: {type(error).__name__}: {error}. Nothing was loaded."
         ) from error
     part.settle(canonical, contents.arrays)
+    if base is not None:
+        canonical.family += f", with an adapter of PEFT on {base}"
     canonical.path = path
     return canonical
