@@ -78,7 +78,7 @@ class Variant(Later):
     position_at: str | None = choice(None, ("input", "every_layer", "shared"), inherited=True)
     interpolation: str = choice(
         "align_corners",
-        ("align_corners", "bilinear", "bicubic", "bicubic_no_antialias"),
+        ("align_corners", "bilinear", "bicubic", "bicubic_no_antialias", "bicubic_align_corners"),
         inherited=True,
     )
     registers: int = choice(0, inherited=True)

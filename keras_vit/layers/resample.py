@@ -20,6 +20,8 @@ def resize_matrix(old, new, method, xp=np, dtype="float64"):
             (antialias), as in timm and DINOv2 with registers.
             `"bicubic_no_antialias"`: half-pixel centres, cubic with a = -0.75, edges repeated, as
             in Hugging Face's `interpolate_pos_encoding`.
+            `"bicubic_align_corners"`: the same, but the first and last samples stay where they
+            are, as in torchvision's `interpolate_embeddings`.
         xp: `numpy`, or `keras.ops` where `new` may be a tensor (not for `"scipy_zoom"`).
         dtype: of the matrix.
     """
@@ -56,8 +58,7 @@ def patch_matrix(old, new, method):
 
 
 def _align_corners(xp, old, new, dtype):
-    place = xp.arange(new, dtype=dtype)
-    return _triangle(xp, place * ((old - 1.0) / xp.maximum(place[-1], 1.0)), old, dtype)
+    return _triangle(xp, _between_corners(xp, old, new, dtype), old, dtype)
 
 
 def _scipy_zoom(xp, old, new, dtype):
@@ -78,7 +79,14 @@ def _bicubic(xp, old, new, dtype):
 
 
 def _bicubic_no_antialias(xp, old, new, dtype):
-    place, _ = _half_pixel(xp, old, new, dtype)
+    return _cubic_taps(xp, _half_pixel(xp, old, new, dtype)[0], old, dtype)
+
+
+def _bicubic_align_corners(xp, old, new, dtype):
+    return _cubic_taps(xp, _between_corners(xp, old, new, dtype), old, dtype)
+
+
+def _cubic_taps(xp, place, old, dtype):
     first = xp.floor(place)
     matrix = 0.0
     for tap in (-1.0, 0.0, 1.0, 2.0):
@@ -86,6 +94,11 @@ def _bicubic_no_antialias(xp, old, new, dtype):
         hit = xp.array(xp.equal(xp.arange(old, dtype=dtype), sample), dtype=dtype)
         matrix = matrix + hit * _cubic(xp, place - first - tap, -0.75)[:, None]
     return matrix
+
+
+def _between_corners(xp, old, new, dtype):
+    place = xp.arange(new, dtype=dtype)
+    return place * ((old - 1.0) / xp.maximum(place[-1], 1.0))
 
 
 def _triangle(xp, place, old, dtype):
@@ -112,5 +125,6 @@ MATRICES = {
     "bilinear": _bilinear,
     "bicubic": _bicubic,
     "bicubic_no_antialias": _bicubic_no_antialias,
+    "bicubic_align_corners": _bicubic_align_corners,
     "scipy_zoom": _scipy_zoom,
 }

@@ -37,6 +37,8 @@ class LoadReport:
             computes something else than the file was trained with.
         family: whose format the file has.
         path: the file or folder.
+        prefix: what the names of the model's arrays begin with in the file, and is left out.
+        others: prefixes of further models in the file, which `prefix=` would choose.
     """
 
     loaded: tuple[str, ...]
@@ -48,11 +50,15 @@ class LoadReport:
     differs: tuple[tuple, ...] = ()
     family: str = ""
     path: str = ""
+    prefix: str = ""
+    others: tuple[str, ...] = ()
 
     def __str__(self):
         differs = "{}: {!r} in the checkpoint, {!r} in the model"
         rows = {
             "checkpoint": [f"{self.path} ({self.family})"],
+            "prefix": [f"{self.prefix!r} before every name, left out" if self.prefix else ""],
+            "other models": [", ".join(map(repr, self.others))],
             "loaded": [f"{len(self.loaded)} variables"],
             "resized": [f"{n} {old} -> {new}, {how}" for n, old, new, how in self.resized],
             "head": [self.head],
@@ -138,6 +144,8 @@ def assign(
         ),
         family=canonical.family,
         path=canonical.path,
+        prefix=canonical.prefix,
+        others=canonical.others,
     )
     return model.load_report
 

@@ -50,6 +50,8 @@ class Canonical:
     reading: str | None = None  # how its outputs are read, see keras_vit.outputs
     path: str = ""
     source: str = ""  # a name of the catalogue, a URL, or the name of a local file
+    prefix: str = ""  # what the names in the file begin with, where the tables do not know it
+    others: tuple = ()  # prefixes of further models in the file
     model: str = "VisionTransformer"  # the name of the class of the architecture
 
     def settle(self, field, *known):

@@ -25,6 +25,8 @@ class Family:
     name: str  # whose format it is
     table: Table
     sign: str = r"(?!)"  # pattern of a name that only this family has
+    # Pattern of what only the training of its authors leaves in a file, wherever in a name.
+    beside: str = r"(?!)"
     stripped: str = r"(?!)"  # pattern of the part of a name that is left out, such as a prefix
     ignored: tuple = ()  # patterns of names that are no part of a model
     # Pattern of names -> the part that no model here has.
@@ -51,6 +53,12 @@ class Family:
     def recognises(self, arrays):
         """Whether these are the names of this family."""
         return any(re.match(self.sign, name) for name in arrays)
+
+    def places(self, file):
+        """How many of the names in a file have a place in this format."""
+        plain = (self.plain_name(name, file) for name in file)
+        is_ignored = lambda name: any(re.fullmatch(p, name) for p in self.ignored)  # noqa: E731
+        return sum(self.table.has(name) or is_ignored(name) for name in plain)
 
     def arrays_of(self, file):
         """Canonical arrays of those in a file, their names there, and the names left aside.

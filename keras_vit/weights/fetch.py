@@ -23,7 +23,7 @@ _HF = re.compile(
 )
 # What a model needs of a repository.
 _HF_FILES = """config.json preprocessor_config.json model.safetensors model.safetensors.index.json
-model.npz"""
+model.npz adapter_config.json adapter_model.safetensors"""
 _SLOWEST = 10_000  # bytes per second; from a slower server nothing is taken
 _PASSING = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that may be gone the next time
 

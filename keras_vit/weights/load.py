@@ -23,14 +23,17 @@ from keras_vit.weights import (
     keras_hub,
     official,
     open_clip,
+    peft,
     timm,
+    torchvision,
     vision_towers,
 )
 from keras_vit.weights.assign import MODELS, LoadReport, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.fetch import fetch
-from keras_vit.weights.files import CheckpointError, open_checkpoint
+from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.packaged import PACKAGE
+from keras_vit.weights.parts import find_model
 from keras_vit.weights.resize import for_a_model
 from keras_vit.weights.tables import shortened
 
@@ -39,7 +42,7 @@ from keras_vit.weights.tables import shortened
 FAMILIES = (
     huggingface.FAMILY,
     *open_clip.FAMILIES,
-    official.DINO,
+    *official.FAMILIES,
     vision_towers.CLIP,
     vision_towers.SIGLIP,
     aimv2.FAMILY,
@@ -48,6 +51,7 @@ FAMILIES = (
     *huggingface_dino.FAMILIES,
     timm.FAMILY,
     *bit.FAMILIES,
+    torchvision.FAMILY,
     keras_hub.FAMILY,
     google.BIG_VISION_FAMILY,
     google.FAMILY,
@@ -62,6 +66,7 @@ def load_weights(
     file_image_size: int | tuple[int, int] | None = None,
     resize_patches: bool = False,
     fresh_head: bool = False,
+    prefix: str | None = None,
 ) -> LoadReport:
     """Gives `model` the weights of a checkpoint of any format that docs/checkpoints.md lists.
 
@@ -81,6 +86,9 @@ def load_weights(
         resize_patches: whether patch kernels may be resized too (FlexiViT), for a checkpoint of
             another patch size.
         fresh_head: whether the model keeps its own head even where that of the file fits.
+        prefix: what the names of the model's arrays begin with in a file with several models, such
+            as `"student."`. `None` takes what is a whole model under one prefix, and of several
+            the average that training kept (teacher, EMA, momentum); the report names the prefix.
 
     Returns:
         A `LoadReport`.
@@ -94,7 +102,7 @@ def load_weights(
     check_model(model)
     hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
     hints.update(image_size=model.image_size, file_image_size=file_image_size)
-    canonical = _read(*_locate(weights), hints)
+    canonical = _read(*_locate(weights), hints, prefix)
     report = assign(model, canonical, interpolation, resize_patches, fresh_head)
     if report.differs:
         warnings.warn(
@@ -106,6 +114,7 @@ def load_weights(
 def from_checkpoint(
     weights: str | os.PathLike[str],
     file_image_size: int | tuple[int, int] | None = None,
+    prefix: str | None = None,
     **overrides: Any,
 ) -> VisionTransformer | Any:  # a BiT, of a file of one
     """A model with the architecture and the weights of a checkpoint.
@@ -114,7 +123,7 @@ def from_checkpoint(
     `overrides`, from a config beside it, or from the custom of its family; the report says which.
 
     Args:
-        weights, file_image_size: as in `load_weights`.
+        weights, file_image_size, prefix: as in `load_weights`.
         overrides: arguments of the model's class that shall be otherwise than in the file, such
             as `num_classes=10`, `image_size=384` or `patch_size=8` (weights are resized),
             `pool=None`, `channels=1`, `dropout=0.1`; `interpolation` says how positions are
@@ -127,7 +136,8 @@ def from_checkpoint(
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    canonical = _read(*_locate(weights), {**overrides, "file_image_size": file_image_size})
+    hints = {**overrides, "file_image_size": file_image_size}
+    canonical = _read(*_locate(weights), hints, prefix)
     model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
     assign(
         model,
@@ -215,15 +225,15 @@ def _locate(weights):
         raise ValueError(f"{error}{hub}") from None
 
 
-def _read(source, record, hints):
+def _read(source, record, hints, prefix=None):
     """The `Canonical` of a path or URL, with what its record in the catalogue says."""
     if record is None:
         is_url = isinstance(source, str)
-        canonical = read_checkpoint(fetch(source) if is_url else source, hints)
+        canonical = read_checkpoint(fetch(source) if is_url else source, hints, prefix)
         canonical.source = source if is_url else source.resolve().name
         return canonical
     hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
-    canonical = read_checkpoint(fetch(source, size=record.size), hints)
+    canonical = read_checkpoint(fetch(source, size=record.size), hints, prefix)
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
     canonical.label_set, canonical.source = record.label_set, record.name
     for name, value in record.overrides:
@@ -239,10 +249,14 @@ def _computed_positions(row):
     return {} if position == "learned_1d" else {"position": position}
 
 
-def read_checkpoint(path, hints):
+def read_checkpoint(path, hints, prefix=None):
     """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
-    contents, path = open_checkpoint(path), str(path)
-    family = next((f for f in FAMILIES if f.recognises(contents.arrays)), None)
+    (contents, base), path = peft.open_model(path), str(path)
+    try:
+        part = find_model(contents.arrays, FAMILIES, prefix)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path!r}: {error} Nothing was loaded.") from error
+    family = part.family
     if family is None:
         raise CheckpointError(
             f"{path!r} is of no family known here. Its arrays are "
@@ -251,7 +265,7 @@ def read_checkpoint(path, hints):
             "(.weights.h5) is read by model.load_weights(path)."
         )
     try:
-        canonical = family.read(contents, hints)
+        canonical = family.read(dataclasses.replace(contents, arrays=part.arrays), hints)
         check_architecture(canonical)
         canonical.reading = reading_of_config(contents.config) or canonical.reading
     except CheckpointError as error:
@@ -261,5 +275,8 @@ def read_checkpoint(path, hints):
             f"{path!r}, or the config beside it, says what cannot be of a model of "
             f"{family.name}: {type(error).__name__}: {error}. Nothing was loaded."
         ) from error
+    part.settle(canonical, contents.arrays)
+    if base is not None:
+        canonical.family += f", with an adapter of PEFT on {base}"
     canonical.path = path
     return canonical

@@ -1,10 +1,12 @@
-"""Files of the authors of DINO, DINOv2, DINOv3, I-JEPA and MAE where timm's names are others.
+"""Files of the authors of DINO, DINOv2, DINOv3, I-JEPA, MAE and MoCo v3 that timm does not read.
 
-Weights may lie under the name of a wrapper, beside heads of the training, and their blocks may be
-numbered in chunks (`blocks.1.7` is the eighth). Nothing beside a file says what its arrays do not.
-Without a gated MLP, registers or a wrapper the names are timm's, whose family reads the file.
+Weights may lie beside those of a student or a teacher and beside heads of the training, and their
+blocks may be numbered in chunks (`blocks.1.7` is the eighth). Nothing beside a file says what its
+arrays do not. Without a gated MLP, registers, a teacher or such a head the names are timm's, whose
+family reads the file.
 """
 
+import dataclasses
 import re
 
 import numpy as np
@@ -19,7 +21,6 @@ from keras_vit.weights.settle import find_image_size, shape_of
 from keras_vit.weights.tables import CONV, SAME, Table
 
 BLOCK = "blocks.{i}."
-WRAPPERS = r"((module|backbone|encoder|teacher|student)\.)+"
 PERIODS = "rope_embed.periods"
 IMAGENET = Preprocessing(
     mean=(0.485, 0.456, 0.406),
@@ -35,8 +36,8 @@ class Dino(Family):
     """Files of Meta's Vision Transformers trained without labels."""
 
     def plain_name(self, name, file):
-        """Without wrappers, and with one number for a block, which is the second of two."""
-        return re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", super().plain_name(name, file))
+        """With one number for a block, which is the second of two."""
+        return re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", name)
 
     def unstacked(self, tower):
         """Biases of q and v where those of k are masked."""
@@ -100,12 +101,23 @@ def give_registers_positions(canonical, hints):
     canonical.arrays[POSITION] = np.concatenate(parts, axis=1)
 
 
+class MocoV3(Family):
+    """Files of the training of MoCo v3: an encoder and its average over time."""
+
+    def read(self, contents, hints):
+        is_small = contents.arrays["cls_token"].shape[-1] == 384
+        if not is_small or hints.get("num_heads"):
+            return super().read(contents, hints)
+        canonical = super().read(contents, {**hints, "num_heads": 12, "width": 384})
+        canonical.assumed["num_heads"] = "MoCo v3's ViT-S has as many, where others have 6"
+        return canonical
+
+
 DINO = Dino(
     name="DINO, I-JEPA and MAE as their authors store them",
-    sign=rf"{WRAPPERS}(patch_embed|blocks)\.|({WRAPPERS})?("
-    rf"(register|storage)_tokens$|{re.escape(PERIODS)}$|blocks\.\d+\.\d+\."
-    r"|decoder_embed\.weight$|blocks\.\d+\.mlp\.(w12|w[123])\.|blocks\.\d+\.attn\.qkv\.bias_mask$)",
-    stripped=f"^{WRAPPERS}",
+    sign=rf"(register|storage)_tokens$|{re.escape(PERIODS)}$|blocks\.\d+\.\d+\."
+    r"|decoder_embed\.weight$|blocks\.\d+\.mlp\.(w12|w[123])\.|blocks\.\d+\.attn\.qkv\.bias_mask$",
+    beside=r"(^|\.)(teacher|student|target_encoder|(dino|ibot)_(head|loss))\.",
     table=Table(
         ("cls_token", "patch_encoder/class_token", SAME),
         ("[register|storage]_tokens", "patch_encoder/registers", SAME),
@@ -135,3 +147,13 @@ DINO = Dino(
     defaults={"interpolation": "bicubic_no_antialias", "gelu": "erf", "epsilon": 1e-6},
     preprocessing=IMAGENET,
 )
+MOCO_V3 = MocoV3(
+    name="MoCo v3 as its authors store it",
+    beside=r"(^|\.)(base|momentum)_encoder\.",
+    table=DINO.table,
+    ignored=(r"head\.\d+\..*",),
+    joined_heads=True,
+    defaults={"interpolation": "bicubic", "gelu": "erf", "epsilon": 1e-6},
+    preprocessing=dataclasses.replace(IMAGENET, interpolation="bilinear"),
+)
+FAMILIES = (DINO, MOCO_V3)

@@ -66,10 +66,13 @@ class OpenClip(Family):
 class Trunk(Family):
     """OpenCLIP's models around one of timm."""
 
+    def arrays_of(self, file):
+        return timm.FAMILY.arrays_of(trunk_of(file))
+
     def read(self, contents, hints):
         file, cfg = contents.arrays, contents.config
         vision = cfg.get("model_cfg", {}).get("vision_cfg", {})
-        trunk = {n.removeprefix(TRUNK): a for n, a in file.items() if n.startswith(TRUNK)}
+        trunk = trunk_of(file)
         if not timm.FAMILY.recognises(trunk):
             raise unsupported("a trunk that is no Vision Transformer")
         inner = Contents(contents.path, trunk, timm_config(cfg, vision))
@@ -99,6 +102,11 @@ class Trunk(Family):
         found["projection"] = kernel.shape[-1]
         for side in (canonical.arrays, canonical.origin):
             side["projection/kernel"] = side.pop("head/kernel")
+
+
+def trunk_of(file):
+    """The arrays of the model of timm."""
+    return {n.removeprefix(TRUNK): a for n, a in file.items() if n.startswith(TRUNK)}
 
 
 def timm_config(config, vision):

@@ -1,0 +1,151 @@
+"""Which arrays of a file are the model.
+
+A training script saves a model under the name of a wrapper (`model.`, `module.`), in a dict of its
+own, or beside others: a student and its teacher, averaged weights, the state of an optimizer. Dots
+and slashes join all such names to prefixes of an array's name, and what lies under one of them is
+the model if it is a whole one of a known family.
+"""
+
+import dataclasses
+import itertools
+import re
+
+from keras_vit.weights.canonical import PROJECTION, ROOT
+from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.tables import shortened
+
+DEPTH = 12  # of dicts and wrappers in each other
+MOST = 100  # prefixes that look like those of models
+# Of several models in a file, one of these is what its authors evaluate: an average over training.
+AVERAGES = {"teacher", "ema", "momentum", "target", "averaged", "average", "avg", "swa", "shadow"}
+# No model, though the names of its arrays are repeated there.
+STATES = {"optimizer", "optimizers", "optim", "exp", "mu", "nu", "buffer", "grad", "grads"}
+# PyTorch's own wrappers within a model.
+WITHIN = re.compile(r"(?<=\.)_(orig_mod|checkpoint_wrapped_module|fsdp_wrapped_module)\.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The model of a file, as the names of its arrays tell.
+
+    Args:
+        family: whose it is, or `None` where no family has such names.
+        arrays: its arrays, by names without the prefix.
+        origin: those names -> names in the file.
+        prefix: what the names in the file begin with.
+        others: prefixes of further models in the file.
+    """
+
+    family: object
+    arrays: dict
+    origin: dict
+    prefix: str = ""
+    others: tuple = ()
+
+    def settle(self, canonical, everything):
+        """Gives arrays their names in the file back, and reports all that is outside."""
+        name_of = lambda name: self.origin.get(name, name)  # noqa: E731
+        outside = everything.keys() - set(self.origin.values())
+        canonical.origin = {ours: name_of(name) for ours, name in canonical.origin.items()}
+        canonical.ignored = (
+            *map(name_of, canonical.ignored),
+            *(name for name in everything if name in outside),
+        )
+        canonical.prefix, canonical.others = self.prefix, self.others
+
+
+def find_model(arrays, families, prefix=None):
+    """The `Part` of a file that is a model; `prefix` says what the names of its arrays begin with.
+
+    Raises:
+        CheckpointError: nothing begins with `prefix`, or there are several models.
+    """
+    trained = [f for f in families if any(re.search(f.beside, name) for name in arrays)]
+
+    def part(place):
+        inside = {n.removeprefix(place): n for n in arrays if n.startswith(place)}
+        bare = {WITHIN.sub("", name): theirs for name, theirs in inside.items()}
+        inside = bare if len(bare) == len(inside) else inside
+        ours = {name: arrays[theirs] for name, theirs in inside.items()}
+        authors = (f for f in trained if _is_whole(f, ours))
+        family = next(authors, None) or next((f for f in families if f.recognises(ours)), None)
+        return Part(family, ours, inside, place)
+
+    whole = part(_ended(prefix or "", arrays))
+    if prefix == "" or _is_whole(whole.family, whole.arrays) or _is_mostly(whole):
+        return whole
+    models = []
+    for place in _places(arrays, whole.prefix, families):
+        one = part(place)
+        is_within = any(place.startswith(model.prefix) for model in models)
+        if not is_within and _is_whole(one.family, one.arrays):
+            models.append(one)
+    return _best(models, whole)
+
+
+def _ended(prefix, names):
+    """The prefix, up to its dot or slash.
+
+    Raises:
+        CheckpointError: no name begins with it.
+    """
+    ended = prefix == "" or prefix.endswith((".", "/"))
+    for choice in (prefix,) if ended else (prefix + ".", prefix + "/", prefix):
+        if any(name.startswith(choice) for name in names):
+            return choice
+    first = dict.fromkeys(re.match(r"[^./]*[./]?", name)[0] for name in names)
+    raise CheckpointError(
+        f"No name of an array begins with the prefix. Received: prefix={prefix!r}; the names in "
+        f"the file begin with {shortened(first, 8)}."
+    )
+
+
+def _places(names, start, families):
+    """Prefixes behind which a name is one that only some family has, the shortest first."""
+    signs = re.compile("|".join(f"(?:{family.sign})" for family in families))
+    places = set()
+    for name in (name for name in names if name.startswith(start)):
+        for separator in itertools.islice(re.finditer(r"[./]", name), DEPTH):
+            end = separator.end()
+            if end > len(start) and signs.match(name, end):
+                places.add(name[:end])
+    # The stem of a hybrid has the names of a BiT.
+    places = [place for place in places if "patch_embed" not in place]
+    if len(places) > MOST:
+        raise CheckpointError(
+            f"Too many parts of the file look like models. Received: {shortened(sorted(places))}; "
+            "say which one it is: prefix=..."
+        )
+    return sorted(places, key=len)
+
+
+def _is_whole(family, arrays):
+    """Whether a family has a place for every array, and the patches of a model are among them."""
+    try:
+        known = family.arrays_of(arrays)[0] if family else {}
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+        return False
+    return PROJECTION in known or ROOT in known
+
+
+def _is_mostly(part):
+    """Whether a family has places for most of the names: then the others are a fault."""
+    return part.family is not None and 2 * part.family.places(part.arrays) > len(part.arrays)
+
+
+def _best(models, whole):
+    """The model to take: the only one, or the only average; `whole` where there is none."""
+    words = {m.prefix: set(re.split(r"[\W_\d]+", m.prefix.lower())) for m in models}
+    models = [m for m in models if not words[m.prefix] & STATES]
+    averages = [m for m in models if words[m.prefix] & AVERAGES]
+    choice = averages or models
+    if len(choice) > 1:
+        found = ", ".join(f"{len(m.arrays)} arrays under {m.prefix!r}" for m in models)
+        raise CheckpointError(
+            f"The file holds several models: {found}. Say prefix={models[0].prefix!r}, or another "
+            "of these."
+        )
+    if not choice:
+        return whole
+    others = tuple(m.prefix for m in models if m is not choice[0])
+    return dataclasses.replace(choice[0], others=others)

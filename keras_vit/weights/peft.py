@@ -1,0 +1,122 @@
+"""Folders of Hugging Face's PEFT: LoRA matrices, and the name of the model that they belong to.
+
+They are added to the weights of that model, W + alpha / r · B A, as `merge_and_unload()` does.
+"""
+
+import dataclasses
+import math
+import pathlib
+import re
+
+from keras_vit.weights.fetch import fetch
+from keras_vit.weights.files import CheckpointError, open_checkpoint, read_json
+from keras_vit.weights.reading import reading, require
+from keras_vit.weights.tables import shortened
+
+CONFIG = "adapter_config.json"
+PREFIX = re.compile(r"^base_model\.model\.|(?<=\.)(modules_to_save|original_module|default)\.")
+MATRIX = re.compile(r"(?P<layer>.+)\.lora_(?P<which>[AB])\.(default\.)?weight")
+# Settings of PEFT -> the values with which matrices are added as here.
+PLAIN = {
+    "peft_type": "LORA",
+    "use_dora": False,
+    "fan_in_fan_out": False,
+    "use_qalora": False,
+    "bias": "none",
+    "lora_bias": False,
+    "layer_replication": None,
+}
+ADVICE = (
+    "Merge it where it was trained, model.merge_and_unload().save_pretrained(folder), and load "
+    "that folder."
+)
+
+
+def open_model(path):
+    """The `Contents` of a checkpoint, with the adapter merged where it is one; and its base.
+
+    The base, a path or a name of the hub, is `None` for a checkpoint that is no adapter.
+
+    Raises:
+        CheckpointError: it is another adapter than LoRA, or does not fit the model that it names.
+    """
+    contents = open_checkpoint(path)
+    if not any("lora_" in name for name in contents.arrays):
+        return contents, None
+    folder = contents.path if contents.path.is_dir() else contents.path.parent
+    settings = read_json(folder / CONFIG)
+    strange = {k: settings[k] for k, usual in PLAIN.items() if settings.get(k, usual) != usual}
+    if strange or not settings:
+        what = f"one with {strange}" if strange else f"no {CONFIG} beside it"
+        raise CheckpointError(
+            f"{str(path)!r} is an adapter of PEFT, and only LoRA's plain matrices are merged here. "
+            f"Received: {what}. {ADVICE}"
+        )
+    base = settings.get("base_model_name_or_path")
+    below = open_checkpoint(_place(base, settings.get("revision"), path))
+    with reading(folder / CONFIG, "the settings of an adapter"):
+        arrays = _merged(dict(below.arrays), contents.arrays, settings, path)
+    return dataclasses.replace(below, path=contents.path, arrays=arrays), base
+
+
+def _place(base, revision, path):
+    """Where the model of an adapter is: a path on this disk, or files of the hub."""
+    if isinstance(base, str) and base and pathlib.Path(base).expanduser().exists():
+        return base
+    if not isinstance(base, str) or not re.fullmatch(r"[\w.-]+/[\w.-]+", base, re.ASCII):
+        raise CheckpointError(
+            f"{str(path)!r} is an adapter of PEFT, and the model that it was trained on is neither "
+            f"on this disk nor a repository of the hub. Received: base_model_name_or_path={base!r} "
+            f"in {CONFIG}. Write its path there, or merge it. {ADVICE}"
+        )
+    return fetch(f"hf://{base}@{revision}" if isinstance(revision, str) else f"hf://{base}")
+
+
+def _merged(arrays, adapter, settings, path):
+    """The arrays of a model with those of an adapter in them."""
+    pairs, others = {}, {}
+    for name, array in adapter.items():
+        plain = PREFIX.sub("", name)
+        if match := MATRIX.fullmatch(plain):
+            pairs.setdefault(match["layer"], {})[match["which"]] = array
+        else:
+            others[plain] = array
+    for layer, pair in pairs.items():
+        name = _name_in(arrays, f"{layer}.weight")
+        shapes = [pair[w].shape for w in "AB" if w in pair and pair[w].ndim == 2]
+        if name is None or len(shapes) < 2 or (shapes[1][0], shapes[0][1]) != arrays[name].shape:
+            ours = "none of this name" if name is None else f"shape {arrays[name].shape}"
+            raise CheckpointError(
+                f"The adapter {str(path)!r} does not fit the model that it names. Received: "
+                f"{layer!r} with A and B of the shapes {shapes}, and in the model {ours}. {ADVICE}"
+            )
+        change = pair["B"].astype("float64") @ pair["A"].astype("float64")
+        scale = _scale_of(layer, settings, rank=shapes[0][0])
+        arrays[name] = (arrays[name] + scale * change).astype("float32")
+    strange = [name for name in others if "lora_" in name or not name.endswith(("weight", "bias"))]
+    if strange:
+        raise CheckpointError(
+            f"The adapter {str(path)!r} has more than LoRA's two matrices. Received: "
+            f"{shortened(strange, 4)}. {ADVICE}"
+        )
+    for name, array in others.items():  # of layers that were trained as a whole, such as a head
+        arrays[_name_in(arrays, name) or name] = array
+    if any(name.startswith("classifier.") for name in others):
+        # The classes with a head do not use this layer of the model without one.
+        arrays = {name: a for name, a in arrays.items() if "pooler.dense." not in name}
+    return arrays
+
+
+def _name_in(arrays, name):
+    """The name of an array in a file that may lack the name of the inner model, or have it."""
+    found = [n for n in arrays if n == name or n.endswith(f".{name}") or name.endswith(f".{n}")]
+    return found[0] if len(found) == 1 else None
+
+
+def _scale_of(layer, settings, rank):
+    """What B A is multiplied by."""
+    patterns = settings.get("alpha_pattern") or {}
+    require(not re.search(r"[^\w.]", "".join(patterns)), f"alpha_pattern={patterns} has patterns")
+    own = (a for name, a in patterns.items() if f".{layer}".endswith(f".{name}"))
+    alpha = next(own, settings.get("lora_alpha", 8))
+    return alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)

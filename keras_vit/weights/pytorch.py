@@ -1,0 +1,252 @@
+"""Files of `torch.save`: zip archives, and the older ones, which are pickles and bytes one by one.
+
+`torch.load(weights_only=True)` builds tensors, dicts, lists and numbers, and refuses every other
+object, whose code it would have to run. What training scripts save beside the weights and is data
+alone, such as their arguments, is allowed by name, and an object that keeps nothing takes its
+place.
+"""
+
+import io
+import os
+import pickletools
+import re
+import threading
+import zipfile
+
+import numpy as np
+
+from keras_vit.weights.reading import (
+    CheckpointError,
+    as_plain,
+    check_claims,
+    checked_members,
+    reading,
+    require,
+)
+
+_LOADING = threading.Lock()  # what PyTorch allows by name holds for all threads
+
+
+class Aside:
+    """Stands for plain data beside the weights, which nobody reads."""
+
+    def __new__(cls, *args, **kwargs):
+        return super().__new__(cls)
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __setstate__(self, state):
+        pass
+
+
+class Mapping:
+    """Stands for a kind of dict, which may have the weights in it."""
+
+    def __new__(cls, *args, **kwargs):
+        return {}
+
+
+class Listing:
+    """Stands for a kind of list."""
+
+    def __new__(cls, *args, **kwargs):
+        return []
+
+
+class DType(Aside):
+    """A dtype of NumPy, as its pickle describes it."""
+
+    def __init__(self, code="V", *options):
+        self.code, self.order = code, "="
+
+    def __setstate__(self, state):
+        self.order = state[1]
+
+
+class Array(Aside):
+    """An array of NumPy, made of the bytes that are in the file."""
+
+    array = None
+
+    def __setstate__(self, state):
+        _, shape, dtype, by_columns, content = state
+        if isinstance(content, bytes) and dtype.code[:1] in "fiub":  # else objects, or texts
+            dtype = np.dtype(dtype.code).newbyteorder(dtype.order)
+            self.array = np.ndarray(shape, dtype, content, order="F" if by_columns else "C")
+
+
+# Classes and functions of data that runs nothing, and who takes their place.
+PLAIN = {
+    Array: "numpy.ndarray numpy.core.multiarray._reconstruct numpy._core.multiarray._reconstruct",
+    DType: "numpy.dtype",
+    Listing: "collections.deque",
+    Mapping: """
+        collections.defaultdict easydict.EasyDict addict.addict.Dict
+        lightning_fabric.utilities.data.AttributeDict lightning.fabric.utilities.data.AttributeDict
+        pytorch_lightning.utilities.parsing.AttributeDict
+        mmcv.utils.config.ConfigDict mmengine.config.config.ConfigDict
+        yacs.config.CfgNode fvcore.common.config.CfgNode
+    """,
+    Aside: """
+        argparse.Namespace types.SimpleNamespace typing.Any
+        builtins.dict builtins.list builtins.tuple builtins.frozenset builtins.range builtins.slice
+        builtins.int builtins.float builtins.str builtins.bool builtins.bytes
+        datetime.datetime datetime.date datetime.time datetime.timedelta datetime.timezone
+        decimal.Decimal fractions.Fraction uuid.UUID
+        pathlib.Path pathlib.PosixPath pathlib.WindowsPath pathlib.PurePath
+        pathlib.PurePosixPath pathlib.PureWindowsPath
+        pathlib._local.Path pathlib._local.PosixPath pathlib._local.WindowsPath
+        pathlib._local.PurePath pathlib._local.PurePosixPath pathlib._local.PureWindowsPath
+        numpy.core.multiarray.scalar numpy._core.multiarray.scalar
+        numpy.bool numpy.bool_ numpy.int8 numpy.int16 numpy.int32 numpy.int64
+        numpy.uint8 numpy.uint16 numpy.uint32 numpy.uint64
+        numpy.float16 numpy.float32 numpy.float64 numpy.str_
+        omegaconf.dictconfig.DictConfig omegaconf.listconfig.ListConfig
+        omegaconf.base.ContainerMetadata omegaconf.base.Metadata
+        omegaconf.nodes.AnyNode omegaconf.nodes.StringNode omegaconf.nodes.IntegerNode
+        omegaconf.nodes.FloatNode omegaconf.nodes.BooleanNode
+        torchvision.transforms.functional.InterpolationMode
+    """,
+}
+
+# What torch.load(weights_only=True) knows of itself, as a pattern.
+TENSORS = (
+    r"torch\.(\w+|_utils\.\w+|_tensor\.\w+|storage\.\w+|nn\.parameter\.Parameter|"
+    r"serialization\._get_layout)|collections\.(OrderedDict|Counter)|_codecs\.encode|"
+    r"builtins\.(set|complex|bytearray)"
+)
+
+
+def read_torch(path):
+    """Name -> array of a file that `torch.save` wrote; half precision as float32.
+
+    A tensor in dicts and lists of others has their names before its own, with dots between them.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        text = 'a PyTorch file needs PyTorch: pip install "keras3-vit[torch]"'
+        raise ImportError(f"{str(path)!r}: {text}, or use a safetensors file.") from error
+    with reading(path, "a PyTorch file of plain tensors"), open(path, "rb") as stream:
+        is_zip = stream.read(4) == b"PK\x03\x04"
+        stream.seek(0)
+        stream, classes, size = _rewritten(stream) if is_zip else _measured(stream)
+        rows = [(stand_in, name) for stand_in, names in PLAIN.items() for name in names.split()]
+        try:
+            with _LOADING, torch.serialization.safe_globals(rows):
+                content = torch.load(stream, map_location="cpu", weights_only=True)
+        except Exception as error:  # PyTorch's texts advise to run what is in the file
+            raise _refusal(path, classes) from (None if _strange(classes) else error)
+        require(is_zip or not stream.read(1), "there are bytes behind its last tensor")
+        return _arrays_in(torch, content, size)
+
+
+def _rewritten(stream):
+    """The archive written anew, the classes that it names, and the bytes of its tensors.
+
+    Python's and PyTorch's readers of archives do not read a damaged or forged one alike, and only
+    Python's compares checksums. So PyTorch gets what Python's has read.
+    """
+    copy, classes, size, known = io.BytesIO(), [], 0, set()
+    with zipfile.ZipFile(stream) as archive, zipfile.ZipFile(copy, "w") as plain:
+        for member in checked_members(archive, os.fstat(stream.fileno()).st_size):
+            name = member.filename
+            scripted = name.endswith("/constants.pkl")
+            require(not scripted, "it is TorchScript, which is code; save its state_dict()")
+            # PyTorch looks for a part in any case of letters.
+            require(name.lower() not in known, f"it has several parts {name!r}")
+            is_folder = member.is_dir() or member.external_attr & 0x10
+            require(not is_folder, f"its part {name!r} is marked as a folder")
+            known.add(name.lower())
+            content = archive.read(member)
+            plain.writestr(name, content)
+            if name.endswith("/data.pkl"):
+                classes = _classes_in(io.BytesIO(content))
+            size += len(content) if "/data/" in name else 0
+    copy.seek(0)
+    return copy, classes, size
+
+
+def _measured(stream):
+    """An older file, the classes that it names, and the bytes of its tensors."""
+    classes = [name for _ in range(5) for name in _classes_in(stream)]  # it begins with 5 pickles
+    start, end = stream.tell(), stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    return stream, classes, end - start
+
+
+def _classes_in(stream):
+    """The classes and functions that a pickle names; nothing in it is executed."""
+    rows = [(code.name, value) for code, value, _ in pickletools.genops(stream)]
+    names = [value for code, value in rows if code == "GLOBAL"]
+    return [re.sub(r"^__builtin__ ", "builtins ", name).replace(" ", ".") for name in names]
+
+
+def _strange(classes):
+    """Those of the classes which are neither PyTorch's tensors nor plain data."""
+    known = {name for names in PLAIN.values() for name in names.split()}
+    return [n for n in dict.fromkeys(classes) if n not in known and not re.fullmatch(TENSORS, n)]
+
+
+def _refusal(path, classes):
+    """The error for a file that PyTorch does not load."""
+    if strange := _strange(classes):
+        more = f" and {len(strange) - 4} more" if len(strange) > 4 else ""
+        return CheckpointError(
+            f"{str(path)!r} cannot be read as a PyTorch file of plain tensors: it holds objects "
+            f"of {', '.join(strange[:4])}{more}, and to make them means to run code. Where it was "
+            "written, open it with torch.load(path, weights_only=False) and save the weights "
+            "alone: torch.save(model.state_dict(), path). Nothing was loaded."
+        )
+    return ValueError(
+        "its pickle is damaged, of another protocol than that of torch.save, or names tensors that "
+        "are not in the file"
+    )
+
+
+def _arrays_in(torch, content, size):
+    """The arrays of what was saved, whose tensors have `size` bytes in the file."""
+    everything, nameless = _named(torch, content)
+    tensors = {n: t.detach() for n, t in everything.items() if isinstance(t, torch.Tensor)}
+    for name, t in tensors.items():
+        is_plain = t.layout == torch.strided and not t.is_quantized and t.device.type == "cpu"
+        require(is_plain, f"{name!r} is sparse, quantised or without values, no plain tensor")
+    is_named = not nameless or len(nameless) < len(everything)
+    require(is_named, f"it calls a tensor {nameless[:1]}, which is no name")
+    storages = [t.untyped_storage() for t in tensors.values()]
+    claimed = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+    check_claims(len(everything), claimed, size)
+    # A tensor may repeat one number along an axis, and so be larger than any file.
+    views = {
+        (t.data_ptr(), t.shape, t.stride()): t.numel() * t.element_size() for t in tensors.values()
+    }
+    check_claims(len(everything), sum(views.values()), 2 * size)
+    short = {n for n, t in tensors.items() if t.is_floating_point() and t.element_size() < 4}
+    tensors = {n: (t.float() if n in short else t).numpy() for n, t in tensors.items()}
+    return {
+        name: tensors[name] if name in tensors else as_plain(everything[name])
+        for name in everything
+    }
+
+
+def _named(torch, content):
+    """The tensors in dicts and lists of any depth, by the names on the way to them.
+
+    And the keys of tensors that are no names.
+    """
+    tensors, nameless, seen, waiting = {}, [], set(), [("", content)]
+    while waiting:
+        prefix, group = waiting.pop()
+        if id(group) in seen or not isinstance(group, (dict, list, tuple)):
+            continue
+        seen.add(id(group))  # a list may hold itself
+        rows = list(group.items() if isinstance(group, dict) else enumerate(group))
+        for key, value in rows:
+            name, value = f"{prefix}{key}", getattr(value, "array", value)
+            if isinstance(value, (torch.Tensor, np.ndarray)):
+                require(name not in tensors, f"it calls two tensors {name!r}")
+                tensors[name] = value
+                nameless += [key] * (isinstance(group, dict) and not isinstance(key, str))
+        waiting += [(f"{prefix}{key}.", value) for key, value in rows[::-1]]
+    return tensors, nameless

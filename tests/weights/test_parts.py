@@ -1,0 +1,247 @@
+"""The model in a file: under the name of a wrapper, in dicts, beside a teacher or an optimizer."""
+
+import re
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.save import write_safetensors
+from tests.support import ORACLES, assert_close, read_arrays, values
+
+pytestmark = pytest.mark.any_backend
+
+TIMM = ORACLES / "timm" / "vit_token_p8" / "model.safetensors"
+HUGGING_FACE = ORACLES / "hf_transformers5" / "vit_cls_p8" / "model.safetensors"
+GOOGLE = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
+
+
+def tensors_of(path=TIMM, factor=1.0, prefix=""):
+    torch = pytest.importorskip("torch")
+    arrays = read_safetensors(path).items()
+    return {prefix + name: torch.tensor(array * factor) for name, array in arrays}
+
+
+def saved(folder, content):
+    torch = pytest.importorskip("torch")
+    torch.save(content, folder / "checkpoint.pth")
+    return folder / "checkpoint.pth"
+
+
+def assert_loads(path, told, factor=1.0, source=TIMM, **options):
+    """A file has the weights of `source`, times a factor, and the report tells the prefix."""
+    model = keras_vit.from_checkpoint(path, num_heads=4, **options)
+    expected = values(keras_vit.from_checkpoint(source, num_heads=4))
+    loaded = values(model)
+    assert set(loaded) == set(expected)
+    for name, value in loaded.items():
+        assert_close(value, expected[name] * np.float32(factor), 0)
+    assert model.load_report.prefix == told
+    assert (repr(told) in str(model.load_report)) == bool(told)
+    return model.load_report
+
+
+# ---- one model
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "model.",
+        "net.",
+        "model.backbone.",
+        "module.",
+        "_orig_mod.",
+        "encoder.",
+        "backbone.",
+        "a.b.c.",
+    ],
+)
+def test_a_prefix_is_left_out_in_every_format(tmp_path, prefix):
+    for source in (TIMM, HUGGING_FACE):
+        arrays = {prefix + name: a for name, a in read_safetensors(source).items()}
+        write_safetensors(tmp_path / "model.safetensors", arrays)
+        assert_loads(tmp_path / "model.safetensors", prefix, source=source)
+    np.savez(tmp_path / "model.npz", **{f"{prefix}/{n}": a for n, a in read_arrays(GOOGLE).items()})
+    assert_loads(tmp_path / "model.npz", prefix + "/", source=GOOGLE)
+    path = saved(tmp_path, {"state_dict": tensors_of(prefix=prefix), "epoch": 3})
+    assert_loads(path, "state_dict." + prefix)
+
+
+@pytest.mark.parametrize(
+    "keys", [("module",), ("net",), ("model_state",), ("a", "b", "c"), ("ema", "shadow"), (0, "x")]
+)
+def test_a_dict_of_any_name_and_depth_holds_the_tensors(tmp_path, keys):
+    content = tensors_of()
+    for key in reversed(keys):
+        content = {key: content, "step": 7}
+    assert_loads(saved(tmp_path, content), ".".join(map(str, keys)) + ".")
+
+
+def test_what_lies_outside_is_reported(tmp_path):
+    torch = pytest.importorskip("torch")
+    content = tensors_of(prefix="model.") | {"loss.weight": torch.ones(3)}
+    report = assert_loads(saved(tmp_path, {"state_dict": content}), "state_dict.model.")
+    assert report.ignored == ("state_dict.loss.weight",)
+    # Names in the report are those of the file.
+    model = keras_vit.from_checkpoint(saved(tmp_path, content), num_heads=4, num_classes=3)
+    assert model.load_report.ignored[:2] == ("model.head.weight", "model.head.bias")
+
+
+def test_wrappers_within_a_model(tmp_path):
+    """Of compiled blocks, of recomputation and of sharding."""
+    for wrapper in ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"):
+        arrays = {
+            re.sub(r"^(blocks\.\d+\.(attn\.)?)", rf"\1{wrapper}.", name): array
+            for name, array in read_safetensors(TIMM).items()
+        }
+        write_safetensors(tmp_path / "model.safetensors", arrays)
+        assert_loads(tmp_path / "model.safetensors", "")
+
+
+def test_the_state_of_an_optimizer_is_no_model(tmp_path):
+    states = {"exp_avg": tensors_of(factor=2.0), "optimizer": {"buffer": tensors_of(factor=3.0)}}
+    path = saved(tmp_path, {"net": tensors_of(), **states})
+    assert_loads(path, "net.")
+    with pytest.raises(keras_vit.CheckpointError, match=r"no family known.*exp_avg"):
+        keras_vit.from_checkpoint(saved(tmp_path, states))
+
+
+def test_a_fault_in_a_model_is_not_taken_for_something_beside_it(tmp_path):
+    """An unknown array among those of a model with a head: the encoder alone would be whole."""
+    arrays = read_safetensors(HUGGING_FACE)
+    assert all(name.startswith(("vit.", "classifier.")) for name in arrays)
+    write_safetensors(tmp_path / "model.safetensors", arrays | {"clazzifier.bias": np.ones(10)})
+    with pytest.raises(keras_vit.CheckpointError, match=r"no place in a model.*clazzifier\.bias"):
+        keras_vit.from_checkpoint(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "case, start", [("timm-hybrid_r111_w05", ""), ("hf_transformers4-vithybrid_r11", "vit.")]
+)
+def test_the_stem_of_a_hybrid_is_no_model(tmp_path, case, start):
+    arrays = read_safetensors(ORACLES / "hybrids" / case / "model.safetensors")
+    wrong = arrays | {f"{start}x.{i}": np.ones(1, "float32") for i in range(2 * len(arrays))}
+    write_safetensors(tmp_path / "model.safetensors", wrong)
+    with pytest.raises(keras_vit.CheckpointError, match=r"no place in a model of.*x\.0"):
+        keras_vit.from_checkpoint(tmp_path / "model.safetensors")
+
+
+# ---- several models
+
+
+AVERAGES = [
+    ("student", "teacher"),
+    ("encoder", "target_encoder"),
+    ("model", "model_ema"),
+    ("state_dict", "state_dict_ema"),
+    ("base", "momentum"),
+    ("online_network", "target_network"),
+    ("model", "ema_model"),
+    ("net", "swa"),
+]
+
+
+@pytest.mark.parametrize("one, average", AVERAGES)
+def test_an_average_over_training_is_preferred(tmp_path, one, average):
+    both = {one: tensors_of(factor=2.0), average: tensors_of(), "optimizer": {"state": {}}}
+    flat = {f"{key}.{name}": t for key in (one, average) for name, t in both[key].items()}
+    for content in (both, flat):
+        path = saved(tmp_path, content)
+        report = assert_loads(path, f"{average}.")
+        assert report.others == (f"{one}.",)
+        assert f"{one}.pos_embed" in report.ignored
+        assert f"'{one}.'" in str(report)
+        for prefix in (one, f"{one}."):
+            report = assert_loads(path, f"{one}.", 2.0, prefix=prefix)
+
+
+def test_a_model_that_exists_takes_the_part_that_is_named(tmp_path):
+    path = saved(tmp_path, {"student": tensors_of(factor=2.0), "teacher": tensors_of()})
+    model = keras_vit.from_checkpoint(path, num_heads=4)
+    before = values(model)
+    assert keras_vit.load_weights(model, path, prefix="student.").prefix == "student."
+    for name, value in values(model).items():
+        assert_close(value, 2 * before[name], 0)
+    with pytest.raises(
+        keras_vit.CheckpointError, match=r"prefix='x'.*\['student\.', 'teacher\.'\]"
+    ):
+        keras_vit.load_weights(model, path, prefix="x")
+
+
+def test_which_of_several_is_asked(tmp_path):
+    path = saved(tmp_path, {"first": tensors_of(), "second": tensors_of(factor=2.0)})
+    with pytest.raises(keras_vit.CheckpointError, match=r"'first\.'.*'second\.'.*Say prefix=") as e:
+        keras_vit.from_checkpoint(path)
+    assert path.name in str(e.value)
+    assert_loads(path, "second.", 2.0, prefix="second")
+
+
+# ---- training files of authors
+
+
+def test_files_of_dino(tmp_path):
+    """As DINO and DINOv2 store them: the teacher is not wrapped, and heads stand beside both."""
+    torch = pytest.importorskip("torch")
+    heads = {f"{h}.{n}": torch.ones(3) for h in ("dino_head", "ibot_head") for n in ("mlp.0.weight",
+             "last_layer.weight_g")}  # fmt: skip
+    v1 = {
+        "student": tensors_of(factor=2.0, prefix="module.backbone.")
+        | {"module.head.mlp.0.weight": torch.ones(3)},
+        "teacher": tensors_of(prefix="backbone.") | {"head.last_layer.weight_v": torch.ones(3)},
+        "optimizer": {"state": {0: {"exp_avg": torch.ones(3)}}, "param_groups": [{"lr": 0.1}]},
+        "epoch": 100,
+        "dino_loss": {"center": torch.zeros(1, 3)},
+    }
+    v2 = {
+        f"{who}.{name}": tensor
+        for who, factor in (("student", 2.0), ("teacher", 1.0))
+        for name, tensor in {**tensors_of(factor=factor, prefix="backbone."), **heads}.items()
+    }
+    for content, start in ((v1, ""), (v2, ""), ({"model": v2}, "model.")):
+        path = saved(tmp_path, content)
+        report = assert_loads(path, f"{start}teacher.backbone.")
+        assert "DINO" in report.family
+        assert any("head" in name for name in report.ignored)
+        assert len(report.others) == 1 and "student." in report.others[0]
+        assert_loads(path, report.others[0], 2.0, prefix=f"{start}student")
+        model = keras_vit.from_checkpoint(path, num_heads=4)
+        assert model.preprocessing.mean[0] == 0.485
+    path = saved(tmp_path, {"teacher": tensors_of(prefix="backbone.") | heads})
+    assert_loads(path, "teacher.backbone.")
+
+
+@pytest.mark.parametrize("start", ["", "module."])
+def test_files_of_moco(tmp_path, start):
+    torch = pytest.importorskip("torch")
+    projector = {f"head.{i}.weight": torch.ones(3) for i in (0, 1, 3)}
+    headless = {n: t for n, t in tensors_of().items() if not n.startswith("head.")}
+    content = {
+        start + prefix + name: tensor * factor
+        for prefix, factor in (("base_encoder.", 2.0), ("momentum_encoder.", 1.0))
+        for name, tensor in {**headless, **projector}.items()
+    } | {start + "predictor.0.weight": torch.ones(3)}
+    path = saved(tmp_path, {"state_dict": content, "arch": "vit_small"})
+    model = keras_vit.from_checkpoint(path, num_heads=4)
+    expected = values(keras_vit.from_checkpoint(TIMM, num_heads=4, include_top=False))
+    for name, value in values(model).items():
+        assert_close(value, expected[name], 0)
+    report = model.load_report
+    assert report.prefix == f"state_dict.{start}momentum_encoder."
+    assert report.others == (f"state_dict.{start}base_encoder.",)
+    for name in ("momentum_encoder.head.3.weight", "predictor.0.weight"):
+        assert f"state_dict.{start}{name}" in report.ignored
+
+
+def test_the_heads_of_moco_s_small_model(tmp_path):
+    """Its authors give 12 heads to a width at which others have 6."""
+    small = keras_vit.VisionTransformer("S/16", image_size=16, num_classes=0, gelu="erf")
+    arrays = read_safetensors(keras_vit.save_weights(small, tmp_path / "model.safetensors"))
+    (tmp_path / "config.json").unlink()
+    for prefix, heads in (("momentum_encoder.", 12), ("model.", 6)):
+        write_safetensors(
+            tmp_path / "model.safetensors", {prefix + name: a for name, a in arrays.items()}
+        )
+        model = keras_vit.from_checkpoint(tmp_path / "model.safetensors")
+        assert model.variant.num_heads == heads

@@ -1,0 +1,324 @@
+"""Files of PyTorch: what may lie beside weights, and archives that two readers read otherwise."""
+
+import argparse
+import collections
+import contextlib
+import datetime
+import decimal
+import enum
+import pathlib
+import re
+import sys
+import types
+import uuid
+import zipfile
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights.files import open_checkpoint, read_safetensors
+from keras_vit.weights.pytorch import read_torch
+from tests.support import ORACLES
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.any_backend
+
+TIMM = ORACLES / "timm" / "vit_token_p8" / "model.safetensors"
+WEIGHTS = {
+    "a.weight": torch.arange(12.0).reshape(3, 4),
+    "a.bias": torch.linspace(-1, 1, 3).to(torch.bfloat16),
+    "steps": torch.arange(5),
+}
+EXPECTED = {
+    name: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for name, t in WEIGHTS.items()
+}
+KINDS = pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "older"])
+
+
+def saved(folder, content, is_zip=True):
+    torch.save(content, folder / "model.pth", _use_new_zipfile_serialization=is_zip)
+    return folder / "model.pth"
+
+
+def assert_equal(arrays, prefix=""):
+    for name, expected in EXPECTED.items():
+        np.testing.assert_array_equal(arrays[prefix + name], expected)
+        assert arrays[prefix + name].dtype == expected.dtype
+
+
+# ---- beside the weights
+
+
+PLAIN = {
+    "arguments": argparse.Namespace(lr=0.1, output=pathlib.Path("a"), since=datetime.date.today()),
+    "namespace": types.SimpleNamespace(a=1),
+    "scalars": [np.float64(0.5), np.float32(1), np.int64(3), np.bool_(True), np.str_("a")],
+    "dtypes": [np.dtype("float32"), np.dtype(">i2"), np.float32, torch.bfloat16],
+    "objects": np.array([1, "a", None], dtype=object),
+    "texts": np.array(["a", "bc"]),
+    "record": np.zeros(2, [("x", "f4"), ("y", "i4")]),
+    "paths": [pathlib.Path("a"), pathlib.PurePosixPath("a"), pathlib.PureWindowsPath("a")],
+    "times": [datetime.datetime.now(datetime.UTC), datetime.timedelta(1)],
+    "numbers": [decimal.Decimal("1.5"), 1j, uuid.UUID(int=1), 2**100],
+    "containers": [collections.defaultdict(list, a=[1]), collections.OrderedDict(a=1)],
+    "more": [collections.deque([1, 2]), collections.Counter("aa"), {1, 2}, frozenset([1])],
+    "parts": [range(3), slice(1, 2), b"abc", bytearray(b"abc"), None, torch.Size([1])],
+}
+
+
+@KINDS
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_data_beside_the_weights(tmp_path, name, is_zip):
+    before = torch.serialization.get_safe_globals()
+    path = saved(tmp_path, {"model": WEIGHTS, name: PLAIN[name], "epoch": 3}, is_zip)
+    assert_equal(read_torch(path), "model.")
+    assert set(torch.serialization.get_safe_globals()) == set(before)
+
+
+@KINDS
+def test_arrays_of_numpy_in_place_of_tensors(tmp_path, is_zip):
+    arrays = {
+        "a": np.arange(6, dtype="float32").reshape(2, 3),
+        "b": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "c": np.arange(3, dtype=">f4"),
+        "d": np.arange(3, dtype="float16"),
+    }
+    loaded = read_torch(saved(tmp_path, {**arrays, **WEIGHTS}, is_zip))
+    assert_equal(loaded)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(loaded[name], array)
+        assert loaded[name].dtype.isnative and loaded[name].dtype != "float16"
+
+
+def test_names_of_other_versions(tmp_path):
+    """NumPy 1 and Python 3.13 store their classes under other modules."""
+    content = {"model": WEIGHTS, "x": [np.float64(1), pathlib.PurePosixPath("a"), np.ones(2)]}
+    path = saved(tmp_path, content)
+    for old, new in ((b"numpy._core.m", b"numpy.core.m"), (b"cpathlib\n", b"cpathlib._local\n")):
+        parts = {}
+        with zipfile.ZipFile(path) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, part in parts.items():
+                is_pickle = name.endswith("data.pkl")
+                assert not is_pickle or old in part
+                archive.writestr(name, part.replace(old, new) if is_pickle else part)
+    assert_equal(read_torch(path), "model.")
+
+
+class Setting(enum.Enum):
+    ONE = 1
+
+
+class Config:
+    pass
+
+
+def run(*_):
+    keras_vit.was_run = True
+
+
+class Harmful:
+    def __reduce__(self):
+        return run, (1,)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "content, name",
+    [
+        (Config(), "test_pytorch.Config"),
+        (Setting.ONE, "test_pytorch.Setting"),
+        (Harmful(), "test_pytorch.run"),
+        (torch.nn.Linear(2, 2), "torch.nn.modules.linear.Linear"),
+        (torch.optim.SGD, "torch.optim.sgd.SGD"),
+        (print, "builtins.print"),
+        (np.load, "numpy.load"),
+    ],
+    ids=str,
+)
+def test_other_objects_are_refused_by_name(tmp_path, content, name, is_zip):
+    """In our own words: the advice of PyTorch is to run what is in the file."""
+    path = saved(tmp_path, {"model": WEIGHTS, "x": content}, is_zip)
+    with pytest.raises(keras_vit.CheckpointError, match=re.escape(name)) as error:
+        keras_vit.from_checkpoint(path)
+    text = str(error.value)
+    assert path.name in text and "state_dict()" in text
+    assert not re.search(r"\x1b|weights_only=True|safe_globals|GLOBAL|[Rr]e-running", text)
+    assert error.value.__cause__.__cause__ is None if error.value.__cause__ else True
+    assert not hasattr(keras_vit, "was_run")
+
+
+def test_a_whole_module_is_refused_by_name(tmp_path):
+    with pytest.raises(keras_vit.CheckpointError, match=r"objects of .*Sequential.*state_dict\(\)"):
+        read_torch(saved(tmp_path, torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_have_no_plain_values(tmp_path):
+    for tensor in (torch.eye(3).to_sparse(), torch.ones(3, device="meta")):
+        with pytest.raises(keras_vit.CheckpointError, match=r"'x' is sparse.*no plain tensor"):
+            read_torch(saved(tmp_path, {"x": tensor}))
+    with pytest.raises(keras_vit.CheckpointError, match="of another protocol"):
+        torch.save(WEIGHTS, tmp_path / "model.pth", pickle_protocol=4)
+        read_torch(tmp_path / "model.pth")
+
+
+@KINDS
+def test_containers_in_themselves(tmp_path, is_zip):
+    """A list that holds itself, and one of very many references to few."""
+    content = [WEIGHTS]
+    content.append(content)
+    many = [0]
+    for _ in range(40):
+        many = [many] * 10
+    assert_equal(read_torch(saved(tmp_path, {"x": content, "y": many}, is_zip)), "x.0.")
+    again = {"a": {"b": torch.ones(1)}, "a.b": torch.ones(1)}
+    with pytest.raises(keras_vit.CheckpointError, match=r"calls two tensors 'a\.b'"):
+        read_torch(saved(tmp_path, again, is_zip))
+
+
+@KINDS
+def test_tensors_that_share_their_bytes(tmp_path, is_zip):
+    whole = torch.arange(1000.0)
+    content = {f"{i}.weight": whole for i in range(9)} | {"half": whole[500:], "x": whole[::2]}
+    loaded = read_torch(saved(tmp_path, content, is_zip))
+    assert len(loaded) == 11
+    np.testing.assert_array_equal(loaded["half"], whole[500:].numpy())
+
+
+# ---- archives
+
+
+def parts_of(path):
+    with zipfile.ZipFile(path) as archive:
+        return [(name, archive.read(name)) for name in archive.namelist()]
+
+
+def written(path, parts):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, part in parts:
+            with contextlib.suppress(UserWarning):
+                archive.writestr(name, part)
+    return path
+
+
+def test_a_tensor_that_is_marked_as_a_folder(tmp_path):
+    """PyTorch's reader takes such a part for read, whatever was in memory before."""
+    path = saved(tmp_path, WEIGHTS)
+    content = bytearray(path.read_bytes())
+    place = content.rindex(b"model/data/0")  # in the directory of the archive
+    content[place - 8] |= 0x10
+    path.write_bytes(content)
+    with pytest.raises(keras_vit.CheckpointError, match="'model/data/0' is marked as a folder"):
+        read_torch(path)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("name", ["model/data/0", "MODEL/data/0", "model/DATA.pkl"])
+def test_two_parts_of_one_name(tmp_path, name):
+    path = saved(tmp_path, WEIGHTS)
+    parts = parts_of(path)
+    content = dict(parts)[next(n for n, _ in parts if n.lower() == name.lower())]
+    with pytest.raises(keras_vit.CheckpointError, match=f"several parts '{name}'"):
+        read_torch(written(path, [*parts, (name, content)]))
+
+
+@pytest.mark.parametrize("numbers", [(b"K\x0ctq", b"J\x00\x00\x10\x00tq")])
+def test_a_tensor_larger_than_its_part(tmp_path, numbers):
+    """The pickle says how large the bytes of a tensor are, and the archive does."""
+    path = saved(tmp_path, WEIGHTS)
+    parts = [
+        (n, part.replace(*numbers, 1) if n.endswith("data.pkl") else part)
+        for n, part in parts_of(path)
+    ]
+    assert parts != parts_of(path)
+    with pytest.raises(keras_vit.CheckpointError, match="PyTorch file of plain tensors"):
+        read_torch(written(path, parts))
+
+
+def test_an_older_file_with_an_archive_behind_it(tmp_path):
+    """Which is read, and which is checked? Neither."""
+    older, other = saved(tmp_path, WEIGHTS, is_zip=False).read_bytes(), tmp_path / "other.pth"
+    torch.save({"a": torch.ones(3)}, other)
+    other.write_bytes(older + other.read_bytes())
+    with pytest.raises(keras_vit.CheckpointError, match="bytes behind its last tensor"):
+        read_torch(other)
+
+
+def test_an_older_file_that_leaves_a_tensor_out(tmp_path):
+    """The list of those whose bytes follow has one less: it would keep what was in memory."""
+    path = saved(tmp_path, {"a": torch.ones(100), "b": torch.ones(100)}, is_zip=False)
+    content = path.read_bytes()
+    keys = re.search(rb"\]q\x00\((X.{4}\d+q\x01)(X.{4}\d+q\x02)e\.", content, re.DOTALL)
+    start, values = keys.start(), content[keys.end() :]
+    assert len(values) == 2 * (8 + 400)
+    for kept in (values[:408], values):
+        path.write_bytes(content[:start] + b"]q\x00(" + keys[1] + b"e." + kept)
+        with pytest.raises(keras_vit.CheckpointError, match=r"bytes behind|more than it has"):
+            read_torch(path)
+
+
+def flips_of(content, places):
+    for place in places:
+        for bit in range(8):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << bit
+            yield bytes(damaged)
+
+
+def test_any_bit_of_the_frame_of_an_archive(tmp_path):
+    """Headers, names and directory: an error of ours, or exactly the same weights."""
+    path = saved(tmp_path, WEIGHTS)
+    content, parts = path.read_bytes(), [part for _, part in parts_of(path)]
+    values = {
+        place + i
+        for part in parts
+        for place in [content.find(part)]
+        for i in range(len(part))
+        if len(part) > 8
+    }
+    places = [place for place in range(len(content)) if place not in values][::31]
+    refused = equal = 0
+    for damaged in flips_of(content, places):
+        path.write_bytes(damaged)
+        try:
+            loaded = read_torch(path)
+        except keras_vit.CheckpointError:
+            refused += 1
+        else:
+            assert set(loaded) == set(EXPECTED)
+            assert_equal(loaded)
+            equal += 1
+    assert refused > 50 and equal > 50
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_any_bit_of_the_pickles_of_an_older_file(tmp_path):
+    """They have no checksum: a number may come out elsewhere, but none that is not in the file."""
+    path = saved(tmp_path, {"a": torch.arange(1.0, 13.0).reshape(3, 4), "b": torch.ones(3)}, False)
+    content, refused = path.read_bytes(), 0
+    for damaged in flips_of(content, range(0, len(content) - 2 * 8 - 60, 5)):
+        path.write_bytes(damaged)
+        try:
+            loaded = read_torch(path)
+        except keras_vit.CheckpointError:
+            refused += 1
+        else:
+            for array in loaded.values():
+                assert array.dtype != "float32" or np.isin(array, range(1, 13)).all()
+    assert refused > 100
+
+
+def test_a_safetensors_file_that_begins_as_a_pickle_does(tmp_path, monkeypatch):
+    """Its length begins with the byte of one."""
+    content = TIMM.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    padded = (length // 256 + 1) * 256 + 128
+    header = content[8 : 8 + length] + b" " * (padded - length)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(padded.to_bytes(8, "little") + header + content[8 + length :])
+    assert path.read_bytes()[:1] == b"\x80"
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert open_checkpoint(path).arrays.keys() == read_safetensors(TIMM).keys()
