@@ -25,7 +25,12 @@ class ViTFields(TypedDict, total=False):
     ]
     position_at: Literal["input", "every_layer", "shared", None]
     interpolation: Literal[
-        "align_corners", "bilinear", "bicubic", "bicubic_no_antialias", "scipy_zoom"
+        "align_corners",
+        "bilinear",
+        "bilinear_antialias",
+        "bicubic",
+        "bicubic_no_antialias",
+        "scipy_zoom",
     ]
     registers: int
     norm_after_pool: bool

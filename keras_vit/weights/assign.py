@@ -144,8 +144,10 @@ def _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels
     found, v, notes = canonical.architecture, model.variant, []
     old = arrays[PROJECTION]
     if patches_too and found["patch_size"] != v.patch_size:
-        arrays[PROJECTION] = resize_patches(old, found["patch_size"], v.patch_size)
-        notes.append((PROJECTION, old.shape, arrays[PROJECTION].shape, "pseudo-inverse"))
+        # FlexiViT's authors resize a patch without antialias, timm by its rule for positions.
+        way = "bilinear" if found["interpolation"] == "bilinear_antialias" else "bicubic"
+        arrays[PROJECTION] = resize_patches(old, found["patch_size"], v.patch_size, way)
+        notes.append((PROJECTION, old.shape, arrays[PROJECTION].shape, f"pseudo-inverse, {way}"))
     grid = grid_for(found["image_size"], shape_of(found))
     method = interpolation or found["interpolation"]
     learned, resizable = learned_tokens(found), ("learned_1d", "relative_2d")

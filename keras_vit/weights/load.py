@@ -149,7 +149,8 @@ def build_and_load(variant, weights, options):
     source, record = _locate(weights)
     _check_variant(record, variant, row, options)
     # The row says what the arrays of a file may not; all else is the file's to say.
-    known = {n: getattr(row, n) for n in ("width", "num_heads") if hasattr(row, "num_heads")}
+    names = ("width", "num_heads", "interpolation")
+    known = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
     canonical = _read(source, record, {**known, **_computed_positions(row), **options})
     if canonical.model != name:
         raise CheckpointError(
@@ -181,6 +182,12 @@ def _check_variant(record, variant, row, options):
             f"{record.variant}, for {variant}. Published for {variant}: {shortened(names, 5)}; "
             "keras_vit.from_checkpoint builds the model that fits its weights."
         )
+
+
+def file_of(weights):
+    """The path of a checkpoint that is here, or has been downloaded."""
+    source, record = _locate(weights)
+    return fetch(source, size=record and record.size) if isinstance(source, str) else source
 
 
 def _locate(weights):
