@@ -64,8 +64,10 @@ def load_weights(
 ) -> LoadReport:
     """Gives `model` the weights of a checkpoint of any format that docs/checkpoints.md lists.
 
-    Everything must fit, with three exceptions. Position embeddings of another grid are resampled.
-    A head for another number of classes is left out, and the model keeps its own. The pre-logits
+    Everything must fit, with four exceptions. Position embeddings of another grid are resampled.
+    Kernels that see RGB images are adapted to a model of another number of channels, as in timm:
+    one channel gets the sum of the three, any other number has them in turn, times 3 / channels. A
+    head for another number of classes is left out, and the model keeps its own. The pre-logits
     layer is used where the model has an equal one and is otherwise dropped, together with the head
     that was trained on it.
 
@@ -116,8 +118,8 @@ def from_checkpoint(
         weights, file_image_size: as in `load_weights`.
         overrides: arguments of the model's class that shall be otherwise than in the file, such
             as `num_classes=10`, `image_size=384` or `patch_size=8` (weights are resized),
-            `pool=None`, `channels=1`, `dropout=0.1`; `interpolation` says how positions are
-            resampled, as in `keras_vit.resize`.
+            `pool=None`, `channels=5` (kernels are adapted as by `load_weights`), `dropout=0.1`;
+            `interpolation` says how positions are resampled, as in `keras_vit.resize`.
 
     Returns:
         The model, a `VisionTransformer` or a `BiT`; what was loaded is in `model.load_report`.
@@ -133,7 +135,7 @@ def from_checkpoint(
         canonical,
         overrides.get("interpolation"),
         patches_too="patch_size" in overrides,
-        adapt_channels=True,
+        choices=tuple(overrides),
     )
     return model
 
