@@ -27,6 +27,7 @@ class ViTFields(TypedDict, total=False):
     interpolation: Literal[
         "align_corners",
         "bilinear",
+        "bilinear_antialias",
         "bicubic",
         "bicubic_no_antialias",
         "bicubic_align_corners",

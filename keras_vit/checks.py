@@ -5,6 +5,8 @@ import math
 
 from keras_vit.text import brief, unknown
 
+MAX_PATCHES = 1 << 22  # of an image; those of ViT-B have then positions of 12 GiB
+
 
 def positive_int(value, name):
     """`value` as an int of at least 1, or a ValueError that names it."""
@@ -55,7 +57,8 @@ def grid_of(image_size, patch_size):
         patch_size: int or (height, width), in pixels.
 
     Raises:
-        ValueError: the patches do not tile the image; names the nearest sizes that fit.
+        ValueError: the patches do not tile the image, with the nearest sizes that fit, or are
+            more than any model has a place for.
     """
     image_size, patch_size = pair(image_size, "image_size"), pair(patch_size, "patch_size")
     if any(side % patch for side, patch in zip(image_size, patch_size)):
@@ -66,7 +69,17 @@ def grid_of(image_size, patch_size):
             f"image_size={image_size}, patch_size={patch_size}; the nearest sizes that fit are "
             f"{below} and {above}. Resize the images, or choose another patch_size."
         )
-    return tuple(side // patch for side, patch in zip(image_size, patch_size))
+    return bounded(tuple(side // p for side, p in zip(image_size, patch_size)), image_size)
+
+
+def bounded(grid, image_size):
+    """The grid of an image, unless it has so many patches that positions alone fill a memory."""
+    if grid[0] * grid[1] > MAX_PATCHES:
+        raise ValueError(
+            f"image_size stands for at most {MAX_PATCHES} patches. Received: image_size="
+            f"{image_size}, a grid of {grid}; choose smaller images, or larger patches."
+        )
+    return grid
 
 
 def check_choice(name, value, choices):

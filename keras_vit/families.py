@@ -244,7 +244,12 @@ FAMILIES = (
     ),
     Line("IJEPA-{}", "I-JEPA (Assran et al., 2023)", _sizes("H/14 H/16 g/16"), TORCH | PATCHES),
     Line("MAE-{}", "The encoder of MAE (He et al., 2022)", _sizes("B/16 L/16 H/14"), TORCH),
-    Line("FlexiViT-{}", "FlexiViT (Beyer et al., 2023)", _sizes("S/16 B/16 L/16"), {}),
+    Line(
+        "FlexiViT-{}",
+        "FlexiViT (Beyer et al., 2023)",
+        _sizes("S/16 B/16 L/16"),
+        {"interpolation": "bilinear_antialias"},
+    ),
     Line(
         "TIPSv2-{}",
         "The image encoder of TIPS v2 (Google DeepMind)",

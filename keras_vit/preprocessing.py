@@ -114,6 +114,19 @@ class Preprocessing:
                 stacklevel=_level_of_caller(),
             )
 
+    def for_channels(self, channels):
+        """The same for images of another number of channels than the three of RGB.
+
+        One channel has the means of mean and std; of any other number each has those of red, green
+        and blue in turn, as the kernels of adapted weights are.
+        """
+        three = {"mean": self.mean, "std": self.std}
+        if channels == 1:
+            means = {name: (math.fsum(row) / len(row),) for name, row in three.items()}
+            return dataclasses.replace(self, **means)
+        turns = {n: [row[i % len(row)] for i in range(channels)] for n, row in three.items()}
+        return dataclasses.replace(self, **turns)
+
     def to_config(self):
         """The fields as a dict that JSON can hold."""
         config = dataclasses.asdict(self)

@@ -78,7 +78,14 @@ class Variant(Later):
     position_at: str | None = choice(None, ("input", "every_layer", "shared"), inherited=True)
     interpolation: str = choice(
         "align_corners",
-        ("align_corners", "bilinear", "bicubic", "bicubic_no_antialias", "bicubic_align_corners"),
+        (
+            "align_corners",
+            "bilinear",
+            "bilinear_antialias",
+            "bicubic",
+            "bicubic_no_antialias",
+            "bicubic_align_corners",
+        ),
         inherited=True,
     )
     registers: int = choice(0, inherited=True)
@@ -194,7 +201,7 @@ class Variant(Later):
                 f"image_size must be at least {least}, for one patch of the stem's output. "
                 f"Received: image_size={size}."
             )
-        return grid
+        return checks.bounded(grid, size)
 
     @property
     def _shrink(self):

@@ -8,13 +8,14 @@ from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.position import small_normal
+from keras_vit.layers.resample import linear_weights
 
 
 @keras.saving.register_keras_serializable("keras_vit")
 class NaFlexPosition(Layer):
     """Adds a position table that is resampled to the grid of each image.
 
-    It is resampled linearly, widened when shrinking (antialias). Tokens beyond the patches of an
+    It is resampled by `"bilinear_antialias"` of `resize_matrix`. Tokens beyond the patches of an
     image get the vector of its first patch, as in transformers.
 
     Shapes: (batch, tokens, width), (batch, 2) -> (batch, tokens, width).
@@ -45,25 +46,15 @@ class NaFlexPosition(Layer):
         token = ops.arange(ops.shape(x)[1], dtype="int32")[None]
         token = ops.where(token < rows * columns, token, 0)
         dtype = kernels.at_least_float32(self.variable_dtype)
-        row = _weights(token // columns, rows, self.grid[0], dtype)
-        column = _weights(token % columns, columns, self.grid[1], dtype)
+        places = zip((token // columns, token % columns), self.grid, (rows, columns))
+        row, column = (
+            linear_weights(ops.cast(place, dtype), old, ops.cast(new, dtype), ops, dtype)
+            for place, old, new in places
+        )
         weights = row[:, :, :, None] * column[:, :, None, :]
         weights = ops.reshape(weights, (*ops.shape(token), self.grid[0] * self.grid[1]))
         table = ops.einsum("btp,pd->btd", weights, ops.cast(self.embedding[0], dtype))
         return x + ops.cast(table, x.dtype)
-
-
-def _weights(place, new, old, dtype):
-    """Of the `old` rows (or columns) at a place among `new` ones of an image.
-
-    Shapes: (batch, tokens), (batch, 1) -> (batch, tokens, old).
-    """
-    scale = old / ops.cast(new, dtype)
-    center = (ops.cast(place, dtype) + 0.5) * scale - 0.5
-    distance = ops.abs(ops.arange(old, dtype=dtype) - center[:, :, None])
-    reach = 1.0 + ops.relu(scale - 1.0)
-    weights = ops.relu(1.0 - distance / reach[:, :, None])
-    return weights / ops.sum(weights, axis=-1, keepdims=True)
 
 
 @keras.saving.register_keras_serializable("keras_vit")

@@ -16,6 +16,8 @@ def resize_matrix(old, new, method, xp=np, dtype="float64"):
             `"scipy_zoom"`: the same with the fault of the routine that the authors call: at some
             sizes rounding puts the last sample outside the grid, where it becomes zero.
             `"bilinear"`: half-pixel centres, linear, no antialiasing.
+            `"bilinear_antialias"`: half-pixel centres, linear, widened when shrinking (antialias),
+            as in `jax.image.resize(..., "linear")`: the rule of FlexiViT and NaFlex.
             `"bicubic"`: half-pixel centres, cubic with a = -0.5, widened when shrinking
             (antialias), as in timm and DINOv2 with registers.
             `"bicubic_no_antialias"`: half-pixel centres, cubic with a = -0.75, edges repeated, as
@@ -71,6 +73,23 @@ def _bilinear(xp, old, new, dtype):
     return _triangle(xp, xp.clip(place, 0.0, old - 1.0), old, dtype)
 
 
+def _bilinear_antialias(xp, old, new, dtype):
+    place = xp.arange(new, dtype=dtype)
+    return linear_weights(place, old, place[-1] + 1.0, xp, dtype)
+
+
+def linear_weights(place, old, new, xp, dtype):
+    """How `"bilinear_antialias"` weights `old` values for samples at a place among `new` ones.
+
+    Shapes: (..., samples), and of `new` () or (..., 1) -> (..., samples, old).
+    """
+    scale = old / new
+    center = (place + 0.5) * scale - 0.5
+    distance = xp.abs(center[..., None] - xp.arange(old, dtype=dtype))
+    weights = xp.maximum(1.0 - distance / xp.maximum(scale, 1.0)[..., None], 0.0)
+    return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
 def _bicubic(xp, old, new, dtype):
     place, scale = _half_pixel(xp, old, new, dtype)
     distance = (xp.arange(old, dtype=dtype) - place[:, None]) / xp.maximum(scale, 1.0)
@@ -123,6 +142,7 @@ def _cubic(xp, x, a):
 MATRICES = {
     "align_corners": _align_corners,
     "bilinear": _bilinear,
+    "bilinear_antialias": _bilinear_antialias,
     "bicubic": _bicubic,
     "bicubic_no_antialias": _bicubic_no_antialias,
     "bicubic_align_corners": _bicubic_align_corners,

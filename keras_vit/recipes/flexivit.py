@@ -32,7 +32,7 @@ def flexivit(size: str = "B", epochs: int = 90) -> Recipe:
         ),
         **images,
         variant=f"{size}/30",
-        architecture={"interpolation": "bilinear"},
+        architecture={"interpolation": "bilinear_antialias"},
         patch_sizes=PATCH_SIZES,
         batch_size=4096,
         steps=round(epochs * images["examples"] / 4096),

@@ -10,9 +10,14 @@ from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
 from keras_vit.text import visible
 from keras_vit.variants import VARIANTS, size_of
-from keras_vit.weights.canonical import PROJECTION
+from keras_vit.weights.canonical import PROJECTION, ROOT
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.resize import POSITIONS, resize_patches, resize_positions
+from keras_vit.weights.resize import (
+    POSITIONS,
+    adapt_channels,
+    resize_patches,
+    resize_positions,
+)
 from keras_vit.weights.settle import grid_for, learned_tokens, shape_of
 from keras_vit.weights.tables import shortened
 
@@ -86,14 +91,12 @@ def check_model(model):
         )
 
 
-def assign(
-    model, canonical, interpolation=None, patches_too=False, fresh_head=False, adapt_channels=False
-):
+def assign(model, canonical, interpolation=None, patches_too=False, fresh_head=False, choices=()):
     """Resizes what may be resized, assigns all or nothing, and gives a `LoadReport`.
 
     The model keeps the report, too. `interpolation=None` is the family's rule for positions.
-    `patches_too` and `adapt_channels` say whether patch kernels may be resized, and those for
-    colour summed up for grayscale.
+    `patches_too` says whether patch kernels may be resized. `choices` are the names of what the
+    caller wanted otherwise than in the file, of which a misfit can come.
     """
     if not isinstance(model, MODELS[canonical.model]):
         raise CheckpointError(
@@ -105,10 +108,14 @@ def assign(
     if canonical.model == "VisionTransformer":
         if model.variant.layer_scale is None and model.variant.block != "parallel":
             _fold_layer_scale(arrays, canonical.origin)
-        resized = _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels)
+        resized = _resize(arrays, model, canonical, interpolation, patches_too)
+    preprocessing = canonical.preprocessing
+    if canonical.architecture["channels"] == 3 != model.channels:
+        resized += _adapt_channels(arrays, model.channels)
+        preprocessing = preprocessing.for_channels(model.channels)
     left_out = _left_out(arrays, variables, fresh_head)
     assigned = [name for name in variables if name not in left_out]
-    _check_fit(model, canonical, arrays, variables, left_out)
+    _check_fit(model, canonical, arrays, variables, left_out, choices)
     arrays.update({name: _as_variable(arrays[name], variables[name]) for name in assigned})
     strange = [
         canonical.origin[name]
@@ -124,7 +131,7 @@ def assign(
     for name in assigned:
         variables[name].assign(arrays[name])
     # Preprocessing belongs to the weights; names of classes to the head that they came with.
-    model.preprocessing, model.weights_from = canonical.preprocessing, canonical.source or None
+    model.preprocessing, model.weights_from = preprocessing, canonical.source or None
     if "head/kernel" in assigned:
         model.class_names, model.label_set = canonical.class_names, canonical.label_set
         model.reading = canonical.reading or model.reading
@@ -150,13 +157,15 @@ def assign(
     return model.load_report
 
 
-def _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels):
+def _resize(arrays, model, canonical, interpolation, patches_too):
     """Resizes in place what may be, and returns what the report says about it."""
     found, v, notes = canonical.architecture, model.variant, []
     old = arrays[PROJECTION]
     if patches_too and found["patch_size"] != v.patch_size:
-        arrays[PROJECTION] = resize_patches(old, found["patch_size"], v.patch_size)
-        notes.append((PROJECTION, old.shape, arrays[PROJECTION].shape, "pseudo-inverse"))
+        # FlexiViT's authors resize a patch without antialias, timm by its rule for positions.
+        way = "bilinear" if found["interpolation"] == "bilinear_antialias" else "bicubic"
+        arrays[PROJECTION] = resize_patches(old, found["patch_size"], v.patch_size, way)
+        notes.append((PROJECTION, old.shape, arrays[PROJECTION].shape, f"pseudo-inverse, {way}"))
     grid = grid_for(found["image_size"], shape_of(found))
     method = interpolation or found["interpolation"]
     learned, resizable = learned_tokens(found), ("learned_1d", "relative_2d")
@@ -165,12 +174,19 @@ def _resize(arrays, model, canonical, interpolation, patches_too, adapt_channels
         changed = resize_positions(precise, grid, model.grid, learned, method)
         arrays.update(changed)
         notes += [(name, grid, model.grid, method) for name in changed]
-    if adapt_channels and v.stem is None and (found["channels"], model.channels) == (3, 1):
-        # Gray is all three colours at once: their kernels add up.
-        kernel = arrays[PROJECTION]
-        arrays[PROJECTION] = kernel.reshape(-1, 3, kernel.shape[-1]).sum(axis=1)
-        notes.append((PROJECTION, kernel.shape, arrays[PROJECTION].shape, "sum over the colours"))
     return notes
+
+
+def _adapt_channels(arrays, channels):
+    """Changes in place the kernels that see the images, and returns what the report says of it."""
+    name = ROOT if ROOT in arrays else PROJECTION
+    kernel = arrays[name]
+    arrays[name] = adapt_channels(kernel.reshape(-1, 3, kernel.shape[-1]), channels)
+    shape = (*kernel.shape[:-2], channels) if name == ROOT else (-1,)
+    arrays[name] = arrays[name].reshape(*shape, kernel.shape[-1])
+    way = f"those of red, green and blue in turn, times 3 / {channels}"
+    way = "sum over the colours" if channels == 1 else way
+    return [(name, kernel.shape, arrays[name].shape, way)]
 
 
 def _fold_layer_scale(arrays, origin):
@@ -211,7 +227,7 @@ def _same_shape(arrays, variables, name):
     return there and arrays[name].shape == tuple(variables[name].shape)
 
 
-def _check_fit(model, canonical, arrays, variables, left_out):
+def _check_fit(model, canonical, arrays, variables, left_out, choices):
     missing = [name for name in variables if name not in arrays and name not in left_out]
     unused = [name for name in arrays if name not in variables and name not in left_out]
     wrong = [
@@ -220,10 +236,12 @@ def _check_fit(model, canonical, arrays, variables, left_out):
         if name in arrays and name not in left_out and not _same_shape(arrays, variables, name)
     ]
     if missing or unused or wrong:
+        advice = "keras_vit.from_checkpoint builds the model that fits a file."
+        if choices:
+            advice = f"Leave out what the file has otherwise, of {', '.join(choices)}."
         raise CheckpointError(
             f"The checkpoint {canonical.path!r} does not fit the model {model.name!r}; "
-            f"nothing was loaded. {_likely_cause(model, canonical)}"
-            "keras_vit.from_checkpoint builds the model that fits a file.\n"
+            f"nothing was loaded. {_likely_cause(model, canonical)}{advice}\n"
             f"  In the model only: {shortened(missing, 6)}\n"
             f"  In the file only: {shortened([canonical.origin[name] for name in unused], 6)}\n"
             f"  Of another shape: {shortened(wrong, 6)}"

@@ -38,6 +38,9 @@ class Family:
     # Key of config.json -> argument, or (argument, dict from its values to ours), for reading and
     # writing. An argument that the arrays tell is compared; one of `None` is a check of the value.
     config: dict = dataclasses.field(default_factory=dict)
+    # Key of config.json -> an array that is there just where its value is true: its canonical name
+    # or that in the file.
+    parts: dict = dataclasses.field(default_factory=dict)
     # Whether a config.json that contradicts the arrays is an error; if not, it is of another model
     # and not read.
     needs_config: bool = False
@@ -105,6 +108,7 @@ class Family:
         canonical = Canonical(self.name, arrays, origin, found, ignored=ignored)
         canonical.preprocessing = self.preprocessing
         config, said = self.config_of(contents, found)
+        self.check_parts(origin, config)
         fields = {field for _, field, _ in self.settings()}
         for field, custom in self.defaults.items():
             if field == "stem_numerics" and ROOT not in arrays:
@@ -164,6 +168,26 @@ class Family:
             if field is not None and field not in told:
                 said[field] = value
         return config, said
+
+    def check_parts(self, origin, config):
+        """Raises a CheckpointError where the arrays are not those of the model of a config.
+
+        Sizes may be equal in models of several classes, which compute other things: a config is
+        believed only where each array has a use in its model, and none is missing there.
+        """
+        texts = []
+        for key, part in self.parts.items():
+            names = [name for ours, name in origin.items() if part in (ours, name)]
+            if key in config and bool(config[key]) != bool(names):
+                has = repr(names[0]) if names else f"no {part!r}"
+                texts.append(f"it says {key}={config[key]!r}, and the file has {has}")
+        if texts:
+            what = {k: config[k] for k in ("architecture", "model_type") if k in config}
+            raise CheckpointError(
+                f"The config.json{f' ({what})' if what else ''} is of another model: "
+                f"{'; '.join(texts[:4])}. Put the one of this model beside the file, or none: then "
+                "say what the arrays do not show."
+            )
 
     def complete(self, canonical, contents, config, said, hints):
         """What is special in a family; changes `canonical` and `said`."""

@@ -97,6 +97,7 @@ PREFIXES = ("params/img/", "opt/target/img/", "params/", "opt/target/", "img/", 
 OWN_NAMES = r"(Transformer/)?pos_embedding|Transformer/encoderblock/|MAP"
 OLDER_NAMES = r"Transformer/posembed_input/pos_embedding$|cls$"
 MAP = "MAPHead_0/"
+FLEXIVIT = "bilinear_antialias"  # its rule for positions
 
 
 def _read_kernel(kernel):
@@ -149,6 +150,8 @@ class BigVision(Family):
         if prefix or _has_own_names(names) or config.get("posemb") == "sincos2d":
             found["position"] = "sincos_2d"
         canonical.preprocessing = SIGLIP if found["pool"] == "map" else BIG_VISION
+        if hints.get("interpolation") == FLEXIVIT:  # whose files look like any others
+            found["interpolation"] = FLEXIVIT
         # Positions were added before the class token came, which gets zeros; in files from before
         # that change it has a position already.
         arrays = canonical.arrays

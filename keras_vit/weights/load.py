@@ -70,8 +70,10 @@ def load_weights(
 ) -> LoadReport:
     """Gives `model` the weights of a checkpoint of any format that docs/checkpoints.md lists.
 
-    Everything must fit, with three exceptions. Position embeddings of another grid are resampled.
-    A head for another number of classes is left out, and the model keeps its own. The pre-logits
+    Everything must fit, with four exceptions. Position embeddings of another grid are resampled.
+    Kernels that see RGB images are adapted to a model of another number of channels, as in timm:
+    one channel gets the sum of the three, any other number has them in turn, times 3 / channels. A
+    head for another number of classes is left out, and the model keeps its own. The pre-logits
     layer is used where the model has an equal one and is otherwise dropped, together with the head
     that was trained on it.
 
@@ -126,8 +128,8 @@ def from_checkpoint(
         weights, file_image_size, prefix: as in `load_weights`.
         overrides: arguments of the model's class that shall be otherwise than in the file, such
             as `num_classes=10`, `image_size=384` or `patch_size=8` (weights are resized),
-            `pool=None`, `channels=1`, `dropout=0.1`; `interpolation` says how positions are
-            resampled, as in `keras_vit.resize`.
+            `pool=None`, `channels=5` (kernels are adapted as by `load_weights`), `dropout=0.1`;
+            `interpolation` says how positions are resampled, as in `keras_vit.resize`.
 
     Returns:
         The model, a `VisionTransformer` or a `BiT`; what was loaded is in `model.load_report`.
@@ -144,7 +146,7 @@ def from_checkpoint(
         canonical,
         overrides.get("interpolation"),
         patches_too="patch_size" in overrides,
-        adapt_channels=True,
+        choices=tuple(overrides),
     )
     return model
 
@@ -160,7 +162,8 @@ def build_and_load(variant, weights, options):
     source, record = _locate(weights)
     _check_variant(record, variant, row, options)
     # The row says what the arrays of a file may not; all else is the file's to say.
-    known = {n: getattr(row, n) for n in ("width", "num_heads") if hasattr(row, "num_heads")}
+    names = ("width", "num_heads", "interpolation")
+    known = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
     canonical = _read(source, record, {**known, **_computed_positions(row), **options})
     if canonical.model != name:
         raise CheckpointError(
@@ -192,6 +195,12 @@ def _check_variant(record, variant, row, options):
             f"{record.variant}, for {variant}. Published for {variant}: {shortened(names, 5)}; "
             "keras_vit.from_checkpoint builds the model that fits its weights."
         )
+
+
+def file_of(weights):
+    """The path of a checkpoint that is here, or has been downloaded."""
+    source, record = _locate(weights)
+    return fetch(source, size=record and record.size) if isinstance(source, str) else source
 
 
 def _locate(weights):

@@ -11,6 +11,7 @@ import keras
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.weights import tables
 from keras_vit.weights.files import CheckpointError, open_checkpoint
+from keras_vit.weights.load import file_of
 from keras_vit.weights.tables import SAME, TRANSPOSED, Table, split_heads
 
 BLOCK, HEAD = "encoder.layers.{i}.", "head."
@@ -56,11 +57,14 @@ ACTIVATIONS = {
 }
 
 
-def naflex_from_checkpoint(path: str | os.PathLike[str], **options: Any) -> NaFlexVisionTransformer:
+def naflex_from_checkpoint(
+    weights: str | os.PathLike[str], **options: Any
+) -> NaFlexVisionTransformer:
     """A model with the architecture and the weights of a NaFlex checkpoint of SigLIP 2.
 
     Args:
-        path: folder of transformers with `config.json` and the weights, or the file of these.
+        weights: folder of transformers with `config.json` and the weights, or the file of these; a
+            URL (`hf://`) or a name of the catalogue, as in `keras_vit.load_weights`.
         **options: `name`, `dtype`, `dropout`, `attention_dropout`, `stochastic_depth` of
             `NaFlexVisionTransformer`.
 
@@ -72,7 +76,7 @@ def naflex_from_checkpoint(path: str | os.PathLike[str], **options: Any) -> NaFl
         FileNotFoundError: there is no such file.
         CheckpointError: the folder has another model, or something that has no place in this one.
     """
-    contents = open_checkpoint(path)
+    contents = open_checkpoint(file_of(weights))
     kind, config = contents.config.get("model_type"), contents.config
     if kind not in ("siglip2", "siglip2_vision_model"):
         raise CheckpointError(

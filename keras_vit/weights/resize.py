@@ -147,6 +147,20 @@ def resize_patches(
     return resized.reshape(-1, kernel.shape[1]).astype(kernel.dtype)
 
 
+def adapt_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
+    """Kernels that were trained on RGB for images of another number of channels, by timm's rule.
+
+    One channel is all three colours at once: their kernels add up. Any other number of channels has
+    the kernels of red, green and blue in turn, times 3 / channels.
+
+    Shapes: (..., 3, units) -> (..., channels, units).
+    """
+    kernel = kernel.astype(np.result_type(kernel.dtype, "float32"), copy=False)
+    if channels == 1:
+        return kernel.sum(axis=-2, keepdims=True)
+    return kernel[..., np.arange(channels) % 3, :] * (3 / channels)
+
+
 def for_a_model(options):
     """What of a caller's arguments a model is built with.
 

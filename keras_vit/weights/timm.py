@@ -18,7 +18,7 @@ from keras_vit.weights import timm_facts as facts
 from keras_vit.weights.canonical import CUSTOM, POSITION
 from keras_vit.weights.family import ANY, Family
 from keras_vit.weights.tables import CONV, SAME, Table
-from keras_vit.weights.timm_architectures import ACTIVATIONS, arguments_of
+from keras_vit.weights.timm_architectures import ACTIVATIONS, PARTS, arguments_of
 
 BLOCK = "blocks.{i}."
 BACKBONE = "patch_embed.backbone."
@@ -193,6 +193,7 @@ FAMILY = Timm(
         r".*\.(attns|ffns)\..*": "several attentions in one block",
     },
     optional=("norm/gamma",),
+    parts=PARTS,
     needs_config=True,
     joined_heads=True,
     defaults={"interpolation": "bicubic", "gelu": "erf", "epsilon": 1e-6, "stem_numerics": "timm"},

@@ -1,8 +1,9 @@
 """What the names of timm's architectures imply, and which of timm's arguments are understood.
 
-A hub's config names an architecture and gives the arguments that differ from it. What the arrays do
-not show of it is here, for `VisionTransformer`, `VisionTransformerDistilled`, `Eva` and `Beit` of
-timm 1.0; `tests/oracles/make_timm.py --check` compares it with every architecture that timm has.
+A hub's config names an architecture and gives the arguments that differ from it. What it says is
+here, for `VisionTransformer`, `VisionTransformerDistilled`, `Eva` and `Beit` of timm 1.0: what the
+arrays do not show, and which arrays there are, by which a config of another model is noticed.
+`tests/oracles/make_timm.py --check` compares it with every architecture that timm has.
 """
 
 import re
@@ -19,10 +20,33 @@ VIT = {
     "embed_epsilon": 1e-6,
     "no_embed_class": False,
     "pool_include_prefix": False,
+    # what the arrays show
+    "class_token": True,
+    "reg_tokens": 0,
+    "distilled": False,
+    "use_abs_pos_emb": True,
+    "use_rel_pos_bias": False,
+    "use_shared_rel_pos_bias": False,
+    "qkv_bias": True,
+    "attn_type": "rope",  # whose keys have a bias too
+    "proj_bias": True,
+    "qk_norm": False,
+    "scale_attn_norm": False,
+    "scale_mlp_norm": False,
+    "swiglu_mlp": False,
+    "init_values": None,
+    "block_fn": "Block",
+    "norm_layer": "layernorm",
+    "embed_norm_layer": "",
+    "pre_norm": False,
+    "final_norm": True,
+    "fc_norm": None,
 }
 EVA = VIT | {
     "kind": "Eva",
     "global_pool": "avg",
+    "attn_type": "eva",
+    "final_norm": None,
     "rope_type": "cat",
     "rope_temperature": 10_000.0,
     "rope_grid_indexing": "ij",
@@ -30,7 +54,7 @@ EVA = VIT | {
     "rope_rotate_half": False,
     "ref_feat_shape": None,
 }
-BEIT = VIT | {"kind": "Beit", "global_pool": "avg"}
+BEIT = VIT | {"kind": "Beit", "global_pool": "avg", "attn_type": "eva"}
 DINOV3 = {"rope_type": "dinov3", "rope_temperature": 100.0, "rope_rotate_half": True}
 TURNED = {"use_rot_pos_emb": True}
 NAVER = {"rope_temperature": 100.0, "rope_grid_indexing": "xy", "global_pool": "token"}
@@ -85,7 +109,76 @@ RULES = (
     (r"_(giantopt|so400m)_patch16_siglip_|_base_patch32_siglip_", {"act_layer": "gelu_tanh"}),
     (r"_large_patch16_siglip_(gap_)?512_", {"act_layer": "gelu_tanh"}),
     (r"_vit_base_patch16_rpn_|_eva02_enormous_", {"block_fn": "ResPostBlock"}),
-)
+    # what the arrays show: tokens and positions
+    (r"_(siglip|gap|aimv2|so150m2?|rpn)_|_pe_\w*gigantic_|_test_vit[234]_", {"class_token": False}),
+    (r"_reg1_|_test_vit[234]_", {"reg_tokens": 1}),
+    (r"_reg4_|_(dinov3|lingbot)_", {"reg_tokens": 4}),
+    (r"_radio_v3_", {"reg_tokens": 7}),
+    (r"_sapiens2_", {"reg_tokens": 8}),
+    (r"_radio_v4_", {"reg_tokens": 9}),
+    (r"_distilled_", {"distilled": True}),
+    (r"^_beit(v2)?_|_(dinov3|lingbot|sapiens2|rope)_", {"use_abs_pos_emb": False}),
+    (r"_ape_", {"use_abs_pos_emb": True}),
+    (r"^_beit(v2)?_", {"use_rel_pos_bias": True}),
+    # biases and norms of the attention, gates
+    (r"_(aimv2|xp|rpn|so150m2|miil)_|_(betwixt|medium)_patch\d+_gap_", {"qkv_bias": False}),
+    (r"_mediumd_patch16_rope_|_giant_.*lingbot_|_dinov3_(?!qkvb)", {"qkv_bias": False}),
+    (r"_(pe|sapiens2)_|_rope_(?!reg)", {"attn_type": "rope"}),
+    (r"_aimv2_", {"proj_bias": False}),
+    (r"_(xp|sapiens2)_", {"qk_norm": True}),
+    (r"_beit3_|_eva02_(base|large)_", {"scale_mlp_norm": True}),
+    (r"_beit3_|_eva02_.*_clip_", {"scale_attn_norm": True}),
+    (r"_(aimv2|sapiens2)_|^_eva02_|_(plus|7b)_patch\d+_dinov3_", {"swiglu_mlp": True}),
+    (r"_vit_giant_.*_(dinov2|tipsv2|lingbot)_", {"swiglu_mlp": True}),
+    (r"_eva02_enormous_", {"scale_attn_norm": False, "swiglu_mlp": False}),
+    # LayerScale and the norms around the blocks
+    (r"^_beit(v2)?_|_(deit3|dinov[23]|tipsv2|lingbot|sapiens2|rope|intern300m|rpn|so150m2|36x1)_"
+     r"|_test_vit[234]_|_(betwixt|mediumd?|p?wee|little)_|_(base|large)_.*_radio_|_pe_lang_"
+     r"|_pe_spatial_gigantic_|_plus_\d", {"init_values": 1e-5}),
+    (r"_clip_", {"init_values": None}),
+    (r"_(xp|pwee)_", {"block_fn": "ParallelScalingBlock"}),
+    (r"_(xp|aimv2|sapiens2)_|_test_vit4_", {"norm_layer": "rmsnorm"}),
+    (r"_aimv2_", {"embed_norm_layer": "rmsnorm"}),
+    (r"^(?!_eva).*_clip_|_(xp|pe)_", {"pre_norm": True}),
+    (r"_(radio|intern300m)_|_pe_(lang|spatial)_", {"final_norm": False}),
+    (r"_(siglip|patch\d+)_gap_|_so150m_.*_gap_|_aimv2_|_base_patch16_rope_224_", {"fc_norm": False}),
+    (r"_(sapiens2|lingbot|dinov3)_|_pe_(lang|spatial)_", {"fc_norm": False}),
+)  # fmt: skip
+# Names of `Eva` and `Beit` -> those of `VisionTransformer`.
+RENAMED = {
+    "num_reg_tokens": "reg_tokens",
+    "scale_mlp": "scale_mlp_norm",
+    "scale_attn_inner": "scale_attn_norm",
+    "use_pre_transformer_norm": "pre_norm",
+    "use_post_transformer_norm": "final_norm",
+    "use_fc_norm": "fc_norm",
+}
+# What arguments stand for -> an array that is there just then.
+PARTS = {
+    "class_token": "patch_encoder/class_token",
+    "reg_tokens": "patch_encoder/registers",
+    "distilled": "patch_encoder/distillation_token",
+    "use_abs_pos_emb": "patch_encoder/position/embedding",
+    "use_rel_pos_bias": "position_0/table",
+    "use_shared_rel_pos_bias": "position/table",
+    "learned_rope": "rotary_0/frequencies",
+    "qkv_bias": "block_0/attention/query/bias",
+    "key_bias": "block_0/attention/key/bias",
+    "proj_bias": "block_0/attention/out/bias",
+    "qk_norm": "block_0/attention/query_norm/gamma",
+    "scale_attn_norm": "block_0/attention/norm/gamma",
+    "scale_mlp_norm": "block_0/mlp/norm/gamma",
+    "swiglu_mlp": "block_0/mlp/gate/kernel",
+    "init_values": "block_0/layer_scale_1/gamma",
+    "gamma_1": "blocks.0.gamma_1",
+    "one_branch_after_another": "block_0/norm_2/gamma",
+    "norm_with_bias": "block_0/norm_1/beta",
+    "embed_norm_layer": "patch_encoder/norm/gamma",
+    "pre_norm": "pre_norm/gamma",
+    "norm": "norm.weight",
+    "fc_norm": "fc_norm.weight",
+    "attention_pooling": "pool/probe",
+}
 # timm's name of an activation -> that of `Later`.
 ACTIVATIONS = {
     "gelu": "gelu_erf",
@@ -143,17 +236,41 @@ def arguments_of(config):
         flat.setdefault("embed_dim", config["num_features"])
     if "input_size" in config.get("pretrained_cfg", {}):
         flat.setdefault("img_size", list(config["pretrained_cfg"]["input_size"][1:]))
-    if "num_reg_tokens" in flat:
-        flat["reg_tokens"] = flat["num_reg_tokens"]
-    if flat.get("use_abs_pos_emb") is False:
-        flat["pos_embed"] = "none"
+    flat |= {RENAMED[key]: value for key, value in said.items() if key in RENAMED}
     if flat.get("use_post_norm"):
         flat["block_fn"] = "ResPostBlock"
+    if "mlp_layer" in said:
+        flat["swiglu_mlp"] = said["mlp_layer"] != "Mlp"
+    if said.get("pos_embed", "learn") in ("none", ""):
+        flat["use_abs_pos_emb"] = False
+    if flat.get("use_abs_pos_emb") is False:
+        flat["pos_embed"] = "none"
     for key, epsilon in (("norm_layer", "epsilon"), ("embed_norm_layer", "embed_epsilon")):
         if key in said:  # by its name alone a norm has timm's epsilon
             flat[epsilon] = 1e-6
             flat[key] = str(said[key]).replace("_", "").lower()
-    return flat
+    return {**flat, **(shown(flat) if flat.get("kind") else {})}
+
+
+def shown(flat):
+    """What the class of a model with these arguments makes of several of them, for `PARTS`."""
+    after = flat["global_pool"] == "avg" if flat["fc_norm"] is None else bool(flat["fc_norm"])
+    # `Eva` may have both norms or none; the others have one, before the pooling or after it.
+    last, of_eva = flat["final_norm"], flat["kind"] == "Eva"
+    before = bool(last) if of_eva and last is not None else last is not False and not after
+    # A block that normalises after its branches has no LayerScale.
+    scale = None if flat["block_fn"] == "ResPostBlock" else flat["init_values"]
+    return {
+        "init_values": scale,
+        "gamma_1": bool(scale) and flat["kind"] != "VisionTransformer",
+        "learned_rope": flat.get("use_rot_pos_emb") and flat["rope_type"] == "mixed",
+        "key_bias": flat["qkv_bias"] and flat["attn_type"] == "rope",
+        "one_branch_after_another": flat["block_fn"] != "ParallelScalingBlock",
+        "norm_with_bias": not flat["norm_layer"].startswith("rms"),
+        "norm": before,
+        "fc_norm": after and (of_eva or bool(last)),
+        "attention_pooling": flat["global_pool"] == "map",
+    }
 
 
 def rotary_of(flat):

@@ -63,13 +63,7 @@ def settle_rotary(canonical, names, config, hints):
     """Sets `rotary`, which only learned frequencies show in the arrays."""
     found, learned = canonical.architecture, canonical.architecture["rotary"] is not None
     if config.get("kind"):
-        rotary = rotary_of(config)
-        if learned != bool(rotary and rotary.learned):
-            raise CheckpointError(
-                f"The config says {rotary}, and the file has {'' if learned else 'no '}learned "
-                "frequencies ('rope.freqs'); it is of another model."
-            )
-        found["rotary"] = rotary
+        found["rotary"] = rotary_of(config)
         return
     of_eva = any(re.search(r"\.(q_bias|q_proj\.weight|gamma_1)$", name) for name in names)
     unknown = (of_eva or found["pre_norm"]) and relative_table(canonical.arrays) is None

@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import CUSTOM, POSITION
 from keras_vit.weights.family import ANY, Family, unsupported
+from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.huggingface import (
     TANH,
     class_names_of,
@@ -133,7 +134,10 @@ class Siglip(VisionTower):
     def arrays_of(self, file):
         patches = [a for name, a in file.items() if name.endswith("patch_embedding.weight")]
         if patches and patches[0].ndim == 2:
-            raise unsupported("patches of any grid beside each other (SigLIP 2's NaFlex)")
+            raise CheckpointError(
+                "The file is of a model for patches of any grid, SigLIP 2's NaFlex, which takes "
+                "other inputs. keras_vit.naflex_from_checkpoint builds it and reads the file."
+            )
         return super().arrays_of(file)
 
     def write(self, model, arrays):

@@ -94,6 +94,10 @@ def test_other_files_and_architectures_are_refused(tmp_path):
     refuses("hidden_act='relu'", hidden_act="relu")
     refuses("projection/kernel.* must have the shape", patch_size=8)
     refuses("Only in the file: .*pool", vision_use_head=False)
+    with pytest.raises(keras_vit.CheckpointError, match=r"keras_vit\.naflex_from_checkpoint"):
+        keras_vit.from_checkpoint(FOLDER / "map")
+    with pytest.raises(ValueError, match="Unknown checkpoint"):
+        keras_vit.naflex_from_checkpoint("siglip2-naflex")
     with pytest.raises(ValueError, match="rotary must be one of"):
         small(rotary="axial")
     with pytest.raises(ValueError, match="pool must be one of"):

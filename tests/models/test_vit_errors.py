@@ -24,6 +24,8 @@ WRONG_ARGUMENTS = [
     ({"epsilon": 0}, "epsilon=0", "positive number"),
     ({"variant": ["B/16"]}, "variant=['B/16']", "'B/16'"),
     ({"channels": 0}, "channels=0", "positive integer"),
+    ({"image_size": 10**6}, "image_size=(1000000, 1000000)", "smaller images"),
+    ({"image_size": 10**6, "stem": ()}, "image_size=(1000000, 1000000)", "smaller images"),
     ({"mlp_dim": -4}, "mlp_dim=-4", "positive integer"),
     ({"representation_size": 0}, "representation_size=0", "positive integer"),
     (

@@ -111,7 +111,7 @@ def test_the_recipe():
     (callback,) = recipe.callbacks()
     assert callback.patch_sizes == recipe.patch_sizes
     assert recipe.model_options()["variable_size"] is True
-    assert recipe.model_options()["interpolation"] == "bilinear"
+    assert recipe.model_options()["interpolation"] == "bilinear_antialias"
     with pytest.raises(ValueError, match=r"patch_sizes must divide .*224, 224"):
         recipe.replace(image_size=224)
 

@@ -156,7 +156,18 @@ def test_known_facts():
     siglip = find("SigLIP2 g-opt/16 384")
     assert (siglip.variant, siglip.image_size, siglip.num_classes) == ("SigLIP2-g-opt/16", 384, 0)
     assert siglip.overrides == (("pool", "map"),)
-    assert find("SigLIP2 B/16 NaFlex").image_size is None
+    naflex = find("SigLIP2 B/16 NaFlex")
+    assert naflex.image_size is None
+    assert naflex.overrides == (("pool", "map"), ("interpolation", "bilinear_antialias"))
+    flexi = [c for c in ALL if c.variant.startswith("FlexiViT") and c.family == "big_vision"]
+    assert {c.overrides for c in flexi} == {(("interpolation", "bilinear_antialias"),)}
+    assert keras_vit.VARIANTS["FlexiViT-B/16"].interpolation == "bilinear_antialias"
+    bit_50 = find("google/bit-50")
+    assert (bit_50.image_size, bit_50.pretrained_on, bit_50.finetuned_on) == (
+        448,
+        "imagenet-21k",
+        "imagenet-1k",
+    )
     assert dict(find("google/vit-base-patch16-224").overrides) == {"gelu": "erf", "epsilon": 1e-12}
     assert find("BiT-M-R50x1").parameters == 68256659
     assert find("vtab/BiT-M-R50x1-run2-svhn").parameters == 23500352 + 2049 * 10

@@ -120,7 +120,49 @@ def test_other_patches_and_channels_at_load_time():
     twin = keras_vit.resize(source, patch_size=4)
     for a, b in zip(smaller.weights, twin.weights, strict=True):
         assert_close(a, b, 1e-6)
-    gray = keras_vit.from_checkpoint(path, channels=1)
-    x = np.random.default_rng(0).uniform(-1, 1, (2, *source.image_size, 1)).astype("float32")
-    assert_close(forward(gray, x), forward(source, np.repeat(x, 3, axis=-1)), 1e-5)
-    assert "sum over the colours" in str(gray.load_report)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4, 13])
+def test_weights_of_rgb_in_a_model_of_other_channels(channels):
+    """By timm's rule: each channel has the kernel of a colour in turn, all times 3 / channels."""
+    path = ORACLES / "load_pretrained" / "gap_resize_down" / "pretrained.npz"
+    source = keras_vit.from_checkpoint(path)
+    model = keras_vit.from_checkpoint(path, channels=channels)
+    size = source.image_size
+    x = np.random.default_rng(0).uniform(-1, 1, (2, *size, channels)).astype("float32")
+    colours = [x[..., colour::3].sum(axis=-1) * 3 / channels for colour in range(3)]
+    colours = [x[..., 0]] * 3 if channels == 1 else colours
+    assert_close(forward(model, x), forward(source, np.stack(colours, axis=-1)), 1e-5)
+    text = "sum over the colours" if channels == 1 else f"in turn, times 3 / {channels}"
+    assert text in str(model.load_report)
+    loaded = keras_vit.VisionTransformer(
+        source.variant, size, source.num_classes, channels=channels, name="loaded"
+    )
+    report = keras_vit.load_weights(loaded, path)
+    assert text in str(report) and report.loaded == tuple(model.load_report.loaded)
+    assert_close(forward(loaded, x), forward(model, x), 0)
+    assert len(model.preprocessing.mean) == channels
+
+
+@pytest.mark.parametrize("case", ["hybrids/timm-hybrid_r111_w05", "bit_timm/resnetv2_bit_11_w05"])
+def test_other_channels_of_a_resnet(case):
+    path = next((ORACLES / case).glob("*.safetensors"))
+    before = values(keras_vit.from_checkpoint(path))["root/conv/kernel"]
+    model = keras_vit.from_checkpoint(path, channels=4)
+    after = values(model)["root/conv/kernel"]
+    assert_close(after, 0.75 * before[:, :, [0, 1, 2, 0]], 1e-6)
+    assert "in turn, times 3 / 4" in str(model.load_report)
+
+
+def test_preprocessing_of_other_channels():
+    imagenet = keras_vit.Preprocessing(mean=(0.1, 0.2, 0.6), std=(0.2, 0.3, 0.4))
+    assert imagenet.for_channels(5).mean == (0.1, 0.2, 0.6, 0.1, 0.2)
+    assert imagenet.for_channels(2).std == (0.2, 0.3)
+    gray = imagenet.for_channels(1)
+    np.testing.assert_allclose((*gray.mean, *gray.std), (0.3, 0.3), rtol=1e-12)
+
+
+def test_a_choice_that_does_not_fit_the_file():
+    path = ORACLES / "load_pretrained" / "gap_resize_down" / "pretrained.npz"
+    with pytest.raises(ValueError, match="Leave out what the file has otherwise, of registers"):
+        keras_vit.from_checkpoint(path, registers=2)

@@ -1,5 +1,6 @@
 """Another resolution: position embeddings, patch kernels, whole models, images of any size."""
 
+import dataclasses
 import json
 
 import keras
@@ -19,6 +20,7 @@ from tests.support import (
     randomize,
     read_arrays,
     tiny_vit,
+    to_numpy,
     values,
 )
 
@@ -139,6 +141,39 @@ def test_properties_of_every_rule(method):
 def test_an_unknown_rule():
     with pytest.raises(ValueError, match=r"Unknown method.*'nearest'.*align_corners"):
         resize_matrix(2, 3, "nearest")
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("grid", [(5, 6), (6, 3), (8, 9), (30, 15)], ids=str)
+def test_the_rule_of_flexivit(grid):
+    """`jax.image.resize(..., "linear")` of JAX 0.10, which antialiases where it shrinks."""
+    file = read_arrays(FOLDER / "jax_linear.npz")
+    before, after = file["in"], file["{}x{}".format(*grid)]
+    resized = resize_grid(before, (7, 5), grid, "bilinear_antialias")
+    assert_close(resized, after, 1e-12)
+    in_the_graph = [
+        to_numpy(resize_matrix(old, new, "bilinear_antialias", keras.ops, "float32"))
+        for old, new in zip((7, 5), grid)
+    ]
+    rows, columns = in_the_graph
+    expected = np.einsum("ro,cp,opd->rcd", rows, columns, before.reshape(7, 5, -1))
+    assert_close(expected.reshape(after.shape), after, 1e-5)
+
+
+def test_files_of_flexivit_are_resized_as_by_its_authors():
+    """Nothing in a file says so: it is the catalogue, or the model that the weights are for."""
+    path = ORACLES / "big_vision_vit" / "gap_learn_p8" / "checkpoint.npz"
+    rules = {}
+    for rule in ("bilinear_antialias", "align_corners"):
+        made = keras_vit.from_checkpoint(path, patch_size=12)
+        architecture = {**dataclasses.asdict(made.variant), "interpolation": rule}
+        model = keras_vit.VisionTransformer(
+            image_size=made.image_size, num_classes=made.num_classes, **architecture
+        )
+        report = keras_vit.load_weights(model, path, resize_patches=True)
+        rules[rule] = [method for *_, method in report.resized]
+    assert rules["bilinear_antialias"] == ["pseudo-inverse, bilinear", "bilinear_antialias"]
+    assert rules["align_corners"] == ["pseudo-inverse, bicubic", "align_corners"]
 
 
 # ---- models
