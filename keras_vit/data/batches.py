@@ -165,11 +165,11 @@ def _finish(batch, value_range):
 
 
 def to_range(images, value_range):
-    """Pixels of 0..255 as float32 in a range, in one new array."""
+    """Pixels of 0..255 as float32 in a range, in one new array: to the last bit `preprocess`'s."""
     low, high = value_range
     images = images.astype(np.float32)
-    images += np.float32(low * 255 / (high - low))
-    images *= np.float32((high - low) / 255)
+    images -= np.float32(-low / (high - low)) * np.float32(255)
+    images /= np.float32(1 / (high - low)) * np.float32(255)
     return images
 
 
