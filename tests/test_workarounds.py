@@ -94,3 +94,14 @@ def test_keras_still_loses_the_values_of_a_model():
         model.predict(np.zeros((1, 4)), verbose=0)
     with pytest.raises(TypeError):  # else workarounds.keep_values_after_errors may go
         model.get_weights()
+
+
+@pytest.mark.any_backend
+def test_grain_still_waits_for_workers_that_ended_without_an_error():
+    run_in_fresh_process("""
+import types
+from grain._src.python.dataset.transformations import process_prefetch
+ended = types.SimpleNamespace(_prefetch_process=types.SimpleNamespace(exitcode=0))
+failed = process_prefetch.ProcessPrefetchDatasetIterator._process_failed(ended)
+assert not failed, "keras_vit.workarounds.report_ended_workers may go"
+""")
