@@ -23,8 +23,6 @@ def add_arguments(add):
 
 
 def run(args):
-    import numpy as np
-
     from keras_vit import evaluation
     from keras_vit.checks import positive_int
     from keras_vit.data.load import open_source
@@ -36,21 +34,53 @@ def run(args):
     rows = source.rows(args.split or "test")
     model = open_model(args.model)
     numbers = class_map(getattr(model, "class_names", None), source.class_names, model.num_classes)
-
-    def batches():
-        from keras_vit.data import preprocess
-        from keras_vit.data.pixels import pixels_of
-
-        for start in range(0, len(rows), size):
-            found = [source[row] for row in rows[start : start + size]]
-            images = [pixels_of(image, model.channels, source.upright) for image, _ in found]
-            labels = np.array([int(label) for _, label in found])
-            yield preprocess(images, model), labels if numbers is None else numbers[labels]
-
-    steps = -(-len(rows) // size)
+    data = Batches(source, rows, model, size, numbers)
     names = getattr(model, "class_names", None) or source.class_names
-    report = evaluation.evaluate(model, batches(), args.top, class_names=names, steps=steps)
+    report = evaluation.evaluate(model, data, args.top, class_names=names)
     print(json.dumps(report.to_dict(), indent=1, allow_nan=False) if args.json else report)
+    if report.skipped:
+        told = f"error: {report.skipped} of {len(rows)} images could not be read"
+        print(told, file=sys.stderr)
+    return 1 if report.skipped else 0
+
+
+class Batches:
+    """The images of a source as a model wants them, for `evaluate`; one is at its full size.
+
+    `skipped` tells where those lie that could not be read; they have the weight 0.
+    """
+
+    def __init__(self, source, rows, model, size, numbers):
+        self.source, self.rows, self.model = source, rows, model
+        self.size, self.numbers, self.skipped = size, numbers, []
+
+    def __len__(self):
+        return -(-len(self.rows) // self.size)
+
+    def __iter__(self):
+        import numpy as np
+
+        from keras_vit.data.pixels import pixels_of
+        from keras_vit.data.preprocess import input_of, prepare, warn_of_unreadable
+
+        wanted = input_of(self.model)
+        channels = wanted[1]
+        labels = {}
+
+        def read(row):
+            image, label = self.source[row]
+            labels[row] = int(label) if self.numbers is None else self.numbers[label]
+            return pixels_of(image, channels, self.source.upright)
+
+        for start in range(0, len(self.rows), self.size):
+            rows = self.rows[start : start + self.size]
+            images, errors = prepare(rows, read, *wanted)
+            for index, error in errors.items():
+                self.skipped.append(self.source.place(rows[index]))
+                warn_of_unreadable(self.skipped[-1], error)
+            weights = np.ones(len(rows))
+            weights[list(errors)] = 0
+            yield images, np.array([labels.pop(row, 0) for row in rows]), weights
 
 
 def take_data_of_run(args):

@@ -33,31 +33,14 @@ def run(args):
     starts = range(0, len(files), args.batch_size)
     for start in tqdm(starts, unit="batch", leave=False, disable=None):  # None: on a terminal alone
         batch = files[start : start + args.batch_size]
-        images = {file: pixels for file in batch if (pixels := _read(file, model)) is not None}
-        broken += len(batch) - len(images)
-        if images:
-            found = keras_vit.predict(model, list(images.values()), args.top, names)
-            rows += [row for file, best in zip(images, found) for row in _rows(file, best)]
+        found = keras_vit.predict(model, batch, args.top, names, args.batch_size, skip_corrupt=True)
+        broken += sum(not best for best in found)
+        rows += [row for file, best in zip(batch, found) for row in _rows(file, best)]
     if rows or args.csv or args.json:
         print_rows(rows, COLUMNS, args, left=3)
     if broken:
         print(f"error: {broken} of {len(files)} images could not be read", file=sys.stderr)
     return 1 if broken else 0
-
-
-def _read(file, model):
-    """The pixels of a file; `None`, and a line on stderr, if it cannot be read."""
-    from tqdm import tqdm
-
-    from keras_vit.data.pixels import pixels_of
-
-    try:
-        return pixels_of(file, getattr(model, "channels", 3))
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow's decoders raise errors of many kinds
-        tqdm.write(f"error: {file}: {' '.join(str(error).split())}", file=sys.stderr)
-        return None
 
 
 def _rows(file, predictions):

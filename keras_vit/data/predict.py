@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.data.preprocess import input_of, list_images, preprocess
+from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
 from keras_vit.weights.fetch import DownloadError, fetch
 
 IMAGENET_1K = "imagenet-1k"
@@ -49,6 +49,7 @@ def predict(
     top: int = 5,
     class_names: Sequence[str] | None = None,
     batch_size: int = 32,
+    skip_corrupt: bool = False,
 ) -> list[list[Prediction]]:
     """Classifies images, preprocessed as the weights of the model ask for.
 
@@ -58,10 +59,13 @@ def predict(
         top: how many classes to tell for each image; all of them if there are fewer.
         class_names: sequence of names in the order of the logits; by default
             `model.class_names`, the names of `model.label_set`, or numbers.
-        batch_size: images per call of the model.
+        batch_size: images per call of the model; one of them is held at its full size at a time.
+        skip_corrupt: whether files that do not exist or cannot be read are left out, with a
+            warning that names each, instead of being an error.
 
     Returns:
-        For each image, the list of its most probable classes as `Prediction`, best first.
+        For each image, the list of its most probable classes as `Prediction`, best first. It is
+        empty for an image that was left out.
 
     Raises:
         FileNotFoundError: names the files that do not exist.
@@ -79,10 +83,17 @@ def predict(
             f"num_classes={getattr(model, 'num_classes', None)}"
         )
     names = resolve_class_names(model, shape[1], class_names)
-    items = list_images(images, input_of(model)[1])
-    predictions = []
+    items = list_images(images, input_of(model)[1], must_exist=not skip_corrupt)
+    predictions = [[] for _ in items]
     for start in range(0, len(items), batch_size):
-        batch = preprocess(items[start : start + batch_size], model)
+        part, left_out = items[start : start + batch_size], []
+        if skip_corrupt:
+            batch, left_out = preprocess_readable(part, model)
+        else:
+            batch = preprocess(part, model)
+        kept = np.delete(np.arange(start, start + len(part)), left_out)
+        if not len(batch):
+            continue
         logits = keras.ops.convert_to_numpy(model.predict_on_batch(batch)).astype(np.float64)
         if not np.isfinite(logits).all():
             raise ValueError(
@@ -90,9 +101,9 @@ def predict(
                 "damaged, or its dtype too narrow?"
             )
         exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        for row in exponentials / exponentials.sum(axis=-1, keepdims=True):
+        for index, row in zip(kept, exponentials / exponentials.sum(axis=-1, keepdims=True)):
             best = np.argsort(-row, kind="stable")[:top]
-            predictions.append([Prediction(names[i], int(i), float(row[i])) for i in best])
+            predictions[index] = [Prediction(names[i], int(i), float(row[i])) for i in best]
     return predictions
 
 

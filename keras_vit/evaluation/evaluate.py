@@ -178,7 +178,9 @@ def evaluate(
 ) -> Report:
     """Measures a classifier on labelled images, and returns a `Report`.
 
-    The images are read once, batch by batch, and a few numbers for each of them are kept.
+    The images are read once, batch by batch, and a few numbers for each of them are kept. Files
+    that do not exist or cannot be read are left out: a warning names each, and the report counts
+    them.
 
     Args:
         model: any Keras model that gives (batch, classes) logits or probabilities.
@@ -209,8 +211,8 @@ def evaluate(
     if top is not None:
         top = [positive_int(k, "top") for k in (top if np.ndim(top) else [top])]
     real = None if real is None else check_real(real)
-    began, found = time.perf_counter(), []
-    batches = labelled_outputs(model, data, batch_size, steps, progress)
+    began, found, left_out = time.perf_counter(), [], []
+    batches = labelled_outputs(model, data, batch_size, steps, progress, left_out)
     for index, (outputs, labels) in enumerate(batches):
         scores = metrics.check_scores(outputs, f" in batch {index}")
         if index == 0:
@@ -243,7 +245,7 @@ def evaluate(
         calibration=metrics.calibration_of(confidence, ranks == 0, loss, brier, bins=15),
         confusion=confusion_matrix(labels, predictions, num_classes, names) if confusion else None,
         real=None if real is None else real_accuracy(predictions, real),
-        skipped=len(getattr(data, "skipped", ())),
+        skipped=len(getattr(data, "skipped", ())) + len(left_out),
         seconds=time.perf_counter() - began,
     )
 
