@@ -22,6 +22,9 @@ GELUS = ("tanh", "erf")
 FOLLOWS = dict(width="mlp_dim", pool="class_token", position="position_at", block="final_norm")
 
 
+_BICUBIC = "bicubic bicubic_no_antialias bicubic_align_corners"
+
+
 @dataclasses.dataclass(frozen=True)
 class Variant(Later):
     """The architecture of one Vision Transformer; the defaults are ViT-B/16 (Table 1).
@@ -78,14 +81,7 @@ class Variant(Later):
     position_at: str | None = choice(None, ("input", "every_layer", "shared"), inherited=True)
     interpolation: str = choice(
         "align_corners",
-        (
-            "align_corners",
-            "bilinear",
-            "bilinear_antialias",
-            "bicubic",
-            "bicubic_no_antialias",
-            "bicubic_align_corners",
-        ),
+        tuple(f"align_corners bilinear bilinear_antialias {_BICUBIC}".split()),
         inherited=True,
     )
     registers: int = choice(0, inherited=True)

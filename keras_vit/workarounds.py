@@ -181,3 +181,31 @@ def own_policy(policy, default=None):
         return policy if default is None else keras.DTypePolicy(default)
     default = default or policy.default_policy.name
     return keras.dtype_policies.DTypePolicyMap(default, {path: policy[path] for path in policy})
+
+
+def report_ended_workers():
+    """Lets Grain report each worker process that has ended, with an error that says what to do.
+
+    Grain 0.2.18 waits for ever for the batch of a worker that ended with exit code 0, as one does
+    whose script calls `sys.exit()` where it is imported.
+    """
+    try:
+        from grain._src.python.dataset.transformations import process_prefetch
+    except ImportError:  # another version has it elsewhere, and then its own ways
+        return
+
+    def check(iterator):
+        """Called by Grain where a second has passed without a batch."""
+        process = iterator._prefetch_process
+        # What a process has put there is there when it has ended: its last batch, or its error.
+        if process is not None and process.exitcode is not None and iterator._buffer.empty():
+            raise RuntimeError(
+                f"A worker process of the pipeline has ended with exit code {process.exitcode}. "
+                "Its own error stands above, if it had one. Each worker imports the script that "
+                "was started, so what the script does must stand below "
+                '`if __name__ == "__main__":`, and what it imports must be importable. A negative '
+                "code is a signal: -9 often means that memory ran out. workers=0 reads in this "
+                "process."
+            )
+
+    process_prefetch.ProcessPrefetchDatasetIterator._process_failed = check

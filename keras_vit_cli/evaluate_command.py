@@ -26,8 +26,6 @@ def add_arguments(add):
 
 
 def run(args):
-    import numpy as np
-
     from keras_vit import evaluation
     from keras_vit.checks import positive_int
     from keras_vit.data.load import open_source
@@ -43,26 +41,68 @@ def run(args):
         # One output tells two classes, but for labels that have a column for each.
         count = 2 if outputs == 1 and source.problem == "single_label" else outputs
         numbers = class_map(of_model, source.class_names, count)
-
-    def batches():
-        from keras_vit.data import preprocess
-        from keras_vit.data.pixels import pixels_of
-
-        for start in range(0, len(rows), size):
-            found = [source[row] for row in rows[start : start + size]]
-            images = [pixels_of(image, model.channels, source.upright) for image, _ in found]
-            labels = np.array([label for _, label in found])
-            if numbers is not None and source.problem == "single_label":
-                labels = numbers[labels]
-            elif numbers is not None:  # one column for each class of the model
-                labels, given = np.zeros((len(labels), outputs)), labels
-                labels[:, numbers] = given
-            yield preprocess(images, model), labels
-
-    steps = -(-len(rows) // size)
+    data = Batches(source, rows, model, size, numbers)
     names = of_model or source.class_names
-    report = evaluation.evaluate(model, batches(), args.top, class_names=names, steps=steps)
+    report = evaluation.evaluate(model, data, args.top, class_names=names)
     print(json.dumps(report.to_dict(), indent=1, allow_nan=False) if args.json else report)
+    if report.skipped:
+        told = f"error: {report.skipped} of {len(rows)} images could not be read"
+        print(told, file=sys.stderr)
+    return 1 if report.skipped else 0
+
+
+class Batches:
+    """The images of a source as a model wants them, for `evaluate`; one is at its full size.
+
+    `skipped` tells where those lie that could not be read; they have the weight 0.
+    """
+
+    def __init__(self, source, rows, model, size, numbers):
+        self.source, self.rows, self.model = source, rows, model
+        self.size, self.numbers, self.skipped = size, numbers, []
+        self.problem = source.problem
+
+    def __len__(self):
+        return -(-len(self.rows) // self.size)
+
+    def __iter__(self):
+        import numpy as np
+
+        from keras_vit.data.pixels import pixels_of
+        from keras_vit.data.preprocess import input_of, prepare, warn_of_unreadable
+
+        wanted = input_of(self.model)
+        channels = wanted[1]
+        labels = {}
+
+        def read(row):
+            image, label = self.source[row]
+            labels[row] = self.label(label)
+            return pixels_of(image, channels, self.source.upright)
+
+        for start in range(0, len(self.rows), self.size):
+            rows = self.rows[start : start + self.size]
+            images, errors = prepare(rows, read, *wanted)
+            for index, error in errors.items():
+                self.skipped.append(self.source.place(rows[index]))
+                warn_of_unreadable(self.skipped[-1], error)
+            weights = np.ones(len(rows))
+            weights[list(errors)] = 0
+            if labels:
+                none = np.zeros_like(next(iter(labels.values())))
+                yield images, np.array([labels.pop(row, none) for row in rows]), weights
+
+    def label(self, given):
+        """A label of the data as one of the model."""
+        import numpy as np
+
+        if self.numbers is None:
+            return given
+        if self.problem == "single_label":
+            return self.numbers[given]
+        columns = np.zeros(self.model.output_shape[-1])  # one for each class of the model
+        columns[self.numbers] = given
+        return columns
 
 
 def take_data_of_run(args):

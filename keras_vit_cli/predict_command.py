@@ -48,35 +48,16 @@ def run(args):
     starts = range(0, len(files), args.batch_size)
     for start in tqdm(starts, unit="batch", leave=False, disable=None):  # None: on a terminal alone
         batch = files[start : start + args.batch_size]
-        images = {file: pixels for file in batch if (pixels := _read(file, model)) is not None}
-        broken += len(batch) - len(images)
-        if images:
-            options = {"class_names": names, "threshold": args.threshold}
-            found = keras_vit.predict(model, list(images.values()), args.top, **options)
-            rows += [row for file, best in zip(images, found) for row in _rows(file, best)]
+        options = {"class_names": names, "threshold": args.threshold, "skip_corrupt": True}
+        found = keras_vit.predict(model, batch, args.top, batch_size=args.batch_size, **options)
+        broken += found.count(None)
+        rows += [row for file, best in zip(batch, found) for row in _rows(file, best or ())]
     if rows or args.csv or args.json:
         columns, left = (OF_VALUES, 2) if is_regression else (COLUMNS, 3)
         print_rows(rows, columns, args, left)
     if broken:
         print(f"error: {broken} of {len(files)} images could not be read", file=sys.stderr)
     return 1 if broken else 0
-
-
-def _read(file, model):
-    """The pixels of a file; `None`, and a line on stderr, if it cannot be read."""
-    from tqdm import tqdm
-
-    from keras_vit.data.pixels import pixels_of
-    from keras_vit.text import visible
-
-    try:
-        return pixels_of(file, getattr(model, "channels", 3))
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow's decoders raise errors of many kinds
-        text = f"error: {file}: {' '.join(str(error).split())}"
-        tqdm.write(visible(text), file=sys.stderr)
-        return None
 
 
 def _rows(file, predictions):

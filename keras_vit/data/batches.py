@@ -7,11 +7,13 @@ batch, or the last image for the first. One share holds for the whole batch, as 
 """
 
 import functools
+import sys
 
 import numpy as np
 
 from keras_vit.data.pixels import convert_channels
 from keras_vit.data.transform import apply
+from keras_vit.workarounds import report_ended_workers
 
 LOST_AT_MOST = 4  # one in four examples may be unreadable
 
@@ -71,6 +73,9 @@ def read_ahead(dataset, value_range, threads, workers=0):
     if workers:  # bytes travel between processes, a quarter of floats
         from absl import flags
 
+        _check_main()
+        report_ended_workers()
+
         if not flags.FLAGS.is_parsed():  # Grain reads some, also in programs that are no absl apps
             flags.FLAGS.mark_as_parsed()
         processes = grain.MultiprocessingOptions(num_workers=workers)
@@ -82,6 +87,17 @@ def read_ahead(dataset, value_range, threads, workers=0):
         yield from iterator
     finally:
         iterator.close()
+
+
+def _check_main():
+    """Lets no worker process start workers of its own while it imports the script."""
+    imported = sys.modules.get("__mp_main__")  # the name of the script in a worker
+    if imported is not None and imported is not sys.modules["__main__"]:
+        raise RuntimeError(
+            "A worker process imports the script that was started, which reads a pipeline with "
+            'workers at once. Put what the script does below `if __name__ == "__main__":`, or use '
+            "workers=0"
+        )
 
 
 def import_grain():
@@ -172,11 +188,11 @@ def _finish(batch, value_range):
 
 
 def to_range(images, value_range):
-    """Pixels of 0..255 as float32 in a range, in one new array."""
+    """Pixels of 0..255 as float32 in a range, in one new array: to the last bit `preprocess`'s."""
     low, high = value_range
     images = images.astype(np.float32)
-    images += np.float32(low * 255 / (high - low))
-    images *= np.float32((high - low) / 255)
+    images -= np.float32(-low / (high - low)) * np.float32(255)
+    images /= np.float32(1 / (high - low)) * np.float32(255)
     return images
 
 

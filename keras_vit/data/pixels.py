@@ -1,17 +1,25 @@
 """The pixels of files, PIL images and arrays, with 8 bits and the channels that are wanted."""
 
+import contextlib
 import io
 import os
 import pathlib
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image
 
 PATHS = (str, os.PathLike)
+_TURN = Image.Transpose
+# What makes an image of each EXIF orientation upright.
+_UPRIGHT = {2: _TURN.FLIP_LEFT_RIGHT, 3: _TURN.ROTATE_180, 4: _TURN.FLIP_TOP_BOTTOM}
+_UPRIGHT |= {5: _TURN.TRANSPOSE, 6: _TURN.ROTATE_270, 7: _TURN.TRANSVERSE, 8: _TURN.ROTATE_90}
 
 
+@contextlib.contextmanager
 def open_image(source):
     """The PIL image of a path or of the bytes of a file, of which only the header is read.
+
+    Pillow gets no path: uncompressed TIFFs that lie on their side, it reads otherwise by name.
 
     Raises:
         OSError, ValueError: no image, not a regular file, or more pixels than
@@ -20,19 +28,30 @@ def open_image(source):
     if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
         there = pathlib.Path(source).exists()
         raise OSError(f"{source} {'is no regular file' if there else 'does not exist'}")
-    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
-    width, height = image.size
-    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
-        raise ValueError(
-            f"an image of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
-            f"{Image.MAX_IMAGE_PIXELS}, to read it"
-        )
-    return image
+    opened = io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
+    with opened as file, Image.open(file) as image:
+        width, height = image.size
+        if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+            raise ValueError(
+                f"an image of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
+                f"{Image.MAX_IMAGE_PIXELS}, to read it"
+            )
+        yield image
 
 
 def orientation(image):
-    """The EXIF orientation of a PIL image: 1 is upright, 5 to 8 lie on their side."""
-    return image.getexif().get(ExifTags.Base.Orientation, 1)
+    """The EXIF orientation of a PIL image, 1 to 8: 1 is upright, 5 to 8 lie on their side.
+
+    It is 1 where the file says nothing, says something else, or has broken EXIF data: the pixels
+    are whole. Only a JPEG is not decoded by this.
+    """
+    if image.format != "JPEG":
+        image.load()  # which turns a TIFF, and finds what a PNG says behind its pixels
+    try:
+        tag = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # Pillow answers broken EXIF data with errors of many unrelated types
+        return 1
+    return int(tag) if tag in range(1, 9) else 1
 
 
 def pixels_of(image, channels, upright=True):
@@ -43,7 +62,7 @@ def pixels_of(image, channels, upright=True):
     Args:
         image: a path, the bytes of a file, a PIL image, or an array, which keeps its dtype.
         channels: 3 for RGB, 1 for grayscale; of an array as in `convert_channels`.
-        upright: whether to turn a file's image as its EXIF orientation says.
+        upright: whether to turn a file's image as its EXIF orientation says; see `orientation`.
 
     Returns:
         uint8 array, unless the image is another one.
@@ -53,6 +72,12 @@ def pixels_of(image, channels, upright=True):
     if isinstance(image, (bytes, *PATHS)):
         with open_image(image) as opened:
             return pixels_of(opened, channels, upright)
+    picture = picture_of(image, channels, orientation(image) if upright else 1)
+    return np.asarray(picture).reshape(picture.height, picture.width, channels)
+
+
+def picture_of(image, channels, turned=1):
+    """A PIL image of any mode, lying as an EXIF orientation says, as an upright RGB or L one."""
     if channels not in (1, 3):
         raise ValueError(
             f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
@@ -62,14 +87,12 @@ def pixels_of(image, channels, upright=True):
     )
     if image.mode in ("I", "F") and not sixteen_bits:
         raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")
-    if upright and orientation(image) != 1:
-        image = ImageOps.exif_transpose(image)
     if sixteen_bits:  # Pillow would clip at 255 and leave the image nearly white
         pixels = np.asarray(image).astype(np.float32) / 257.0
         image = Image.fromarray((pixels + 0.5).astype(np.uint8))
     mode = "RGB" if channels == 3 else "L"
-    pixels = np.asarray(image if image.mode == mode else image.convert(mode))
-    return pixels.reshape(image.height, image.width, channels)
+    image = image if image.mode == mode else image.convert(mode)
+    return image if turned == 1 else image.transpose(_UPRIGHT[turned])
 
 
 def convert_channels(images, channels):

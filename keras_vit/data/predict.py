@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.data.preprocess import input_of, list_images, preprocess
+from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
 from keras_vit.weights.fetch import DownloadError, fetch
@@ -75,7 +75,8 @@ def predict(
     threshold: float | None = None,
     reading: str | None = None,
     from_logits: bool | Literal["auto"] = "auto",
-) -> list[list[Prediction]] | list[list[Value]]:
+    skip_corrupt: bool = False,
+) -> list[list[Prediction] | None] | list[list[Value] | None]:
     """Classifies images, preprocessed as the weights of the model ask for.
 
     The model decides what its outputs mean: `keras_vit.outputs.reading_of` tells how. Of a softmax
@@ -88,14 +89,17 @@ def predict(
         class_names: sequence of names in the order of the outputs; by default
             `model.class_names`, the names of `model.label_set`, or numbers. A single sigmoid may
             have two names, those of its classes 0 and 1.
-        batch_size: images per call of the model.
+        batch_size: images per call of the model; one of them is held at its full size at a time.
         threshold: tells only classes of at least this probability, which may be none.
         reading: `"softmax"`, `"sigmoid"` or `"values"`, instead of what the model says.
         from_logits: whether the outputs are logits; `"auto"` asks model and loss.
+        skip_corrupt: whether files that do not exist or cannot be read are left out, with a
+            warning that names each, instead of being an error.
 
     Returns:
         For each image, the list of its most probable classes as `Prediction`, best first; of a
-        regression, the list of all its outputs as `Value`, in their order.
+        regression, the list of all its outputs as `Value`, in their order; `None` for an
+        image that was left out.
 
     Raises:
         FileNotFoundError: names the files that do not exist.
@@ -109,18 +113,25 @@ def predict(
             "threshold must be a probability in [0, 1], and the outputs those of classes. "
             f"Received: threshold={threshold!r}, for outputs read as {reading.name!r}."
         )
-    items = list_images(images, input_of(model)[1])
-    predictions = []
+    items = list_images(images, input_of(model)[1], must_exist=not skip_corrupt)
+    predictions = [None] * len(items)
     for start in range(0, len(items), batch_size):
-        batch = preprocess(items[start : start + batch_size], model)
+        part, left_out = items[start : start + batch_size], []
+        if skip_corrupt:
+            batch, left_out = preprocess_readable(part, model)
+        else:
+            batch = preprocess(part, model)
+        kept = np.delete(np.arange(start, start + len(part)), left_out)
+        if not len(batch):
+            continue
         with one_at_a_time(model):
             outputs = keras.ops.convert_to_numpy(model.predict_on_batch(batch))
-        for row in reading.scores(outputs, len(names)):
+        for index, row in zip(kept, reading.scores(outputs, len(names))):
             if reading.name == "values":
-                predictions.append([Value(names[i], i, float(x)) for i, x in enumerate(row)])
+                predictions[index] = [Value(names[i], i, float(x)) for i, x in enumerate(row)]
                 continue
             best = [i for i in np.argsort(-row, kind="stable")[:top] if row[i] >= (threshold or 0)]
-            predictions.append([Prediction(names[i], int(i), float(row[i])) for i in best])
+            predictions[index] = [Prediction(names[i], int(i), float(row[i])) for i in best]
     return predictions
 
 

@@ -1,6 +1,7 @@
 """From stored pixels - files, PIL images, arrays, or a list of them - to what models take."""
 
 import collections.abc
+import functools
 import os
 import warnings
 from typing import Any
@@ -51,34 +52,79 @@ def preprocess(
     """
     if model is None and preprocessing is None and image_size is None:
         return _to_unit_range(images)
-    (height, width), channels, preprocessing = input_of(model, preprocessing, image_size)
+    wanted = input_of(model, preprocessing, image_size)
+    items = list_images(images, channels := wanted[1])
+    batch, errors = prepare(items, functools.partial(pixels_of, channels=channels), *wanted)
+    if errors:
+        reasons = [
+            f"{name_of(items, index)}: {type(error).__name__}: {error}"
+            for index, error in errors.items()
+        ]
+        raise ValueError(
+            f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
+            f"{listed(reasons)}\nRepair them or leave them out."
+        )
+    return batch
+
+
+def preprocess_readable(images, model):
+    """What `preprocess` makes of a list of images, and the indices of those that are left out.
+
+    They are files that do not exist or cannot be read; a warning names each.
+    """
+    wanted = input_of(model)
+    items = list_images(images, channels := wanted[1], must_exist=False)
+    batch, errors = prepare(items, functools.partial(pixels_of, channels=channels), *wanted)
+    for index, error in errors.items():
+        warn_of_unreadable(name_of(items, index), error, stacklevel=4)
+    return np.delete(batch, list(errors), axis=0) if errors else batch, list(errors)
+
+
+def prepare(items, read, image_size, channels, preprocessing):
+    """Reads, resizes and normalises images; one at a time is held at its full size.
+
+    Args:
+        items: what `read` makes pixels of, one by one: uint8 in 0..255 or floats in [0, 1].
+        image_size, channels, preprocessing: see `input_of`.
+
+    Returns:
+        (float32 array of shape (items, height, width, channels), {index: error} of the items that
+        cannot be read, whose rows are not filled).
+    """
     mean = per_channel(preprocessing.mean, "mean", channels)
     std = per_channel(preprocessing.std, "std", channels)
-    items = list_images(images, channels)
-    batch = np.empty((len(items), height, width, channels), np.float32)
-    reasons = []
-    for index, item in enumerate(items):  # one at a time is held at its full size
+
+    def fit(item):
+        pixels = read(item)
+        if pixels.dtype != np.uint8:
+            pixels = pixels.astype(np.float32) * np.float32(255)
+        return fit_image(pixels, image_size, preprocessing)
+
+    batch, errors = np.zeros((len(items), *image_size, channels), np.float32), {}
+    for index, item in enumerate(items):
         try:
-            pixels = pixels_of(item, channels)
-            if pixels.dtype != np.uint8:
-                pixels = pixels.astype(np.float32) * np.float32(255)
-            batch[index] = fit_image(pixels, (height, width), preprocessing)
+            batch[index] = fit(item)
         except MemoryError:
             raise
         # Pillow's decoders answer damaged files with errors of many unrelated types. None is
         # swallowed: each is reported with its image.
         except Exception as error:
-            name = item if isinstance(item, PATHS) else f"images[{index}]"
-            reasons.append(f"{name}: {type(error).__name__}: {error}")
-    if reasons:
-        raise ValueError(
-            f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
-            f"{listed(reasons)}\nRepair them or leave them out."
-        )
+            errors[index] = error.with_traceback(None)  # which would keep the pixels
     # Times 255, so that bytes become exactly what they become without a model.
     batch -= mean * np.float32(255)
     batch /= std * np.float32(255)
-    return batch
+    return batch, errors
+
+
+def name_of(items, index):
+    """How a message names one of a list of images: by its path, or by its place."""
+    return items[index] if isinstance(items[index], PATHS) else f"images[{index}]"
+
+
+def warn_of_unreadable(name, error, stacklevel=2):
+    """Warns that an image is left out."""
+    text = f"{name}: {error} ({type(error).__name__}); it is left out"
+    warnings.warn(text, stacklevel=stacklevel + 1)
 
 
 def input_of(model, preprocessing=None, image_size=None):
@@ -129,7 +175,7 @@ def preprocessing_of(transform):
     )
 
 
-def list_images(images, channels):
+def list_images(images, channels, must_exist=True):
     """A list of the paths, PIL images and arrays in `images`, checked without decoding a file."""
     if hasattr(images, "__array__") and not isinstance(images, Image.Image):
         array = np.asarray(images)
@@ -152,7 +198,8 @@ def list_images(images, channels):
             array = array[..., None] if array.ndim == 2 else array
             items[index] = _checked(array, f"images[{index}]", channels, rank=3)
     paths = [item for item in items if isinstance(item, PATHS)]
-    if missing := [str(path) for path in paths if not os.path.exists(path)]:
+    missing = [str(path) for path in paths if not os.path.exists(path)]
+    if missing and must_exist:
         raise FileNotFoundError(
             f"{len(missing)} of {len(items)} images do not exist. Received:\n" + listed(missing)
         )

@@ -1,10 +1,9 @@
 """What happens to one image on its way into a model: a value, and the functions it names.
 
-A crop is a function in `CROPS`, an augmentation one in `augment.AUGMENTATIONS`.
+A crop is a function in `crops.CROPS`, an augmentation one in `augment.AUGMENTATIONS`.
 """
 
 import dataclasses
-import functools
 import math
 
 import numpy as np
@@ -12,11 +11,10 @@ from PIL import Image
 
 from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.data.augment import AUGMENTATIONS
-from keras_vit.data.pixels import open_image, orientation, pixels_of
-from keras_vit.data.resize import center_window, covering_size, cut, tensorflow_resize
+from keras_vit.data.crops import CROPS
+from keras_vit.data.pixels import open_image, orientation, picture_of
+from keras_vit.data.resize import cut, tensorflow_resize
 from keras_vit.text import brief
-
-_ATTEMPTS = 100  # of `tf.image.sample_distorted_bounding_box`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +28,9 @@ class Transform:
         image_size: (height, width) of the result, in pixels; an int stands for a square.
         crop: one of
 
-            - `"inception"`: a random box of `area` and `ratio`, resized (training);
+            - `"inception"`: a random box of `area` and `ratio`, resized (training; TensorFlow's);
+            - `"random_resized"`: the same with the shares of torchvision's `RandomResizedCrop`,
+              whose boxes are larger on average (training);
             - `"resize_small_random"`: the shorter side resized to `resize_small`, then a random
               window (training, big_vision's `resmall_crop`);
             - `"squash_random"`: resized to a square of `resize_small` without regard to the aspect
@@ -40,8 +40,8 @@ class Transform:
             - `"squash_center"`: resized to a square of `resize_small` without regard to the aspect
               ratio, then the middle (the authors' few-shot evaluation);
             - `"squash"`: resized without regard to the aspect ratio.
-        area: smallest and largest share of the image that an inception crop covers.
-        ratio: smallest and largest width / height of an inception crop.
+        area: smallest and largest share of the image that such a random box covers.
+        ratio: smallest and largest width / height of such a random box.
         resize_small: shorter side in front of a window, or side of the square, in pixels.
         padding: pixels of zeros on each side in front of a `"pad_random"` window.
         flip: whether half of the images are mirrored.
@@ -54,6 +54,10 @@ class Transform:
             big_vision's pipelines. Without it a random transform rounds to the nearest, and
             another one keeps the fractions.
         value_range: what 0 and 255 become.
+        draft: whether a random transform decodes a JPEG at 1/2, 1/4 or 1/8 of its size where its
+            crop is still larger than the result. That is several times as fast and smooths what
+            the resize would skip; `False` decodes in full, as the authors do. A transform without
+            chance always does.
 
     Raises:
         ValueError: a value out of its range.
@@ -72,6 +76,7 @@ class Transform:
     interpolation: str = "bilinear"
     round_to_uint8: bool = False
     value_range: tuple[float, float] = (-1.0, 1.0)
+    draft: bool = True
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", pair(self.image_size, "image_size"))
@@ -110,11 +115,10 @@ def apply(transform, image, rng=None, channels=3, upright=True):
 
     Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
     """
-    crop = functools.partial(CROPS[transform.crop], transform)
     if isinstance(image, bytes):
-        image, (box, size, window) = _decode(image, crop, rng, channels, upright)
+        image, (box, size, window) = _decode(transform, image, rng, channels, upright)
     else:
-        box, size, window = crop(image.shape[:2], rng)
+        box, size, window = CROPS[transform.crop](transform, image.shape[:2], rng)
     pixels, mirrored = cut(image, box), transform.flip and rng.random() < 0.5
     if tuple(size) != pixels.shape[:2] or window is not None:
         pixels = tensorflow_resize(pixels, size, transform.interpolation, window, mirrored)
@@ -134,27 +138,30 @@ def apply(transform, image, rng=None, channels=3, upright=True):
     return pixels
 
 
-def _decode(encoded, crop, rng, channels, upright):
-    """The pixels of a file, and the crop of them: (box, size, window).
+def _decode(transform, encoded, rng, channels, upright):
+    """The pixels of a file that a crop is made of, and the crop of them: (box, size, window).
 
-    A JPEG of which a crop is to be made half as large or smaller is decoded at 1/2, 1/4 or 1/8 of
-    its size, as far as the crop allows.
+    A random transform decodes a JPEG at 1/2, 1/4 or 1/8 of its size, as far as the crop allows.
     """
+    crop = CROPS[transform.crop]
     try:
         with open_image(encoded) as image:
             turned = orientation(image) if upright else 1
-            sides = (image.width, image.height) if turned >= 5 else (image.height, image.width)
-            box, size, window = crop(sides, rng)
-            if turned == 1 and image.format == "JPEG":
+            small = transform.draft and transform.is_random and image.format == "JPEG"
+            if small := small and turned == 1:
+                sides = image.height, image.width
+                box, size, window = crop(transform, sides, rng)
                 enough = [math.ceil(a * new / old) for a, new, old in zip(sides, size, box[2:])]
                 image.draft(None, (enough[1], enough[0]))
-                scale = image.height / sides[0], image.width / sides[1]
-                box = tuple(round(length * scale[i % 2]) for i, length in enumerate(box))
-            if turned == 1 and image.mode == "RGB":  # before pixels leave Pillow's memory
-                top, left, height, width = box
-                image = image.crop((left, top, left + width, top + height))
-                box = 0, 0, height, width
-            return pixels_of(image, channels, upright), (box, size, window)
+                box = _scaled(box, (image.height / sides[0], image.width / sides[1]))
+            picture = picture_of(image, channels, turned)
+            if not small:
+                box, size, window = crop(transform, (picture.height, picture.width), rng)
+            top, left, height, width = box
+            if box != (0, 0, picture.height, picture.width):  # cut before it leaves Pillow
+                picture = picture.crop((left, top, left + width, top + height))
+            pixels = np.asarray(picture).reshape(height, width, channels)
+            return pixels, ((0, 0, height, width), size, window)
     except MemoryError:
         raise
     # Pillow's decoders answer damaged files with errors of many unrelated types.
@@ -165,90 +172,11 @@ def _decode(encoded, crop, rng, channels, upright):
         ) from error
 
 
-# A crop is a function `(transform, (height, width), rng)` that returns the box to cut out of the
-# image, the size to resize it to, and the window of the result to keep, or None for all of it.
-# Boxes and windows are (top, left, height, width).
-
-
-def _inception(transform, sides, rng):
-    return inception_box(*sides, transform.area, transform.ratio, rng), transform.image_size, None
-
-
-def _pad_random(transform, sides, rng):
-    padding, size = transform.padding, transform.image_size
-    padded = [side + 2 * padding for side in sides]
-    if padded[0] < size[0] or padded[1] < size[1]:
-        raise ValueError(
-            f"crop='pad_random' cuts {size} from an image with {padding} pixels around it, which "
-            f"must be as large. Received: an image of {tuple(sides)}; lower image_size, raise "
-            "padding, or use another crop"
-        )
-    top, left, *_ = random_window(padded, size, rng)
-    return (top - padding, left - padding, *size), size, None
-
-
-def _resized(keep_ratio, random):
-    """A window of an image whose shorter side, or both sides, are resized to `resize_small`."""
-
-    def crop(transform, sides, rng):
-        size = (transform.resize_small,) * 2
-        if keep_ratio:
-            size = covering_size(sides, size)
-        if random:
-            return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
-        return (0, 0, *sides), size, center_window(size, transform.image_size)
-
-    return crop
-
-
-CROPS = {
-    "inception": _inception,
-    "resize_small_random": _resized(keep_ratio=True, random=True),
-    "squash_random": _resized(keep_ratio=False, random=True),
-    "pad_random": _pad_random,
-    "resize_small_center": _resized(keep_ratio=True, random=False),
-    "squash_center": _resized(keep_ratio=False, random=False),
-    "squash": lambda transform, sides, rng: ((0, 0, *sides), transform.image_size, None),
-}
-
-
-def random_window(sides, size, rng):
-    """A window of a size within (height, width), each of its places equally likely."""
-    top, left = (int(rng.integers(side - wanted + 1)) for side, wanted in zip(sides, size))
-    return top, left, *size
-
-
-def inception_box(height, width, area, ratio, rng):
-    """A random box of an image, as for the training of Inception, BiT and ViT.
-
-    The aspect ratio is uniform in `ratio`, then the height is uniform over the whole numbers for
-    which the area is in `area`, then the place. A box outside the image is drawn again;
-    after 100 attempts the whole image is taken. Large boxes are therefore rarer than with a
-    uniform area, and the last row and column are left out unless the box spans the image: both as
-    in TensorFlow.
-
-    Source: `tf.image.sample_distorted_bounding_box` with `min_object_covered=0`,
-    sample_distorted_bounding_box_op.cc of TensorFlow.
-    """
-    smallest, largest = (share * height * width for share in area)
-    for _ in range(_ATTEMPTS):
-        aspect = rng.uniform(*ratio)
-        low, high = (round(math.sqrt(share / aspect)) for share in (smallest, largest))
-        if round(high * aspect) > width:
-            high = int((width + 0.5 - 1e-7) / aspect)  # a width may not round up past the image
-            high -= round(high * aspect) > width
-        high = min(high, height)
-        tall = min(low, high)
-        tall += int(rng.integers(high - tall + 1))
-        # Where rounding has left the bounds, one row more or less is tried, in this order.
-        tall += tall * round(tall * aspect) < smallest
-        tall -= tall * round(tall * aspect) > largest
-        wide = round(tall * aspect)
-        if smallest <= tall * wide <= largest and 0 < tall <= height and 0 < wide <= width:
-            top = int(rng.integers(height - tall)) if tall < height else 0
-            left = int(rng.integers(width - wide)) if wide < width else 0
-            return top, left, tall, wide
-    return 0, 0, height, width
+def _scaled(box, scales):
+    """A box of an image in one of another scale; it does not reach beyond either."""
+    starts = [int(start * scale + 0.5) for start, scale in zip(box[:2], scales)]
+    ends = [int((a + b) * scale + 0.5) for a, b, scale in zip(box[:2], box[2:], scales)]
+    return (*starts, *(end - start for start, end in zip(starts, ends)))
 
 
 def _check(transform):
@@ -268,6 +196,7 @@ def _check(transform):
     require("ratio", 0 < low <= high, "(low, high), above 0")
     low, high = transform.value_range
     require("value_range", low < high, "(low, high)")
+    require("draft", isinstance(transform.draft, bool), "True or False")
     if transform.padding != 0:
         positive_int(transform.padding, "padding")
     for step in transform.augment:

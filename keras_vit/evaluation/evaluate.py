@@ -43,9 +43,12 @@ def evaluate(
 ) -> Report | MultiLabelReport | RegressionReport:
     """Measures a model on labelled images.
 
-    The images are read once, batch by batch, and a few numbers for each of them are kept. The
-    model decides what its outputs mean (`keras_vit.outputs.reading_of`): of exclusive classes the
-    result is a `Report`; of sigmoids and labels with a column of 0 or 1 for each class, a
+    The images are read once, batch by batch, and a few numbers for each of them are kept. Files
+    that do not exist or cannot be read are left out: a warning names each, and the report counts
+    them.
+
+    The model decides what its outputs mean (`keras_vit.outputs.reading_of`): of exclusive classes
+    the result is a `Report`; of sigmoids and labels with a column of 0 or 1 for each class, a
     `MultiLabelReport`; of values, a `RegressionReport`. A single sigmoid has the classes 0 and 1.
 
     Args:
@@ -79,8 +82,8 @@ def evaluate(
     if top is not None:
         top = [positive_int(k, "top") for k in (top if np.ndim(top) else [top])]
     real = None if real is None else check_real(real)
-    began = time.perf_counter()
-    batches = labelled_outputs(model, data, batch_size, steps, progress)
+    began, left_out = time.perf_counter(), []
+    batches = labelled_outputs(model, data, batch_size, steps, progress, left_out)
     first = next(batches)
     batches = itertools.chain([first], batches)
     outputs = metrics.check_scores(first[0], least=1)
@@ -99,8 +102,8 @@ def evaluate(
     else:
         options = {"top": top, "confusion": confusion, "real": real}
         report = _of_exclusive_classes(batches, reading, names, **options, **known)
-    skipped, seconds = len(getattr(data, "skipped", ())), time.perf_counter() - began
-    return dataclasses.replace(report, skipped=skipped, seconds=seconds)
+    skipped = len(getattr(data, "skipped", ())) + len(left_out)
+    return dataclasses.replace(report, skipped=skipped, seconds=time.perf_counter() - began)
 
 
 def _of_exclusive_classes(batches, reading, names, top, confusion, real, **known):

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.data.preprocess import input_of, list_images, preprocess
+from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.inspection.forward import check_shape, to_array
 from keras_vit.models.trainer import look, one_look
@@ -161,11 +161,12 @@ def check_features(vectors, labels, what="features", num_classes=None):
     return vectors if is_float else vectors.astype(np.float32), labels
 
 
-def labelled_outputs(model, data, batch_size=64, steps=None, progress=None):
+def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left_out=None):
     """Yields (outputs, labels), two arrays, for each batch of data as `evaluate` takes it.
 
     The model is called with batches of one size, so that a backend compiles once; a smaller one is
-    filled up and the filling dropped. One batch of images is in memory at a time.
+    filled up and the filling dropped. One batch of images is in memory at a time. Files that cannot
+    be read are an error, unless `left_out` is a list: it gets them, and a warning names each.
     """
     from rich.console import Console
     from rich.progress import track
@@ -185,13 +186,20 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None):
     stored, size, looked = hasattr(data, "test_images"), None, set()
     for index, batch in enumerate(track(batches, model.name, total, disable=not progress)):
         images, labels = _split(batch, index)
+        files = isinstance(images, list) or images.dtype.kind in "OSU"
+        if files and left_out is not None and len(labels):
+            items = list(images)
+            images, gone = preprocess_readable(items, model)
+            left_out += [items[i] for i in gone]
+            labels = np.delete(labels, gone, axis=0)
+        elif len(labels) and (
+            files or stored or (images.dtype == np.uint8 and hasattr(model, "preprocessing"))
+        ):
+            images = preprocess(list(images) if files else images, model)
         if not len(labels):
             continue
-        files = isinstance(images, list) or images.dtype.kind in "OSU"
-        if files or stored or (images.dtype == np.uint8 and hasattr(model, "preprocessing")):
-            images = preprocess(list(images) if files else images, model)
         check_shape(model, images)
-        size = size or len(images)
+        size = size or len(batch[0])  # those that are left out are fewer in the next batch
         found = []
         for part in (images[start : start + size] for start in range(0, len(images), size)):
             filled = np.resize(part, (size, *part.shape[1:]))  # by repeating images

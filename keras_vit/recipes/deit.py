@@ -38,12 +38,21 @@ def deit_distilled(variant: str = "B/16", epochs: int = 300) -> Recipe:
             "deviation, vary RandAugment's magnitude (standard deviation 0.5), erase random boxes "
             "(probability 0.25), show each image three times in an epoch with other augmentation "
             "(repeated augmentation), and end at a learning rate of 1e-5.",
+            "The authors' learning rate begins at 1e-6 and changes once in an epoch; here it "
+            "begins at 0 and changes with each update.",
         ),
         **facts,
         variant=f"DeiT-{variant}-distilled",
         batch_size=1024,
         steps=round(epochs * updates),
-        train=Transform(224, "inception", area=(0.08, 1.0), flip=True, randaugment=(2, 9)),
+        train=Transform(
+            224,
+            "random_resized",
+            area=(0.08, 1.0),
+            ratio=(3 / 4, 4 / 3),
+            flip=True,
+            randaugment=(2, 9),
+        ),
         eval=Transform(224, "resize_small_center", resize_small=256),
         mixup=0.8,
         cutmix=1.0,

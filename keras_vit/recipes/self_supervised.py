@@ -14,6 +14,7 @@ FINETUNED = {
     "L/16": (50, 1e-3, 0.75, 0.2),
     "H/14": (50, 1e-3, 0.75, 0.3),
 }
+CROP = {"crop": "random_resized", "ratio": (3 / 4, 4 / 3), "flip": True}
 COLOURS = (
     "The authors resize by bicubic interpolation and normalise by ImageNet's mean and deviation; "
     "here it is bilinear, and the values are in [-1, 1]."
@@ -51,7 +52,7 @@ def mae_pretrain(variant: str = "L/16", epochs: int = 800) -> Recipe:
         position="sincos_2d",
         batch_size=4096,
         steps=round(positive_int(epochs, "epochs") * updates),
-        train=Transform(224, "inception", area=(0.2, 1.0), flip=True),
+        train=Transform(224, area=(0.2, 1.0), **CROP),
         eval=Transform(224, "resize_small_center", resize_small=256),
         loss="own",
         learning_rate=1.5e-4 * 4096 / 256,
@@ -91,7 +92,7 @@ def mae_finetune(variant: str = "L/16") -> Recipe:
         pool="mean",
         batch_size=1024,
         steps=round(epochs * updates),
-        train=Transform(224, "inception", area=(0.08, 1.0), flip=True, randaugment=(2, 9)),
+        train=Transform(224, area=(0.08, 1.0), randaugment=(2, 9), **CROP),
         eval=Transform(224, "resize_small_center", resize_small=256),
         mixup=0.8,
         cutmix=1.0,

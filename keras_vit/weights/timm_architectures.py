@@ -141,8 +141,8 @@ RULES = (
     (r"_aimv2_", {"embed_norm_layer": "rmsnorm"}),
     (r"^(?!_eva).*_clip_|_(xp|pe)_", {"pre_norm": True}),
     (r"_(radio|intern300m)_|_pe_(lang|spatial)_", {"final_norm": False}),
-    (r"_(siglip|patch\d+)_gap_|_so150m_.*_gap_|_aimv2_|_base_patch16_rope_224_", {"fc_norm": False}),
-    (r"_(sapiens2|lingbot|dinov3)_|_pe_(lang|spatial)_", {"fc_norm": False}),
+    (r"_(siglip|patch\d+)_gap_|_so150m_.*_gap_|_aimv2_", {"fc_norm": False}),
+    (r"_base_patch16_rope_224_|_(sapiens2|lingbot|dinov3)_|_pe_(lang|spatial)_", {"fc_norm": False}),
 )  # fmt: skip
 # Names of `Eva` and `Beit` -> those of `VisionTransformer`.
 RENAMED = {

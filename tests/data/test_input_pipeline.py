@@ -96,6 +96,43 @@ if __name__ == "__main__":
     assert out.stdout == "same 5\n", out.stderr
 
 
+WORKERS_THAT_END = [
+    "if __name__ != '__main__': sys.exit()",
+    pytest.param("if __name__ != '__main__': import no_such_module", marks=pytest.mark.slow),
+    pytest.param("", marks=pytest.mark.slow),  # the script has no guard
+]
+
+
+@pytest.mark.parametrize("start", WORKERS_THAT_END)
+@any_backend
+def test_workers_that_end_at_their_start_are_an_error(tmp_path, start):
+    """Whatever their exit code; the error says what to do."""
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import sys
+import tests.bare
+{start}
+from keras_vit.data import pipeline
+from tests.data.pipeline_cases import numbered, recipe
+list(pipeline(numbered(16), recipe(), "test", workers=1))
+""")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    told = "A worker process of the pipeline has ended with exit code"
+    assert told in done.stderr and '`if __name__ == "__main__":`' in done.stderr, done.stderr
+
+
+@any_backend
+def test_a_worker_that_imports_the_script_starts_no_workers(monkeypatch):
+    """While Python imports a script again, for a worker, the script has this name."""
+    batches = pipeline(numbered(16), recipe(), "test", workers=1)
+    monkeypatch.setitem(sys.modules, "__mp_main__", type(sys)("__mp_main__"))
+    with pytest.raises(RuntimeError, match="reads a pipeline with workers at once"):
+        next(iter(batches))
+
+
 @pytest.mark.parametrize("processes, mixup", [(2, 0.0), (4, 0.0), (4, 0.5)])
 @any_backend
 def test_shards_are_parts_of_every_batch(processes, mixup):

@@ -7,6 +7,8 @@ from PIL import Image
 
 from keras_vit import VisionTransformer
 from keras_vit.data import Transform, preprocess
+from keras_vit.data.batches import to_range
+from keras_vit.data.pixels import pixels_of
 from keras_vit.data.preprocess import preprocessing_of
 from keras_vit.data.transform import apply
 from keras_vit.preprocessing import GOOGLE, HUGGING_FACE, TIMM, Preprocessing
@@ -192,3 +194,62 @@ def test_images_after_training_are_those_of_the_recipe(options):
         image, preprocessing=preprocessing_of(transform), image_size=transform.image_size
     )
     np.testing.assert_allclose(found[0], expected, atol=1e-6)
+
+
+def tagged(number):
+    exif = Image.Exif()
+    exif[0x0112] = number
+    return exif
+
+
+SHOWN = {2: np.fliplr, 3: lambda x: x[::-1, ::-1], 4: np.flipud, 5: lambda x: x.swapaxes(0, 1)}
+SHOWN |= {6: lambda x: np.rot90(x, -1), 7: lambda x: np.rot90(x, 2).swapaxes(0, 1), 8: np.rot90}
+BROKEN = {
+    "header": b"Exif\0\0\0\x08\0\x02\x01\x12\0\x03",
+    "place": b"Exif\0\0II*\0\xff\xff\xff\x7f",
+}
+BROKEN["cut off"] = tagged(6).tobytes()[:-8]
+FILES = {
+    "jpeg": ("RGB", "JPEG", {"quality": 95}),
+    "large": ("RGB", "JPEG", {"progressive": True}),
+    "inks": ("CMYK", "JPEG", {}),
+    "png": ("RGB", "PNG", {}),
+    "palette": ("P", "PNG", {"transparency": bytes(range(256))}),
+    "alpha": ("RGBA", "PNG", {}),
+    "deep": ("I;16", "PNG", {}),
+    "tiff": ("RGB", "TIFF", {}),
+    "packed": ("L", "TIFF", {"compression": "tiff_lzw"}),
+    "webp": ("RGBA", "WEBP", {"lossless": True, "method": 0}),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of Pillow, about damaged EXIF data
+def test_the_pixels_of_a_file_are_the_same_everywhere(tmp_path, kind):
+    """Evaluation in training reads as `preprocess` does; upright, whatever a file says of it."""
+    mode, form, options = FILES[kind]
+    image = Image.fromarray(np.array(photographs()[0])[:220, :301])
+    image = image.resize((802, 586)) if kind == "large" else image
+    if mode == "I;16":
+        image = Image.fromarray(np.array(image.convert("L")).astype("uint16") * 257)
+    elif mode != "RGB":
+        image = image.convert(mode)
+    transforms = [Transform((30, 48)), Transform(32, "resize_small_center", resize_small=40)]
+    path = tmp_path / f"image.{form.lower()}"
+    exifs = {number: tagged(number) for number in range(1, 9)}
+    if kind != "packed":  # libtiff writes no others
+        exifs |= {number: tagged(number) for number in (0, 9, 255)}
+    if form != "TIFF":
+        exifs |= BROKEN
+    upright = None
+    for name, exif in exifs.items():
+        image.save(path, form, exif=exif, **options)
+        pixels = pixels_of(path, 3)
+        upright = pixels if upright is None else upright
+        np.testing.assert_array_equal(pixels, SHOWN.get(name, np.asarray)(upright))
+        for transform in transforms:
+            expected = preprocess(
+                path, preprocessing=preprocessing_of(transform), image_size=transform.image_size
+            )
+            found = apply(transform, path.read_bytes(), np.random.default_rng(0))
+            np.testing.assert_array_equal(to_range(found, transform.value_range), expected[0])

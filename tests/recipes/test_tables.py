@@ -265,6 +265,15 @@ def test_masked_autoencoders_are_the_authors():
         recipes.mae_pretrain(epochs=30)
 
 
+def test_crops_of_authors_who_use_torchvision_are_its():
+    """`RandomResizedCrop` with its own aspect ratios, and with the areas of each main file."""
+    made = [(recipes.deit_distilled("Ti/16"), 0.08), (recipes.mae_pretrain(), 0.2)]
+    for recipe, smallest in [*made, (recipes.mae_finetune(), 0.08)]:
+        train = recipe.train
+        assert (train.crop, train.area) == ("random_resized", (smallest, 1.0)), recipe.name
+        assert train.ratio == (3 / 4, 4 / 3) and train.flip
+
+
 def test_deit_with_a_teacher_is_the_authors():
     """Table 9 of Touvron et al., 2021, and main.py of facebookresearch/deit."""
     recipe = recipes.deit_distilled("S/16")

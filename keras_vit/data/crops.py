@@ -1,0 +1,120 @@
+"""Crops by name: which box of an image is cut out, and to what size it is resized.
+
+A crop is a function `(transform, (height, width), rng)` that returns the box to cut out of the
+image, the size to resize it to, and the window of the result to keep, or None for all of it.
+Boxes and windows are (top, left, height, width).
+"""
+
+import math
+
+from keras_vit.data.resize import center_window, covering_size
+
+_ATTEMPTS = 100  # of `tf.image.sample_distorted_bounding_box`
+
+
+def random_window(sides, size, rng):
+    """A window of a size within (height, width), each of its places equally likely."""
+    top, left = (int(rng.integers(side - wanted + 1)) for side, wanted in zip(sides, size))
+    return top, left, *size
+
+
+def inception_box(height, width, area, ratio, rng):
+    """A random box of an image, as for the training of Inception, BiT and ViT.
+
+    The aspect ratio is uniform in `ratio`, then the height is uniform over the whole numbers for
+    which the area is in `area`, then the place. A box outside the image is drawn again;
+    after 100 attempts the whole image is taken. Large boxes are therefore rarer than with a
+    uniform area, and the last row and column are left out unless the box spans the image: both as
+    in TensorFlow.
+
+    Source: `tf.image.sample_distorted_bounding_box` with `min_object_covered=0`,
+    sample_distorted_bounding_box_op.cc of TensorFlow.
+    """
+    smallest, largest = (share * height * width for share in area)
+    for _ in range(_ATTEMPTS):
+        aspect = rng.uniform(*ratio)
+        low, high = (round(math.sqrt(share / aspect)) for share in (smallest, largest))
+        if round(high * aspect) > width:
+            high = int((width + 0.5 - 1e-7) / aspect)  # a width may not round up past the image
+            high -= round(high * aspect) > width
+        high = min(high, height)
+        tall = min(low, high)
+        tall += int(rng.integers(high - tall + 1))
+        # Where rounding has left the bounds, one row more or less is tried, in this order.
+        tall += tall * round(tall * aspect) < smallest
+        tall -= tall * round(tall * aspect) > largest
+        wide = round(tall * aspect)
+        if smallest <= tall * wide <= largest and 0 < tall <= height and 0 < wide <= width:
+            top = int(rng.integers(height - tall)) if tall < height else 0
+            left = int(rng.integers(width - wide)) if wide < width else 0
+            return top, left, tall, wide
+    return 0, 0, height, width
+
+
+def random_resized_box(height, width, area, ratio, rng):
+    """A random box of an image, as for the training of DeiT and of masked autoencoders.
+
+    The area is uniform in `area`, the logarithm of the aspect ratio in that of `ratio`, then the
+    place. A box outside the image is drawn again; after 10 attempts the middle of the image is
+    taken, as much as `ratio` allows.
+
+    Source: `RandomResizedCrop.get_params` of torchvision, transforms/transforms.py; timm's
+    `RandomResizedCropAndInterpolation` is alike.
+    """
+    for _ in range(10):
+        covered = rng.uniform(*area) * height * width
+        aspect = math.exp(rng.uniform(*map(math.log, ratio)))
+        tall, wide = round(math.sqrt(covered / aspect)), round(math.sqrt(covered * aspect))
+        if 0 < tall <= height and 0 < wide <= width:
+            return random_window((height, width), (tall, wide), rng)
+    narrow, broad = ratio
+    size = min(height, round(width / narrow)), min(width, round(height * broad))
+    return center_window((height, width), size)
+
+
+def _inception(transform, sides, rng):
+    return inception_box(*sides, transform.area, transform.ratio, rng), transform.image_size, None
+
+
+def _random_resized(transform, sides, rng):
+    box = random_resized_box(*sides, transform.area, transform.ratio, rng)
+    return box, transform.image_size, None
+
+
+def _pad_random(transform, sides, rng):
+    padding, size = transform.padding, transform.image_size
+    padded = [side + 2 * padding for side in sides]
+    if padded[0] < size[0] or padded[1] < size[1]:
+        raise ValueError(
+            f"crop='pad_random' cuts {size} from an image with {padding} pixels around it, which "
+            f"must be as large. Received: an image of {tuple(sides)}; lower image_size, raise "
+            "padding, or use another crop"
+        )
+    top, left, *_ = random_window(padded, size, rng)
+    return (top - padding, left - padding, *size), size, None
+
+
+def _resized(keep_ratio, random):
+    """A window of an image whose shorter side, or both sides, are resized to `resize_small`."""
+
+    def crop(transform, sides, rng):
+        size = (transform.resize_small,) * 2
+        if keep_ratio:
+            size = covering_size(sides, size)
+        if random:
+            return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
+        return (0, 0, *sides), size, center_window(size, transform.image_size)
+
+    return crop
+
+
+CROPS = {
+    "inception": _inception,
+    "random_resized": _random_resized,
+    "resize_small_random": _resized(keep_ratio=True, random=True),
+    "squash_random": _resized(keep_ratio=False, random=True),
+    "pad_random": _pad_random,
+    "resize_small_center": _resized(keep_ratio=True, random=False),
+    "squash_center": _resized(keep_ratio=False, random=False),
+    "squash": lambda transform, sides, rng: ((0, 0, *sides), transform.image_size, None),
+}
