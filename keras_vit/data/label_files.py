@@ -118,14 +118,10 @@ def _one_column(cells, problem, path):
                 f"The labels in {path} are numbers, of classes or values to estimate; {ASK}. "
                 f"Received: {some_of(cells)}"
             )
-        # Names of several words, or several names? Words that are labels as well are names, and
-        # so are few words that make many labels.
-        several = {text for text in texts if " " in text}
-        words = {word for text in several for word in text.split()}
-        if words & texts or len(words) < len(several) or any("," in text for text in texts):
+        if several := {file: cell for file, cell in cells.items() if set(cell) & {" ", ","}}:
             raise ValueError(
-                f"The labels in {path} could be one name each, or several separated by a comma or "
-                f'a space; say problem="single_label" or "multi_label". Received: {some_of(cells)}'
+                f"A label in {path} could be one name, or several separated by commas or spaces; "
+                f'say problem="single_label" or "multi_label". Received: {some_of(several)}'
             )
         return cells
     split = {name: cell.split(separator) if separator else [cell] for name, cell in cells.items()}

@@ -38,7 +38,8 @@ def test_the_forms_of_several_labels(tmp_path, form):
 @pytest.mark.parametrize(
     "rows, problem, names, values",
     [
-        ([("id", "breed"), ("a", "pug"), ("b", "golden retriever")], None, 2, [1, 0]),
+        ([("id", "breed"), ("a", "pug"), ("b", "golden_retriever")], None, 2, [1, 0]),
+        ([("id", "breed"), ("a", "red fox"), ("b", "fox")], "single_label", 2, [1, 0]),
         ([("", "path", "class"), (0, "a", "x|y"), (1, "b", "z")], "single_label", 2, [0, 1]),
         ([("id", "grade"), ("a", 10), ("b", 9)], "single_label", ("9", "10"), [1, 0]),
         ([("id", "cat", "dog"), ("a", 0, 1), ("b", 1, 0)], "single_label", ("cat", "dog"), [1, 0]),
@@ -76,11 +77,11 @@ def test_a_mapping_of_numbers_classes_or_values():
         ),
         ("file,label\na,0.25\nb,n/a", None, "numbers, of classes or values"),
         (
-            "file,label\na,sea sky\nb,sky",
+            "file,label\na,cat\nb,red fox",
             None,
-            r"one name each, or several .* a space",
+            r"one name, or several .* spaces; .*: 'red fox' for 'b'",
         ),
-        ('file,label\na,"sea, sky"\nb,sun', None, "one name each, or several separated by a comma"),
+        ('file,label\na,"sea, sky"\nb,sun', None, "one name, or several separated by comma"),
         ("file,cat,dog\na,1,0\nb,0,1", None, r"one class, of several, or values .*say problem="),
         ("file,x,y\na,1,0.5\nb,0,1", None, "or values to estimate; say problem="),
         (
