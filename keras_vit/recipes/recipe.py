@@ -17,6 +17,10 @@ from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
 
 
+# Fields that recipes and transforms got after the first version, whose runs can be continued.
+LATER = {"problem": "single_label", "draft": True}
+
+
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     """Everything that decides a training run but the machine, with its source.
@@ -274,8 +278,13 @@ class Recipe:
         return model
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as a dict that JSON can hold."""
-        return dataclasses.asdict(self)
+        """All fields as a dict that JSON can hold; those of `LATER` where they are not as ever."""
+        found = dataclasses.asdict(self)
+        for fields_of in (found, found["train"], found["eval"]):
+            for name, as_ever in LATER.items():
+                if fields_of.get(name) == as_ever:
+                    del fields_of[name]
+        return found
 
     @classmethod
     def from_dict(cls, values):
