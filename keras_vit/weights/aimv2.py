@@ -74,6 +74,8 @@ def sincos_table(grid, width):
 
 FAMILY = Aimv2(
     name="Hugging Face AIMv2",
+    model_types=("aimv2", "aimv2_vision_model"),
+    parts={"use_head": "pool/probe", "mlp_bias": "block_0/mlp/dense_1/bias"},
     sign=r"(vision_model\.)?embeddings\.patch_embed\.weight$",
     table=Table(
         *tables.torch_linear("embeddings.patch_embed", "patch_encoder/projection", CONV),
@@ -111,6 +113,7 @@ FAMILY = Aimv2(
 )
 APPLE = Aimv2(
     name="AIMv2 as Apple stores it",
+    model_types=FAMILY.model_types,
     sign=r"(image_encoder\.)?preprocessor\.patchifier\.proj\.weight$",
     stripped=r"^image_encoder\.",
     table=Table(

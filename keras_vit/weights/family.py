@@ -36,6 +36,8 @@ class Family:
     # Key of config.json -> argument, or (argument, dict from its values to ours), for reading and
     # writing. An argument that the arrays tell is compared; one of `None` is a check of the value.
     config: dict = dataclasses.field(default_factory=dict)
+    # What a config.json calls the models whose arrays have these names, where it says so.
+    model_types: tuple = ()
     # Key of config.json -> an array that is there just where its value is true: its canonical name
     # or that in the file.
     parts: dict = dataclasses.field(default_factory=dict)

@@ -185,6 +185,13 @@ BEIT = Beit(
         **{"pool": ("token", "mean", None), "biases": ("no_key",), "activation": ANY},
         **{"layer_scale": ANY},
     },
+    model_types=("beit", "data2vec-vision"),
+    parts={
+        "layer_scale_init_value": "block_0/layer_scale_1/gamma",
+        "use_relative_position_bias": "position_0/table",
+        "use_shared_relative_position_bias": "position/table",
+        "use_absolute_position_embeddings": POSITION,
+    },
     model_type="beit",
     with_head="BeitForImageClassification",
     without_head="BeitModel",
@@ -195,6 +202,7 @@ DEIT = Deit(
     **{
         **{field.name: getattr(VIT, field.name) for field in dataclasses.fields(VIT)},
         **{"name": "Hugging Face DeiT", "model_type": "deit", "prefix": "deit."},
+        "model_types": ("deit",),
         **{"with_head": "DeiTForImageClassification", "without_head": "DeiTModel"},
         "sign": r"(.*\.)?embeddings\.distillation_token$",
         "unlike": r"(?!)",

@@ -258,6 +258,14 @@ def read_checkpoint(path, hints):
             f"{', '.join(family.name for family in FAMILIES)}. What Keras itself wrote "
             "(.weights.h5) is read by model.load_weights(path)."
         )
+    named = contents.config.get("model_type")
+    theirs = [f.name for f in FAMILIES if named in f.model_types]
+    if family.model_types and theirs and family.name not in theirs:
+        raise CheckpointError(
+            f"{path!r} has a config.json of another model: model_type={named!r} stands for "
+            f"{' or '.join(theirs)}, and the arrays are those of {family.name}. Put the one of "
+            "this model beside the file, or none."
+        )
     try:
         canonical = family.read(contents, hints)
         check_architecture(canonical)

@@ -141,8 +141,8 @@ RULES = (
     (r"_aimv2_", {"embed_norm_layer": "rmsnorm"}),
     (r"^(?!_eva).*_clip_|_(xp|pe)_", {"pre_norm": True}),
     (r"_(radio|intern300m)_|_pe_(lang|spatial)_", {"final_norm": False}),
-    (r"_(siglip|patch\d+)_gap_|_so150m_.*_gap_|_aimv2_|_base_patch16_rope_224_", {"fc_norm": False}),
-    (r"_(sapiens2|lingbot|dinov3)_|_pe_(lang|spatial)_", {"fc_norm": False}),
+    (r"_(siglip|patch\d+)_gap_|_so150m_.*_gap_|_(aimv2|sapiens2|lingbot|dinov3)_"
+     r"|_pe_(lang|spatial)_|_base_patch16_rope_224_", {"fc_norm": False}),
 )  # fmt: skip
 # Names of `Eva` and `Beit` -> those of `VisionTransformer`.
 RENAMED = {
@@ -172,7 +172,6 @@ PARTS = {
     "init_values": "block_0/layer_scale_1/gamma",
     "gamma_1": "blocks.0.gamma_1",
     "one_branch_after_another": "block_0/norm_2/gamma",
-    "norm_with_bias": "block_0/norm_1/beta",
     "embed_norm_layer": "patch_encoder/norm/gamma",
     "pre_norm": "pre_norm/gamma",
     "norm": "norm.weight",
@@ -249,7 +248,7 @@ def arguments_of(config):
         if key in said:  # by its name alone a norm has timm's epsilon
             flat[epsilon] = 1e-6
             flat[key] = str(said[key]).replace("_", "").lower()
-    return {**flat, **(shown(flat) if flat.get("kind") else {})}
+    return {**flat, **(shown(flat) if VIT.keys() <= flat.keys() else {})}
 
 
 def shown(flat):
@@ -266,7 +265,6 @@ def shown(flat):
         "learned_rope": flat.get("use_rot_pos_emb") and flat["rope_type"] == "mixed",
         "key_bias": flat["qkv_bias"] and flat["attn_type"] == "rope",
         "one_branch_after_another": flat["block_fn"] != "ParallelScalingBlock",
-        "norm_with_bias": not flat["norm_layer"].startswith("rms"),
         "norm": before,
         "fc_norm": after and (of_eva or bool(last)),
         "attention_pooling": flat["global_pool"] == "map",

@@ -249,6 +249,7 @@ HELD = {
 
 CLIP = Clip(
     name="Hugging Face CLIP",
+    model_types=("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"),
     sign=r"(vision_model\.)?embeddings\.class_embedding$",
     table=Table(
         ("embeddings.class_embedding", "patch_encoder/class_token", TOKEN),
@@ -275,6 +276,8 @@ CLIP = Clip(
 )
 SIGLIP = Siglip(
     name="Hugging Face SigLIP",
+    model_types=("siglip", "siglip_vision_model"),
+    parts={"vision_use_head": "pool/probe"},
     sign=r"(vision_model\.)?embeddings\.patch_embedding\.bias$",
     table=Table(
         ("head.probe", "pool/probe", SAME),
