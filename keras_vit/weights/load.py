@@ -27,6 +27,7 @@ from keras_vit.weights import (
 )
 from keras_vit.weights.assign import MODELS, LoadReport, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
+from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import fetch
 from keras_vit.weights.files import CheckpointError, open_checkpoint
 from keras_vit.weights.packaged import PACKAGE
@@ -253,10 +254,9 @@ def read_checkpoint(path, hints):
     family = next((f for f in FAMILIES if f.recognises(contents.arrays)), None)
     if family is None:
         raise CheckpointError(
-            f"{path!r} is of no family known here. Its arrays are "
-            f"{shortened(sorted(contents.arrays))}; expected a model of "
-            f"{', '.join(family.name for family in FAMILIES)}. What Keras itself wrote "
-            "(.weights.h5) is read by model.load_weights(path)."
+            f"{path!r} is of no family known here. {nearest(contents.arrays, FAMILIES)} "
+            "docs/checkpoints.md lists the formats; what Keras itself wrote (.weights.h5) is read "
+            "by model.load_weights(path)."
         )
     named = contents.config.get("model_type")
     theirs = [f.name for f in FAMILIES if named in f.model_types]
