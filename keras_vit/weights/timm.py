@@ -48,7 +48,11 @@ class Timm(Family):
     arguments: object = None  # with which timm builds what is written, of `timm_arguments`
 
     def flat_config(self, contents):
-        return arguments_of(contents.config)
+        flat, arrays = arguments_of(contents.config), contents.arrays
+        # timm takes the last norm of EVA's masked pre-training for the one after the pooling.
+        if flat.get("kind") == "Eva" and {"mask_token", "norm.weight"} <= arrays.keys():
+            flat |= {"norm": True, "fc_norm": False, "norm_moves": bool(flat["fc_norm"])}
+        return flat
 
     def unstacked(self, tower):
         return timm_layouts.split(tower)
@@ -58,7 +62,7 @@ class Timm(Family):
         facts.refuse_by_shape(arrays, found)
         facts.settle_blocks(found, config)
         facts.settle_rotary(canonical, contents.arrays, config, hints)
-        has_fc_norm = "fc_norm.weight" in contents.arrays
+        has_fc_norm = "fc_norm.weight" in contents.arrays or config.get("norm_moves", False)
         if found["class_token"] and found["pool"] != "map" and "pool" not in said:
             found["pool"] = "mean" if has_fc_norm else "token"
             canonical.assumed["pool"] = CUSTOM

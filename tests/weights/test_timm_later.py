@@ -194,6 +194,20 @@ def test_what_timm_has_no_place_for(tmp_path, options, words):
         keras_vit.save_weights(tiny_vit(**options), tmp_path / "model.safetensors")
 
 
+def test_the_last_norm_of_masked_pre_training(tmp_path):
+    """timm takes it for the norm after the pooling, which its architecture has instead."""
+    folder = copied("eva02", tmp_path)
+    expected = keras_vit.from_checkpoint(folder)
+    arrays = read_safetensors(folder / "model.safetensors")
+    arrays = {name.replace("fc_norm", "norm"): array for name, array in arrays.items()}
+    write_safetensors(folder / "model.safetensors", arrays)
+    with pytest.raises(keras_vit.CheckpointError, match="norm=False, and the file has"):
+        keras_vit.from_checkpoint(folder)
+    mask = {"mask_token": np.zeros((1, 1, 16), "float32")}
+    write_safetensors(folder / "model.safetensors", arrays | mask)
+    assert keras_vit.from_checkpoint(folder).variant == expected.variant
+
+
 def test_what_names_imply():
     """`tests/oracles/make_timm.py --check` compares all of timm's; these differ in one letter."""
     assert implied("vit_large_patch16_dinov3.lvd1689m")["rope_type"] == "dinov3"
