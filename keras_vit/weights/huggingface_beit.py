@@ -46,12 +46,14 @@ class Beit(HuggingFace):
                 f"{[origin[name] for name in kinds.values() if name in arrays]}."
             )
         found["norm_after_pool"] = "pooler.layernorm" in origin.get("norm/gamma", "")
+        # Masked pre-training has a norm of its own, whatever the config says of pooling.
+        pools = "norm/gamma" in arrays and not any(n.startswith("lm_head") for n in contents.arrays)
+        if pools and "pool" in said and (said["pool"] == "mean") != found["norm_after_pool"]:
+            raise CheckpointError(
+                "The config.json is of another model; it says use_mean_pooling="
+                f"{said['pool'] == 'mean'}, and the file has {origin['norm/gamma']!r}."
+            )
         if found["norm_after_pool"]:
-            if said.get("pool") == "token":
-                raise CheckpointError(
-                    "The config.json is of another model; use_mean_pooling is false in it, and "
-                    f"the file has {origin['norm/gamma']!r}."
-                )
             found["pool"] = "mean"
         if found["norm_after_pool"] and hints.get("pool", "mean") not in ("mean", "token"):
             # Without its pooling the model has no last norm.

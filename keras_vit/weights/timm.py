@@ -12,12 +12,12 @@ import dataclasses
 import re
 
 from keras_vit.preprocessing import TIMM
-from keras_vit.weights import tables, timm_arguments, timm_layouts
+from keras_vit.weights import tables, timm_arguments, timm_layouts, timm_parts
 from keras_vit.weights import timm_facts as facts
 from keras_vit.weights.canonical import CUSTOM, POSITION
 from keras_vit.weights.family import ANY, Family
 from keras_vit.weights.tables import CONV, SAME, Table
-from keras_vit.weights.timm_architectures import ACTIVATIONS, PARTS, arguments_of
+from keras_vit.weights.timm_architectures import ACTIVATIONS, arguments_of
 
 BLOCK = "blocks.{i}."
 BACKBONE = "patch_embed.backbone."
@@ -48,11 +48,7 @@ class Timm(Family):
     arguments: object = None  # with which timm builds what is written, of `timm_arguments`
 
     def flat_config(self, contents):
-        flat, arrays = arguments_of(contents.config), contents.arrays
-        # timm takes the last norm of EVA's masked pre-training for the one after the pooling.
-        if flat.get("kind") == "Eva" and {"mask_token", "norm.weight"} <= arrays.keys():
-            flat |= {"norm": True, "fc_norm": False, "norm_moves": bool(flat["fc_norm"])}
-        return flat
+        return facts.with_moved_norm(arguments_of(contents.config), contents.arrays)
 
     def unstacked(self, tower):
         return timm_layouts.split(tower)
@@ -196,7 +192,7 @@ FAMILY = Timm(
         r".*\.(attns|ffns)\..*": "several attentions in one block",
     },
     optional=("norm/gamma",),
-    parts=PARTS,
+    parts=timm_parts.PARTS,
     needs_config=True,
     joined_heads=True,
     defaults={"interpolation": "bicubic", "gelu": "erf", "epsilon": 1e-6, "stem_numerics": "timm"},

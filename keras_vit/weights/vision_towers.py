@@ -13,7 +13,7 @@ from keras_vit.weights.canonical import CUSTOM, POSITION
 from keras_vit.weights.family import ANY, Family, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.huggingface import (
-    TANH,
+    ACTIVATIONS,
     class_names_of,
     labels,
     preprocessing_of,
@@ -24,13 +24,6 @@ from keras_vit.weights.tables import CONV, PARTS, SAME, TRANSPOSED, Layout, Tabl
 BLOCK = "encoder.layers.{i}."
 TOKEN = Layout(1, lambda a: a[None, None], lambda a: a[0, 0])
 ROWS = Layout(2, lambda a: a[None], lambda a: a[0])
-ACTIVATIONS = {
-    "gelu": "gelu_erf",
-    "gelu_python": "gelu_erf",
-    **dict.fromkeys(TANH, "gelu_tanh"),
-    "quick_gelu": "quick_gelu",
-    **dict.fromkeys(("silu", "swish"), "silu"),
-}
 
 
 class VisionTower(Family):

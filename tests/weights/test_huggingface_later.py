@@ -263,6 +263,7 @@ BEIT = "beit.encoder.layer.0."
         ("hf_dinov3", {}, {"query_bias": False}, "of another model"),
         ("hf_beit", {}, {"use_mean_pooling": False}, "use_mean_pooling"),
         ("hf_beit", {}, {"use_mean_pooling": "first"}, "use_mean_pooling='first'"),
+        ("hf_beit_shared", {}, {"use_mean_pooling": True}, "use_mean_pooling=True, and the file"),
         ("hf_beit", {"decode_head.classifier.weight": (3, 3)}, {}, "segments"),
         (
             "hf_beit",
