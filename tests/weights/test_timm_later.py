@@ -168,6 +168,8 @@ def test_a_config_of_another_architecture_with_equal_sizes(tmp_path, case):
         ("beit", {"use_rel_pos_bias": False}, "use_rel_pos_bias=False"),
         ("clip_quickgelu", {"pre_norm": False}, "pre_norm=False, and the file has 'norm_pre"),
         ("xp", {"qkv_bias": True}, "of another model.*qkv_bias"),
+        ("beit", {"num_heads": 4}, r"loaded\. Its arrays contradict each other, or the config"),
+        ("rope_mixed_ape", {"num_heads": 4}, r"loaded\. Its arrays contradict each other, or"),
     ],
 )
 def test_arguments_that_the_arrays_contradict(tmp_path, name, arguments, words):
