@@ -6,6 +6,7 @@ import math
 from keras_vit.text import brief, unknown
 
 MAX_PATCHES = 1 << 22  # of an image; those of ViT-B have then positions of 12 GiB
+MAX_PAIRED = 1 << 15  # where positions are relative; their pairs have then an index of 8 GiB
 
 
 def positive_int(value, name):
@@ -49,12 +50,13 @@ def known(sides):
     return tuple(side if isinstance(side, int) else None for side in sides)
 
 
-def grid_of(image_size, patch_size):
+def grid_of(image_size, patch_size, in_pairs=False):
     """The (rows, columns) of patches of an image.
 
     Args:
         image_size: int or (height, width), in pixels.
         patch_size: int or (height, width), in pixels.
+        in_pairs: as in `bounded`.
 
     Raises:
         ValueError: the patches do not tile the image, with the nearest sizes that fit, or are
@@ -69,15 +71,21 @@ def grid_of(image_size, patch_size):
             f"image_size={image_size}, patch_size={patch_size}; the nearest sizes that fit are "
             f"{below} and {above}. Resize the images, or choose another patch_size."
         )
-    return bounded(tuple(side // p for side, p in zip(image_size, patch_size)), image_size)
+    return bounded(
+        tuple(side // p for side, p in zip(image_size, patch_size)), image_size, in_pairs
+    )
 
 
-def bounded(grid, image_size):
-    """The grid of an image, unless it has so many patches that positions alone fill a memory."""
-    if grid[0] * grid[1] > MAX_PATCHES:
+def bounded(grid, image_size, in_pairs=False):
+    """The grid of an image, unless it has so many patches that positions alone fill a memory.
+
+    `in_pairs` is whether a model keeps a number for each pair of patches.
+    """
+    most = MAX_PAIRED if in_pairs else MAX_PATCHES
+    if grid[0] * grid[1] > most:
         raise ValueError(
-            f"image_size stands for at most {MAX_PATCHES} patches. Received: image_size="
-            f"{image_size}, a grid of {grid}; choose smaller images, or larger patches."
+            f"image_size stands for at most {most} patches. Received: image_size={image_size}, "
+            f"a grid of {grid}; choose smaller images, or larger patches."
         )
     return grid
 

@@ -187,7 +187,7 @@ class Variant(Later):
             ValueError: the patches do not tile the image, or it is smaller than one of them.
         """
         if self.stem is None:
-            return grid_of(image_size, self.patch_size)
+            return grid_of(image_size, self.patch_size, self.is_relative)
         size = pair(image_size, "image_size")
         feature_map = [-(-side // self._shrink) for side in size]
         grid = tuple(side // patch for side, patch in zip(feature_map, self.patch_size))
@@ -197,7 +197,7 @@ class Variant(Later):
                 f"image_size must be at least {least}, for one patch of the stem's output. "
                 f"Received: image_size={size}."
             )
-        return checks.bounded(grid, size)
+        return checks.bounded(grid, size, self.is_relative)
 
     @property
     def _shrink(self):

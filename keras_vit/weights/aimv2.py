@@ -36,6 +36,11 @@ class Aimv2(VisionTower):
             canonical.assumed["num_heads"] = f"heads of width {HEAD_WIDTH} are AIMv2's custom"
         return canonical
 
+    def flat_config(self, contents):
+        config = super().flat_config(contents)
+        table = {"learned_positions": not config["is_native"]} if "is_native" in config else {}
+        return {**config, **table}
+
     def settle(self, canonical, config, said, hints):
         super().settle(canonical, config, said, hints)
         if not hints.get("num_heads"):
@@ -74,6 +79,12 @@ def sincos_table(grid, width):
 
 FAMILY = Aimv2(
     name="Hugging Face AIMv2",
+    model_types=("aimv2", "aimv2_vision_model"),
+    parts={
+        "learned_positions": POSITION,
+        "use_head": "pool/probe",
+        "mlp_bias": "block_0/mlp/dense_1/bias",
+    },
     sign=r"(vision_model\.)?embeddings\.patch_embed\.weight$",
     table=Table(
         *tables.torch_linear("embeddings.patch_embed", "patch_encoder/projection", CONV),
@@ -111,6 +122,7 @@ FAMILY = Aimv2(
 )
 APPLE = Aimv2(
     name="AIMv2 as Apple stores it",
+    model_types=FAMILY.model_types,
     sign=r"(image_encoder\.)?preprocessor\.patchifier\.proj\.weight$",
     stripped=r"^image_encoder\.",
     table=Table(

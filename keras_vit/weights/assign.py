@@ -91,12 +91,12 @@ def check_model(model):
         )
 
 
-def assign(model, canonical, interpolation=None, patches_too=False, fresh_head=False, choices=()):
+def assign(model, canonical, interpolation=None, patches_too=False, fresh_head=False, choices=None):
     """Resizes what may be resized, assigns all or nothing, and gives a `LoadReport`.
 
     The model keeps the report, too. `interpolation=None` is the family's rule for positions.
-    `patches_too` says whether patch kernels may be resized. `choices` are the names of what the
-    caller wanted otherwise than in the file, of which a misfit can come.
+    `patches_too` says whether patch kernels may be resized. For a model that was built for the
+    file, `choices` are the names of what the caller wanted otherwise, of which a misfit can come.
     """
     if not isinstance(model, MODELS[canonical.model]):
         raise CheckpointError(
@@ -237,6 +237,8 @@ def _check_fit(model, canonical, arrays, variables, left_out, choices):
     ]
     if missing or unused or wrong:
         advice = "keras_vit.from_checkpoint builds the model that fits a file."
+        if choices is not None:
+            advice = "Its arrays contradict each other, or the config beside them."
         if choices:
             advice = f"Leave out what the file has otherwise, of {', '.join(choices)}."
         raise CheckpointError(
@@ -251,7 +253,9 @@ def _check_fit(model, canonical, arrays, variables, left_out, choices):
 def _likely_cause(model, canonical):
     """Which two architectures do not fit, in the terms of the paper."""
     found = canonical.architecture
-    ours = {**dataclasses.asdict(model.variant), "channels": model.channels}
+    v = model.variant
+    ours = {field.name: getattr(v, field.name) for field in dataclasses.fields(v)}
+    ours["channels"] = model.channels
     if canonical.model == "VisionTransformer":
         size = ("width", "depth", "patch_size")
         theirs, own = (_name(*(side[n] for n in size)) for side in (found, ours))

@@ -248,6 +248,7 @@ class HuggingFace(BiTFamily):
 
 HUGGING_FACE = HuggingFace(
     name="Hugging Face transformers (BiT)",
+    model_types=("bit",),
     sign=r"(bit\.)?(encoder\.stages\.\d+\.layers\.\d+\.conv[123]|embedder\.convolution)\.weight$",
     stripped=r"^bit\.",
     table=Table(

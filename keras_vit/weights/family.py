@@ -12,6 +12,7 @@ from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
 ANY = "any"  # of the values that a format holds
+MAX_FORMS, MAX_PREFIXES = 500, 4  # of names, and of their beginnings, that `nearest` looks at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Family:
     # Key of config.json -> argument, or (argument, dict from its values to ours), for reading and
     # writing. An argument that the arrays tell is compared; one of `None` is a check of the value.
     config: dict = dataclasses.field(default_factory=dict)
+    # What a config.json calls the models whose arrays have these names, where it says so.
+    model_types: tuple = ()
     # Key of config.json -> an array that is there just where its value is true: its canonical name
     # or that in the file.
     parts: dict = dataclasses.field(default_factory=dict)
@@ -180,11 +183,11 @@ class Family:
             names = [name for ours, name in origin.items() if part in (ours, name)]
             if key in config and bool(config[key]) != bool(names):
                 has = repr(names[0]) if names else f"no {part!r}"
-                texts.append(f"it says {key}={config[key]!r}, and the file has {has}")
+                texts.append(f"it says {key}={config[key]!r:.200}, and the file has {has}")
         if texts:
-            what = {k: config[k] for k in ("architecture", "model_type") if k in config}
+            names = [config[k] for k in ("architecture", "model_type") if k in config]
             raise CheckpointError(
-                f"The config.json{f' ({what})' if what else ''} is of another model: "
+                f"The config.json {f'({names[0]!r:.100}) ' if names else ''}is of another model: "
                 f"{'; '.join(texts[:4])}. Put the one of this model beside the file, or none: then "
                 "say what the arrays do not show."
             )
@@ -229,6 +232,42 @@ class Family:
     def obstacles(self, model):
         """What of a model the library of the family computes otherwise, as texts."""
         return differing(model.variant, self.computes)
+
+
+def nearest(names, families):
+    """Which family has a place for most of the names, what it lacks and what is besides, as text.
+
+    Names may stand under a prefix. Of those that differ in numbers alone, one is looked at.
+    """
+    forms = {re.sub(r"\d+", "0", name): name for name in sorted(names, reverse=True)}
+    forms = sorted(forms.values())[:MAX_FORMS]
+    rows = [(f, {n: place for n in forms if (place := _place(n, f))}) for f in families]
+    # Of several, the one whose table has most.
+    family, fits = max(rows, key=lambda row: (len(row[1]), len(row[0].table)))
+    if not fits:
+        return f"No family here has a name of its arrays, which are {shortened(forms, 4)}."
+    there = {place for _, place in fits.values()}
+    required = (n for n in form.REQUIRED if n not in there and n not in family.optional)
+    missing = [family.table.name_of(name) for name in required]
+    prefixes = sorted({prefix for prefix, _ in fits.values() if prefix})
+    besides = [name for name in forms if name not in fits]
+    under = f" under {shortened(prefixes, 2)}" if prefixes else ""
+    lacks = shortened(missing, 4) if missing else "nothing that every model has"
+    return (
+        f"The nearest is {family.name}, with {len(fits)} of {len(forms)} kinds of arrays{under}, "
+        f"such as {next(iter(fits))!r:.200}. Missing: {lacks}; without a place there: "
+        f"{shortened(besides, 4) if besides else 'none'}."
+    )
+
+
+def _place(name, family):
+    """A prefix of a name and the canonical name of what follows it in a family, or `None`."""
+    starts = [0, *(match.end() for match in re.finditer(r"[./]", name))][:MAX_PREFIXES]
+    for start in starts:
+        plain = re.sub(family.stripped, "", name[start:])
+        if (place := family.table.place_of(plain)) is not None:
+            return name[:start], place
+    return None
 
 
 def unsupported(what, advice=""):

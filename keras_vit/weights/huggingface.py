@@ -57,7 +57,7 @@ class HuggingFace(Family):
     """Folders of Hugging Face transformers; the defaults are those of ViT."""
 
     unlike: str = r"(?!)"  # pattern of a name that only another of these families has
-    model_type: str = "vit"
+    model_type: str = "vit"  # as it is written
     with_head: str = "ViTForImageClassification"
     without_head: str = "ViTModel"
     head_pools: tuple = ("token",)  # what the head sees
@@ -67,6 +67,12 @@ class HuggingFace(Family):
     def recognises(self, arrays):
         others = any(re.match(self.unlike, name) for name in arrays) or lacks_key_bias(arrays)
         return super().recognises(arrays) and not others
+
+    def flat_config(self, contents):
+        """The config, and what the type of the model says of its class token."""
+        has_token = {"vit": True, "ijepa": False}.get(contents.config.get("model_type"))
+        token = {} if has_token is None else {"class_token": has_token}
+        return {**contents.config, **token}
 
     def complete(self, canonical, contents, config, said, hints):
         found = canonical.architecture
@@ -145,6 +151,8 @@ FAMILY = HuggingFace(
         ),
     ),
     ignored=(r"embeddings\.(mask_token|position_ids)", r"decoder\..*"),
+    model_types=("vit", "ijepa"),
+    parts={"class_token": "patch_encoder/class_token"},
     joined_heads=True,
     defaults={
         "interpolation": "bicubic_no_antialias",

@@ -46,12 +46,14 @@ class Beit(HuggingFace):
                 f"{[origin[name] for name in kinds.values() if name in arrays]}."
             )
         found["norm_after_pool"] = "pooler.layernorm" in origin.get("norm/gamma", "")
+        # Masked pre-training has a norm of its own, whatever the config says of pooling.
+        pools = "norm/gamma" in arrays and not any(n.startswith("lm_head") for n in contents.arrays)
+        if pools and "pool" in said and (said["pool"] == "mean") != found["norm_after_pool"]:
+            raise CheckpointError(
+                "The config.json is of another model; it says use_mean_pooling="
+                f"{said['pool'] == 'mean'}, and the file has {origin['norm/gamma']!r}."
+            )
         if found["norm_after_pool"]:
-            if said.get("pool") == "token":
-                raise CheckpointError(
-                    "The config.json is of another model; use_mean_pooling is false in it, and "
-                    f"the file has {origin['norm/gamma']!r}."
-                )
             found["pool"] = "mean"
         if found["norm_after_pool"] and hints.get("pool", "mean") not in ("mean", "token"):
             # Without its pooling the model has no last norm.
@@ -185,6 +187,13 @@ BEIT = Beit(
         **{"pool": ("token", "mean", None), "biases": ("no_key",), "activation": ANY},
         **{"layer_scale": ANY},
     },
+    model_types=("beit", "data2vec-vision"),
+    parts={
+        "layer_scale_init_value": "block_0/layer_scale_1/gamma",
+        "use_relative_position_bias": "position_0/table",
+        "use_shared_relative_position_bias": "position/table",
+        "use_absolute_position_embeddings": POSITION,
+    },
     model_type="beit",
     with_head="BeitForImageClassification",
     without_head="BeitModel",
@@ -195,6 +204,7 @@ DEIT = Deit(
     **{
         **{field.name: getattr(VIT, field.name) for field in dataclasses.fields(VIT)},
         **{"name": "Hugging Face DeiT", "model_type": "deit", "prefix": "deit."},
+        "model_types": ("deit",),
         **{"with_head": "DeiTForImageClassification", "without_head": "DeiTModel"},
         "sign": r"(.*\.)?embeddings\.distillation_token$",
         "unlike": r"(?!)",

@@ -233,6 +233,8 @@ def _dinov2(mlp, registers):
             **{**HOLDS, "position": TABLES, "pool": ("token", "token_mean", None)},
             **({"mlp": (mlp,)} if mlp == "mlp" else {"mlp": (mlp,), "activation": (None, "silu")}),
         },
+        model_types=(kind,),
+        parts={"use_swiglu_ffn": "block_0/mlp/gate/kernel"},
         model_type=kind,
         with_head=f"{name}ForImageClassification",
         without_head=f"{name}Model",
@@ -281,6 +283,13 @@ DINOV3 = Dinov3(
     holds={
         **HOLDS,
         **{"position": ("none",), "rotary": ANY, "biases": ANY, "pool": ("token", None)},
+    },
+    model_types=("dinov3_vit",),
+    parts={
+        **{f"{part}_bias": f"block_0/attention/{part}/bias" for part in ("key", "value")},
+        "proj_bias": "block_0/attention/out/bias",
+        "mlp_bias": "block_0/mlp/dense_1/bias",
+        "use_gated_mlp": "block_0/mlp/gate/kernel",
     },
     model_type="dinov3_vit",
     with_head="",

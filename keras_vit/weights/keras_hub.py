@@ -108,6 +108,11 @@ FAMILY = KerasHub(
     ignored=(r"optimizer/.*", r".*/seed_generators?/.*"),
     defaults={"interpolation": "bicubic_no_antialias", "gelu": "erf", "epsilon": 1e-6},
     needs_config=True,
+    parts={
+        "use_patch_bias": "patch_encoder/projection/bias",
+        "use_mha_bias": "block_0/attention/out/bias",
+        "use_mlp_bias": "block_0/mlp/dense_1/bias",
+    },
     config={
         "num_layers": "depth",
         "num_heads": "num_heads",

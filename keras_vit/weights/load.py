@@ -30,6 +30,7 @@ from keras_vit.weights import (
 )
 from keras_vit.weights.assign import MODELS, LoadReport, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
+from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import fetch
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.packaged import PACKAGE
@@ -268,10 +269,17 @@ def read_checkpoint(path, hints, prefix=None):
     family = part.family
     if family is None:
         raise CheckpointError(
-            f"{path!r} is of no family known here. Its arrays are "
-            f"{shortened(sorted(contents.arrays))}; expected a model of "
-            f"{', '.join(family.name for family in FAMILIES)}. What Keras itself wrote "
-            "(.weights.h5) is read by model.load_weights(path)."
+            f"{path!r} is of no family known here. {nearest(contents.arrays, FAMILIES)} "
+            "docs/checkpoints.md lists the formats; what Keras itself wrote (.weights.h5) is read "
+            "by model.load_weights(path)."
+        )
+    named = contents.config.get("model_type")
+    theirs = [f.name for f in FAMILIES if named in f.model_types]
+    if family.model_types and theirs and family.name not in theirs:
+        raise CheckpointError(
+            f"{path!r} has a config.json of another model: model_type={named!r} stands for "
+            f"{' or '.join(theirs)}, and the arrays are those of {family.name}. Put the one of "
+            "this model beside the file, or none."
         )
     try:
         canonical = family.read(dataclasses.replace(contents, arrays=part.arrays), hints)

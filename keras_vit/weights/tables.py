@@ -96,6 +96,9 @@ class Table:
     def __init__(self, *rows):
         self._given = rows
 
+    def __len__(self):
+        return len(self._given)
+
     @functools.cached_property
     def _rows(self):  # of a file's format alone, as patterns take long to compile
         return [(_Name(theirs), _Name(ours), layout) for theirs, ours, layout in self._given]
@@ -122,9 +125,20 @@ class Table:
                 canonical[target], origin[target] = part, name
         if unknown:
             raise CheckpointError(
-                f"These arrays have no place in a model of {family}: {shortened(sorted(unknown))}."
+                f"These arrays have no place in a model of {family}: "
+                f"{shortened(sorted(unknown), 4)}."
             )
         return canonical, origin, tuple(left_out)
+
+    def place_of(self, name):
+        """The canonical name of the (first part of the) array with this name, or `None`."""
+        row, numbers = self._row(0, name)
+        return row and row[1].with_numbers(numbers)[0]
+
+    def name_of(self, canonical):
+        """What the format calls an array, or its canonical name where it has none."""
+        row, numbers = self._row(1, canonical)
+        return row[0].with_numbers(numbers)[0] if row else canonical
 
     def write(self, arrays):
         """The arrays of a file from canonical ones."""
@@ -197,7 +211,7 @@ def _parts(layout, name, array, count):
 
 def shortened(names, limit=12):
     """A list of names as text, cut where it would fill the screen."""
-    names = list(names)
+    names = [f"{n[:200]}..." if isinstance(n, str) and len(n) > 200 else n for n in names]
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return f"{names[:limit]}{more}"
 

@@ -13,12 +13,12 @@ import re
 
 from keras_vit.outputs import config_of
 from keras_vit.preprocessing import TIMM
-from keras_vit.weights import tables, timm_arguments, timm_layouts
+from keras_vit.weights import tables, timm_arguments, timm_layouts, timm_parts
 from keras_vit.weights import timm_facts as facts
 from keras_vit.weights.canonical import CUSTOM, POSITION
 from keras_vit.weights.family import ANY, Family
 from keras_vit.weights.tables import CONV, SAME, Table
-from keras_vit.weights.timm_architectures import ACTIVATIONS, PARTS, arguments_of
+from keras_vit.weights.timm_architectures import ACTIVATIONS, arguments_of
 
 BLOCK = "blocks.{i}."
 BACKBONE = "patch_embed.backbone."
@@ -49,7 +49,7 @@ class Timm(Family):
     arguments: object = None  # with which timm builds what is written, of `timm_arguments`
 
     def flat_config(self, contents):
-        return arguments_of(contents.config)
+        return facts.with_moved_norm(arguments_of(contents.config), contents.arrays)
 
     def unstacked(self, tower):
         return timm_layouts.split(tower)
@@ -59,7 +59,7 @@ class Timm(Family):
         facts.refuse_by_shape(arrays, found)
         facts.settle_blocks(found, config)
         facts.settle_rotary(canonical, contents.arrays, config, hints)
-        has_fc_norm = "fc_norm.weight" in contents.arrays
+        has_fc_norm = "fc_norm.weight" in contents.arrays or config.get("norm_moves", False)
         if found["class_token"] and found["pool"] != "map" and "pool" not in said:
             found["pool"] = "mean" if has_fc_norm else "token"
             canonical.assumed["pool"] = CUSTOM
@@ -193,7 +193,7 @@ FAMILY = Timm(
         r".*\.(attns|ffns)\..*": "several attentions in one block",
     },
     optional=("norm/gamma",),
-    parts=PARTS,
+    parts=timm_parts.PARTS,
     needs_config=True,
     joined_heads=True,
     defaults={"interpolation": "bicubic", "gelu": "erf", "epsilon": 1e-6, "stem_numerics": "timm"},

@@ -10,6 +10,7 @@ import re
 
 from keras_vit.later import Rotary
 from keras_vit.weights.family import unsupported
+from keras_vit.weights.timm_parts import shown
 
 VIT = {
     "kind": "VisionTransformer",
@@ -141,8 +142,8 @@ RULES = (
     (r"_aimv2_", {"embed_norm_layer": "rmsnorm"}),
     (r"^(?!_eva).*_clip_|_(xp|pe)_", {"pre_norm": True}),
     (r"_(radio|intern300m)_|_pe_(lang|spatial)_", {"final_norm": False}),
-    (r"_(siglip|patch\d+)_gap_|_so150m_.*_gap_|_aimv2_", {"fc_norm": False}),
-    (r"_base_patch16_rope_224_|_(sapiens2|lingbot|dinov3)_|_pe_(lang|spatial)_", {"fc_norm": False}),
+    (r"_(siglip|patch\d+)_gap_|_so150m_.*_gap_|_(aimv2|sapiens2|lingbot|dinov3)_"
+     r"|_pe_(lang|spatial)_|_base_patch16_rope_224_", {"fc_norm": False}),
 )  # fmt: skip
 # Names of `Eva` and `Beit` -> those of `VisionTransformer`.
 RENAMED = {
@@ -152,32 +153,6 @@ RENAMED = {
     "use_pre_transformer_norm": "pre_norm",
     "use_post_transformer_norm": "final_norm",
     "use_fc_norm": "fc_norm",
-}
-# What arguments stand for -> an array that is there just then.
-PARTS = {
-    "class_token": "patch_encoder/class_token",
-    "reg_tokens": "patch_encoder/registers",
-    "distilled": "patch_encoder/distillation_token",
-    "use_abs_pos_emb": "patch_encoder/position/embedding",
-    "use_rel_pos_bias": "position_0/table",
-    "use_shared_rel_pos_bias": "position/table",
-    "learned_rope": "rotary_0/frequencies",
-    "qkv_bias": "block_0/attention/query/bias",
-    "key_bias": "block_0/attention/key/bias",
-    "proj_bias": "block_0/attention/out/bias",
-    "qk_norm": "block_0/attention/query_norm/gamma",
-    "scale_attn_norm": "block_0/attention/norm/gamma",
-    "scale_mlp_norm": "block_0/mlp/norm/gamma",
-    "swiglu_mlp": "block_0/mlp/gate/kernel",
-    "init_values": "block_0/layer_scale_1/gamma",
-    "gamma_1": "blocks.0.gamma_1",
-    "one_branch_after_another": "block_0/norm_2/gamma",
-    "norm_with_bias": "block_0/norm_1/beta",
-    "embed_norm_layer": "patch_encoder/norm/gamma",
-    "pre_norm": "pre_norm/gamma",
-    "norm": "norm.weight",
-    "fc_norm": "fc_norm.weight",
-    "attention_pooling": "pool/probe",
 }
 # timm's name of an activation -> that of `Later`.
 ACTIVATIONS = {
@@ -249,28 +224,7 @@ def arguments_of(config):
         if key in said:  # by its name alone a norm has timm's epsilon
             flat[epsilon] = 1e-6
             flat[key] = str(said[key]).replace("_", "").lower()
-    return {**flat, **(shown(flat) if flat.get("kind") else {})}
-
-
-def shown(flat):
-    """What the class of a model with these arguments makes of several of them, for `PARTS`."""
-    after = flat["global_pool"] == "avg" if flat["fc_norm"] is None else bool(flat["fc_norm"])
-    # `Eva` may have both norms or none; the others have one, before the pooling or after it.
-    last, of_eva = flat["final_norm"], flat["kind"] == "Eva"
-    before = bool(last) if of_eva and last is not None else last is not False and not after
-    # A block that normalises after its branches has no LayerScale.
-    scale = None if flat["block_fn"] == "ResPostBlock" else flat["init_values"]
-    return {
-        "init_values": scale,
-        "gamma_1": bool(scale) and flat["kind"] != "VisionTransformer",
-        "learned_rope": flat.get("use_rot_pos_emb") and flat["rope_type"] == "mixed",
-        "key_bias": flat["qkv_bias"] and flat["attn_type"] == "rope",
-        "one_branch_after_another": flat["block_fn"] != "ParallelScalingBlock",
-        "norm_with_bias": not flat["norm_layer"].startswith("rms"),
-        "norm": before,
-        "fc_norm": after and (of_eva or bool(last)),
-        "attention_pooling": flat["global_pool"] == "map",
-    }
+    return {**flat, **(shown(flat) if VIT.keys() <= flat.keys() else {})}
 
 
 def rotary_of(flat):

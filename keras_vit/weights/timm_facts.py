@@ -30,6 +30,13 @@ def refuse_by_shape(arrays, found):
         raise unsupported("registers beside a distillation token")
 
 
+def with_moved_norm(config, names):
+    """timm takes the last norm of EVA's masked pre-training for the one after the pooling."""
+    if config.get("kind") == "Eva" and {"mask_token", "norm.weight"} <= names.keys():
+        return {**config, "norm": True, "fc_norm": False, "norm_moves": bool(config["fc_norm"])}
+    return config
+
+
 def class_names_of(config, num_classes):
     """What `config.json` calls the classes, or `None`."""
     names = config.get("label_names")

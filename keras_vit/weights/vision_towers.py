@@ -13,7 +13,7 @@ from keras_vit.weights.canonical import CUSTOM, POSITION
 from keras_vit.weights.family import ANY, Family, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.huggingface import (
-    TANH,
+    ACTIVATIONS,
     class_names_of,
     labels,
     preprocessing_of,
@@ -24,13 +24,6 @@ from keras_vit.weights.tables import CONV, PARTS, SAME, TRANSPOSED, Layout, Tabl
 BLOCK = "encoder.layers.{i}."
 TOKEN = Layout(1, lambda a: a[None, None], lambda a: a[0, 0])
 ROWS = Layout(2, lambda a: a[None], lambda a: a[0])
-ACTIVATIONS = {
-    "gelu": "gelu_erf",
-    "gelu_python": "gelu_erf",
-    **dict.fromkeys(TANH, "gelu_tanh"),
-    "quick_gelu": "quick_gelu",
-    **dict.fromkeys(("silu", "swish"), "silu"),
-}
 
 
 class VisionTower(Family):
@@ -249,6 +242,7 @@ HELD = {
 
 CLIP = Clip(
     name="Hugging Face CLIP",
+    model_types=("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"),
     sign=r"(vision_model\.)?embeddings\.class_embedding$",
     table=Table(
         ("embeddings.class_embedding", "patch_encoder/class_token", TOKEN),
@@ -275,6 +269,8 @@ CLIP = Clip(
 )
 SIGLIP = Siglip(
     name="Hugging Face SigLIP",
+    model_types=("siglip", "siglip_vision_model"),
+    parts={"vision_use_head": "pool/probe"},
     sign=r"(vision_model\.)?embeddings\.patch_embedding\.bias$",
     table=Table(
         ("head.probe", "pool/probe", SAME),

@@ -25,6 +25,7 @@ WRONG_ARGUMENTS = [
     ({"variant": ["B/16"]}, "variant=['B/16']", "'B/16'"),
     ({"channels": 0}, "channels=0", "positive integer"),
     ({"image_size": 10**6}, "image_size=(1000000, 1000000)", "smaller images"),
+    ({"image_size": 4096, "position": "relative_2d"}, "at most 32768 patches", "smaller images"),
     ({"image_size": 10**6, "stem": ()}, "image_size=(1000000, 1000000)", "smaller images"),
     ({"mlp_dim": -4}, "mlp_dim=-4", "positive integer"),
     ({"representation_size": 0}, "representation_size=0", "positive integer"),

@@ -163,12 +163,14 @@ def test_what_attention_pooling_sees_is_asked_for(tmp_path, pool_patches):
 
 def test_an_architecture_implies_what_its_arrays_do_not_tell(tmp_path):
     name = "vit_giantopt_patch16_siglip_gap_256.v2_webli"
-    _, path = hub_file(tmp_path, name, width=32, num_heads=16, gelu="tanh")
+    patches = {"pool": "mean", "class_token": False}
+    _, path = hub_file(tmp_path, name, width=32, num_heads=16, gelu="tanh", **patches)
     variant = keras_vit.from_checkpoint(path).variant
     assert (variant.num_heads, variant.gelu) == (16, "tanh")
-    base = {"width": 24, "num_heads": 12}
+    base = {"width": 24, "num_heads": 12, **patches}
     _, path = hub_file(tmp_path, "vit_base_patch16_siglip_gap_256", **base)
     assert keras_vit.from_checkpoint(path).variant.gelu == "erf"
+    base |= {"norm_after_pool": True, "qkv_bias": False}
     _, path = hub_file(tmp_path, "vit_base_patch16_rpn_224.sw_in1k", **base)
     assert keras_vit.from_checkpoint(path).variant.block == "post_norm"
 

@@ -12,6 +12,7 @@ import pytest
 import safetensors.numpy
 
 import keras_vit
+from keras_vit.weights.load import FAMILIES
 from tests.support import (
     ORACLES,
     assert_close,
@@ -209,7 +210,8 @@ def test_biases_that_all_layers_have_or_none(change):
 def test_beit_without_any_name_of_its_own(change):
     """Its keys alone tell it from a ViT: they have no bias."""
     names = [n for n in arrays_of("hf_beit_shared") if n.endswith("bias_table")]
-    model = keras_vit.from_checkpoint(change("hf_beit_shared", dict.fromkeys(names)))
+    said = {"use_shared_relative_position_bias": False}
+    model = keras_vit.from_checkpoint(change("hf_beit_shared", dict.fromkeys(names), **said))
     assert model.load_report.family == "Hugging Face Beit"
     assert model.variant.position == "none" and model.variant.biases == "no_key"
 
@@ -228,6 +230,26 @@ def test_newer_names_of_rotary_parameters(change):
     assert model.variant.rotary.temperature == 30.0
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("case", CASES)
+def test_a_config_that_contradicts_the_arrays(change, case):
+    """What a config says of parts is as in the file, and so is the type of its model."""
+    family = keras_vit.from_checkpoint(FOLDER / case / "model").load_report.family
+    config = json.loads((FOLDER / case / "model" / "config.json").read_text())
+    (own,) = {f.model_types for f in FAMILIES if f.name == family}
+    (parts,) = {tuple(f.parts) for f in FAMILIES if f.name == family}
+    for key in set(parts) & set(config):
+        with pytest.raises(keras_vit.CheckpointError, match=f"another model.* says {key}="):
+            keras_vit.from_checkpoint(change(case, **{key: 0 if config[key] else 0.1}))
+    for model_type in {name for f in FAMILIES for name in f.model_types} - set(own):
+        with pytest.raises(keras_vit.CheckpointError, match="another model"):
+            keras_vit.from_checkpoint(change(case, model_type=model_type))
+    if "vit" in own:
+        other = {"vit": "ijepa", "ijepa": "vit"}.get(config["model_type"], "ijepa")
+        with pytest.raises(keras_vit.CheckpointError, match="another model"):
+            keras_vit.from_checkpoint(change(case, model_type=other))
+
+
 BEIT = "beit.encoder.layer.0."
 
 
@@ -241,8 +263,14 @@ BEIT = "beit.encoder.layer.0."
         ("hf_dinov3", {}, {"query_bias": False}, "of another model"),
         ("hf_beit", {}, {"use_mean_pooling": False}, "use_mean_pooling"),
         ("hf_beit", {}, {"use_mean_pooling": "first"}, "use_mean_pooling='first'"),
+        ("hf_beit_shared", {}, {"use_mean_pooling": True}, "use_mean_pooling=True, and the file"),
         ("hf_beit", {"decode_head.classifier.weight": (3, 3)}, {}, "segments"),
-        ("hf_beit", {"beit.embeddings.position_embeddings": (1, 10, 16)}, {}, "kinds of positions"),
+        (
+            "hf_beit",
+            {"beit.embeddings.position_embeddings": (1, 10, 16)},
+            {"use_absolute_position_embeddings": True},
+            "kinds of positions",
+        ),
         ("hf_beit", {"layernorm.weight": (16,)}, {}, "Two arrays"),
         ("hf_beit_shared", {"beit.layernorm.weight": (16,)}, {}, "layernorm.weight"),
         ("hf_beit", {BEIT + "attention.attention.key.bias": (16,)}, {}, "key.bias"),

@@ -86,6 +86,24 @@ def test_what_is_no_npz(tmp_path):
         keras_vit.from_checkpoint(path)
 
 
+def test_names_of_no_family_name_the_nearest(save, arrays):
+    """What it lacks and what is besides, not all that the file and the library have."""
+    names = {"Transformer": "inner/Transformer", "embedding/kernel": "stem/kernel"}
+    changed = {}
+    for name, array in arrays.items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        changed[f"wrap/{name}"] = array
+    with pytest.raises(keras_vit.CheckpointError) as error:
+        keras_vit.from_checkpoint(save(changed))
+    text = str(error.value)
+    assert "The nearest is google-research" in text and "under [" in text and "'wrap/'" in text
+    assert "Missing: ['embedding/kernel']" in text and "wrap/stem/kernel" in text
+    assert len(text) < 800
+    with pytest.raises(keras_vit.CheckpointError, match=r"No family here .* \['x.*\.\.\.'"):
+        keras_vit.from_checkpoint(save({f"x{'y' * 5000}{i}": np.ones(1) for i in "abc"}))
+
+
 def test_a_zip_of_something_else(tmp_path):
     path = tmp_path / "text.npz"
     with zipfile.ZipFile(path, "w") as file:

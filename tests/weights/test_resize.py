@@ -149,15 +149,11 @@ def test_the_rule_of_flexivit(grid):
     """`jax.image.resize(..., "linear")` of JAX 0.10, which antialiases where it shrinks."""
     file = read_arrays(FOLDER / "jax_linear.npz")
     before, after = file["in"], file["{}x{}".format(*grid)]
-    resized = resize_grid(before, (7, 5), grid, "bilinear_antialias")
-    assert_close(resized, after, 1e-12)
-    in_the_graph = [
-        to_numpy(resize_matrix(old, new, "bilinear_antialias", keras.ops, "float32"))
-        for old, new in zip((7, 5), grid)
-    ]
-    rows, columns = in_the_graph
-    expected = np.einsum("ro,cp,opd->rcd", rows, columns, before.reshape(7, 5, -1))
-    assert_close(expected.reshape(after.shape), after, 1e-5)
+    rule = ("bilinear_antialias", keras.ops, "float32")
+    assert_close(resize_grid(before, (7, 5), grid, rule[0]), after, 1e-12)
+    rows, columns = (to_numpy(resize_matrix(o, n, *rule)) for o, n in zip((7, 5), grid))
+    in_the_graph = np.einsum("ro,cp,opd->rcd", rows, columns, before.reshape(7, 5, -1))
+    assert_close(in_the_graph.reshape(after.shape), after, 1e-5)
 
 
 def test_files_of_flexivit_are_resized_as_by_its_authors():

@@ -107,24 +107,74 @@ def test_arguments_that_no_model_here_follows(tmp_path, name, arguments, words):
 
 
 @pytest.mark.parametrize(
-    "name, change, words",
+    "name, change, arguments, words",
     [
-        ("beit", {"rel_pos_bias.relative_position_bias_table": (6, 2)}, "beside others"),
-        ("eva02", {"norm.weight": (16,)}, "norm/gamma"),
-        ("deit_distilled", {"reg_token": (1, 1, 16)}, "registers beside a distillation token"),
-        ("rope_axial", {"blocks.0.gamma_2": None, "blocks.1.gamma_2": None}, "none after the MLP"),
-        ("dinov3_plus", {"blocks.1.attn.gate.weight": (16, 16)}, "a gate after its attention"),
-        ("so150m_map", {"attn_pool.norm.bias": None}, "without a LayerNorm"),
+        (
+            "beit",
+            {"rel_pos_bias.relative_position_bias_table": (6, 2)},
+            {"use_shared_rel_pos_bias": True},
+            "beside others",
+        ),
+        ("eva02", {"norm.weight": (16,)}, {}, "norm/gamma"),
+        (
+            "deit_distilled",
+            {"reg_token": (1, 1, 16)},
+            {"reg_tokens": 1},
+            "registers beside a distillation token",
+        ),
+        (
+            "rope_axial",
+            {"blocks.0.gamma_2": None, "blocks.1.gamma_2": None},
+            {},
+            "none after the MLP",
+        ),
+        ("dinov3_plus", {"blocks.1.attn.gate.weight": (16, 16)}, {}, "a gate after its attention"),
+        ("so150m_map", {"attn_pool.norm.bias": None}, {}, "without a LayerNorm"),
     ],
 )
-def test_arrays_that_no_model_here_has(tmp_path, name, change, words):
-    path = copied(name, tmp_path) / "model.safetensors"
+def test_arrays_that_no_model_here_has(tmp_path, name, change, arguments, words):
+    path = with_arguments(name, tmp_path, **arguments) / "model.safetensors"
     arrays = read_safetensors(path) | {
         key: shape and np.zeros(shape, "float32") for key, shape in change.items()
     }
     write_safetensors(path, {key: a for key, a in arrays.items() if a is not None})
     with pytest.raises(keras_vit.CheckpointError, match=words):
         keras_vit.from_checkpoint(tmp_path)
+
+
+@each
+def test_a_config_of_another_architecture_with_equal_sizes(tmp_path, case):
+    """Each array must have a use in the model that the config names, and none may be missing."""
+    folder = copied(case.name.removeprefix("timm_"), tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    others = {json.loads((c / "model" / "config.json").read_text())["architecture"] for c in CASES}
+    # BEiT's arguments say themselves which of its two kinds of biases it has.
+    same = [{config["architecture"]}, {"beit_base_patch16_224", "beitv2_base_patch16_224"}]
+    for name in others - next((s for s in same[::-1] if config["architecture"] in s), set()):
+        (folder / "config.json").write_text(json.dumps({**config, "architecture": name}))
+        with pytest.raises(keras_vit.CheckpointError, match=r"of another model|which no model"):
+            keras_vit.from_checkpoint(folder, **options_of(case))
+
+
+@pytest.mark.parametrize(
+    "name, arguments, words",
+    [
+        ("deit3", {"qk_norm": True}, "qk_norm=True, and the file has no .*query_norm"),
+        ("deit3", {"init_values": 0.0}, r"init_values=0.0, and the file has 'blocks.0.ls1.gamma'"),
+        ("deit3", {"fc_norm": True}, "norm=False, and the file has 'norm.weight'"),
+        ("deit3", {"global_pool": "map"}, "attention_pooling=True"),
+        ("eva02", {"scale_mlp": False}, "scale_mlp_norm=False.*blocks.0.mlp.norm.weight"),
+        ("eva02", {"attn_type": "rope"}, "key_bias=True"),
+        ("beit", {"use_rel_pos_bias": False}, "use_rel_pos_bias=False"),
+        ("clip_quickgelu", {"pre_norm": False}, "pre_norm=False, and the file has 'norm_pre"),
+        ("xp", {"qkv_bias": True}, "of another model.*qkv_bias"),
+        ("beit", {"num_heads": 4}, r"loaded\. Its arrays contradict each other, or the config"),
+        ("rope_mixed_ape", {"num_heads": 4}, r"loaded\. Its arrays contradict each other, or"),
+    ],
+)
+def test_arguments_that_the_arrays_contradict(tmp_path, name, arguments, words):
+    with pytest.raises(keras_vit.CheckpointError, match=words):
+        keras_vit.from_checkpoint(with_arguments(name, tmp_path, **arguments))
 
 
 @pytest.mark.parametrize(
@@ -144,6 +194,20 @@ def test_arrays_that_no_model_here_has(tmp_path, name, change, words):
 def test_what_timm_has_no_place_for(tmp_path, options, words):
     with pytest.raises(ValueError, match=words):
         keras_vit.save_weights(tiny_vit(**options), tmp_path / "model.safetensors")
+
+
+def test_the_last_norm_of_masked_pre_training(tmp_path):
+    """timm takes it for the norm after the pooling, which its architecture has instead."""
+    folder = copied("eva02", tmp_path)
+    expected = keras_vit.from_checkpoint(folder)
+    arrays = read_safetensors(folder / "model.safetensors")
+    arrays = {name.replace("fc_norm", "norm"): array for name, array in arrays.items()}
+    write_safetensors(folder / "model.safetensors", arrays)
+    with pytest.raises(keras_vit.CheckpointError, match="norm=False, and the file has"):
+        keras_vit.from_checkpoint(folder)
+    mask = {"mask_token": np.zeros((1, 1, 16), "float32")}
+    write_safetensors(folder / "model.safetensors", arrays | mask)
+    assert keras_vit.from_checkpoint(folder).variant == expected.variant
 
 
 def test_what_names_imply():

@@ -147,6 +147,10 @@ def flat_patches(arrays):
             lambda a: {n: x for n, x in a.items() if "position" not in n},
             "positions other than a table",
         ),
+        ("aimv2", {"is_native": True}, lambda a: a, "learned_positions=False, and the file has"),
+        ("aimv2", {"mlp_bias": True}, lambda a: a, "mlp_bias=True, and the file has no"),
+        ("siglip", {"vision_use_head": False}, lambda a: a, "vision_use_head=False, and the file"),
+        ("clip", {"model_type": "siglip"}, lambda a: a, "stands for Hugging Face SigLIP"),
         ("aimv2", {}, lambda a: {**a, "extra.weight": np.zeros(3, "float32")}, "extra.weight"),
     ],
 )
