@@ -26,7 +26,7 @@ class Family:
     table: Table
     sign: str = r"(?!)"  # pattern of a name that only this family has
     # Pattern of what only the training of its authors leaves in a file, wherever in a name.
-    beside: str = r"(?!)"
+    beside: str = ""
     stripped: str = r"(?!)"  # pattern of the part of a name that is left out, such as a prefix
     ignored: tuple = ()  # patterns of names that are no part of a model
     # Pattern of names -> the part that no model here has.

@@ -107,6 +107,25 @@ def test_names_of_other_versions(tmp_path):
     assert_equal(read_torch(path), "model.")
 
 
+@pytest.mark.parametrize(
+    "name", ["lightning_fabric.utilities.data.AttributeDict", "yacs.config.CfgNode"]
+)
+def test_dicts_of_libraries_that_are_not_needed(tmp_path, monkeypatch, name):
+    """They are dicts with attributes, which may hold the weights."""
+    module, _, kind = name.rpartition(".")
+    mine = type(kind, (dict,), {"__module__": module})
+    parts = module.split(".")
+    for i in range(len(parts)):
+        parent = ".".join(parts[: i + 1])
+        monkeypatch.setitem(sys.modules, parent, types.ModuleType(parent))
+    setattr(sys.modules[module], kind, mine)
+    content = mine(WEIGHTS)
+    content.frozen = True
+    path = saved(tmp_path, {"a": mine(), "b": content})
+    monkeypatch.delitem(sys.modules, module)
+    assert_equal(read_torch(path), "b.")
+
+
 class Setting(enum.Enum):
     ONE = 1
 
