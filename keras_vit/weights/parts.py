@@ -119,7 +119,7 @@ def _places(names, start, families):
             f"Too many parts of the file look like models. Received: {shortened(sorted(places))}; "
             "say which one it is: prefix=..."
         )
-    return sorted(places, key=len)
+    return sorted(places, key=lambda place: (len(place), place))
 
 
 def _is_whole(family, arrays):
