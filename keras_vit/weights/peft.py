@@ -15,6 +15,8 @@ from keras_vit.weights.tables import shortened
 
 CONFIG = "adapter_config.json"
 PREFIX = re.compile(r"^base_model\.model\.|(?<=\.)(modules_to_save|original_module|default)\.")
+MATRICES = r"\.lora_([A-Z]|embedding|magnitude)"
+OTHERS = rf"^(base_model|prompt_\w+)\b|{MATRICES}"
 MATRIX = re.compile(r"(?P<layer>.+)\.lora_(?P<which>[AB])\.(default\.)?weight")
 # Settings of PEFT -> the values with which matrices are added as here.
 PLAIN = {
@@ -41,10 +43,11 @@ def open_model(path):
         CheckpointError: it is another adapter than LoRA, or does not fit the model that it names.
     """
     contents = open_checkpoint(path)
-    if not any("lora_" in name for name in contents.arrays):
-        return contents, None
     folder = contents.path if contents.path.is_dir() else contents.path.parent
     settings = read_json(folder / CONFIG)
+    sign = OTHERS if settings else MATRICES
+    if not any(re.search(sign, name) for name in contents.arrays):
+        return contents, None
     strange = {k: settings[k] for k, usual in PLAIN.items() if settings.get(k, usual) != usual}
     if strange or not settings:
         what = f"one with {strange}" if strange else f"no {CONFIG} beside it"

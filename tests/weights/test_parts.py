@@ -89,7 +89,7 @@ def test_what_lies_outside_is_reported(tmp_path):
     # Names in the report are those of the file.
     model = keras_vit.from_checkpoint(saved(tmp_path, content), num_heads=4, num_classes=3)
     report = model.load_report
-    assert report.prefix == "model." and "'model.' before every name" in str(report)
+    assert report.prefix == "model." and "prefix                 'model.', left out" in str(report)
     assert report.ignored == ("model.head.weight", "model.head.bias", "loss.weight")
 
 

@@ -154,6 +154,15 @@ def test_matrices_without_their_settings(tmp_path):
         keras_vit.from_checkpoint(folder)
 
 
+def test_other_kinds_of_adapters(tmp_path):
+    for kind, name in (("IA3", START + LAYER.format(0, "key") + ".ia3_l"),
+                       ("PROMPT_TUNING", "prompt_embeddings")):  # fmt: skip
+        folder, _, _ = adapter(tmp_path / "adapter", peft_type=kind)
+        write_safetensors(folder / "adapter_model.safetensors", {name: np.ones(3, "float32")})
+        with pytest.raises(keras_vit.CheckpointError, match=rf"{kind}.*merge_and_unload"):
+            keras_vit.from_checkpoint(folder)
+
+
 def test_the_model_of_an_adapter_comes_from_the_hub(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("keras_vit.weights.peft.fetch", lambda name: asked.append(name) or BASE)
