@@ -62,7 +62,7 @@ class LoadReport:
         differs = "{}: {!r} in the checkpoint, {!r} in the model"
         rows = {
             "checkpoint": [f"{self.path} ({self.family})"],
-            "prefix": [f"{self.prefix!r} before every name, left out" if self.prefix else ""],
+            "prefix": [f"{self.prefix!r}, left out of the names" if self.prefix else ""],
             "other models": [", ".join(map(repr, self.others))],
             "loaded": [f"{len(self.loaded)} variables"],
             "resized": [f"{n} {old} -> {new}, {how}" for n, old, new, how in self.resized],

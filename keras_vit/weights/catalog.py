@@ -13,8 +13,8 @@ ones also predict. The parameters of BiT on VTAB-1k are those with 1000 classes,
 DINOv3's files are gated: accept its licence at the hub; `hf://` takes `huggingface_hub`'s token.
 
 Sources: the README, notebooks and configurations of google-research's vision_transformer,
-big_vision and big_transfer, of timm, transformers, keras-hub and facebookresearch/deit; for the
-classes of VTAB's tasks, google-research/task_adaptation.
+big_vision and big_transfer, of timm, transformers, keras-hub, torchvision and
+facebookresearch/deit; for the classes of VTAB's tasks, google-research/task_adaptation.
 """
 
 import csv
@@ -29,7 +29,7 @@ from keras_vit.checks import check_choice
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import unknown
 
-FAMILIES = ("google", "big_vision", "timm", "huggingface", "meta", "bit", "keras_hub", "keras_vit")
+FAMILIES = (*"google big_vision timm huggingface meta torchvision bit keras_hub keras_vit".split(),)
 STATISTICS = {  # (mean, std) of each channel
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "openai": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),

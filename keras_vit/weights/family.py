@@ -27,7 +27,7 @@ class Family:
     table: Table
     sign: str = r"(?!)"  # pattern of a name that only this family has
     # Pattern of what only the training of its authors leaves in a file, wherever in a name.
-    beside: str = r"(?!)"
+    beside: str = ""
     stripped: str = r"(?!)"  # pattern of the part of a name that is left out, such as a prefix
     ignored: tuple = ()  # patterns of names that are no part of a model
     # Pattern of names -> the part that no model here has.
@@ -64,7 +64,7 @@ class Family:
         """How many of the names in a file have a place in this format."""
         plain = (self.plain_name(name, file) for name in file)
         is_ignored = lambda name: any(re.fullmatch(p, name) for p in self.ignored)  # noqa: E731
-        return sum(self.table.has(name) or is_ignored(name) for name in plain)
+        return sum(bool(self.table.targets(name)) or is_ignored(name) for name in plain)
 
     def arrays_of(self, file):
         """Canonical arrays of those in a file, their names there, and the names left aside.

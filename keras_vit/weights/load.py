@@ -261,7 +261,7 @@ def _computed_positions(row):
 
 def read_checkpoint(path, hints, prefix=None):
     """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
-    (contents, base), path = peft.open_model(path), str(path)
+    (contents, base), path = peft.open_model(path, FAMILIES), str(path)
     try:
         part = find_model(contents.arrays, FAMILIES, prefix)
     except CheckpointError as error:

@@ -14,12 +14,12 @@ from keras_vit.weights.canonical import PROJECTION, ROOT
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.tables import shortened
 
-DEPTH = 12  # of dicts and wrappers in each other
+DEPTH = 8  # of dicts and wrappers in each other
 MOST = 100  # prefixes that look like those of models
 # Of several models in a file, one of these is what its authors evaluate: an average over training.
 AVERAGES = {"teacher", "ema", "momentum", "target", "averaged", "average", "avg", "swa", "shadow"}
 # No model, though the names of its arrays are repeated there.
-STATES = {"optimizer", "optimizers", "optim", "exp", "mu", "nu", "buffer", "grad", "grads"}
+STATES = re.compile(r"(.*[./_])?(optim(izers?)?|exp_avg(_sq)?|mu|nu|\w*buffers?|grads?)[./]")
 # PyTorch's own wrappers within a model.
 WITHIN = re.compile(r"(?<=\.)_(orig_mod|checkpoint_wrapped_module|fsdp_wrapped_module)\.")
 
@@ -60,7 +60,8 @@ def find_model(arrays, families, prefix=None):
     Raises:
         CheckpointError: nothing begins with `prefix`, or there are several models.
     """
-    trained = [f for f in families if any(re.search(f.beside, name) for name in arrays)]
+    signs = [f for f in families if f.beside]
+    trained = [f for f in signs if any(re.search(f.beside, name) for name in arrays)]
 
     def part(place):
         inside = {n.removeprefix(place): n for n in arrays if n.startswith(place)}
@@ -71,7 +72,7 @@ def find_model(arrays, families, prefix=None):
         family = next(authors, None) or next((f for f in families if f.recognises(ours)), None)
         return Part(family, ours, inside, place)
 
-    whole = part(_ended(prefix or "", arrays))
+    whole = part(_ended("" if prefix is None else prefix, arrays))
     if prefix == "" or _is_whole(whole.family, whole.arrays) or _is_mostly(whole):
         return whole
     models = []
@@ -87,8 +88,10 @@ def _ended(prefix, names):
     """The prefix, up to its dot or slash.
 
     Raises:
-        CheckpointError: no name begins with it.
+        CheckpointError: no name begins with it, or it is no text.
     """
+    if not isinstance(prefix, str):
+        raise CheckpointError(f"prefix must be a text such as 'student.'. Received: {prefix!r}.")
     ended = prefix == "" or prefix.endswith((".", "/"))
     for choice in (prefix,) if ended else (prefix + ".", prefix + "/", prefix):
         if any(name.startswith(choice) for name in names):
@@ -116,7 +119,7 @@ def _places(names, start, families):
             f"Too many parts of the file look like models. Received: {shortened(sorted(places))}; "
             "say which one it is: prefix=..."
         )
-    return sorted(places, key=len)
+    return sorted(places, key=lambda place: (len(place), place))
 
 
 def _is_whole(family, arrays):
@@ -135,15 +138,14 @@ def _is_mostly(part):
 
 def _best(models, whole):
     """The model to take: the only one, or the only average; `whole` where there is none."""
-    words = {m.prefix: set(re.split(r"[\W_\d]+", m.prefix.lower())) for m in models}
-    models = [m for m in models if not words[m.prefix] & STATES]
-    averages = [m for m in models if words[m.prefix] & AVERAGES]
+    models = [m for m in models if not STATES.match(m.prefix.lower())]
+    averages = [m for m in models if AVERAGES & set(re.split(r"[\W_\d]+", m.prefix.lower()))]
     choice = averages or models
     if len(choice) > 1:
         found = ", ".join(f"{len(m.arrays)} arrays under {m.prefix!r}" for m in models)
         raise CheckpointError(
-            f"The file holds several models: {found}. Say prefix={models[0].prefix!r}, or another "
-            "of these."
+            f"The file holds several models: {found}. Say prefix={models[0].prefix!r} (of "
+            "keras_vit.from_checkpoint or keras_vit.load_weights), or another of these."
         )
     if not choice:
         return whole

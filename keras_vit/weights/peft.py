@@ -10,11 +10,14 @@ import re
 
 from keras_vit.weights.fetch import fetch
 from keras_vit.weights.files import CheckpointError, open_checkpoint, read_json
+from keras_vit.weights.parts import find_model
 from keras_vit.weights.reading import reading, require
 from keras_vit.weights.tables import shortened
 
 CONFIG = "adapter_config.json"
-PREFIX = re.compile(r"^base_model\.model\.|(?<=\.)(modules_to_save|original_module|default)\.")
+PREFIX = re.compile(r"^base_model\.model\.|(?<=\.)(modules_to_save|base_layer|default)\.")
+MATRICES = r"\.lora_([A-Z]|embedding|magnitude)"
+OTHERS = rf"^(base_model|prompt_\w+)\b|{MATRICES}"
 MATRIX = re.compile(r"(?P<layer>.+)\.lora_(?P<which>[AB])\.(default\.)?weight")
 # Settings of PEFT -> the values with which matrices are added as here.
 PLAIN = {
@@ -22,7 +25,6 @@ PLAIN = {
     "use_dora": False,
     "fan_in_fan_out": False,
     "use_qalora": False,
-    "bias": "none",
     "lora_bias": False,
     "layer_replication": None,
 }
@@ -32,7 +34,7 @@ ADVICE = (
 )
 
 
-def open_model(path):
+def open_model(path, families):
     """The `Contents` of a checkpoint, with the adapter merged where it is one; and its base.
 
     The base, a path or a name of the hub, is `None` for a checkpoint that is no adapter.
@@ -41,10 +43,11 @@ def open_model(path):
         CheckpointError: it is another adapter than LoRA, or does not fit the model that it names.
     """
     contents = open_checkpoint(path)
-    if not any("lora_" in name for name in contents.arrays):
-        return contents, None
     folder = contents.path if contents.path.is_dir() else contents.path.parent
     settings = read_json(folder / CONFIG)
+    sign = OTHERS if settings else MATRICES
+    if not any(re.search(sign, name) for name in contents.arrays):
+        return contents, None
     strange = {k: settings[k] for k, usual in PLAIN.items() if settings.get(k, usual) != usual}
     if strange or not settings:
         what = f"one with {strange}" if strange else f"no {CONFIG} beside it"
@@ -54,8 +57,9 @@ def open_model(path):
         )
     base = settings.get("base_model_name_or_path")
     below = open_checkpoint(_place(base, settings.get("revision"), path))
+    model = find_model(below.arrays, families)
     with reading(folder / CONFIG, "the settings of an adapter"):
-        arrays = _merged(dict(below.arrays), contents.arrays, settings, path)
+        arrays = _merged(model, contents.arrays, settings, path)
     return dataclasses.replace(below, path=contents.path, arrays=arrays), base
 
 
@@ -72,9 +76,17 @@ def _place(base, revision, path):
     return fetch(f"hf://{base}@{revision}" if isinstance(revision, str) else f"hf://{base}")
 
 
-def _merged(arrays, adapter, settings, path):
-    """The arrays of a model with those of an adapter in them."""
-    pairs, others = {}, {}
+def _merged(model, adapter, settings, path):
+    """The arrays of a model, a `Part`, with those of an adapter in them."""
+    arrays, pairs, others = dict(model.arrays), {}, {}
+    origin = model.family.arrays_of(model.arrays)[1] if model.family else {}
+
+    def name_of(name):
+        """What the model's file calls an array: often otherwise than its library does."""
+        plain = model.family.plain_name(name, arrays) if model.family else name
+        targets = model.family.table.targets(plain) if model.family else []
+        return next((origin[target] for target in targets if target in origin), None)
+
     for name, array in adapter.items():
         plain = PREFIX.sub("", name)
         if match := MATRIX.fullmatch(plain):
@@ -82,10 +94,11 @@ def _merged(arrays, adapter, settings, path):
         else:
             others[plain] = array
     for layer, pair in pairs.items():
-        name = _name_in(arrays, f"{layer}.weight")
+        name = name_of(f"{layer}.weight")
         shapes = [pair[w].shape for w in "AB" if w in pair and pair[w].ndim == 2]
-        if name is None or len(shapes) < 2 or (shapes[1][0], shapes[0][1]) != arrays[name].shape:
-            ours = "none of this name" if name is None else f"shape {arrays[name].shape}"
+        fits = name in arrays and len(shapes) == 2
+        if not fits or (shapes[1][0], shapes[0][1]) != arrays[name].shape:
+            ours = f"shape {arrays[name].shape}" if name in arrays else "none of this name"
             raise CheckpointError(
                 f"The adapter {str(path)!r} does not fit the model that it names. Received: "
                 f"{layer!r} with A and B of the shapes {shapes}, and in the model {ours}. {ADVICE}"
@@ -100,17 +113,11 @@ def _merged(arrays, adapter, settings, path):
             f"{shortened(strange, 4)}. {ADVICE}"
         )
     for name, array in others.items():  # of layers that were trained as a whole, such as a head
-        arrays[_name_in(arrays, name) or name] = array
+        arrays[name_of(name) or name] = array
     if any(name.startswith("classifier.") for name in others):
         # The classes with a head do not use this layer of the model without one.
         arrays = {name: a for name, a in arrays.items() if "pooler.dense." not in name}
     return arrays
-
-
-def _name_in(arrays, name):
-    """The name of an array in a file that may lack the name of the inner model, or have it."""
-    found = [n for n in arrays if n == name or n.endswith(f".{name}") or name.endswith(f".{n}")]
-    return found[0] if len(found) == 1 else None
 
 
 def _scale_of(layer, settings, rank):

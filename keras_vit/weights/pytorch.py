@@ -6,6 +6,7 @@ alone, such as their arguments, is allowed by name, and an object that keeps not
 place.
 """
 
+import collections
 import io
 import os
 import pickletools
@@ -44,7 +45,7 @@ class Mapping:
     """Stands for a kind of dict, which may have the weights in it."""
 
     def __new__(cls, *args, **kwargs):
-        return {}
+        return collections.OrderedDict()  # which PyTorch lets have attributes
 
 
 class Listing:
@@ -85,6 +86,7 @@ PLAIN = {
         collections.defaultdict easydict.EasyDict addict.addict.Dict
         lightning_fabric.utilities.data.AttributeDict lightning.fabric.utilities.data.AttributeDict
         pytorch_lightning.utilities.parsing.AttributeDict
+        lightning.pytorch.utilities.parsing.AttributeDict
         mmcv.utils.config.ConfigDict mmengine.config.config.ConfigDict
         yacs.config.CfgNode fvcore.common.config.CfgNode
     """,

@@ -103,9 +103,10 @@ class Table:
     def _rows(self):  # of a file's format alone, as patterns take long to compile
         return [(_Name(theirs), _Name(ours), layout) for theirs, ours, layout in self._given]
 
-    def has(self, name):
-        """Whether a name in a file is that of a row."""
-        return self._row(0, name)[0] is not None
+    def targets(self, name):
+        """The canonical names of an array in a file, in a list; none for an unknown name."""
+        row, numbers = self._row(0, name)
+        return [] if row is None else row[1].with_numbers(numbers)
 
     def read(self, arrays, family, ignored=()):
         """Canonical name -> array, canonical name -> name in the file, and the names ignored."""

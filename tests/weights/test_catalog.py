@@ -23,6 +23,7 @@ COUNTS = {
     "timm": 64 + 332,  # those of later families are made from timm's own list
     "huggingface": 13 + 127,
     "meta": 46,
+    "torchvision": 10,
     "bit": 18 + 4 + 5 * 3 * 19,
     "keras_hub": 11,
     "keras_vit": 1,
@@ -38,6 +39,7 @@ URLS = {
     "google": r"gs://vit_models/(imagenet21k|imagenet21k\+imagenet2012|sam|augreg)/[\w.+-]+\.npz",
     "big_vision": r"gs://big_vision/([\w/]+/)?[\w-]+\.npz(:img)?",
     "meta": r"https://dl\.fbaipublicfiles\.com/(deit|dino|dinov2|mae|ijepa)/[\w./-]+\.pth(\.tar)?",
+    "torchvision": r"https://download\.pytorch\.org/models/vit_[a-z]_\d+_?[a-z_]*-[0-9a-f]{8}\.pth",
     "timm": r"hf://timm/[\w.]+|https://storage\.googleapis\.com/vit_models/\w+/[\w.-]+\.npz",
     "huggingface": r"hf://(google|facebook|openai|laion|microsoft|apple)/[\w.-]+",
     "bit": r"https://storage\.googleapis\.com/bit_models/((vtab|distill)/)?[\w-]+\.npz",
@@ -133,11 +135,11 @@ def test_published_sizes_agree_with_the_number_of_parameters():
         assert abs(c.parameters * 4 / 2**20 - c.approximate_mib) < rounding, c
 
 
-@pytest.mark.parametrize("family", ["google", "timm"])
+@pytest.mark.parametrize("family", ["google", "timm", "torchvision"])
 def test_parameters_of_plain_models(family):
     variants = {n: v for n, v in keras_vit.VARIANTS.items() if v.stem is None and n not in LATER}
     plain = [c for c in of(family) if c.variant in variants]
-    assert len(plain) > 30
+    assert len(plain) > (9 if family == "torchvision" else 30)
     for c in plain:
         assert c.parameters == numbers(c), c
 

@@ -1,6 +1,7 @@
 """Adapters of PEFT: merged into the model that they name, or refused with what to do."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -98,6 +99,28 @@ def test_names_of_older_versions(tmp_path):
     assert_merged(keras_vit.from_checkpoint(folder), pairs, arrays, lambda key: 6 / 4)
 
 
+def test_names_of_transformers_5(tmp_path):
+    """Its modules have other names than the arrays in its files."""
+    folder, pairs, arrays = adapter(tmp_path / "adapter")
+    rename = lambda name: re.sub(  # noqa: E731
+        r"encoder\.layer\.(\d)\.attention\.attention\.(q|v)\w+",
+        r"layers.\1.attention.\2_proj",
+        name,
+    )
+    renamed = {rename(name): array for name, array in arrays.items()}
+    assert f"{START}vit.layers.0.attention.q_proj.lora_A.weight" in renamed
+    write_safetensors(folder / "adapter_model.safetensors", renamed)
+    assert_merged(keras_vit.from_checkpoint(folder), pairs, arrays, lambda key: 6 / 4)
+
+
+def test_biases_that_were_trained_too(tmp_path):
+    bias = np.full(48, 0.5, "float32")
+    name = START + LAYER.format(1, "query") + ".base_layer.bias"
+    folder, _, _ = adapter(tmp_path / "adapter", changes={name: bias}, bias="lora_only")
+    loaded = values(keras_vit.from_checkpoint(folder))
+    assert_close(loaded["block_1/attention/query/bias"].reshape(-1), bias, 0)
+
+
 def test_a_model_without_a_head_and_its_pooler(tmp_path):
     """The class with a head does not use the pooler that the encoder's file has."""
     base = tmp_path / "base"
@@ -152,6 +175,15 @@ def test_matrices_without_their_settings(tmp_path):
         keras_vit.CheckpointError, match=r"no adapter_config\.json.*merge_and_unload"
     ):
         keras_vit.from_checkpoint(folder)
+
+
+def test_other_kinds_of_adapters(tmp_path):
+    for kind, name in (("IA3", START + LAYER.format(0, "key") + ".ia3_l"),
+                       ("PROMPT_TUNING", "prompt_embeddings")):  # fmt: skip
+        folder, _, _ = adapter(tmp_path / "adapter", peft_type=kind)
+        write_safetensors(folder / "adapter_model.safetensors", {name: np.ones(3, "float32")})
+        with pytest.raises(keras_vit.CheckpointError, match=rf"{kind}.*merge_and_unload"):
+            keras_vit.from_checkpoint(folder)
 
 
 def test_the_model_of_an_adapter_comes_from_the_hub(tmp_path, monkeypatch):

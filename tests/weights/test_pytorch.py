@@ -2,7 +2,6 @@
 
 import argparse
 import collections
-import contextlib
 import datetime
 import decimal
 import enum
@@ -107,6 +106,25 @@ def test_names_of_other_versions(tmp_path):
     assert_equal(read_torch(path), "model.")
 
 
+@pytest.mark.parametrize(
+    "name", ["lightning_fabric.utilities.data.AttributeDict", "yacs.config.CfgNode"]
+)
+def test_dicts_of_libraries_that_are_not_needed(tmp_path, monkeypatch, name):
+    """They are dicts with attributes, which may hold the weights."""
+    module, _, kind = name.rpartition(".")
+    mine = type(kind, (dict,), {"__module__": module})
+    parts = module.split(".")
+    for i in range(len(parts)):
+        parent = ".".join(parts[: i + 1])
+        monkeypatch.setitem(sys.modules, parent, types.ModuleType(parent))
+    setattr(sys.modules[module], kind, mine)
+    content = mine(WEIGHTS)
+    content.frozen = True
+    path = saved(tmp_path, {"a": mine(), "b": content})
+    monkeypatch.delitem(sys.modules, module)
+    assert_equal(read_torch(path), "b.")
+
+
 class Setting(enum.Enum):
     ONE = 1
 
@@ -186,129 +204,6 @@ def test_tensors_that_share_their_bytes(tmp_path, is_zip):
     loaded = read_torch(saved(tmp_path, content, is_zip))
     assert len(loaded) == 11
     np.testing.assert_array_equal(loaded["half"], whole[500:].numpy())
-
-
-# ---- archives
-
-
-def parts_of(path):
-    with zipfile.ZipFile(path) as archive:
-        return [(name, archive.read(name)) for name in archive.namelist()]
-
-
-def written(path, parts):
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, part in parts:
-            with contextlib.suppress(UserWarning):
-                archive.writestr(name, part)
-    return path
-
-
-def test_a_tensor_that_is_marked_as_a_folder(tmp_path):
-    """PyTorch's reader takes such a part for read, whatever was in memory before."""
-    path = saved(tmp_path, WEIGHTS)
-    content = bytearray(path.read_bytes())
-    place = content.rindex(b"model/data/0")  # in the directory of the archive
-    content[place - 8] |= 0x10
-    path.write_bytes(content)
-    with pytest.raises(keras_vit.CheckpointError, match="'model/data/0' is marked as a folder"):
-        read_torch(path)
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize("name", ["model/data/0", "MODEL/data/0", "model/DATA.pkl"])
-def test_two_parts_of_one_name(tmp_path, name):
-    path = saved(tmp_path, WEIGHTS)
-    parts = parts_of(path)
-    content = dict(parts)[next(n for n, _ in parts if n.lower() == name.lower())]
-    with pytest.raises(keras_vit.CheckpointError, match=f"several parts '{name}'"):
-        read_torch(written(path, [*parts, (name, content)]))
-
-
-@pytest.mark.parametrize("numbers", [(b"K\x0ctq", b"J\x00\x00\x10\x00tq")])
-def test_a_tensor_larger_than_its_part(tmp_path, numbers):
-    """The pickle says how large the bytes of a tensor are, and the archive does."""
-    path = saved(tmp_path, WEIGHTS)
-    parts = [
-        (n, part.replace(*numbers, 1) if n.endswith("data.pkl") else part)
-        for n, part in parts_of(path)
-    ]
-    assert parts != parts_of(path)
-    with pytest.raises(keras_vit.CheckpointError, match="PyTorch file of plain tensors"):
-        read_torch(written(path, parts))
-
-
-def test_an_older_file_with_an_archive_behind_it(tmp_path):
-    """Which is read, and which is checked? Neither."""
-    older, other = saved(tmp_path, WEIGHTS, is_zip=False).read_bytes(), tmp_path / "other.pth"
-    torch.save({"a": torch.ones(3)}, other)
-    other.write_bytes(older + other.read_bytes())
-    with pytest.raises(keras_vit.CheckpointError, match="bytes behind its last tensor"):
-        read_torch(other)
-
-
-def test_an_older_file_that_leaves_a_tensor_out(tmp_path):
-    """The list of those whose bytes follow has one less: it would keep what was in memory."""
-    path = saved(tmp_path, {"a": torch.ones(100), "b": torch.ones(100)}, is_zip=False)
-    content = path.read_bytes()
-    keys = re.search(rb"\]q\x00\((X.{4}\d+q\x01)(X.{4}\d+q\x02)e\.", content, re.DOTALL)
-    start, values = keys.start(), content[keys.end() :]
-    assert len(values) == 2 * (8 + 400)
-    for kept in (values[:408], values):
-        path.write_bytes(content[:start] + b"]q\x00(" + keys[1] + b"e." + kept)
-        with pytest.raises(keras_vit.CheckpointError, match=r"bytes behind|more than it has"):
-            read_torch(path)
-
-
-def flips_of(content, places):
-    for place in places:
-        for bit in range(8):
-            damaged = bytearray(content)
-            damaged[place] ^= 1 << bit
-            yield bytes(damaged)
-
-
-def test_any_bit_of_the_frame_of_an_archive(tmp_path):
-    """Headers, names and directory: an error of ours, or exactly the same weights."""
-    path = saved(tmp_path, WEIGHTS)
-    content, parts = path.read_bytes(), [part for _, part in parts_of(path)]
-    values = {
-        place + i
-        for part in parts
-        for place in [content.find(part)]
-        for i in range(len(part))
-        if len(part) > 8
-    }
-    places = [place for place in range(len(content)) if place not in values][::31]
-    refused = equal = 0
-    for damaged in flips_of(content, places):
-        path.write_bytes(damaged)
-        try:
-            loaded = read_torch(path)
-        except keras_vit.CheckpointError:
-            refused += 1
-        else:
-            assert set(loaded) == set(EXPECTED)
-            assert_equal(loaded)
-            equal += 1
-    assert refused > 50 and equal > 50
-
-
-@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-def test_any_bit_of_the_pickles_of_an_older_file(tmp_path):
-    """They have no checksum: a number may come out elsewhere, but none that is not in the file."""
-    path = saved(tmp_path, {"a": torch.arange(1.0, 13.0).reshape(3, 4), "b": torch.ones(3)}, False)
-    content, refused = path.read_bytes(), 0
-    for damaged in flips_of(content, range(0, len(content) - 2 * 8 - 60, 5)):
-        path.write_bytes(damaged)
-        try:
-            loaded = read_torch(path)
-        except keras_vit.CheckpointError:
-            refused += 1
-        else:
-            for array in loaded.values():
-                assert array.dtype != "float32" or np.isin(array, range(1, 13)).all()
-    assert refused > 100
 
 
 def test_a_safetensors_file_that_begins_as_a_pickle_does(tmp_path, monkeypatch):
