@@ -6,7 +6,7 @@ import os
 import pathlib
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 PATHS = (str, os.PathLike)
 _TURN = Image.Transpose
@@ -29,7 +29,7 @@ def open_image(source):
         there = pathlib.Path(source).exists()
         raise OSError(f"{source} {'is no regular file' if there else 'does not exist'}")
     opened = io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
-    with opened as file, Image.open(file) as image:
+    with opened as file, _open(file) as image:
         width, height = image.size
         if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
             raise ValueError(
@@ -37,6 +37,13 @@ def open_image(source):
                 f"{Image.MAX_IMAGE_PIXELS}, to read it"
             )
         yield image
+
+
+def _open(file):
+    try:
+        return Image.open(file)
+    except UnidentifiedImageError as error:  # whose text has an address in memory for a name
+        raise UnidentifiedImageError("cannot identify image file") from error
 
 
 def orientation(image):
