@@ -129,6 +129,19 @@ def make_workers_strategy(timeout):
     return Strategy(communication_options=options)
 
 
+def decode(image):
+    """Decodes a PIL image that was opened.
+
+    Pillow 13 maps an uncompressed TIFF that has a path into memory, unless it is RGB; where the
+    image lies on its side, it takes rows for columns, and the pixels are garbage.
+    """
+    path, image.filename = getattr(image, "filename", ""), ""
+    try:
+        image.load()
+    finally:
+        image.filename = path
+
+
 def report_ended_workers():
     """Lets Grain report each worker process that has ended, with an error that says what to do.
 
