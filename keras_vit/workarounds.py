@@ -183,6 +183,19 @@ def own_policy(policy, default=None):
     return keras.dtype_policies.DTypePolicyMap(default, {path: policy[path] for path in policy})
 
 
+def decode(image):
+    """Decodes a PIL image that was opened.
+
+    Pillow 13 maps an uncompressed TIFF that has a path into memory, unless it is RGB; where the
+    image lies on its side, it takes rows for columns, and the pixels are garbage.
+    """
+    path, image.filename = getattr(image, "filename", ""), ""
+    try:
+        image.load()
+    finally:
+        image.filename = path
+
+
 def report_ended_workers():
     """Lets Grain report each worker process that has ended, with an error that says what to do.
 

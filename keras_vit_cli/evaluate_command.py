@@ -83,9 +83,9 @@ class Batches:
         for start in range(0, len(self.rows), self.size):
             rows = self.rows[start : start + self.size]
             images, errors = prepare(rows, read, *wanted)
-            for index, error in errors.items():
-                self.skipped.append(self.source.place(rows[index]))
-                warn_of_unreadable(self.skipped[-1], error)
+            places = {index: self.source.place(rows[index]) for index in errors}
+            warn_of_unreadable(places, errors)
+            self.skipped += places.values()
             weights = np.ones(len(rows))
             weights[list(errors)] = 0
             if labels:

@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 from keras_vit import workarounds
 from tests.support import BACKEND, images, run_in_fresh_process, tiny_vit
@@ -130,3 +131,15 @@ ended = types.SimpleNamespace(_prefetch_process=types.SimpleNamespace(exitcode=0
 failed = process_prefetch.ProcessPrefetchDatasetIterator._process_failed(ended)
 assert not failed, "keras_vit.workarounds.report_ended_workers may go"
 """)
+
+
+@pytest.mark.any_backend
+def test_pillow_still_confuses_a_tiff_on_its_side(tmp_path):
+    exif, pixels = Image.Exif(), np.random.default_rng(0).integers(0, 256, (5, 9), "uint8")
+    exif[0x0112] = 6  # shown after a quarter turn clockwise
+    Image.fromarray(pixels).save(tmp_path / "a.tiff", exif=exif)
+    with Image.open(tmp_path / "a.tiff") as image, Image.open(tmp_path / "a.tiff") as other:
+        workarounds.decode(image)
+        assert image.filename == str(tmp_path / "a.tiff")
+        np.testing.assert_array_equal(image, np.rot90(pixels, -1))
+        assert not np.array_equal(image, other), "keras_vit.workarounds.decode may go"

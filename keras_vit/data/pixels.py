@@ -1,12 +1,13 @@
 """The pixels of files, PIL images and arrays, with 8 bits and the channels that are wanted."""
 
-import contextlib
 import io
 import os
 import pathlib
 
 import numpy as np
 from PIL import ExifTags, Image
+
+from keras_vit.workarounds import decode
 
 PATHS = (str, os.PathLike)
 _TURN = Image.Transpose
@@ -15,11 +16,8 @@ _UPRIGHT = {2: _TURN.FLIP_LEFT_RIGHT, 3: _TURN.ROTATE_180, 4: _TURN.FLIP_TOP_BOT
 _UPRIGHT |= {5: _TURN.TRANSPOSE, 6: _TURN.ROTATE_270, 7: _TURN.TRANSVERSE, 8: _TURN.ROTATE_90}
 
 
-@contextlib.contextmanager
 def open_image(source):
     """The PIL image of a path or of the bytes of a file, of which only the header is read.
-
-    Pillow gets no path: uncompressed TIFFs that lie on their side, it reads otherwise by name.
 
     Raises:
         OSError, ValueError: no image, not a regular file, or more pixels than
@@ -28,15 +26,14 @@ def open_image(source):
     if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
         there = pathlib.Path(source).exists()
         raise OSError(f"{source} {'is no regular file' if there else 'does not exist'}")
-    opened = io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
-    with opened as file, Image.open(file) as image:
-        width, height = image.size
-        if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
-            raise ValueError(
-                f"an image of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
-                f"{Image.MAX_IMAGE_PIXELS}, to read it"
-            )
-        yield image
+    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    width, height = image.size
+    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+        raise ValueError(
+            f"an image of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
+            f"{Image.MAX_IMAGE_PIXELS}, to read it"
+        )
+    return image
 
 
 def orientation(image):
@@ -46,7 +43,7 @@ def orientation(image):
     are whole. Only a JPEG is not decoded by this.
     """
     if image.format != "JPEG":
-        image.load()  # which turns a TIFF, and finds what a PNG says behind its pixels
+        decode(image)  # which turns a TIFF, and finds what a PNG says behind its pixels
     try:
         tag = image.getexif().get(ExifTags.Base.Orientation)
     except Exception:  # Pillow answers broken EXIF data with errors of many unrelated types

@@ -12,7 +12,14 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
+from keras_vit.data.pixels import pixels_of
+from keras_vit.data.preprocess import (
+    input_of,
+    list_images,
+    prepare,
+    unreadable,
+    warn_of_unreadable,
+)
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
 from keras_vit.weights.fetch import DownloadError, fetch
@@ -113,17 +120,20 @@ def predict(
             "threshold must be a probability in [0, 1], and the outputs those of classes. "
             f"Received: threshold={threshold!r}, for outputs read as {reading.name!r}."
         )
-    items = list_images(images, input_of(model)[1], must_exist=not skip_corrupt)
+    wanted = input_of(model)
+    items = list_images(images, channels := wanted[1], must_exist=not skip_corrupt)
+    read = functools.partial(pixels_of, channels=channels)
     predictions = [None] * len(items)
     for start in range(0, len(items), batch_size):
-        part, left_out = items[start : start + batch_size], []
-        if skip_corrupt:
-            batch, left_out = preprocess_readable(part, model)
-        else:
-            batch = preprocess(part, model)
-        kept = np.delete(np.arange(start, start + len(part)), left_out)
-        if not len(batch):
+        batch, errors = prepare(items[start : start + batch_size], read, *wanted)
+        errors = {start + index: error for index, error in errors.items()}
+        if errors and not skip_corrupt:
+            raise unreadable(items, errors)
+        warn_of_unreadable(items, errors)
+        kept = [start + index for index in range(len(batch)) if start + index not in errors]
+        if not kept:
             continue
+        batch = batch[np.array(kept) - start] if errors else batch
         with one_at_a_time(model):
             outputs = keras.ops.convert_to_numpy(model.predict_on_batch(batch))
         for index, row in zip(kept, reading.scores(outputs, len(names))):

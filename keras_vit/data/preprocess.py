@@ -56,14 +56,7 @@ def preprocess(
     items = list_images(images, channels := wanted[1])
     batch, errors = prepare(items, functools.partial(pixels_of, channels=channels), *wanted)
     if errors:
-        reasons = [
-            f"{name_of(items, index)}: {type(error).__name__}: {error}"
-            for index, error in errors.items()
-        ]
-        raise ValueError(
-            f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
-            f"{listed(reasons)}\nRepair them or leave them out."
-        )
+        raise unreadable(items, errors)
     return batch
 
 
@@ -75,8 +68,7 @@ def preprocess_readable(images, model):
     wanted = input_of(model)
     items = list_images(images, channels := wanted[1], must_exist=False)
     batch, errors = prepare(items, functools.partial(pixels_of, channels=channels), *wanted)
-    for index, error in errors.items():
-        warn_of_unreadable(name_of(items, index), error, stacklevel=4)
+    warn_of_unreadable(items, errors, stacklevel=4)
     return np.delete(batch, list(errors), axis=0) if errors else batch, list(errors)
 
 
@@ -116,15 +108,26 @@ def prepare(items, read, image_size, channels, preprocessing):
     return batch, errors
 
 
-def name_of(items, index):
-    """How a message names one of a list of images: by its path, or by its place."""
+def _name(items, index):
     return items[index] if isinstance(items[index], PATHS) else f"images[{index}]"
 
 
-def warn_of_unreadable(name, error, stacklevel=2):
-    """Warns that an image is left out."""
-    text = f"{name}: {error} ({type(error).__name__}); it is left out"
-    warnings.warn(text, stacklevel=stacklevel + 1)
+def unreadable(items, errors):
+    """The error about images that cannot be read; `errors` as of `prepare`."""
+    reasons = [
+        f"{_name(items, index)}: {type(error).__name__}: {error}" for index, error in errors.items()
+    ]
+    return ValueError(
+        f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
+        f"{listed(reasons)}\nRepair them or leave them out."
+    )
+
+
+def warn_of_unreadable(items, errors, stacklevel=2):
+    """Warns of each image that cannot be read, by its path or its place; as `unreadable`."""
+    for index, error in errors.items():
+        text = f"{_name(items, index)}: {error} ({type(error).__name__}); it is left out"
+        warnings.warn(text, stacklevel=stacklevel + 1)
 
 
 def input_of(model, preprocessing=None, image_size=None):

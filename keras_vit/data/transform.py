@@ -96,6 +96,13 @@ class Transform:
         steps = [("affine", *self.affine)] if self.affine is not None else []
         steps += [(step,) if isinstance(step, str) else step for step in self.augment]
         steps += [("randaugment", *self.randaugment)] if self.randaugment is not None else []
+        for name, *_ in steps:
+            if name not in AUGMENTATIONS:  # a worker has not run all of the script
+                raise RuntimeError(
+                    f"A worker process must know the augmentation. Received: unknown {name!r}; "
+                    "define it in a module, or in the script outside of "
+                    '`if __name__ == "__main__":`, or use workers=0'
+                )
         return [(AUGMENTATIONS[name], arguments) for name, *arguments in steps]
 
 

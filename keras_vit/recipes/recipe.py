@@ -16,7 +16,6 @@ from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
 from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
 
-
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
 LATER = {"problem": "single_label", "draft": True}
 

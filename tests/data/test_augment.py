@@ -251,3 +251,5 @@ def test_an_augmentation_of_ones_own():
         np.testing.assert_array_equal(dark, again)
     finally:
         del AUGMENTATIONS["darken"]
+    with pytest.raises(RuntimeError, match=r"unknown 'darken'; define it in a module"):
+        next(iter(train))  # as in a worker, which does not run what a script guards

@@ -196,6 +196,16 @@ def test_missing_files_before_any_work(model, tmp_path):
         predict(model, paths, batch_size=1)
 
 
+@any_backend
+def test_images_that_cannot_be_read_have_their_number_among_all(model):
+    images = [Image.new("RGB", (5, 5))] * 5 + [Image.new("F", (5, 5))]
+    with pytest.raises(ValueError, match=r"1 of 6 images cannot be read.*\n.*images\[5\]: "):
+        predict(model, images, batch_size=2)
+    with pytest.warns(UserWarning, match=r"images\[5\]: .*it is left out"):
+        found = predict(model, images, batch_size=2, skip_corrupt=True)
+    assert [len(best) for best in found] == [3] * 5 + [0]
+
+
 def test_logits_that_are_no_numbers(model):
     broken = keras.Model(model.input, keras.layers.Lambda(lambda x: x * np.nan)(model.output))
     with pytest.raises(ValueError, match=r"must be finite\. Received: NaN or infinity"):

@@ -217,7 +217,7 @@ FILES = {
     "palette": ("P", "PNG", {"transparency": bytes(range(256))}),
     "alpha": ("RGBA", "PNG", {}),
     "deep": ("I;16", "PNG", {}),
-    "tiff": ("RGB", "TIFF", {}),
+    "tiff": ("CMYK", "TIFF", {}),
     "packed": ("L", "TIFF", {"compression": "tiff_lzw"}),
     "webp": ("RGBA", "WEBP", {"lossless": True, "method": 0}),
 }
@@ -247,6 +247,8 @@ def test_the_pixels_of_a_file_are_the_same_everywhere(tmp_path, kind):
         pixels = pixels_of(path, 3)
         upright = pixels if upright is None else upright
         np.testing.assert_array_equal(pixels, SHOWN.get(name, np.asarray)(upright))
+        with Image.open(path) as opened:
+            np.testing.assert_array_equal(pixels_of(opened, 3), pixels)
         for transform in transforms:
             expected = preprocess(
                 path, preprocessing=preprocessing_of(transform), image_size=transform.image_size
