@@ -289,7 +289,7 @@ def _state_dict(content):
 def read_json(path):
     """The dict in a JSON file; an empty one where there is no file."""
     check_finished(path)
-    if not path.is_file():
+    if not os.path.lexists(path):  # what is there and no file is an error
         return {}
     with _reading(path, "JSON, beside the checkpoint"):
         _require(path.stat().st_size <= MAX_HEADER, f"it is larger than {MAX_HEADER} bytes")

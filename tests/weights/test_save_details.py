@@ -176,3 +176,12 @@ def test_links_among_the_files(tmp_path):
     assert "three" in config.read_text()
     read = keras_vit.from_checkpoint(path)
     assert fingerprint(read, path) == fingerprint(new, path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_a_config_that_is_no_file_is_not_passed_over(tmp_path, make):
+    path = keras_vit.save_weights(model_of({}), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").unlink()
+    make(tmp_path / "config.json")
+    with pytest.raises(FileNotFoundError, match=r"There is no checkpoint file .*config\.json"):
+        keras_vit.from_checkpoint(path)
