@@ -1,6 +1,7 @@
 """What is written besides the numbers themselves: their precision, and names of the classes."""
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -136,20 +137,28 @@ def test_a_process_killed_while_it_saves(tmp_path, monkeypatch, format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_full_disk_while_it_saves(tmp_path, format):
-    resource = pytest.importorskip("resource", reason="a limit of bytes is not to be had")
+def test_a_disk_that_is_full_at_any_file(tmp_path, monkeypatch, format):
+    """It may be told when the bytes of a file are to be on the disk, and is there for each file."""
     path, (old, new) = tmp_path / FORMATS[format], two_models()
     keras_vit.save_weights(old, path, card=True)
     files = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for size in sorted({0, *(len(content) - 1 for content in files.values())})[:-1]:
-        try:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-            with pytest.raises(OSError, match="File too large"):
+    for count in itertools.count():
+        calls, fsync = itertools.count(), os.fsync
+
+        def full(number, calls=calls, fsync=fsync, count=count):
+            if next(calls) == count:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            fsync(number)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            try:
                 keras_vit.save_weights(new, path, card=True)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+                break
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
         assert {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()} == files
+    assert count >= len(files)
 
 
 @pytest.mark.parametrize("format", FORMATS)
