@@ -1,6 +1,5 @@
 """What is written besides the numbers themselves: their precision, and names of the classes."""
 
-import contextlib
 import errno
 import itertools
 import json
@@ -13,7 +12,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights import save
-from tests.support import ORACLES, assert_close, largest, randomize
+from tests.support import ORACLES, assert_close, killed_after, largest, randomize
 from tests.weights.test_save import FORMATS, SIZE, model_of
 
 pytestmark = pytest.mark.any_backend
@@ -71,32 +70,6 @@ def test_label_names_of_timm(tmp_path, case):
     for found, read in ((names, tuple(names)), (names[1:], None), ({"1": "class 1"}, None)):
         config.write_text(json.dumps({**said, "label_names": found}))
         assert keras_vit.from_checkpoint(folder).class_names == read
-
-
-class Killed(BaseException):
-    """The end of a process that nothing tidies up after."""
-
-
-@contextlib.contextmanager
-def killed_after(monkeypatch, calls):
-    """A process that ends at so many changes of names on the disk, and changes nothing after it."""
-    done = itertools.count()
-
-    def counted(change):
-        def function(*args, **options):
-            if next(done) >= calls:
-                raise Killed
-            return change(*args, **options)
-
-        return function
-
-    with monkeypatch.context() as patch:
-        for name in ("replace", "rename", "unlink", "rmdir"):
-            patch.setattr(os, name, counted(getattr(os, name)))
-        with contextlib.suppress(Killed):
-            yield
-            calls = None
-    killed_after.reached_the_end = calls is None
 
 
 def two_models():
