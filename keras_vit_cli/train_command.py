@@ -66,6 +66,7 @@ def run(args):
             sys.modules["jax"].config.update("jax_enable_x64", True)
     from keras_vit import distribution, recipes
     from keras_vit.job import Job, configure
+    from keras_vit.text import visible
     from keras_vit.writing import write_text
 
     if args.list:
@@ -94,7 +95,7 @@ def run(args):
             file=sys.stderr,
         )
         return 1
-    print(f"Test accuracy {metrics['test_accuracy']:.2%}; see {output}")
+    print(f"Test accuracy {metrics['test_accuracy']:.2%}; see {visible(output)}")
     return 0
 
 
