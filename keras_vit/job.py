@@ -17,6 +17,7 @@ from keras_vit.data.preprocess import preprocessing_of
 from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
 from keras_vit.outputs import reading_of
+from keras_vit.text import visible
 from keras_vit.weights import from_checkpoint
 from keras_vit.writing import output_place, replacing_files, write_text
 
@@ -120,6 +121,7 @@ class Job:
         """
         recipe, output, devices = self.recipe, pathlib.Path(self.output), distribution.current()
         train, test = self.load(self.split), self.load_test()
+        output_place(output, folder=True)
         for name in FILES if devices.writes else ():
             output_place(output / name)
         if devices.writes:
@@ -150,7 +152,7 @@ class Job:
         try:
             model_card(model, output / "README.md", run=output)
         except ValueError as error:  # somebody has edited the one of an earlier run
-            print(error)
+            print(visible(error))
         return {
             **{f"test_{name}": value for name, value in report.figures.items()},
             "train_loss": history["loss"][-1],

@@ -42,8 +42,9 @@ def markdown(text):
 
 
 def code(text):
-    """Text of one line as code in Markdown."""
-    return f"`{visible(text).replace('`', chr(39))}`"
+    """Text of one line as code in Markdown, or as plain text where it would end the code."""
+    shown = visible(text)
+    return markdown(text) if {*"`<"} & {*shown} else f"`{shown}`"
 
 
 def csv_cell(value):

@@ -104,8 +104,9 @@ def replacing_files(path):
         yield drafts / path.name
         files = list(drafts.iterdir())
         for file in files:
-            _take_mode(file, output_place(folder / file.name))
+            place = output_place(folder / file.name)
             _sync(file)
+            _take_mode(file, place)
         mark = folder / (path.name + UNFINISHED)
         if os.path.isdir(mark):
             _finish(mark)  # of a process that was killed
@@ -126,7 +127,6 @@ def replacing_folder(path):
             _sync(file)
         old = drafts.with_name("old")
         if place.exists():
-            _take_mode(draft, place)
             os.rename(place, old)
         try:
             os.rename(draft, place)
@@ -134,6 +134,8 @@ def replacing_folder(path):
             if old.exists():
                 os.rename(old, place)
             raise
+        if old.exists():
+            _take_mode(place, old)
 
 
 def check_finished(path):
@@ -180,9 +182,9 @@ def _move(file, path):
         file.unlink()
 
 
-def _take_mode(draft, place):
-    if place.exists():
-        os.chmod(draft, stat.S_IMODE(place.stat().st_mode))
+def _take_mode(new, old):
+    if old.exists():
+        os.chmod(new, stat.S_IMODE(old.stat().st_mode))
 
 
 def _sync(file):

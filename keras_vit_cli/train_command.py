@@ -67,6 +67,7 @@ def run(args):
             sys.modules["jax"].config.update("jax_enable_x64", True)
     from keras_vit import distribution, recipes
     from keras_vit.job import Job, configure
+    from keras_vit.text import visible
     from keras_vit.writing import write_text
 
     if args.list:
@@ -98,7 +99,7 @@ def run(args):
         )
         return 1
     shown = f"{expected:.2%}" if name == "accuracy" else f"{expected:.4g}"
-    print(f"Test {name.replace('_', ' ')} {shown}; see {output}")
+    print(f"Test {name.replace('_', ' ')} {shown}; see {visible(output)}")
     return 0
 
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -155,6 +156,32 @@ def run_in_fresh_process(code, backend=BACKEND, check=True, **environment):
         return result.stderr
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+class Killed(BaseException):
+    """The end of a process that nothing tidies up after."""
+
+
+@contextlib.contextmanager
+def killed_after(monkeypatch, calls):
+    """A process that ends at so many changes of names on the disk, and changes nothing after it."""
+    done = itertools.count()
+
+    def counted(change):
+        def function(*args, **options):
+            if next(done) >= calls:
+                raise Killed
+            return change(*args, **options)
+
+        return function
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "rename", "unlink", "rmdir"):
+            patch.setattr(os, name, counted(getattr(os, name)))
+        with contextlib.suppress(Killed):
+            yield
+            calls = None
+    killed_after.reached_the_end = calls is None
 
 
 def tiny_vit(**options):

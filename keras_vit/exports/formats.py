@@ -99,7 +99,8 @@ def _write_onnx(graph, path, facts):
         names = {"input_names": ["images"], "output_names": [graph.model.output_names[0]]}
         program = torch.onnx.export(_torch_program(graph), dynamo=True, verbose=False, **names)
         program.model.metadata_props.update(facts)
-        program.save(path, external_data=_bytes(graph) > _PROTOBUF_LIMIT)
+        is_large = 4 * graph.model.count_params() > _PROTOBUF_LIMIT
+        program.save(path, external_data=is_large)
         return
     import onnx
 
@@ -109,10 +110,6 @@ def _write_onnx(graph, path, facts):
     onnx.checker.check_model(model)  # tf2onnx only logs an operation that it cannot convert
     onnx.helper.set_model_props(model, facts)
     onnx.save(model, path)
-
-
-def _bytes(graph):
-    return 4 * graph.model.count_params()
 
 
 def _open_onnx(path):

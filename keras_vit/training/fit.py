@@ -112,6 +112,7 @@ def fit(
     validation_freq = positive_int(validation_freq, "validation_freq")
     output, callbacks = pathlib.Path(output), list(callbacks)
     writes = distribution.current().writes
+    output_place(output, folder=True)
     for name in FILES if writes else ():
         output_place(output / name)
     alone = only_run_in(output) if writes else contextlib.nullcontext()

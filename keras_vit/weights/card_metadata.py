@@ -6,7 +6,7 @@ import keras
 
 from keras_vit.models.bit import BiT
 from keras_vit.models.classifier import changed_layers
-from keras_vit.text import code, markdown
+from keras_vit.text import code, markdown, visible
 from keras_vit.weights import catalog
 
 # The hub's names of licences; any other is `other`, with a `license_name`.
@@ -137,6 +137,7 @@ def metadata(model, name, format, license, data, tested, report, source):
     names = [record.pretrained_on, record.finetuned_on] if record else []
     names += [data] if changed else []
     has_classes = model.num_classes and (changed or not record or record.label_set)
+    tested = [each and visible(each) for each in tested]
     results = _results(report, tested, source, _task(model))
     return ModelCardData(
         library_name=LIBRARIES.get(format, "keras_vit"),

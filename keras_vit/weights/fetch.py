@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from keras_vit.weights.packaged import PACKAGE, packaged
+from keras_vit.writing import output_place
 
 _GCS = re.compile(r"gs://([a-z0-9][\w.-]*)/(.*[^/])", re.ASCII | re.DOTALL)
 _HF = re.compile(
@@ -170,6 +171,7 @@ def _fetch_url(url, path, size, sha256, timeout, retries):
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        output_place(path)
         with WeakFileLock(path.with_name(path.name + ".lock")):
             if not path.is_file():  # whoever had the lock before us may have brought it
                 download = functools.partial(_download, size=size, timeout=timeout)

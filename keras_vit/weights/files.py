@@ -193,7 +193,7 @@ def read_hdf5(path):
 def read_json(path):
     """The dict in a JSON file; an empty one where there is no file."""
     check_finished(path)
-    if not path.is_file():
+    if not os.path.lexists(path):  # what is there and no file is an error
         return {}
     with reading(path, "JSON, beside the checkpoint"):
         require(path.stat().st_size <= MAX_HEADER, f"it is larger than {MAX_HEADER} bytes")

@@ -80,6 +80,33 @@ def test_nothing_is_left_of_a_failed_export(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_full_disk_is_an_error_and_leaves_what_was_there(tmp_path):
+    """The process goes on, which a tool that writes by itself may not let it."""
+    resource = pytest.importorskip("resource", reason="a limit of bytes is not to be had")
+    path, limits = tmp_path / f"model{SUFFIX[NATIVE]}", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path.write_bytes(b"old")
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        with pytest.raises(exports.ExportError if NATIVE == "litert" else OSError):
+            exports.export(trained(), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path) == [path.name] and path.read_bytes() == b"old"
+
+
+def test_links_stay_and_what_is_no_file_is_refused_before_the_work(tmp_path, monkeypatch):
+    path = tmp_path / f"link{SUFFIX[NATIVE]}"
+    path.symlink_to("folder/target")
+    exports.export(trained(), path)
+    assert path.is_symlink() and (tmp_path / "folder" / "target").stat().st_size > 1000
+    monkeypatch.setattr("keras_vit.exports.exporter.prepared", None)
+    os.mkfifo(tmp_path / "pipe.onnx")
+    os.mkfifo(tmp_path / "pipe")
+    for format in ("onnx", "tf_saved_model"):
+        with pytest.raises(ValueError, match=r"must be a (file|folder).*which is a pipe"):
+            exports.export(trained(), tmp_path / f"pipe{SUFFIX[format]}", format)
+
+
 def test_bad_input_is_named(tmp_path):
     model = tiny_vit()
     with pytest.raises(ValueError, match="format='gguf'; expected one of"):

@@ -1,6 +1,7 @@
 """Static int8 of exported files: what is quantised, what is kept, and what is refused."""
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -118,6 +119,9 @@ def test_paths_that_cannot_be(exported, tmp_path):
         quantize(exported, tmp_path / "none" / "int8.onnx", x)
     with pytest.raises(ValueError, match="another file than path"):
         quantize(exported, exported, x)
+    os.mkfifo(tmp_path / "pipe.onnx")
+    with pytest.raises(ValueError, match="which is a pipe"):
+        quantize(exported, tmp_path / "pipe.onnx", x)
     (tmp_path / "text.onnx").write_text("no model")
     with pytest.raises(ValueError, match="cannot be read as an ONNX model"):
         quantize(tmp_path / "text.onnx", tmp_path / "int8.onnx", x)

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import os
 import re
 import zlib
 
@@ -77,6 +78,17 @@ def test_files_are_told_by_their_names(model, x, tmp_path):
     assert data_of(page)["images"] == ["cat.png", "dog.png"]
     page = explore(model, x, tmp_path / "report.html", blocks=[0])
     assert data_of(page)["images"] == ["0", "1"]
+
+
+def test_names_are_text(tmp_path, model, x):
+    """Of a model, of a class, of a file: HTML, control characters, bytes that are no UTF-8."""
+    evil = "</script><b>\x1b[2J\u202e" + os.fsdecode(b"\xe9")
+    path = explore({evil: model}, x, tmp_path / "page.html", class_names=[evil] * model.num_classes)
+    text, facts = path.read_text("utf-8"), data_of(path)
+    shown = r"</script><b>\x1b[2J\u202e\xe9"
+    assert facts["models"][0]["name"] == shown
+    assert facts["models"][0]["looks"][0]["predictions"][0]["label"] == shown
+    assert "</script><b>" not in text and "\x1b" not in text and "\u202e" not in text
 
 
 def test_the_facts_in_the_page(page, model, x):

@@ -1,5 +1,6 @@
 """Figures show what they were given, and refuse what they cannot draw."""
 
+import os
 import pickle
 import re
 import sys
@@ -155,6 +156,12 @@ def predictions(tmp_path, count=2, channels=3, **changed):
 @pytest.mark.parametrize("count, channels", [(1, 5), (5, 1)])
 def test_predictions_of_any_number_and_kind_of_image(tmp_path, count, channels):
     assert predictions(tmp_path, count, channels).shape[1] > 400 * min(count, 4)
+
+
+def test_names_that_are_no_formula(tmp_path):
+    """Matplotlib takes what is between dollars for one."""
+    for name in ("a $x^ b$", "$_$", os.fsdecode(b"\xe9"), "a\x1b[2J"):
+        predictions(tmp_path, class_names=[name] * 3)
 
 
 def test_everything_given_is_drawn(tmp_path):

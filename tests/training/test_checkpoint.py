@@ -197,6 +197,13 @@ def test_a_checkpoint_can_be_moved(tmp_path):
 
 
 @pytest.mark.any_backend
+def test_an_output_that_is_no_folder_is_named_before_the_training(tmp_path):
+    (tmp_path / "output").touch()
+    with pytest.raises(ValueError, match=r"must be a folder.*output', which is a file"):
+        case.run(tmp_path / "output")
+
+
+@pytest.mark.any_backend
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("name", ["checkpoints/step-0000000099.npz", "log.jsonl", "nan_batch.npz"])
 def test_what_is_no_file_is_named_before_the_training(tmp_path, make, name):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import re
 import warnings
 
 import keras
@@ -51,6 +53,31 @@ def published(model, tmp_path, monkeypatch, **options):
 
 
 # ---- what a card says
+
+
+@pytest.mark.parametrize("format", ["huggingface", "timm", "google", None])
+def test_names_of_strangers_are_text_and_nothing_else(model, tmp_path, format):
+    """Raw HTML, links, control characters, bytes that are no UTF-8: wherever a name is from."""
+    evil = "<script>x</script>`|[a](javascript:b)*c*\x1b[2J\u202e\n# d" + os.fsdecode(b"\xe9")
+    model.class_names = (evil, "cat", "dog")
+    model.weights_from = evil
+    names = {"huggingface": "folder", "timm": "m.safetensors", "google": "m.npz"}
+    path = tmp_path / names.get(format, "m.keras")
+    if format:
+        keras_vit.save_weights(model, path, format)
+    options = {"name": evil, "data": evil, "test_data": evil, "test_split": evil}
+    card = keras_vit.model_card(
+        model, tmp_path / "README.md", file=path, report=report_of(model), **options
+    )
+    text = (tmp_path / "README.md").read_text("utf-8")
+    body = text.split("\n---\n")[1]
+    outside = body
+    for not_obeyed in (r"```.*?```", r"\\[!-/:-@\[-`{-~]", r"`[^`\n]*`"):  # code, escapes, code
+        outside = re.sub(not_obeyed, "", outside, flags=re.DOTALL)
+    assert "<script" not in body
+    assert "](javascript" not in outside and "\n# d" not in text and "*c*" not in outside
+    assert not [c for c in text if c not in "\n" and not c.isprintable()]
+    assert card.data.model_name and yaml.safe_load(text.split("---\n")[1])["library_name"]
 
 
 def test_a_fresh_model_claims_nothing(model):

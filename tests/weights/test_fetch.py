@@ -177,6 +177,13 @@ def test_a_file_got_by_other_means(cache):
     assert fetch("https://host/file.npz") == place
 
 
+def test_a_pipe_in_the_cache(cache):
+    cache.mkdir()
+    os.mkfifo(_place("https://example.org/pipe.npz"))
+    with pytest.raises(DownloadError, match="which is a pipe"):
+        fetch("https://example.org/pipe.npz", sha256="0" * 64)
+
+
 def test_a_cache_that_cannot_be_written(monkeypatch, tmp_path, server):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "file" / "cache"))

@@ -1,6 +1,6 @@
 """What is written besides the numbers themselves: their precision, and names of the classes."""
 
-import contextlib
+import errno
 import itertools
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights import save
-from tests.support import ORACLES, assert_close, largest, randomize
+from tests.support import ORACLES, assert_close, killed_after, largest, randomize
 from tests.weights.test_save import FORMATS, SIZE, model_of
 
 pytestmark = pytest.mark.any_backend
@@ -72,32 +72,6 @@ def test_label_names_of_timm(tmp_path, case):
         assert keras_vit.from_checkpoint(folder).class_names == read
 
 
-class Killed(BaseException):
-    """The end of a process that nothing tidies up after."""
-
-
-@contextlib.contextmanager
-def killed_after(monkeypatch, calls):
-    """A process that ends at so many changes of names on the disk, and changes nothing after it."""
-    done = itertools.count()
-
-    def counted(change):
-        def function(*args, **options):
-            if next(done) >= calls:
-                raise Killed
-            return change(*args, **options)
-
-        return function
-
-    with monkeypatch.context() as patch:
-        for name in ("replace", "rename", "unlink", "rmdir"):
-            patch.setattr(os, name, counted(getattr(os, name)))
-        with contextlib.suppress(Killed):
-            yield
-            calls = None
-    killed_after.reached_the_end = calls is None
-
-
 def two_models():
     """Models of equal sizes and different functions, with names of their own."""
     for seed, names in ((1, ("bird", "cat", "dog")), (2, ("one", "two", "three"))):
@@ -136,20 +110,28 @@ def test_a_process_killed_while_it_saves(tmp_path, monkeypatch, format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_full_disk_while_it_saves(tmp_path, format):
-    resource = pytest.importorskip("resource", reason="a limit of bytes is not to be had")
+def test_a_disk_that_is_full_at_any_file(tmp_path, monkeypatch, format):
+    """It may be told when the bytes of a file are to be on the disk, and is there for each file."""
     path, (old, new) = tmp_path / FORMATS[format], two_models()
     keras_vit.save_weights(old, path, card=True)
     files = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for size in sorted({0, *(len(content) - 1 for content in files.values())})[:-1]:
-        try:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-            with pytest.raises(OSError, match="File too large"):
+    for count in itertools.count():
+        calls, fsync = itertools.count(), os.fsync
+
+        def full(number, calls=calls, fsync=fsync, count=count):
+            if next(calls) == count:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            fsync(number)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            try:
                 keras_vit.save_weights(new, path, card=True)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+                break
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
         assert {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()} == files
+    assert count >= len(files)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -176,3 +158,12 @@ def test_links_among_the_files(tmp_path):
     assert "three" in config.read_text()
     read = keras_vit.from_checkpoint(path)
     assert fingerprint(read, path) == fingerprint(new, path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_a_config_that_is_no_file_is_not_passed_over(tmp_path, make):
+    path = keras_vit.save_weights(model_of({}), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").unlink()
+    make(tmp_path / "config.json")
+    with pytest.raises(FileNotFoundError, match=r"There is no checkpoint file .*config\.json"):
+        keras_vit.from_checkpoint(path)

@@ -1,0 +1,38 @@
+"""A job: what stands in the folder of its output, whatever ended it."""
+
+import itertools
+import shutil
+
+import pytest
+
+from keras_vit import recipes
+from keras_vit.job import Job
+from tests.support import killed_after, randomize, tiny_vit
+
+
+@pytest.mark.any_backend
+def test_what_a_killed_job_leaves_is_of_one_job(tmp_path, monkeypatch):
+    """No measurement of a model beside another one, nor settings of another one."""
+    recipe, output = recipes.get("digits"), tmp_path / "output"
+    reports = {"evaluation.json", "metrics.json"}
+    old, new = (Job(recipe, str(output), split=split) for split in ("train", "test"))
+    model = randomize(tiny_vit())
+    old._save(model)
+    for name in reports:
+        (output / name).write_text("old")
+    output.rename(tmp_path / "old")
+    before = (tmp_path / "old" / "model.keras").read_bytes()
+    model.get_layer("norm").beta.assign([1.0] * 8)
+    for calls in itertools.count():
+        shutil.copytree(tmp_path / "old", output)
+        with killed_after(monkeypatch, calls):
+            new._save(model)
+        left = {file.name for file in output.iterdir()}
+        is_old = (output / "model.keras").read_bytes() == before if "model.keras" in left else None
+        if "settings.json" in left:
+            assert is_old == (Job.read(output).split == "train")
+        assert is_old or not left & reports
+        shutil.rmtree(output)
+        if killed_after.reached_the_end:
+            break
+    assert is_old is False and calls > 5
