@@ -61,6 +61,13 @@ def names():
     return {name: found[name].splitlines()[0] for name in found if "\ndef findings(" in texts[name]}
 
 
+def folder(output, quick):
+    """Where results go: a rehearsal's apart, or its runs would count as those of the study."""
+    if not quick:
+        return output or RESULTS
+    return (output or HERE.parent / "output" / "studies") / "rehearsals"
+
+
 def planned(arms, seeds, rows):
     """The (arm, seed, rate) of runs that are still to do and whose learning rate is known."""
     done = {(row["arm"], row["seed"], row["rate"]) for row in rows}
@@ -188,7 +195,12 @@ def main():
     add("--quick", action="store_true", help="a rehearsal: two seeds, few updates, digits")
     add("--seeds", type=int, help="draws of classes and weights (default: the study's, mostly 3)")
     add("--data-dir", help="where the IDX files of Fashion-MNIST lie")
-    add("--output", type=pathlib.Path, help="folder of the results (default: studies/results)")
+    add(
+        "--output",
+        type=pathlib.Path,
+        help="folder of the results (default: studies/results); those of a rehearsal go into a "
+        "folder `rehearsals` in it (default: in output/studies)",
+    )
     args = parser.parse_args()
     known = names()
     if args.list:
@@ -201,7 +213,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for variable, value in ONE_THREAD.items():  # before anything imports Keras
         os.environ.setdefault(variable, value)
-    output = args.output or (HERE.parent / "output" / "studies" if args.quick else RESULTS)
+    output = folder(args.output, args.quick)
     output.mkdir(parents=True, exist_ok=True)
     # Runs of several seeds are the same program: it is compiled once.
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(output / "checkpoints" / "jax"))

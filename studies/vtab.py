@@ -35,16 +35,27 @@ def paper(tasks):
 
 
 def accuracy(task, args):
-    """Test accuracy of one task, of a run or of the files that a finished one has left."""
+    """Test accuracy of one task, of a run or of the files that a finished one has left.
+
+    Raises:
+        ValueError: the finished run is one of another model, or with other settings.
+    """
     from keras_vit import recipes
     from keras_vit.job import Job, configure
 
     output = pathlib.Path(args.output) / task
-    if (output / "evaluation.json").exists():
-        return json.loads((output / "evaluation.json").read_text())["top1"]
     recipe = recipes.vtab(task, args.variant).scale(args.batch_size)
-    configure(recipe)
     job = Job(recipe, str(output), data_dir=args.data_dir, model=args.variant, weights=args.weights)
+    if (output / "evaluation.json").exists():
+        past = Job.read(output)
+        for name in ("model", "weights", "recipe"):
+            if getattr(past, name) != getattr(job, name):
+                raise ValueError(
+                    f"The finished run in {output} has another {name}; give another --output. "
+                    f"Received: {getattr(job, name)}; there it is {getattr(past, name)}"
+                )
+        return json.loads((output / "evaluation.json").read_text())["top1"]
+    configure(recipe)
     return job.run()["test_accuracy"]
 
 

@@ -36,6 +36,12 @@ def test_seed_0_tries_every_rate_and_the_others_the_best():
     assert len(run.kept({"one": ARMS["one"]}, 1, rows)) == 1
 
 
+def test_a_rehearsal_and_the_study_never_share_a_folder(tmp_path):
+    for output in (None, tmp_path):
+        assert run.folder(output, quick=True) != run.folder(output, quick=False)
+    assert run.folder(None, quick=False) == run.RESULTS
+
+
 @pytest.mark.parametrize(
     "values, expected, verdict",
     [
