@@ -1,6 +1,7 @@
 """`keras-vit explore`: a page that shows what a model attends to."""
 
 from keras_vit_cli.models import IMAGES, MODEL, NAMES, images_of, list_files, open_model, read_names
+from keras_vit_cli.numbers import count, positive
 
 HELP = "write a page that shows what a model attends to"
 EXAMPLE = "keras-vit explore output cat.jpg dog.jpg -o report.html"
@@ -12,9 +13,14 @@ def add_arguments(add):
     add("--compare", metavar="MODEL", help="another model, to stand beside it")
     add("-o", "--output", default="report.html", help="the page (default: report.html)")
     add("--blocks", type=int, nargs="+", help="indices of the blocks to show (default: all)")
-    add("--top", type=int, default=5, help="classes to tell (default: 5)")
+    add("--top", type=count, default=5, help="classes to tell (default: 5)")
     add("--class-names", metavar="FILE", help=NAMES)
-    add("--megabytes", type=float, default=5.0, help="largest size for each image (default: 5)")
+    add(
+        "--megabytes",
+        type=positive,
+        default=5.0,
+        help="largest size for each image (default: 5)",
+    )
 
 
 def run(args):

@@ -3,6 +3,7 @@
 import sys
 
 from keras_vit_cli.models import IMAGES, MODEL, NAMES, images_of, list_files, open_model, read_names
+from keras_vit_cli.numbers import count
 from keras_vit_cli.output import add_forms, print_rows
 
 HELP = "tell which classes images show"
@@ -13,9 +14,9 @@ COLUMNS = ("image", "rank", "class", "index", "probability")
 def add_arguments(add):
     add("model", help=MODEL)
     add("images", nargs="*", help=IMAGES)
-    add("--top", type=int, default=5, help="classes for each image (default: 5)")
+    add("--top", type=count, default=5, help="classes for each image (default: 5)")
     add("--class-names", metavar="FILE", help=NAMES)
-    add("--batch-size", type=int, default=32, help="images at once (default: 32)")
+    add("--batch-size", type=count, default=32, help="images at once (default: 32)")
     add_forms(add)
 
 
@@ -23,10 +24,7 @@ def run(args):
     from tqdm import tqdm
 
     import keras_vit
-    from keras_vit.checks import positive_int
 
-    positive_int(args.batch_size, "--batch-size")
-    positive_int(args.top, "--top")
     names, files = read_names(args.class_names), list_files(args.images or images_of(args.model))
     model = open_model(args.model)
     rows, broken = [], 0

@@ -89,8 +89,8 @@ class Distiller(Trainer, keras.Model):
             teacher, "preprocessing", self.preprocessing
         )
         (asked,) = {tuple(x.shape[1:3]) for x in getattr(teacher, "inputs", None) or ()} or {None}
-        size = teacher_size and pair(teacher_size, "teacher_size")
-        self.teacher_size = size or (None if asked is None or None in asked else asked)
+        wanted = None if asked is None or None in asked else asked
+        self.teacher_size = wanted if teacher_size is None else pair(teacher_size, "teacher_size")
         _check_fit(student, teacher, self.teacher_size)
         self.student, self.teacher = student, teacher
         teacher.trainable = False
