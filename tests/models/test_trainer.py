@@ -124,6 +124,19 @@ def test_a_folder_as_keras_reads_it(model, tmp_path):
     assert not files
 
 
+def test_training_and_validation_share_one_warning(model):
+    with warned() as files:
+        model.fit(PIXELS, LABELS, validation_split=0.25, epochs=2, verbose=0)
+    assert files == ["test_trainer.py"]
+
+
+def test_batches_without_weights(model):
+    """On TensorFlow, Keras gives such batches another form."""
+    with warned() as files:
+        model.fit(((x, y, None) for x, y in generator(PIXELS)), verbose=0)
+    assert files == ["test_trainer.py"]
+
+
 def test_batches_alone(model):
     for call in (model.train_on_batch, model.test_on_batch):
         with warned() as files:
