@@ -96,7 +96,7 @@ class Job:
         model.preprocessing = preprocessing_of(self.recipe.eval)  # not that of the weights
         if self.freeze:
             print(training.freeze(model, self.freeze))
-        if self.lora:
+        if self.lora is not None:
             print(training.enable_lora(model, self.lora))
         return model
 
@@ -144,7 +144,7 @@ class Job:
         devices.close()  # the rest is done by one process alone
         if not devices.writes:
             return None
-        if self.lora:
+        if self.lora is not None:
             model = training.merge_lora(model)
         self._save(model)
         report = self.evaluate(model, test)

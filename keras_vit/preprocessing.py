@@ -89,7 +89,7 @@ class Preprocessing:
             )
 
     def warn_of_values(self, images, name):
-        """Warns of images that hold what this preprocessing hardly makes of pixels.
+        """Warns of images that hold what this preprocessing hardly makes of pixels; whether it did.
 
         Args:
             images: what is about to go into a model as it is: an array, or a tensor of the
@@ -97,22 +97,24 @@ class Preprocessing:
             name: of the model.
         """
         if not getattr(images, "is_fully_addressable", True):  # JAX: parts are in other processes
-            return
+            return False
         images = np.asarray(keras.ops.convert_to_numpy(images[:32]))
         if not images.size or images.dtype.kind not in "fiuV":  # V: bfloat16
-            return
+            return False
         images = images.astype("float32")
         low = min((0 - mean) / std for mean, std in zip(self.mean, self.std))
         high = max((1 - mean) / std for mean, std in zip(self.mean, self.std))
         margin = 0.1 * (high - low)  # by so much a bicubic resize may leave the range
         least, most = float(images.min()), float(images.max())
-        if least < low - margin or most > high + margin or (low < 0 <= least < most):
+        outside = least < low - margin or most > high + margin or (low < 0 <= least < most)
+        if outside:
             warnings.warn(
                 f"{name} wants values from {low:.3g} to {high:.3g}, as "
                 "keras_vit.data.preprocess(images, model) makes them. Received: values from "
                 f"{least:.3g} to {most:.3g}, which go into the model as they are.",
                 stacklevel=_level_of_caller(),
             )
+        return outside
 
     def for_channels(self, channels):
         """The same for images of another number of channels than the three of RGB.

@@ -6,6 +6,7 @@ import os
 import sys
 
 from keras_vit_cli.models import MODEL, PROBLEMS, READING, READINGS, in_the_package, open_model
+from keras_vit_cli.numbers import count
 
 HELP = "measure a classifier on labelled images"
 EXAMPLE = "keras-vit evaluate output digits"
@@ -20,17 +21,22 @@ def add_arguments(add):
     add("--reading", choices=READINGS, help=READING)
     add("--split", help="which images (default: test, or those that the run tested on)")
     add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
-    add("--top", type=int, nargs="+", metavar="K", help="count images whose class is among K best")
-    add("--batch-size", type=int, default=64, help="images at once (default: 64)")
+    add(
+        "--top",
+        type=count,
+        nargs="+",
+        metavar="K",
+        help="count images whose class is among K best",
+    )
+    add("--batch-size", type=count, default=64, help="images at once (default: 64)")
     add("--json", action="store_true", help="the whole report as JSON instead of a table")
 
 
 def run(args):
     from keras_vit import evaluation
-    from keras_vit.checks import positive_int
     from keras_vit.data.load import open_source
 
-    size = positive_int(args.batch_size, "--batch-size")
+    size = args.batch_size
     if args.data is None:
         take_data_of_run(args)
     source = open_source(args.data, args.data_dir, args.labels, args.problem)

@@ -11,6 +11,7 @@ from keras_vit_cli.models import (
     open_model,
     read_names,
 )
+from keras_vit_cli.numbers import count, positive
 
 HELP = "write a page that shows what a model attends to"
 EXAMPLE = "keras-vit explore output cat.jpg dog.jpg -o report.html"
@@ -22,10 +23,15 @@ def add_arguments(add):
     add("--compare", metavar="MODEL", help="another model, to stand beside it")
     add("-o", "--output", default="report.html", help="the page (default: report.html)")
     add("--blocks", type=int, nargs="+", help="indices of the blocks to show (default: all)")
-    add("--top", type=int, default=5, help="classes to tell (default: 5)")
+    add("--top", type=count, default=5, help="classes to tell (default: 5)")
     add("--class-names", metavar="FILE", help=NAMES)
     add("--reading", choices=READINGS, help=READING)
-    add("--megabytes", type=float, default=5.0, help="largest size for each image (default: 5)")
+    add(
+        "--megabytes",
+        type=positive,
+        default=5.0,
+        help="largest size for each image (default: 5)",
+    )
 
 
 def run(args):

@@ -1,5 +1,6 @@
 """`keras-vit list`: published weights, as a table, CSV or JSON."""
 
+from keras_vit_cli.numbers import count, not_negative, positive
 from keras_vit_cli.output import add_forms, print_rows
 
 HELP = "list published weights that the names of other commands mean"
@@ -12,9 +13,14 @@ def add_arguments(add):
     add("--variant", help="architecture, such as B/16")
     add("--family", help="who published it: google, big_vision, timm, huggingface, meta, bit, ...")
     add("--data", help="the data set of the last training, such as imagenet-1k")
-    add("--image-size", type=int, metavar="PX", help="resolution")
-    add("--max-size", type=float, metavar="MB", help="no larger files than that")
-    add("--min-accuracy", type=float, metavar="PERCENT", help="least published ImageNet top-1")
+    add("--image-size", type=count, metavar="PX", help="resolution")
+    add("--max-size", type=positive, metavar="MB", help="no larger files than that")
+    add(
+        "--min-accuracy",
+        type=not_negative,
+        metavar="PERCENT",
+        help="least published ImageNet top-1",
+    )
     add_forms(add)
 
 

@@ -13,6 +13,7 @@ from keras_vit_cli.models import (
     open_model,
     read_names,
 )
+from keras_vit_cli.numbers import count
 from keras_vit_cli.output import add_forms, print_rows
 
 HELP = "tell which classes images show"
@@ -24,11 +25,11 @@ OF_VALUES = ("image", "output", "index", "value")
 def add_arguments(add):
     add("model", help=MODEL)
     add("images", nargs="*", help=IMAGES)
-    add("--top", type=int, default=5, help="classes for each image (default: 5)")
+    add("--top", type=count, default=5, help="classes for each image (default: 5)")
     add("--threshold", type=float, metavar="P", help="classes of at least this probability alone")
     add("--reading", choices=READINGS, help=READING)
     add("--class-names", metavar="FILE", help=NAMES)
-    add("--batch-size", type=int, default=32, help="images at once (default: 32)")
+    add("--batch-size", type=count, default=32, help="images at once (default: 32)")
     add_forms(add)
 
 
@@ -36,11 +37,8 @@ def run(args):
     from tqdm import tqdm
 
     import keras_vit
-    from keras_vit.checks import positive_int
     from keras_vit.data.predict import reading_and_names
 
-    positive_int(args.batch_size, "--batch-size")
-    positive_int(args.top, "--top")
     names, files = read_names(args.class_names), list_files(args.images or images_of(args.model))
     model = open_model(args.model, args.reading)
     is_regression = reading_and_names(model, names)[0].name == "values"

@@ -9,6 +9,7 @@ import sys
 import time
 
 from keras_vit_cli.models import MODEL, PROBLEMS, file_of, setting
+from keras_vit_cli.numbers import count, not_negative, positive, seed, share
 
 HELP = "train a model by a recipe, test it and draw what it has learned"
 EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
@@ -34,18 +35,18 @@ def add_arguments(add):
     add("--variant", "--model", dest="model", help="architecture instead of the recipe's: B/16")
     add("--weights", help="checkpoint of the variant to begin from: name, file, folder or URL")
     add("--freeze", nargs="+", metavar="PATTERN", help="layers that do not train, as block_[0-8]")
-    add("--lora", type=int, metavar="RANK", help="train low-rank changes of the weights alone")
+    add("--lora", type=count, metavar="RANK", help="train low-rank changes of the weights alone")
     add("--teacher", metavar="MODEL", help=f"to learn from it, too (distillation): {MODEL}")
     add("--epochs", type=positive, help="passes through the training images")
-    add("--steps", type=int, help="updates, instead of --epochs")
-    add("--batch-size", type=int, help="images in an update; what follows from it is scaled too")
+    add("--steps", type=count, help="updates, instead of --epochs")
+    add("--batch-size", type=count, help="images in an update; what follows from it is scaled too")
     add("--warmup", type=share, metavar="SHARE", help="share of the updates that warms up")
-    add("--learning-rate", type=float, help="the highest, after the warm-up")
-    add("--weight-decay", type=float, help="of the kernels, as in AdamW")
-    add("--image-size", type=int, nargs="+", metavar="PX", help="side, or height and width")
-    add("--accumulate", type=int, help="parts that a batch is computed in, to save memory")
+    add("--learning-rate", type=positive, help="the highest, after the warm-up")
+    add("--weight-decay", type=not_negative, help="of the kernels, as in AdamW")
+    add("--image-size", type=count, nargs="+", metavar="PX", help="side, or height and width")
+    add("--accumulate", type=count, help="parts that a batch is computed in, to save memory")
     add("--precision", help="float32, mixed_bfloat16, mixed_float16 or float64")
-    add("--seed", type=int, help="of the weights, the order and the augmentation")
+    add("--seed", type=seed, help="of the weights, the order and the augmentation")
     several = {"nargs": "+", "type": setting, "default": [], "metavar": "NAME=VALUE"}
     add("--set", **several, help="any other field of the recipe")
     add("--channels", type=int, choices=(1, 3), help="convert the images to so many channels")
@@ -136,10 +137,11 @@ def make_job(args):
             dataset=found.name, examples=found.num_examples, num_classes=found.num_classes
         )
     recipe = recipe.scale(args.batch_size)
-    if args.epochs:  # whole batches alone make an epoch
-        recipe = recipe.scale(steps=round(args.epochs * (recipe.examples // recipe.batch_size)))
-    elif args.steps:
-        recipe = recipe.scale(steps=args.steps)
+    steps = args.steps
+    if args.epochs is not None:  # whole batches alone make an epoch
+        steps = max(1, round(args.epochs * (recipe.examples // recipe.batch_size)))
+    if steps is not None:
+        recipe = recipe.scale(steps=steps)
     if args.warmup is not None:
         changes["warmup_steps"] = int(args.warmup * recipe.steps)
     return Job(recipe.replace(**changes), **fields)
@@ -156,15 +158,3 @@ def test_again(output):
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     figures = json.loads((output / "evaluation.json").read_text())["figures"]
     return next(iter(figures.items()))
-
-
-def share(text):
-    if not 0 <= float(text) < 1:
-        raise argparse.ArgumentTypeError(f"a share of the run in [0, 1). Received: {text}.")
-    return float(text)
-
-
-def positive(text):
-    if not float(text) > 0:
-        raise argparse.ArgumentTypeError(f"must be above 0. Received: {text}.")
-    return float(text)

@@ -66,13 +66,37 @@ def transformer_blocks(model, blocks=None):
         blocks = [operator.index(i) for i in (range(count) if blocks is None else blocks)]
     except TypeError as error:
         raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.") from error
-    if not layers or any(not -count <= index < count for index in blocks):
+    if not layers or getattr(model, "inputs", None) is None:
+        raise ValueError(
+            "A model with Transformer blocks is needed. Received: "
+            f"{type(model).__name__} {getattr(model, 'name', '')!r}, which has 0 Transformer "
+            f"blocks in its graph.{inside(model)}"
+        )
+    if any(not -count <= index < count for index in blocks):
         raise ValueError(
             f"{model.name} has {count} Transformer blocks, so indices go from {-count} to "
             f"{count - 1}. Received: blocks={blocks}."
         )
     _check_whole(model)
     return [layers[index] for index in blocks]
+
+
+def inside(model):
+    """The end of an error for a model that is not a `VisionTransformer`, but has one inside."""
+    found = list(_inner_models(model, "model"))
+    return f" Look into the one inside: {' or '.join(found)}." if found else ""
+
+
+def _inner_models(model, place):
+    """Where the VisionTransformers in a model are, as Python says it."""
+    if isinstance(getattr(model, "encoder", None), VisionTransformer):  # one that is pre-trained
+        yield f"{place}.encoder"
+    for layer in getattr(model, "layers", ()):
+        inner = f"{place}.get_layer({layer.name!r})"
+        if isinstance(layer, VisionTransformer):
+            yield inner
+        else:
+            yield from _inner_models(layer, inner)
 
 
 def _check_whole(model):
@@ -160,7 +184,7 @@ def layout_of(model: VisionTransformer, image_size: tuple[int, int] | None = Non
     if not hasattr(v, "learned_tokens"):
         raise ValueError(
             "A VisionTransformer is needed, whose tokens are patches. Received: "
-            f"{type(model).__name__} {getattr(model, 'name', '')!r}."
+            f"{type(model).__name__} {getattr(model, 'name', '')!r}.{inside(model)}"
         )
     _check_whole(model)
     grid = v.grid(image_size or model.image_size)
@@ -179,13 +203,23 @@ def batches(images, batch_size):
         yield (np.concatenate([batch, filling]) if len(filling) else batch), len(batch)
 
 
+def graph(model, tensors):
+    """The model from the inputs of a model to tensors of its graph."""
+    if getattr(model, "inputs", None) is None:
+        raise ValueError(
+            "A Functional model, or a Sequential one that is built, is needed. Received: "
+            f"{type(model).__name__} {model.name!r}.{inside(model)}"
+        )
+    return keras.Model(model.inputs, tensors)
+
+
 def outputs(model, tensors, images, batch_size):
     """(values, count) for each of `batches`: the values of tensors of a model's graph.
 
     The values are nested in lists as the tensors are.
     """
     flat = keras.tree.flatten(tensors)
-    tapped = keras.Model(model.inputs, flat)
+    tapped = graph(model, flat)
     run = compiled(model, tuple(map(id, flat)), lambda x: tapped([x], training=False))
     for batch, count in batches(images, batch_size):
         # Keras gives a single tensor without its list.

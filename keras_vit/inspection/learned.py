@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.inspection.forward import to_array
+from keras_vit.inspection.forward import inside, to_array
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.position import PositionEmbedding
 from keras_vit.layers.rotary import RotaryPosition
@@ -57,7 +57,7 @@ def _position_layer(model, block):
         raise ValueError(
             "The model must have positions of single patches: position='learned_1d', 'learned_2d' "
             "or 'sincos_2d', or rotary ones; relative positions belong to pairs of patches. "
-            f"Received: {model.name!r} with position={kind!r}."
+            f"Received: {model.name!r} with position={kind!r}.{inside(model)}"
         )
     if block is not None and not -len(found) <= block < len(found):
         raise ValueError(
@@ -109,20 +109,21 @@ def filter_components(model: keras.Model, count: int = 28) -> FilterComponents:
 def pixel_filters(model):
     """The filters over pixels, float64, shape (height, width, channels, filters)."""
     channels = getattr(model, "input_shape", (None,))[-1]
-    for layer in _flat(getattr(model, "layers", ())):
-        if isinstance(layer, PatchEncoder) and model.variant.stem is None:
+    for owner, layer in _flat(model):
+        variant, channels = getattr(owner, "variant", None), getattr(owner, "channels", channels)
+        if isinstance(layer, PatchEncoder) and variant and variant.stem is None:
             kernel = to_array(layer.projection.exact_kernel)
-            return kernel.reshape(*model.variant.patch_size, channels, -1).astype("float64")
+            return kernel.reshape(*variant.patch_size, channels, -1).astype("float64")
         kernels = [v for v in layer.weights if len(v.shape) == 4 and v.shape[2] == channels]
         if kernels:
             return to_array(kernels[0]).astype("float64")
     raise ValueError(
         "A model with a patch embedding or a convolution over pixels is needed. Received: "
-        f"{type(model).__name__} {getattr(model, 'name', '')!r}."
+        f"{type(model).__name__} {getattr(model, 'name', '')!r}.{inside(model)}"
     )
 
 
-def _flat(layers):
-    """The layers of models within a model, too."""
-    for layer in layers:
-        yield from _flat(layer.layers) if hasattr(layer, "layers") else [layer]
+def _flat(model):
+    """(model, layer) of the layers of a model, and of models within it."""
+    for layer in getattr(model, "layers", ()):
+        yield from _flat(layer) if hasattr(layer, "layers") else [(model, layer)]

@@ -99,7 +99,7 @@ def input_gradients(
         ValueError: no classes, or classes that the model does not have.
     """
     images, found = forward.as_inputs(model, images), []
-    tapped = keras.Model(model.inputs, model.outputs)
+    tapped = forward.graph(model, getattr(model, "outputs", None))
     gradients = _gradients(lambda x: keras.tree.flatten(tapped(x, training=False)))
     run = forward.compiled(model, "by pixels", gradients)
     for x, hot, _, count in _batches_with_classes(model, images, classes, batch_size):

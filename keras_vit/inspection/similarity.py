@@ -112,7 +112,7 @@ def _outputs(model, names):
     if missing or not names:
         raise ValueError(
             f"layers must name layers of {getattr(model, 'name', model)!r}. Received: "
-            f"layers={list(names)}; it has {list(layers)}."
+            f"layers={list(names)}; it has {list(layers)}.{forward.inside(model)}"
         )
     return [keras.tree.flatten(layers[name].output)[0] for name in names]
 

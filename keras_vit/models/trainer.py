@@ -11,7 +11,8 @@ from keras_vit.layers import kernels
 from keras_vit.outputs import check_problem
 from keras_vit.workarounds import keep_values_after_errors, one_at_a_time
 
-# What the present call has looked at: (id of a model, "train", "test" or "predict").
+STEPS = ("train", "test", "predict")
+# What the present call has looked at: (id of a model, step). What was warned of, in all steps.
 _SEEN = contextvars.ContextVar("seen", default=None)
 
 
@@ -42,8 +43,8 @@ def look(model, step, x):
     arrays = [each for each in keras.tree.flatten(x) if getattr(each, "ndim", 0) > 2]
     seen, preprocessing = _SEEN.get(), getattr(model, "preprocessing", None)
     if arrays and preprocessing and seen is not None and (id(model), step) not in seen:
-        seen.add((id(model), step))
-        preprocessing.warn_of_values(arrays[0], model.name)
+        warned = preprocessing.warn_of_values(arrays[0], model.name)
+        seen.update((id(model), each) for each in (STEPS if warned else [step]))
 
 
 class Trainer:
@@ -122,23 +123,21 @@ class Trainer:
 def _first_of(batches, count):
     """The first of some batches, and the next `count` with it, as a function of Keras takes them.
 
-    On TensorFlow the first is `None` where the batches have a form that is not read here: those of
-    several devices.
+    On TensorFlow the first is `None` where the batches are those of several devices.
     """
     if isinstance(batches, list):
         return batches[0], batches
-    if kernels.BACKEND == "tensorflow":
-        import tensorflow as tf
+    if kernels.BACKEND != "tensorflow":
+        first = next(batches)
+        return first, itertools.chain([first], batches)
+    import tensorflow as tf
 
-        if isinstance(batches, tf.distribute.DistributedIterator):
-            return None, batches
-        if isinstance(batches, tf.data.Iterator):
-            spec = batches.element_spec
-            if not all(isinstance(each, tf.TensorSpec) for each in tf.nest.flatten(spec)):
-                return None, batches
-            first = next(batches)
-            again = itertools.chain([first], itertools.islice(batches, count - 1))
-            # Of the same specification, so that nothing is traced or compiled once more.
-            return first, iter(tf.data.Dataset.from_generator(lambda: again, output_signature=spec))
+    if isinstance(batches, tf.distribute.DistributedIterator):
+        return None, batches
     first = next(batches)
-    return first, itertools.chain([first], batches)
+    again = itertools.chain([first], itertools.islice(batches, count - 1))
+    spec = getattr(batches, "element_spec", None)
+    if spec is None or not all(isinstance(x, tf.TensorSpec) for x in tf.nest.flatten(spec)):
+        return first, again
+    # Of the same specification, so that nothing is traced or compiled once more.
+    return first, iter(tf.data.Dataset.from_generator(lambda: again, output_signature=spec))

@@ -17,6 +17,7 @@ LOSSES = {  # of each problem
     "multi_label": ("sigmoid",),
     "regression": ("squared",),
 }
+MOST_UPDATES = 2**31 - 1
 OF_A_VIT = ("dropout", "stochastic_depth", "remat", "representation_size", "pool", "position")
 
 
@@ -53,6 +54,15 @@ pairs = must_be(
     ),
     lambda value: dict(value) is not None,
 )
+
+
+def updates(value, name):
+    """The check for a number of updates that the counters of Keras's optimizers can hold."""
+    if positive_int(value, name) > MOST_UPDATES:
+        raise ValueError(
+            f"{name} must be at most {MOST_UPDATES:,}. Received: {name}={value!r:.40}."
+        )
+    return int(value)
 
 
 def optional(check):
@@ -158,10 +168,11 @@ def scale(
                 f"{recipe.name} has no known number of images; give steps, or first "
                 f"replace(examples=...). Received: {epochs=}."
             )
-        steps = max(1, round(positive_float(epochs, "epochs") * recipe.examples / batch_size))
+        wanted = positive_float(epochs, "epochs") * recipe.examples / batch_size
+        steps = max(1, round(min(wanted, 2.0 * MOST_UPDATES)))
     if steps is None:
         steps = max(1, round(recipe.steps / k))
-    share = positive_int(steps, "steps") / recipe.steps
+    share = updates(steps, "steps") / recipe.steps
     adam = recipe.optimizer == "adam"
     factor = k**0.5 if adam else k
     return dataclasses.replace(

@@ -67,7 +67,7 @@ class Recipe:
     dataset: str = checked(fields.text)
     variant: str | None = checked(optional(fields.text))
     batch_size: int = checked(positive_int)
-    steps: int = checked(positive_int)
+    steps: int = checked(fields.updates)
     train: Transform = checked(fields.transform)  # noqa: RUF009
     eval: Transform = checked(fields.transform)  # noqa: RUF009
     learning_rate: float = checked(positive_float)

@@ -91,8 +91,8 @@ class Distiller(Trainer, keras.Model):
             teacher, "preprocessing", self.preprocessing
         )
         (asked,) = {tuple(x.shape[1:3]) for x in getattr(teacher, "inputs", None) or ()} or {None}
-        size = teacher_size and pair(teacher_size, "teacher_size")
-        self.teacher_size = size or (None if asked is None or None in asked else asked)
+        wanted = None if asked is None or None in asked else asked
+        self.teacher_size = wanted if teacher_size is None else pair(teacher_size, "teacher_size")
         _check_fit(student, teacher, self.teacher_size)
         reading = reading_of(teacher, "softmax", from_logits, student.output_shape[-1])
         self.from_logits = not reading.applied

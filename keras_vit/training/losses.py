@@ -1,5 +1,6 @@
 """The authors' losses: on logits, of one-hot or integer labels, in float32 or better."""
 
+import copy
 import math
 from typing import Any
 
@@ -18,7 +19,26 @@ def sigmoid_head_bias(num_classes: int) -> float:
     return -math.log(positive_int(num_classes, "num_classes"))
 
 
-class ClassificationLoss(keras.losses.Loss):
+class Loss(keras.losses.Loss):
+    """`keras.losses.Loss`, in float64 to the end where that is its dtype.
+
+    Keras 3.15 takes the mean over the examples in float32 on PyTorch.
+    """
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        exact = self.dtype == "float64" and keras.backend.backend() == "torch"
+        if not exact or self.reduction in (None, "none", "sum"):
+            return super().__call__(y_true, y_pred, sample_weight)
+        each = copy.copy(self)
+        each.reduction = "none"
+        losses = each(y_true, y_pred, sample_weight)
+        count = max(math.prod(losses.shape), 1)
+        if self.reduction == "mean_with_sample_weight" and sample_weight is not None:
+            count = ops.sum(ops.convert_to_tensor(sample_weight, self.dtype))
+        return ops.sum(losses) / count
+
+
+class ClassificationLoss(Loss):
     """A loss of logits against labels, summed over the classes and averaged over the examples.
 
     Shapes: labels (batch, classes), one-hot or mixed, or (batch,) integers; logits
@@ -111,7 +131,7 @@ class SoftmaxLoss(ClassificationLoss):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class DistillationLoss(keras.losses.Loss):
+class DistillationLoss(Loss):
     """How far a student's logits are from what a teacher says, averaged over the examples.
 
     Shapes: the teacher's logits (batch, classes), the student's (batch, classes) -> one number.

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.checks import positive_int
 from keras_vit.layers import kernels
 from keras_vit.models import VisionTransformer
 from keras_vit.training.masked_checkpoint import assign_decoder, read_decoder
@@ -89,7 +90,9 @@ class MaskedAutoencoder(MaskedImageModel):
             decoder_width,
             decoder_depth,
             decoder_heads,
-            decoder_mlp_dim or 4 * decoder_width,
+            4 * decoder_width
+            if decoder_mlp_dim is None
+            else positive_int(decoder_mlp_dim, "decoder_mlp_dim"),
             v.gelu,
             v.qkv_bias,
             v.epsilon,

@@ -182,7 +182,7 @@ def layer_rates(
             f"Received: variables {(unknown or list(paths))[:3]}; leave layer_decay out, name what "
             "follows the blocks 'head', or give num_blocks where all are frozen."
         )
-    last = (num_blocks or max(blocks)) + 1
+    last = (max(blocks) if num_blocks is None else positive_int(num_blocks, "num_blocks")) + 1
     return tuple(float(layer_decay) ** (last - min(place, last)) for place in places)
 
 

@@ -241,6 +241,10 @@ def merge_tokens(model: VisionTransformer, r: int | Sequence[int]) -> VisionTran
     attention counts so too; class token, distillation token and registers stay as they are. The
     weights are the same and need no training.
 
+    The authors count so in supervised models off the shelf. In masked autoencoders, and to train
+    with merged tokens, they advise not to (`prop_attn` in facebookresearch/ToMe, tome/patch), which
+    this library does not offer.
+
     Args:
         model: a `VisionTransformer`; it stays as it is.
         r: tokens that each block takes away, or a sequence of one number for each block.

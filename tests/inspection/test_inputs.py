@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import inspection, training
 from keras_vit.inspection import (
     attention_maps,
     attention_weights,
@@ -17,7 +18,7 @@ from keras_vit.inspection import (
     upsample,
 )
 from tests.inspection.cases import random_vit
-from tests.support import assert_close, images
+from tests.support import assert_close, images, tiny_bit, tiny_vit
 
 REGISTERS = {"image_size": (8, 24), "patch_size": (4, 8), "registers": 1, "distillation": True}
 
@@ -122,3 +123,53 @@ def test_lower_precision_is_looked_at_in_float32():
     assert weights.dtype == np.float32
     assert_close(weights.sum(axis=-1), np.ones((4, 2, 5)), 1e-5)
     assert relevance_maps(model, images(), 3).max() > 0
+
+
+def around(kind):
+    """A model of another class around a VisionTransformer, and where that is in it."""
+    inner = tiny_vit(name="inner", patch_size=4)
+    if kind == "autoencoder":
+        decoder = {"decoder_width": 8, "decoder_depth": 1, "decoder_heads": 2}
+        return training.MaskedAutoencoder(inner, **decoder), "model.encoder"
+    if kind == "distiller":
+        return training.Distiller(inner, tiny_vit()), "model.get_layer('inner') or "
+    model = keras.Sequential([keras.Input((16, 16, 3)), keras.layers.Rescaling(2.0), inner])
+    if kind == "sequential":
+        return model, "model.get_layer('inner')"
+    model.name = "between"
+    return keras.Sequential([model]), "model.get_layer('between').get_layer('inner')"
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("kind", ["sequential", "in_two", "distiller", "autoencoder"])
+def test_a_model_inside_another_is_named(kind, tmp_path):
+    model, place = around(kind)
+    calls = (
+        inspection.attention_weights,
+        inspection.attention_maps,
+        inspection.rollout_maps,
+        inspection.attention_distances,
+        inspection.probe_maps,
+        inspection.relevance_maps,
+        inspection.token_norms,
+        inspection.patch_components,
+        lambda model, x: inspection.explore(model, x, tmp_path / "page.html"),
+        lambda model, x: inspection.layout_of(model),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=f"inside: {re.escape(place)}"):
+            call(model, images())
+    if kind != "autoencoder":
+        assert inspection.filter_components(model).components.shape[1:] == (4, 4, 3)
+    if kind != "sequential":
+        for call in (inspection.input_gradients, inspection.layer_similarity):
+            with pytest.raises(ValueError, match=f"inside: {re.escape(place)}"):
+                call(model, images())
+
+
+@pytest.mark.any_backend
+def test_a_model_that_has_none_inside():
+    with pytest.raises(
+        ValueError, match=r"BiT 'r', which has 0 Transformer blocks in its graph\.$"
+    ):
+        inspection.attention_weights(tiny_bit(name="r"), images())

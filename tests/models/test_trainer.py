@@ -15,7 +15,7 @@ import keras_vit
 from keras_vit import training
 from keras_vit.evaluation import evaluate
 from keras_vit.preprocessing import Preprocessing
-from tests.support import BACKEND, images, randomize, tiny_vit, to_numpy
+from tests.support import BACKEND, images, randomize, slow_unless_torch, tiny_vit, to_numpy
 
 IMAGES, LABELS = images((12, 16, 16, 3)), np.arange(12) % 3
 PIXELS = 127.5 * IMAGES + 127.5
@@ -124,6 +124,19 @@ def test_a_folder_as_keras_reads_it(model, tmp_path):
     assert not files
 
 
+def test_training_and_validation_share_one_warning(model):
+    with warned() as files:
+        model.fit(PIXELS, LABELS, validation_split=0.25, epochs=2, verbose=0)
+    assert files == ["test_trainer.py"]
+
+
+def test_batches_without_weights(model):
+    """On TensorFlow, Keras gives such batches another form."""
+    with warned() as files:
+        model.fit(((x, y, None) for x, y in generator(PIXELS)), verbose=0)
+    assert files == ["test_trainer.py"]
+
+
 def test_batches_alone(model):
     for call in (model.train_on_batch, model.test_on_batch):
         with warned() as files:
@@ -144,7 +157,8 @@ def test_the_values_are_those_of_the_preprocessing():
         model.predict(Batches(100 * IMAGES), verbose=0)
 
 
-def test_models_around_a_model_look_as_it_does(tmp_path):
+@slow_unless_torch
+def test_models_around_a_model_look_as_it_does():
     student, teacher = tiny_vit(), tiny_vit()
     around = (
         training.Distiller(student, teacher),

@@ -55,6 +55,9 @@ def test_another_length_keeps_the_share_of_the_warm_up():
         recipe.scale(steps=3, epochs=2)
     with pytest.raises(ValueError, match=r"first replace\(examples=...\)"):
         recipe.replace(examples=None).scale(epochs=2)
+    for length in ({"epochs": 1e308}, {"epochs": 1e9}, {"steps": 10**400}, {"steps": 2**31}):
+        with pytest.raises(ValueError, match="steps must be at most 2,147,483,647"):
+            recipe.scale(**length)
     with pytest.raises(ValueError, match="batch_size must be a positive integer"):
         recipe.scale(batch_size=-4)
 

@@ -279,6 +279,7 @@ def test_what_cannot_be():
         (student, named, {}, ValueError, "'c' of the student where the teacher has 'b'"),
         (None, None, {"alpha": 1.5}, ValueError, "alpha=1.5"),
         (None, None, {"temperature": 0}, ValueError, "temperature"),
+        (None, None, {"teacher_size": 0}, ValueError, "teacher_size=0"),
         (None, None, {"teacher_preprocessing": two}, ValueError, "2 for 3 channels"),
     ):
         with pytest.raises(error, match=message):

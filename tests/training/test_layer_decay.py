@@ -73,3 +73,8 @@ def test_a_model_without_blocks_is_refused():
 def test_a_factor_out_of_range_is_refused(layer_decay):
     with pytest.raises(ValueError, match=r"layer_decay must be a number in \(0, 1\]"):
         layer_rates(["block_0/kernel"], layer_decay)
+
+
+def test_a_depth_of_zero_is_no_depth():
+    with pytest.raises(ValueError, match="num_blocks must be a positive integer"):
+        layer_rates(["block_0/kernel"], 0.5, num_blocks=0)

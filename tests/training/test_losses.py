@@ -8,7 +8,8 @@ import pytest
 
 from keras_vit.training import Accuracy, SigmoidLoss, SoftmaxLoss, sigmoid_head_bias
 from keras_vit.training.feed import check_labels
-from tests.support import precision, to_numpy
+from keras_vit.training.losses import DistillationLoss
+from tests.support import dtype_of, precision, to_numpy
 
 CLASSES = 7
 
@@ -39,12 +40,26 @@ def softmax_xent(labels, logits):
 def test_losses_equal_their_formulas(make, formula, smoothing, dtype, tolerance):
     logits, mixed, integers = case(dtype)
     with precision(dtype):
-        # Not averaged by Keras, which divides in float32 on PyTorch.
-        loss = make(label_smoothing=smoothing, reduction="none", dtype=dtype)
+        loss = make(label_smoothing=smoothing, dtype=dtype)
         for labels, one_hot in ((mixed, mixed), (integers, np.eye(CLASSES)[integers])):
             smooth = one_hot * (1 - smoothing) + smoothing / CLASSES
-            found = np.mean(to_numpy(loss(labels, logits)))
+            found = loss(labels, logits)
+            assert dtype_of(found) == dtype
+            found = float(to_numpy(found))
             assert found == pytest.approx(formula(smooth, logits.astype("float64")), rel=tolerance)
+
+
+@pytest.mark.parametrize("make", [SigmoidLoss, SoftmaxLoss, DistillationLoss])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "mean_with_sample_weight"])
+def test_every_mean_is_taken_in_float64(make, reduction):
+    logits, mixed, _ = case("float64")
+    weights = np.array([0.5, 1.0, 0.0, 1.5])
+    with precision("float64"):
+        each = to_numpy(make(reduction=None, dtype="float64")(mixed, logits))
+        found = make(reduction=reduction, dtype="float64")(mixed, logits, weights)
+        assert dtype_of(found) == "float64"
+        count = {"sum": 1.0, "mean": 4.0, "mean_with_sample_weight": 3.0}[reduction]
+        assert float(to_numpy(found)) == pytest.approx((each * weights).sum() / count, rel=1e-13)
 
 
 def test_the_sigmoid_loss_is_a_sum_where_kerass_is_a_mean():

@@ -273,6 +273,7 @@ def test_what_cannot_be():
         (None, {"decoder_width": 6}, ValueError, "width that 4 divides"),
         (None, {"decoder_depth": 0}, ValueError, "decoder_depth=0"),
         (None, {"decoder_heads": 3}, ValueError, "heads must divide"),
+        (None, {"decoder_mlp_dim": 0}, ValueError, "decoder_mlp_dim=0"),
         (tiny_vit(patch_size=1, channels=1), {}, ValueError, "cannot be normalised"),
     ):
         with pytest.raises(error, match=message):

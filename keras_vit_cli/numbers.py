@@ -1,0 +1,24 @@
+"""Numbers on the command line, as types for argparse, whose errors name the flag."""
+
+import argparse
+import math
+
+
+def _number(kind, fits, wanted):
+    def read(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not fits(value):
+            raise argparse.ArgumentTypeError(f"takes {wanted}. Received: {text!r:.40}.")
+        return value
+
+    return read
+
+
+count = _number(int, lambda v: 1 <= v < 2**32, "a whole number from 1 to 2**32 - 1")
+seed = _number(int, lambda v: 0 <= v < 2**32, "a whole number from 0 to 2**32 - 1")
+positive = _number(float, lambda v: 0 < v < 1e9, "a number above 0 and below 1e9")
+not_negative = _number(float, lambda v: 0 <= v < 1e9, "a number of at least 0 and below 1e9")
+share = _number(float, lambda v: 0 <= v < 1, "a share in [0, 1)")
