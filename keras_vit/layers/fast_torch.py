@@ -168,17 +168,12 @@ def attention(query, key, value):
 
 def as_tensor(array):
     """See `kernels.as_tensor`; Keras's conversion of NumPy breaks compiled graphs."""
-    if torch.compiler.is_compiling():
-        array = torch.as_tensor(array)
+    array = torch.as_tensor(array) if torch.compiler.is_compiling() else array
     return keras.ops.convert_to_tensor(array)
 
 
 class Constant:
-    """The constant of `kernels.Constant`, of which each device keeps a copy for each type.
-
-    Otherwise it would travel from the CPU at every call. Float64, which Apple's devices lack, does
-    not leave NumPy unless it is asked for.
-    """
+    """`kernels.Constant` with one copy for each device and type, instead of one at each call."""
 
     def __init__(self, array):
         self.array, self._dtype, self._copies = array, str(array.dtype), {}
@@ -192,30 +187,28 @@ class Constant:
         # A recorded program has constants of its own; other classes of tensors have no values.
         if _is_recorded() or type(like) not in (torch.Tensor, torch.nn.Parameter):
             return self._made(dtype, device)
-        if (dtype, device) in self._copies:
-            return self._copies[dtype, device]
-        with torch.inference_mode(False):  # whose tensors no gradient may keep
-            tensor = self._made(dtype, device)
-        if _outlives_transformations(tensor):
-            self._copies[dtype, device] = tensor
+        if (tensor := self._copies.get((dtype, device))) is None:
+            with torch.inference_mode(False):  # whose tensors no gradient may keep
+                tensor = self._made(dtype, device)
+            if _outlives_transformations(tensor):
+                self._copies[dtype, device] = tensor
         return tensor
 
     def _made(self, dtype, device):
+        # Float64, which Apple's devices lack, stays in NumPy.
         array = self.array if dtype == "float64" else self._narrow
         return torch.as_tensor(array).to(getattr(torch, dtype)).to(device)
 
 
 def _outlives_transformations(tensor):
-    """Whether a tensor is itself, and no wrapper of `torch.func` or of a mode of PyTorch."""
+    """Whether a tensor is no wrapper of `torch.func`, and none of a mode without values."""
     try:
         return type(tensor) is torch.Tensor and tensor.untyped_storage() is not None
     except NotImplementedError:
         return False
 
 
-@functools.lru_cache(maxsize=32)
-def _computed(function, *arguments):
-    return Constant(function(*arguments))
+_computed = functools.lru_cache(maxsize=32)(lambda f, *arguments: Constant(f(*arguments)))
 
 
 def computed(function, arguments, like, dtype):
