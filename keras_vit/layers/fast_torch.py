@@ -166,11 +166,56 @@ def attention(query, key, value):
     return F.scaled_dot_product_attention(query, key, value).transpose(1, 2)
 
 
-def constant(array):
-    """The constant of `kernels.constant`; Keras's conversion of NumPy breaks compiled graphs."""
-    if torch.compiler.is_compiling():
-        array = torch.as_tensor(array)
+def as_tensor(array):
+    """See `kernels.as_tensor`; Keras's conversion of NumPy breaks compiled graphs."""
+    array = torch.as_tensor(array) if torch.compiler.is_compiling() else array
     return keras.ops.convert_to_tensor(array)
+
+
+class Constant:
+    """`kernels.Constant` with one copy for each device and type, instead of one at each call."""
+
+    def __init__(self, array):
+        self.array, self._dtype, self._copies = array, str(array.dtype), {}
+        self._narrow = array.astype("float32") if self._dtype == "float64" else array
+
+    def __reduce__(self):  # of which copies of a layer are made
+        return Constant, (self.array,)
+
+    def tensor(self, like, dtype=None):
+        dtype, device = dtype or self._dtype, like.device
+        # A recorded program has constants of its own; other classes of tensors have no values.
+        if _is_recorded() or type(like) not in (torch.Tensor, torch.nn.Parameter):
+            return self._made(dtype, device)
+        if (tensor := self._copies.get((dtype, device))) is None:
+            with torch.inference_mode(False):  # whose tensors no gradient may keep
+                tensor = self._made(dtype, device)
+            if _outlives_transformations(tensor):
+                self._copies[dtype, device] = tensor
+        return tensor
+
+    def _made(self, dtype, device):
+        # Float64, which Apple's devices lack, stays in NumPy.
+        array = self.array if dtype == "float64" else self._narrow
+        return torch.as_tensor(array).to(getattr(torch, dtype)).to(device)
+
+
+def _outlives_transformations(tensor):
+    """Whether a tensor is no wrapper of `torch.func`, and none of a mode without values."""
+    try:
+        return type(tensor) is torch.Tensor and tensor.untyped_storage() is not None
+    except NotImplementedError:
+        return False
+
+
+_computed = functools.lru_cache(maxsize=32)(lambda f, *arguments: Constant(f(*arguments)))
+
+
+def computed(function, arguments, like, dtype):
+    """See `kernels.computed`; of the last arguments the results are kept."""
+    if torch.compiler.is_compiling():  # which would follow into NumPy
+        return keras.ops.convert_to_tensor(as_tensor(function(*arguments)), dtype)
+    return _computed(function, *arguments).tensor(like, dtype)
 
 
 def conv(x, kernel, strides, explicit_padding):

@@ -208,10 +208,32 @@ def weighted_sum(weights, value):
     return ops.einsum("bhts,bshd->bthd", weights, value)
 
 
-def constant(array):
+def as_tensor(array):
     """An array of NumPy as a tensor of its type."""
-    own = fast("constant")
+    own = fast("as_tensor")
     return own(array) if own else ops.convert_to_tensor(array)
+
+
+class Constant:
+    """An array of NumPy with which a layer computes."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def tensor(self, like, dtype=None):
+        """The array beside the tensor `like`, in `dtype`, or in its own type."""
+        tensor = ops.convert_to_tensor(self.array)
+        return tensor if dtype is None else ops.cast(tensor, dtype)
+
+
+Constant = getattr(OWN, "Constant", Constant)
+
+
+def computed(function, *arguments, like, dtype):
+    """The array that `function(*arguments)` gives, as `Constant.tensor` of this module has it."""
+    if own := fast("computed"):
+        return own(function, arguments, like, dtype)
+    return Constant(function(*arguments)).tensor(like, dtype)
 
 
 def remat(function):

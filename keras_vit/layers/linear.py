@@ -6,6 +6,9 @@ from keras_vit.layers import kernels
 from keras_vit.layers.layer import FloatInputs
 from keras_vit.workarounds import policy_at
 
+# By this name, because PyTorch's compiler cannot read a property of `super()`.
+_policy_as_given = keras.layers.EinsumDense.dtype_policy.fget
+
 
 @keras.saving.register_keras_serializable("keras_vit")
 class Linear(FloatInputs, keras.layers.EinsumDense):
@@ -29,7 +32,7 @@ class Linear(FloatInputs, keras.layers.EinsumDense):
 
     @keras.layers.EinsumDense.dtype_policy.getter
     def dtype_policy(self):
-        return policy_at(super().dtype_policy, self.path)
+        return policy_at(_policy_as_given(self), self.path)
 
     def quantize(self, mode=None, type_check=True, config=None):
         # Keras skips subclasses, as they might compute something else: this one does not.

@@ -1,7 +1,6 @@
 """Patch dropout: training on a random part of the patches (Liu et al., 2022)."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit.layers.dropout import Dropout
@@ -39,7 +38,7 @@ class PatchDropout(Dropout):
         )
         places = ops.cast(ops.argsort(noise, axis=1)[:, :kept] + learned, "int32")
         if learned:
-            first = ops.broadcast_to(np.arange(learned, dtype="int32"), (batch, learned))
+            first = ops.broadcast_to(ops.arange(learned, dtype="int32"), (batch, learned))
             places = ops.concatenate([first, places], axis=1)
         x = ops.take_along_axis(x, places[:, :, None], axis=1)
         angles = [ops.take(each, places, axis=1) for each in angles]

@@ -71,30 +71,33 @@ class PositionEmbedding(Layer):
                 (columns, width // 2), small_normal(), name="columns"
             )
         else:
-            self.width, self.fixed = width, sincos_2d(self.grid, width)
+            self.width, self.fixed = width, kernels.Constant(sincos_2d(self.grid, width))
 
-    def table(self, grid=None):
+    def table(self, grid=None, like=None):
         """E_pos itself. Shape: (1, tokens, width).
 
         Args:
             grid: (rows, columns) of the patches, ints or tensors; `None` for those of the layer.
+            like: a tensor on the device where the table shall be; `None` for Keras's device.
         """
-        is_known = grid is None or all(isinstance(side, int) for side in grid)
-        if is_known and grid is not None and tuple(grid) == self.grid:
-            grid = None
+        like = ops.zeros(()) if like is None else like
+        if grid is not None and all(isinstance(side, int) for side in grid):
+            grid = None if tuple(grid) == self.grid else grid
         if self.kind == "learned_1d" and grid is None:
             return ops.convert_to_tensor(self.embedding)
         precise = kernels.at_least_float32(self.variable_dtype)
-        # Where the grid is known, NumPy computes what does not depend on the weights, in float64.
-        library = (np, "float64") if is_known else (ops, precise)
         if self.kind == "sincos_2d":
-            table = sincos_2d(grid, self.width, *library) if grid else kernels.constant(self.fixed)
+            if grid is None:
+                table = self.fixed.tensor(like, self.compute_dtype)
+            else:
+                table = _computed(sincos_2d, tuple(grid), self.width, like=like, dtype=precise)
             return self._below_zeros(ops.cast(table, self.compute_dtype))
         resize = []
         if grid is not None:
-            how = (self.interpolation, *library)
-            matrices = [resize_matrix(old, new, *how) for old, new in zip(self.grid, grid)]
-            resize = [ops.convert_to_tensor(matrix, precise) for matrix in matrices]
+            resize = [
+                _computed(resize_matrix, old, new, self.interpolation, like=like, dtype=precise)
+                for old, new in zip(self.grid, grid)
+            ]
         if self.kind == "learned_2d":
             row = ops.cast(self.row_embedding, precise)
             column = ops.cast(self.column_embedding, precise)
@@ -118,7 +121,7 @@ class PositionEmbedding(Layer):
         return ops.concatenate([zeros, patches], axis=0)[None]
 
     def call(self, x, grid=None):
-        return x + ops.cast(self.table(grid), x.dtype)
+        return x + ops.cast(self.table(grid, like=x), x.dtype)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -155,6 +158,13 @@ class RelativePosition(Layer):
             )
         check_heads(width, self.num_heads)
         return self._output((2 * tokens - 1, width // self.num_heads))
+
+
+def _computed(function, *arguments, like, dtype):
+    """What `function` computes, which depends on no weights: by NumPy where numbers are known."""
+    if any(not isinstance(number, (int, str)) for number in keras.tree.flatten(arguments)):
+        return ops.cast(function(*arguments, ops, dtype), dtype)
+    return kernels.computed(function, *arguments, like=like, dtype=dtype)
 
 
 def relative_scores(query, table):
@@ -231,20 +241,22 @@ class RelativePosition2D(Layer):
         rows, columns = self.grid
         offsets = [np.arange(n)[:, None] - np.arange(n) + n - 1 for n in self.grid]
         index = offsets[0][:, None, :, None] * (2 * columns - 1) + offsets[1][None, :, None, :]
-        self.index = index.reshape(rows * columns, rows * columns)
+        index = index.reshape(rows * columns, rows * columns)
         self.biases = (2 * rows - 1) * (2 * columns - 1)
         if class_token:
-            self.index = np.pad(self.index, ((1, 0), (1, 0)), constant_values=self.biases)
-            self.index[1:, 0], self.index[0, 0] = self.biases + 1, self.biases + 2
+            index = np.pad(index, ((1, 0), (1, 0)), constant_values=self.biases)
+            index[1:, 0], index[0, 0] = self.biases + 1, self.biases + 2
             self.biases += 3
+        self.tokens, self.index = len(index), kernels.Constant(index.reshape(-1))
 
     def build(self, input_shape):
         self.table = self.add_weight((self.biases, self.num_heads), "zeros", name="table")
 
     def call(self, x):
         # Rows, since Keras's `take` of columns on PyTorch squeezes, which ONNX refuses.
-        bias = ops.take(ops.cast(self.table, self.compute_dtype), self.index.reshape(-1), axis=0)
-        return ops.reshape(ops.transpose(bias), (self.num_heads, *self.index.shape))
+        index = self.index.tensor(x)
+        bias = ops.take(ops.cast(self.table, self.compute_dtype), index, axis=0)
+        return ops.reshape(ops.transpose(bias), (self.num_heads, self.tokens, self.tokens))
 
     def compute_output_spec(self, x):
-        return self._output((self.num_heads, *self.index.shape))
+        return self._output((self.num_heads, self.tokens, self.tokens))

@@ -39,7 +39,9 @@ class RotaryPosition(Layer):
         self.kind, self.num_heads, self.head_width = get_rotary(kind), num_heads, head_width
         self.grid, self.learned_tokens = pair(grid, "grid"), learned_tokens
         if not self.kind.learned:
-            self.fixed = self._table(self.grid, self._frequencies(), np, "float64")
+            self.frequencies = kernels.Constant(self._frequencies())
+            table = self._table(self.grid, self.frequencies.array, np, "float64")
+            self.fixed = kernels.Constant(table)
 
     def build(self, input_shape):
         if self.kind.learned:
@@ -52,10 +54,13 @@ class RotaryPosition(Layer):
         if len(patches.shape) == 4:
             grid = ops.shape(patches)[1:3]
         elif not self.kind.learned:
-            return ops.cast(kernels.constant(self.fixed), self.compute_dtype)
-        frequencies = self.frequencies if self.kind.learned else self._frequencies()
-        table = self._table(grid, ops.cast(frequencies, dtype), ops, dtype)
-        return ops.cast(table, self.compute_dtype)
+            return self.fixed.tensor(patches, self.compute_dtype)
+        frequencies = self.frequencies
+        if self.kind.learned:
+            frequencies = ops.cast(frequencies, dtype)
+        else:
+            frequencies = frequencies.tensor(patches, dtype)
+        return ops.cast(self._table(grid, frequencies, ops, dtype), self.compute_dtype)
 
     def _frequencies(self):
         """Of what comes first in a head, and of what comes second: shape (2, 1, D_h / 2)."""
@@ -79,8 +84,11 @@ class RotaryPosition(Layer):
         first, second = axes if self.kind.order == "rows" else axes[::-1]
         angles = first * frequencies[0] + second * frequencies[1]
         angles = xp.pad(angles, ((self.learned_tokens, 0), (0, 0), (0, 0)))
-        halves = self.kind.pairs == "halves"
-        angles = xp.concatenate([angles, angles], axis=2) if halves else xp.repeat(angles, 2, 2)
+        if self.kind.pairs == "halves":
+            angles = xp.concatenate([angles, angles], axis=2)
+        else:  # each twice
+            twice = xp.stack([angles, angles], axis=-1)
+            angles = xp.reshape(twice, (-1, angles.shape[1], self.head_width))
         cos, sin = (np.cos, np.sin) if xp is np else (kernels.cos, kernels.sin)
         return xp.stack([cos(angles), sin(angles)])
 

@@ -35,9 +35,10 @@ def merge(x, size, keys, count, protected):
     keys = ops.sum(ops.cast(keys, kernels.at_least_float32(keys.dtype)), axis=2)
     keys = keys / ops.sqrt(ops.sum(keys * keys, axis=-1, keepdims=True))
     scores = ops.einsum("bsd,btd->bst", keys[:, ::2], keys[:, 1::2])
-    barred = np.zeros((tokens - half, half), bool)
-    barred[: (protected + 1) // 2], barred[:, : protected // 2] = True, True
-    scores = ops.where(barred, ops.cast(-np.inf, scores.dtype), scores)
+    if protected:
+        even, odd = ops.arange(tokens - half)[:, None], ops.arange(half)
+        barred = ops.logical_or(even < (protected + 1) // 2, odd < protected // 2)
+        scores = ops.where(barred, ops.cast(-np.inf, scores.dtype), scores)
     order = ops.argsort(-ops.max(scores, axis=-1), axis=-1)
     source, kept = order[:, :count], order[:, count:]
     kept = ops.sort(kept, axis=-1) if protected else kept
@@ -51,7 +52,8 @@ def merge(x, size, keys, count, protected):
     even = _rows(even, kept)
     first = [(odd if i % 2 else even)[:, i // 2 : i // 2 + 1] for i in range(protected)]
     rest = [even[:, (protected + 1) // 2 :], odd[:, protected // 2 :]]
-    sums, share = ops.split(ops.concatenate([*first, *rest], axis=1), [width], axis=-1)
+    sums = ops.concatenate([*first, *rest], axis=1)
+    sums, share = sums[:, :, :width], sums[:, :, width:]
     return ops.cast(sums / share, x.dtype), ops.cast(share[:, :, 0], "int32")
 
 

@@ -188,7 +188,7 @@ def _freeze(model, frozen):
 
 def _as_tensor(x):
     """Keras would convert an array of NumPy where PyTorch's compiler cannot follow."""
-    return kernels.constant(x) if isinstance(x, np.ndarray) else x
+    return kernels.as_tensor(x) if isinstance(x, np.ndarray) else x
 
 
 def _is_seed(variable):

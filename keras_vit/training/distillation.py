@@ -168,7 +168,7 @@ class Distiller(Trainer, keras.Model):
     def teach(self, images):
         """The teacher's logits of images as the student takes them, without a gradient."""
         if self._change is not None:
-            scale, shift = (kernels.constant(v.astype("float32")) for v in self._change)
+            scale, shift = (constant.tensor(images, "float32") for constant in self._change)
             images = images * scale + shift
         size = self.teacher_size
         if size is not None and size != tuple(images.shape[1:3]):
@@ -274,4 +274,5 @@ def _change_of_values(of_images, of_teacher, channels):
             )
         numbers.append(np.array(values))
     mean, std, teacher_mean, teacher_std = numbers
-    return std / teacher_std, (mean - teacher_mean) / teacher_std
+    change = std / teacher_std, (mean - teacher_mean) / teacher_std
+    return tuple(map(kernels.Constant, change))

@@ -119,7 +119,7 @@ class MaskedDecoder(Layer):
 
     def call(self, tokens, places, training=False):
         x = self.embed(tokens)
-        learned, visible = ops.split(x, [self.learned_tokens], axis=1)
+        learned, visible = x[:, : self.learned_tokens], x[:, self.learned_tokens :]
         hidden = places.shape[1] - visible.shape[1]
         hidden = ops.broadcast_to(
             ops.cast(self.mask, x.dtype), (ops.shape(x)[0], hidden, self.width)

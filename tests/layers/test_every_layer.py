@@ -224,3 +224,62 @@ def test_integers_are_the_numbers_that_they_are(case, policy):
     for dtype in INTEGERS[:1] if BACKEND == "jax" else INTEGERS[:3]:
         found = keras.tree.map_structure(to_numpy, outputs(dtype))
         keras.tree.map_structure(np.testing.assert_array_equal, found, expected)
+
+
+def test_layers_within_layers_of_keras():
+    """`TimeDistributed` and `Sequential` ask a layer for its shape, by shapes alone."""
+    video = keras.Input((3, 5, 8))
+    pool = keras.layers.TimeDistributed(layers.AttentionPool(2, 12))
+    features = keras.layers.Flatten()(pool(video))
+    assert features.shape == (None, 24)
+    model = keras.Model(video, keras.layers.Dense(2)(features))
+    assert tuple(forward(model, np.ones((1, 3, 5, 8), "float32")).shape) == (1, 2)
+    pools = keras.Sequential([layers.LayerNorm(), layers.TokenPool("token_mean", True)])
+    assert pools.compute_output_shape((2, 5, 8)) == (2, 16)
+    rotary = layers.RotaryPosition("dinov3", 2, 8, (2, 2), learned_tokens=1)
+    assert rotary.compute_output_shape((2, 4, 12)) == (2, 5, 1, 8)
+    kept = layers.PatchDropout(0.5).compute_output_shape([(2, 5, 8), (2, 5, 1, 8)])
+    assert kept == [(2, None, 8), (2, 5, 1, 8)]
+
+
+def test_attention_describes_all_that_it_returns():
+    layer, x = layers.MultiHeadSelfAttention(2), keras.KerasTensor((2, 1, 8))
+    memory = keras.KerasTensor((2, 5, 8))
+    for asked, shape in (
+        ({"return_keys": True}, (2, 5, 2, 4)),
+        (
+            {"return_attention_scores": True},
+            (2, 2, 1, 5),
+        ),
+    ):
+        outputs, further = layer(x, memory=memory, **asked)
+        assert (outputs.shape, further.shape) == (x.shape, shape)
+        found = layer(np.ones((2, 1, 8)), memory=np.ones((2, 5, 8)), **asked)
+        assert [tuple(y.shape) for y in found] == [x.shape, shape]
+
+
+@pytest.mark.parametrize(
+    "layer, message",
+    [
+        (layers.RelativePosition(2), r"number of tokens must be known.*\(None, None, 8\)"),
+        (MergingBlock(2, 12, merged=1), "Tokens can be merged only where their number is known"),
+    ],
+    ids=["relative", "merging"],
+)
+def test_an_unknown_number_of_tokens(layer, message):
+    for call in (layer, lambda x: layer.compute_output_shape(x.shape)):
+        with pytest.raises(ValueError, match=message):
+            call(keras.KerasTensor((None, None, 8)))
+
+
+@pytest.mark.parametrize("policy", ["float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["LayerNorm", "RMSNorm", "GroupNorm"])
+def test_norms_of_float32_under_any_policy(name, policy):
+    """Half precision rounds the output alone: 8 bits of it, or 11."""
+    (case,) = (case for case in CASES if case.name == name)
+    with precision(policy):
+        layer = case.built(policy)
+        outputs = to_numpy(case.outputs(layer))
+        expected = case.definition(values(layer), *(x.astype("float64") for x in case.arrays()))
+    digits = {"float64": 1e-12, "float16": 2**-11, "bfloat16": 2**-8}[policy]
+    assert largest(outputs - expected) <= 1.01 * digits * largest(expected)

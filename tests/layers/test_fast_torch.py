@@ -1,19 +1,24 @@
 """What is PyTorch's alone: autocast, traces, compiled graphs, and what a gradient keeps."""
 
+import copy
+import pickle
+
 import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import kernels
+from keras_vit.layers import RotaryPosition, kernels
 from keras_vit.layers.linear import Linear
 from tests.layers.test_fast_paths import CASES, SMOOTH, either_library, normal
 from tests.layers.test_fast_paths import test_equals_its_twin as equals_its_twin
-from tests.support import BACKEND, assert_close, to_numpy
+from tests.support import BACKEND, assert_close, tiny_vit, to_numpy
 
 if BACKEND != "torch":
     pytest.skip("of PyTorch's own functions", allow_module_level=True)
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from keras_vit.layers import fast_torch
 
@@ -165,3 +170,114 @@ def test_a_kept_cast_of_a_weight_is_given_up_when_the_weight_changes(change):
     layer(x).sum().backward()
     assert layer.kernel.value.grad.dtype == torch.float32
     assert torch.equal(layer.kernel.value.grad, torch.full((32, 64), 2.0))
+
+
+class Travels(TorchDispatchMode):
+    """Notes operations that take a tensor to another device, or make one of float64."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        outputs = function(*args, **(kwargs or {}))
+        tensors = [x for x in keras.tree.flatten(args) if isinstance(x, torch.Tensor)]
+        for y in keras.tree.flatten(outputs):
+            if isinstance(y, torch.Tensor):
+                is_wide = y.dtype == torch.float64
+                if is_wide or any(x.device != y.device for x in tensors):
+                    self.found.append((str(function), y.dtype, y.device))
+        return outputs
+
+
+ROTARY = {"rotary": "dinov3", "position": "none", "width": 16}
+FREE = {"variable_size": True}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"position": "sincos_2d"},
+        {"position": "relative_2d"},
+        ROTARY,
+        {**ROTARY, "rotary": "mixed"},
+        FREE,
+        {**FREE, "position": "learned_2d"},
+        {**FREE, "position": "sincos_2d"},
+        {**FREE, **ROTARY},
+        {"token_merging": 1, "dtype": "mixed_bfloat16"},
+        {"pool": "mean", "stem": (1,), "stem_width": 0.5, "patch_size": 2},
+    ],
+    ids=str,
+)
+def test_constants_stay_on_the_device(options):
+    """On the device without values, which a computer without an accelerator has too."""
+    with keras.device("meta"):
+        model = tiny_vit(depth=1, **options)
+        side = 24 if "variable_size" in options else 16
+        x = torch.zeros((2, side, 16, 3), device="meta")
+        model(x)
+        with Travels() as travels:
+            assert model(x).device.type == "meta"
+    assert not travels.found
+
+
+def test_float64_does_not_leave_numpy():
+    model = tiny_vit(depth=1, position="sincos_2d", rotary="dinov3", width=16)
+    with Travels() as travels:
+        model(torch.zeros(2, 16, 16, 3))
+    assert not travels.found
+
+
+def test_a_constant_is_kept_and_no_copy_of_a_layer_carries_it():
+    constant, x = kernels.Constant(np.linspace(0, 1, 5)), torch.ones(5)
+    kept = constant.tensor(x, "bfloat16")
+    assert kept is constant.tensor(x, "bfloat16") and kept.dtype == torch.bfloat16
+    assert constant.tensor(x).dtype == torch.float64
+    assert_close(kept, np.linspace(0, 1, 5).astype("float32"), 2e-3)
+    layer = RotaryPosition("dinov3", 2, 8, (2, 2))
+    layer(torch.zeros(1, 4, 3))
+    assert layer.fixed._copies
+    for twin in (copy.deepcopy(layer).fixed, pickle.loads(pickle.dumps(layer.fixed))):
+        assert not twin._copies
+        np.testing.assert_array_equal(twin.array, layer.fixed.array)
+
+
+def test_a_constant_outlives_how_it_was_first_asked_for():
+    """`inference_mode`, a transformation, a compiler or a mode without values."""
+
+    def first_in(run):
+        constant = kernels.Constant(np.linspace(0, 1, 5))
+        run(lambda x: (x * constant.tensor(x, "float32")).sum())
+        for kept in constant._copies.values():
+            assert type(kept) is torch.Tensor and not kept.is_inference()
+            kept.untyped_storage()
+        x = torch.ones(5, requires_grad=True)
+        (grad,) = torch.autograd.grad((x * constant.tensor(x, "float32")).square().sum(), x)
+        assert_close(grad, 2 * np.linspace(0, 1, 5) ** 2, 1e-6)
+
+    def with_inference_mode(f):
+        with torch.inference_mode():
+            f(torch.ones(5))
+
+    def with_fake_tensors(f):
+        with FakeTensorMode():
+            f(torch.ones(5))
+
+    first_in(with_inference_mode)
+    first_in(with_fake_tensors)
+    first_in(lambda f: torch.func.grad(f)(torch.ones(5)))
+    first_in(lambda f: torch.func.jacfwd(torch.func.grad(f))(torch.ones(5)))
+    first_in(lambda f: torch.func.vmap(f)(torch.ones(2, 5)))
+    first_in(lambda f: torch.compile(f, fullgraph=True, backend="eager")(torch.ones(5)))
+    first_in(lambda f: torch.jit.trace(f, torch.ones(5)))
+
+
+def test_computed_constants_are_kept():
+    def numbers(last):
+        return np.arange(last, dtype="float64")
+
+    x = torch.ones(1)
+    kept = kernels.computed(numbers, 3, like=x, dtype="float32")
+    assert kept is kernels.computed(numbers, 3, like=x, dtype="float32")
+    np.testing.assert_array_equal(kept, [0, 1, 2])

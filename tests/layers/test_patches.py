@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit.checks import grid_of
-from keras_vit.layers import Patches
+from keras_vit.layers import PatchEncoder, Patches
 from tests.support import assert_close, to_numpy
 
 SIZES = [  # image (height, width, channels), patch (height, width)
@@ -102,3 +102,13 @@ def test_bad_patch_sizes(patch_size):
 def test_inverse_of_what_are_no_patches(shape, message):
     with pytest.raises(ValueError, match=message):
         Patches(8).inverse(np.zeros(shape, "float32"), 16)
+
+
+def test_patches_of_another_grid_build_their_encoder():
+    """The position embedding has the grid of the encoder, and is resampled."""
+    encoder = PatchEncoder(8, (2, 2))
+    patches = np.random.default_rng(0).normal(size=(1, 3, 4, 12)).astype("float32")
+    assert tuple(encoder(patches).shape) == (1, 13, 8)
+    assert tuple(encoder.position.embedding.shape) == (1, 5, 8)
+    with pytest.raises(ValueError, match="2x2 patches with 1 learned tokens has 5 tokens"):
+        PatchEncoder(8, (2, 2))(patches.reshape(1, 12, 12))

@@ -102,3 +102,21 @@ def test_other_files_and_architectures_are_refused(tmp_path):
         small(rotary="axial")
     with pytest.raises(ValueError, match="pool must be one of"):
         small(pool="token", class_token=True)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a graph of TensorFlow")
+def test_a_graph_of_any_number_of_tokens():
+    import tensorflow as tf
+
+    model, (x, _) = small(), inputs("map")
+    x = {
+        name: array.astype("int32" if name != "patches" else "float32") for name, array in x.items()
+    }
+    values = 4 * 4 * 3  # of a patch
+    x["patches"] = (
+        np.random.default_rng(0).normal(size=(*x["mask"].shape, values)).astype("float32")
+    )
+    shapes = {"patches": (None, None, values), "mask": (None, None), "shapes": (None, 2)}
+    signature = {name: tf.TensorSpec(shapes[name], x[name].dtype) for name in x}
+    graph = tf.function(lambda x: model(x), input_signature=[signature])
+    assert_close(graph(x), model(x), 1e-6)

@@ -257,52 +257,6 @@ def test_layers_that_a_new_model_lacks_stay_unchanged():
     assert VisionTransformer.from_config(config).get_config()["changed_layers"] == {}
 
 
-int8, half = (keras.dtype_policies.get(name) for name in ("int8_from_float32", "mixed_bfloat16"))
-POLICY_MAPS = {  # a default, the policies of some layers, and the compute dtype of the head
-    "quantised": ("float32", {"block_.*/(query|dense_1)": int8, "head": int8}, "float32"),
-    "half precision": ("mixed_bfloat16", {}, "float32"),
-    "a head of half precision": ("float32", {"head": half, "block_0.*": half}, "bfloat16"),
-    "the global policy": (None, {"block_0/mlp/dense_2": int8}, "float32"),
-}
-
-
-@pytest.mark.parametrize("name", POLICY_MAPS)
-def test_a_model_under_a_map_of_policies(name, tmp_path):
-    """It describes itself, is saved, opened and cloned, and leaves the map of the user alone."""
-    default, some, of_head = POLICY_MAPS[name]
-    policies = keras.dtype_policies.DTypePolicyMap(default, dict(some))
-    model = randomize(tiny_vit(depth=1, dtype=policies))
-    expected = to_numpy(forward(model, images()))
-    head = model.get_layer("head")
-    assert (model.output.dtype, head.compute_dtype) == (of_head, of_head)
-    layers = [layer for layer in model._flatten_layers() if layer.path]
-    quantised = {layer.path for layer in layers if layer.quantization_mode}
-    assert quantised == {layer.path for layer in layers if policies[layer.path] is int8}
-    assert bool(quantised) == (int8 in some.values())
-    model.summary(print_fn=len)
-
-    copy = VisionTransformer.from_config(json.loads(json.dumps(model.get_config())))
-    model.save(tmp_path / "model.keras")
-    for twin in (copy, keras.models.clone_model(model)):
-        twin.set_weights(model.get_weights())
-        np.testing.assert_array_equal(to_numpy(forward(twin, images())), expected)
-        assert facts_of(twin) == facts_of(model)
-    assert_same(keras.saving.load_model(tmp_path / "model.keras"), model)
-    assert {path: policies[path].name for path in policies} == {
-        path: policy.name for path, policy in some.items()
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_a_model_under_a_map_of_policies_is_quantised(tmp_path):
-    model = randomize(tiny_vit(depth=1, dtype=keras.dtype_policies.DTypePolicyMap("float32")))
-    model.quantize("int8", filters="query|head")
-    assert model.get_config()["changed_layers"].keys() == {"block_0/attention/query", "head"}
-    model.save(tmp_path / "model.keras")
-    assert_same(keras.saving.load_model(tmp_path / "model.keras"), model)
-
-
 OPEN_CHANGED = """
 import tests.bare
 import keras, numpy as np
