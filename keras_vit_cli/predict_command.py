@@ -13,7 +13,7 @@ from keras_vit_cli.models import (
     open_model,
     read_names,
 )
-from keras_vit_cli.numbers import count
+from keras_vit_cli.numbers import count, probability
 from keras_vit_cli.output import add_forms, print_rows
 
 HELP = "tell which classes images show"
@@ -26,7 +26,8 @@ def add_arguments(add):
     add("model", help=MODEL)
     add("images", nargs="*", help=IMAGES)
     add("--top", type=count, default=5, help="classes for each image (default: 5)")
-    add("--threshold", type=float, metavar="P", help="classes of at least this probability alone")
+    help = "classes of at least this probability alone"
+    add("--threshold", type=probability, metavar="P", help=help)
     add("--reading", choices=READINGS, help=READING)
     add("--class-names", metavar="FILE", help=NAMES)
     add("--batch-size", type=count, default=32, help="images at once (default: 32)")
