@@ -20,9 +20,8 @@ POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "relative_2d",
 GELUS = ("tanh", "erf")
 # Field -> the one whose default follows from it.
 FOLLOWS = dict(width="mlp_dim", pool="class_token", position="position_at", block="final_norm")
-
-
-_BICUBIC = "bicubic bicubic_no_antialias bicubic_align_corners"
+INTERPOLATIONS = tuple("align_corners bilinear bilinear_antialias bicubic".split())
+INTERPOLATIONS += ("bicubic_no_antialias", "bicubic_align_corners")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +78,7 @@ class Variant(Later):
     representation_size: int | None = None
     position: str | None = choice("learned_1d", POSITIONS, inherited=True, compared=True)
     position_at: str | None = choice(None, ("input", "every_layer", "shared"), inherited=True)
-    interpolation: str = choice(
-        "align_corners",
-        tuple(f"align_corners bilinear bilinear_antialias {_BICUBIC}".split()),
-        inherited=True,
-    )
+    interpolation: str = choice("align_corners", INTERPOLATIONS, inherited=True)
     registers: int = choice(0, inherited=True)
     norm_after_pool: bool = choice(False, inherited=True, compared=True)
     stem: tuple[int, ...] | None = None

@@ -191,6 +191,22 @@ def scale(
     )
 
 
+def for_problem(recipe: Recipe, problem: str) -> Recipe:
+    """The recipe for labels of another problem: with its loss, and without label smoothing.
+
+    Args:
+        problem: `"single_label"`, `"multi_label"` or `"regression"`.
+
+    Raises:
+        ValueError: another problem.
+    """
+    check_choice("problem", problem, tuple(LOSSES))
+    if problem == recipe.problem or recipe.loss == "own":
+        return dataclasses.replace(recipe, problem=problem)
+    loss = LOSSES[problem][0]
+    return dataclasses.replace(recipe, problem=problem, loss=loss, label_smoothing=0.0)
+
+
 def resized(transform, image_size):
     """The transform for another image size; what it cuts from grows in proportion."""
     if transform.resize_small is None:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_vit import training
-from keras_vit.checks import check_choice, pair, positive_float, positive_int, rate
+from keras_vit.checks import pair, positive_float, positive_int, rate
 from keras_vit.data.transform import Transform
 from keras_vit.outputs import PROBLEMS
 from keras_vit.recipes import fields
@@ -164,6 +164,7 @@ class Recipe:
         return dataclasses.replace(self, **changes)
 
     scale = fields.scale
+    for_problem = fields.for_problem
 
     def model_options(self) -> dict[str, Any]:
         """Arguments for the builder of `variant`, or for its class, as a dict.
@@ -180,18 +181,6 @@ class Recipe:
         }
         options = {name: value for name, value in options.items() if value is not None}
         return options | dict(self.architecture)
-
-    def for_problem(self, problem: str) -> "Recipe":
-        """The recipe for labels of another problem: with its loss, and without label smoothing.
-
-        Args:
-            problem: `"single_label"`, `"multi_label"` or `"regression"`.
-        """
-        check_choice("problem", problem, tuple(PROBLEMS))
-        losses = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "squared"}
-        if problem == self.problem or self.loss == "own":
-            return self.replace(problem=problem)
-        return self.replace(problem=problem, loss=losses[problem], label_smoothing=0.0)
 
     def make_schedule(self) -> Any:
         """The learning rate: a `LearningRateSchedule`, or a number if it is constant."""

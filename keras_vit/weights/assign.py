@@ -109,10 +109,9 @@ def assign(model, canonical, interpolation=None, patches_too=False, fresh_head=F
         if model.variant.layer_scale is None and model.variant.block != "parallel":
             _fold_layer_scale(arrays, canonical.origin)
         resized = _resize(arrays, model, canonical, interpolation, patches_too)
-    preprocessing = canonical.preprocessing
     if canonical.architecture["channels"] == 3 != model.channels:
         resized += _adapt_channels(arrays, model.channels)
-        preprocessing = preprocessing.for_channels(model.channels)
+        canonical.preprocessing = canonical.preprocessing.for_channels(model.channels)
     left_out = _left_out(arrays, variables, fresh_head)
     assigned = [name for name in variables if name not in left_out]
     _check_fit(model, canonical, arrays, variables, left_out, choices)
@@ -131,7 +130,7 @@ def assign(model, canonical, interpolation=None, patches_too=False, fresh_head=F
     for name in assigned:
         variables[name].assign(arrays[name])
     # Preprocessing belongs to the weights; names of classes to the head that they came with.
-    model.preprocessing, model.weights_from = preprocessing, canonical.source or None
+    model.preprocessing, model.weights_from = canonical.preprocessing, canonical.source or None
     if "head/kernel" in assigned:
         model.class_names, model.label_set = canonical.class_names, canonical.label_set
         model.reading = canonical.reading or model.reading
@@ -149,10 +148,7 @@ def assign(model, canonical, interpolation=None, patches_too=False, fresh_head=F
             for name in marked(type(ours), "compared")
             if name in found and found[name] != getattr(ours, name)
         ),
-        family=canonical.family,
-        path=canonical.path,
-        prefix=canonical.prefix,
-        others=canonical.others,
+        **{name: getattr(canonical, name) for name in ("family", "path", "prefix", "others")},
     )
     return model.load_report
 

@@ -18,7 +18,7 @@ MAX_RATIO = 20  # of unpacked to packed: weights hardly compress, fresh zeros do
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or that does not fit; no model was changed."""
 
-    def __init__(self, text):
+    def __init__(self, text: str):
         super().__init__(abridged(text))  # it may repeat what a stranger's file says
 
 

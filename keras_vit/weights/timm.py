@@ -1,10 +1,8 @@
 """State dicts of timm's Vision Transformers, and the `config.json` beside them.
 
 timm keeps q, k and v in one matrix and no axis for the heads, stores (out, in), and computes GELU
-exactly.
-
-The arrays do not tell the heads, the activation, the kind of block, rotary positions, nor what is
-pooled. A hub's config names the architecture and leaves to timm what that name means, which
+exactly. The arrays do not tell the heads, the activation, the kind of block, rotary positions, nor
+what is pooled. A hub's config names the architecture and leaves to timm what that name means, which
 `timm_architectures` knows. One table reads the names of all of timm's classes.
 """
 
@@ -277,8 +275,7 @@ def hub_config(model, architecture, features, arguments):
 
 def _hybrid_of(variant):
     """timm's name of a model with this stem, or `None`."""
-    is_known = variant.stem_width == 1.0
-    return HYBRIDS.get((variant.stem, variant.patch_size)) if is_known else None
+    return HYBRIDS.get((variant.stem, variant.patch_size)) if variant.stem_width == 1 else None
 
 
 def preprocessing_of(settings):
