@@ -244,3 +244,19 @@ def test_a_recipe_for_images_of_ones_own_fits_their_number(count, batch_size, st
 )
 def test_data_sets_have_the_names_that_people_write(written, name):
     assert recipes.finetune(written).dataset == name
+
+
+@pytest.mark.any_backend
+def test_recipes_of_other_problems():
+    recipe = recipes.own_images(100, 3)
+    several = recipe.for_problem("multi_label")
+    assert (several.problem, several.loss, several.label_smoothing) == ("multi_label", "sigmoid", 0)
+    assert isinstance(several.make_loss(), training.SigmoidLoss)
+    values = recipe.for_problem("regression")
+    assert isinstance(values.make_loss(), keras.losses.MeanSquaredError)
+    assert [metric.name for metric in values.metrics()] == ["mean_absolute_error"]
+    assert values.for_problem("single_label").loss == "softmax"
+    assert recipe.replace(loss="sigmoid").for_problem("single_label").loss == "sigmoid"
+    assert type(recipe).from_dict(several.to_dict()) == several
+    with pytest.raises(ValueError, match=r"problem and loss must fit.*for_problem"):
+        recipe.replace(problem="multi_label")
