@@ -4,10 +4,11 @@ import dataclasses
 import json
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 
-from keras_vit import recipes
+from keras_vit import recipes, training
 from tests.support import ROOT
 
 pytestmark = pytest.mark.any_backend
