@@ -202,8 +202,9 @@ def draw_predictions(model, test, path, count=12):
     A model without attention, labels of another kind than one class of several, and a machine
     without matplotlib, draw nothing.
     """
-    has_attention = isinstance(model, VisionTransformer) and test.problem == "single_label"
-    if not has_attention or not importlib.util.find_spec("matplotlib"):
+    if not isinstance(model, VisionTransformer) or not importlib.util.find_spec("matplotlib"):
+        return
+    if test.problem != "single_label":
         return
     batches = list(itertools.islice(test, 8))
     images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))

@@ -19,7 +19,8 @@ def _number(kind, fits, wanted):
 
 count = _number(int, lambda v: 1 <= v < 2**32, "a whole number from 1 to 2**32 - 1")
 seed = _number(int, lambda v: 0 <= v < 2**32, "a whole number from 0 to 2**32 - 1")
-positive = _number(float, lambda v: 0 < v < 1e9, "a number above 0 and below 1e9")
-not_negative = _number(float, lambda v: 0 <= v < 1e9, "a number of at least 0 and below 1e9")
+positive = _number(float, lambda v: 0 < v < math.inf, "a number above 0")
+passes = _number(float, lambda v: 0 < v < 1e9, "a number above 0 and below 1e9")
+not_negative = _number(float, lambda v: 0 <= v < math.inf, "a number of at least 0")
 share = _number(float, lambda v: 0 <= v < 1, "a share in [0, 1)")
 probability = _number(float, lambda v: 0 <= v <= 1, "a probability in [0, 1]")

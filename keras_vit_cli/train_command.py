@@ -9,7 +9,7 @@ import sys
 import time
 
 from keras_vit_cli.models import MODEL, PROBLEMS, file_of, setting
-from keras_vit_cli.numbers import count, not_negative, positive, seed, share
+from keras_vit_cli.numbers import count, not_negative, passes, positive, seed, share
 
 HELP = "train a model by a recipe, test it and draw what it has learned"
 EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
@@ -37,7 +37,7 @@ def add_arguments(add):
     add("--freeze", nargs="+", metavar="PATTERN", help="layers that do not train, as block_[0-8]")
     add("--lora", type=count, metavar="RANK", help="train low-rank changes of the weights alone")
     add("--teacher", metavar="MODEL", help=f"to learn from it, too (distillation): {MODEL}")
-    add("--epochs", type=positive, help="passes through the training images")
+    add("--epochs", type=passes, help="passes through the training images")
     add("--steps", type=count, help="updates, instead of --epochs")
     add("--batch-size", type=count, help="images in an update; what follows from it is scaled too")
     add("--warmup", type=share, metavar="SHARE", help="share of the updates that warms up")

@@ -86,13 +86,13 @@ def linear_weights(place, old, new, xp, dtype):
     scale = old / new
     center = (place + 0.5) * scale - 0.5
     distance = xp.abs(center[..., None] - xp.arange(old, dtype=dtype))
-    weights = xp.maximum(1.0 - distance / xp.maximum(scale, 1.0)[..., None], 0.0)
+    weights = _at_least(xp, 0.0, 1.0 - distance / _at_least(xp, 1.0, scale)[..., None])
     return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
 def _bicubic(xp, old, new, dtype):
     place, scale = _half_pixel(xp, old, new, dtype)
-    distance = (xp.arange(old, dtype=dtype) - place[:, None]) / xp.maximum(scale, 1.0)
+    distance = (xp.arange(old, dtype=dtype) - place[:, None]) / _at_least(xp, 1.0, scale)
     weights = _cubic(xp, distance, -0.5)
     return weights / xp.sum(weights, axis=1, keepdims=True)
 
@@ -121,7 +121,7 @@ def _between_corners(xp, old, new, dtype):
 
 
 def _triangle(xp, place, old, dtype):
-    return xp.maximum(1.0 - xp.abs(place[:, None] - xp.arange(old, dtype=dtype)), 0.0)
+    return _at_least(xp, 0.0, 1.0 - xp.abs(place[:, None] - xp.arange(old, dtype=dtype)))
 
 
 def _half_pixel(xp, old, new, dtype):
@@ -148,3 +148,8 @@ MATRICES = {
     "bicubic_align_corners": _bicubic_align_corners,
     "scipy_zoom": _scipy_zoom,
 }
+
+
+def _at_least(xp, least, x):
+    """`x`, and `least` where it is less; on PyTorch Keras's `maximum` cuts float64 to float32."""
+    return xp.where(x > least, x, least)

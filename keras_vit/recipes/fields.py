@@ -221,6 +221,7 @@ def settings(recipe):
     unused = {"momentum"} if recipe.optimizer == "adam" else {"beta1", "beta2", "epsilon"}
     unused |= set() if recipe.schedule == "rsqrt" else {"timescale"}
     unused |= set() if recipe.weight_decay else {"decayed"}
+    unused |= {"problem"} if recipe.problem == "single_label" else set()
     rows = []
     for field in dataclasses.fields(recipe):
         value = getattr(recipe, field.name)

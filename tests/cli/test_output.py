@@ -40,7 +40,7 @@ def predict(capsys, folder, monkeypatch):
         files = [*FILES, "broken\x1b.png"]
         assert main(["predict", str(folder / "model.keras"), *files, *options]) == 1
         printed = capsys.readouterr()
-        assert r"error: broken\x1b.png: " in printed.err and "\x1b" not in printed.err
+        assert r"warning: broken\x1b.png: " in printed.err and "\x1b" not in printed.err
         printed.out.encode()  # it is UTF-8
         return printed.out
 

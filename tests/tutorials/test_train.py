@@ -190,7 +190,6 @@ def test_the_recipe_for_own_images_depends_on_how_many_there_are(main, tmp_path,
     [
         (["--image-size", "15"], r"image_size=\(15, 15\), patch_size=\(4, 4\).*\(12, 12\)"),
         (["--model", "Q/16"], r"variant='Q/16'; the nearest are"),
-        (["--image-size", "0"], "image_size"),
         (["--image-size", "8", "8", "8"], "image_size"),
         (["--recipe", "digitz"], "Received: recipe='digitz'; the nearest are"),
         (["--dataset", "digitz"], "digitz"),
@@ -238,6 +237,7 @@ def test_a_corrupt_image_is_named(main, tmp_path):
     [
         ["--warmup", "1"],
         ["--epochs", "0"],
+        ["--image-size", "0"],
         ["--epochs", "1", "--steps", "2"],
         ["--channels", "2"],
         ["--epochs", "many"],
