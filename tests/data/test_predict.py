@@ -10,6 +10,7 @@ from PIL import Image
 
 from keras_vit import VisionTransformer
 from keras_vit.data import Prediction, predict
+from keras_vit.preprocessing import GOOGLE
 from keras_vit.weights.fetch import DownloadError
 from tests.support import tiny_vit
 
@@ -203,7 +204,7 @@ def test_images_that_cannot_be_read_have_their_number_among_all(model):
         predict(model, images, batch_size=2)
     with pytest.warns(UserWarning, match=r"images\[5\]: .*it is left out"):
         found = predict(model, images, batch_size=2, skip_corrupt=True)
-    assert [len(best) for best in found] == [3] * 5 + [0]
+    assert [best and len(best) for best in found] == [3] * 5 + [None]
 
 
 def test_logits_that_are_no_numbers(model):
@@ -216,3 +217,31 @@ def test_a_clone_has_lost_its_preprocessing_and_says_so():
     model = tiny_vit(image_size=8, patch_size=4)
     with pytest.warns(UserWarning, match="does not say how its images are prepared"):
         predict(keras.models.clone_model(model), np.zeros((8, 8, 3), np.uint8))
+
+
+@any_backend
+def test_outputs_that_nothing_describes_are_read_alike_and_told(model):
+    """The first outputs decide of all; what looks like sigmoids is no softmax without a word."""
+    black, green = np.zeros((8, 8, 3), "uint8"), np.full((8, 8, 3), (0, 255, 0), "uint8")
+    custom = keras.Model(model.input, model.output * 1.0)  # logits from -3 to 3
+    custom.preprocessing = GOOGLE
+    together = predict(custom, [green, black], reading="sigmoid")
+    apart = predict(custom, [green, black], reading="sigmoid", batch_size=1)
+    assert together == apart
+    sigmoids = keras.Model(model.input, keras.ops.sigmoid(model.output) * 1.0)
+    sigmoids.preprocessing = GOOGLE
+    with pytest.warns(UserWarning, match=r"all lie in \[0, 1\] without a sum of 1"):
+        predict(sigmoids, black)
+
+
+@any_backend
+@pytest.mark.parametrize("name", ["hard_sigmoid", "sparsemax"])
+def test_other_probabilities_at_the_end(model, name):
+    ends = keras.layers.Activation(name)(model.output), getattr(keras.ops, name)(model.output)
+    for end in ends:
+        other = keras.Model(model.input, end)
+        other.preprocessing = GOOGLE
+        (found,) = predict(other, np.full((8, 8, 3), 100, "uint8"))
+        outputs = other.predict(np.full((1, 8, 8, 3), 100 / 127.5 - 1), verbose=0)[0]
+        expected = dict(enumerate(map(float, outputs)))
+        assert {one.index: one.probability for one in found} == pytest.approx(expected, abs=1e-6)
