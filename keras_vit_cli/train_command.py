@@ -2,12 +2,14 @@
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import subprocess
 import sys
 import time
 
+from keras_vit_cli import parser
 from keras_vit_cli.models import MODEL, PROBLEMS, Settings, file_of
 from keras_vit_cli.numbers import count, interval, not_negative, positive, seed, share
 
@@ -102,6 +104,11 @@ def run(args):
         recipes.list_recipes()
         return 0
     if args.evaluate:
+        usual, apart = vars(parser().parse_args(["train"])), ("evaluate", "backend", "traceback")
+        given = [name for name in usual if getattr(args, name) != usual[name]]
+        if given := [name for name in given if name not in (*apart, "refuse")]:
+            text = f"--evaluate repeats a run as it was. Received: {', '.join(given)} beside it."
+            raise argparse.ArgumentError(None, text)
         Job.read(args.evaluate).evaluate()
         return 0
     job = make_job(args)
@@ -126,7 +133,7 @@ def run(args):
             file=sys.stderr,
         )
         return 1
-    shown = f"{expected:.2%}" if name == "accuracy" else f"{expected:.4g}"
+    shown = f"{expected:.2%}" if name == "accuracy" else f"{math.nan if expected is None else expected:.4g}"
     print(f"Test {name.replace('_', ' ')} {shown}; see {visible(output)}")
     return 0
 

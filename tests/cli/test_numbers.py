@@ -44,6 +44,7 @@ pytestmark = pytest.mark.any_backend
         ("train --set examples=10", "examples is what the data has; give other data instead"),
         ("train --set dataset=cifar10", "dataset is what the data has; give --dataset instead"),
         ("train --set train_split=train[:50%]", "give --split instead"),
+        ("train --evaluate run --dataset d --steps 3", "Received: dataset, steps beside it"),
         ("explore digits 0.png --compare digits", "--compare: takes another model"),
         ("predict m --top 0", "argument --top: takes"),
         ("predict m --batch-size -2", "argument --batch-size: takes"),
