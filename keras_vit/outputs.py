@@ -26,7 +26,8 @@ PROBLEM_TYPES = {
 # Classes and functions of losses, in lower case without underscores, and Keras's short names.
 _LOSSES = {
     "softmax": """softmaxloss categoricalcrossentropy sparsecategoricalcrossentropy
-        categoricalfocalcrossentropy kldivergence kld kullbackleiblerdivergence""".split(),
+        categoricalfocalcrossentropy categoricalgeneralizedcrossentropy kldivergence kld
+        kullbackleiblerdivergence""".split(),
     "sigmoid": "sigmoidloss binarycrossentropy bce binaryfocalcrossentropy".split(),
     "values": """meansquarederror mse meanabsoluteerror mae meanabsolutepercentageerror mape
         meansquaredlogarithmicerror msle huber logcosh poisson cosinesimilarity""".split(),

@@ -133,7 +133,8 @@ def run(args):
             file=sys.stderr,
         )
         return 1
-    shown = f"{expected:.2%}" if name == "accuracy" else f"{math.nan if expected is None else expected:.4g}"
+    expected = math.nan if expected is None else expected
+    shown = f"{expected:.2%}" if name == "accuracy" else f"{expected:.4g}"
     print(f"Test {name.replace('_', ' ')} {shown}; see {visible(output)}")
     return 0
 
