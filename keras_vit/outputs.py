@@ -35,6 +35,7 @@ _LOSSES = {
 _OF_THIS_LIBRARY = ("softmaxloss", "sigmoidloss")  # which take logits and have no argument for it
 # Layers and operations that leave each number as it is.
 _PASSING = ("Dropout", "Identity", "Reshape", "Flatten", "Cast", "Squeeze", "ExpandDims")
+_PASSING += ("Average", "Mean", "Stack", "Concatenate")  # of members that end alike
 # Layers, operations and activations that give probabilities.
 _ENDS = {"softmax": "softmax", "sparsemax": "softmax"}
 _ENDS |= {"sigmoid": "sigmoid", "hardsigmoid": "sigmoid"}
