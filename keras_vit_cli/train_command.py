@@ -34,6 +34,11 @@ OF_DATA = {
     "examples": "other data",
     "num_classes": "other data",
 }
+# Fields that have an effect where another one has this value.
+NEEDS = {"momentum": ("optimizer", "sgdm"), "end_learning_rate": ("schedule", "linear")}
+NEEDS |= dict.fromkeys(("beta1", "beta2", "epsilon"), ("optimizer", "adam"))
+NEEDS |= dict.fromkeys(("timescale", "cooldown_steps"), ("schedule", "rsqrt"))
+NEEDS |= {"boundaries": ("schedule", "stairs")}
 OWN = "own_images"  # the recipe for any folder: it depends on how many images there are
 OF_THE_JOB = """output dataset data_dir channels labels problem split test_split model weights
     freeze lora teacher save_every"""
@@ -192,7 +197,13 @@ def make_job(args):
         recipe = recipe.scale(steps=steps)
     if args.warmup is not None:
         changes["warmup_steps"] = int(args.warmup * recipe.steps)
-    return Job(recipe.replace(**changes), **fields)
+    recipe = recipe.replace(**changes)
+    for name in NEEDS.keys() & args.set.keys():
+        field, value = NEEDS[name]
+        if (present := getattr(recipe, field)) != value:
+            text = f"--set: {name} has an effect with {field}={value!r} only. Received: "
+            raise argparse.ArgumentError(None, f"{text}{name} and {field}={present!r}")
+    return Job(recipe, **fields)
 
 
 def test_again(output):
