@@ -109,9 +109,9 @@ def run(args):
         recipes.list_recipes()
         return 0
     if args.evaluate:
-        usual, apart = vars(parser().parse_args(["train"])), ("evaluate", "backend", "traceback")
+        usual, apart = vars(parser().parse_args(["train"])), {"evaluate", "output", "backend"}
         given = [name for name in usual if getattr(args, name) != usual[name]]
-        if given := [name for name in given if name not in (*apart, "refuse")]:
+        if given := [name for name in given if name not in apart | {"traceback", "refuse"}]:
             text = f"--evaluate repeats a run as it was. Received: {', '.join(given)} beside it."
             raise argparse.ArgumentError(None, text)
         Job.read(args.evaluate).evaluate()
