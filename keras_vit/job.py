@@ -154,7 +154,7 @@ class Job:
         except ValueError as error:  # somebody has edited the one of an earlier run
             print(visible(error))
         return {
-            **{f"test_{name}": value for name, value in report.figures.items()},
+            **{f"test_{name}": value for name, value in report.to_dict()["figures"].items()},
             "train_loss": history["loss"][-1],
             "epochs": math.ceil(recipe.steps * recipe.accumulate / train.steps_per_epoch),
             "seconds_training": round(seconds, 1),

@@ -26,7 +26,8 @@ PROBLEM_TYPES = {
 # Classes and functions of losses, in lower case without underscores, and Keras's short names.
 _LOSSES = {
     "softmax": """softmaxloss categoricalcrossentropy sparsecategoricalcrossentropy
-        categoricalfocalcrossentropy kldivergence kld kullbackleiblerdivergence""".split(),
+        categoricalfocalcrossentropy categoricalgeneralizedcrossentropy kldivergence kld
+        kullbackleiblerdivergence""".split(),
     "sigmoid": "sigmoidloss binarycrossentropy bce binaryfocalcrossentropy".split(),
     "values": """meansquarederror mse meanabsoluteerror mae meanabsolutepercentageerror mape
         meansquaredlogarithmicerror msle huber logcosh poisson cosinesimilarity""".split(),
@@ -34,6 +35,10 @@ _LOSSES = {
 _OF_THIS_LIBRARY = ("softmaxloss", "sigmoidloss")  # which take logits and have no argument for it
 # Layers and operations that leave each number as it is.
 _PASSING = ("Dropout", "Identity", "Reshape", "Flatten", "Cast", "Squeeze", "ExpandDims")
+_PASSING += ("Average", "Mean", "Stack", "Concatenate")  # of members that end alike
+# Layers, operations and activations that give probabilities.
+_ENDS = {"softmax": "softmax", "sparsemax": "softmax"}
+_ENDS |= {"sigmoid": "sigmoid", "hardsigmoid": "sigmoid"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +96,20 @@ class Reading:
         if self.applied is not None or self.name == "values":
             return bool(self.applied)
         in_range = bool((outputs >= 0).all() and (outputs <= 1).all())
-        return in_range if self.name == "sigmoid" else not are_logits(outputs)
+        if self.name == "sigmoid" or not in_range:
+            return in_range
+        if are_logits(outputs) and outputs.any():
+            warnings.warn(
+                "Nothing says how outputs are read that all lie in [0, 1] without a sum of 1: they "
+                "are taken for logits of a softmax. If they are probabilities, each of a sigmoid, "
+                "set model.reading = 'sigmoid'; else pass from_logits=True.",
+                stacklevel=2,
+            )
+        return not are_logits(outputs)
+
+    def decided(self, outputs):
+        """The same with `applied` as the first outputs tell, so that later ones are read alike."""
+        return dataclasses.replace(self, applied=self.is_applied(outputs))
 
     def layer(self):
         """The layer that follows the model so that its outputs are read, or `None` for none."""
@@ -264,11 +282,9 @@ def _end_of(model):
             return end, inner or part
         if name in _PASSING or (name == "Activation" and activation is keras.activations.linear):
             continue
-        if name in ("Softmax", "Sigmoid"):
-            return name.lower(), None
         called = getattr(activation, "__name__", type(activation).__name__).lower()
-        if called in ("softmax", "sigmoid"):
-            return called, None
+        if known := _ENDS.get(name.lower()) or _ENDS.get(called.replace("_", "")):
+            return known, None
         is_of_keras = activation is not None and getattr(keras.activations, called, 0) is activation
         return ("linear" if is_of_keras else None), None
     return None, None

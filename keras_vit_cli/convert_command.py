@@ -2,7 +2,7 @@
 
 import pathlib
 
-from keras_vit_cli.models import MODEL, READING, READINGS, open_model, setting
+from keras_vit_cli.models import MODEL, READING, READINGS, Settings, open_model
 
 HELP = "write a model or a checkpoint in another format"
 EXAMPLE = "keras-vit convert ViT-B_16.npz vit_b16.safetensors"
@@ -15,8 +15,7 @@ def add_arguments(add):
     add("model", help=MODEL)
     add("output", help="the file (.keras, .npz, .safetensors), or a folder for huggingface")
     add("--format", choices=FORMATS, help="default: by the suffix of the output")
-    several = {"nargs": "+", "type": setting, "default": [], "metavar": "NAME=VALUE"}
-    add("--set", **several, help="what the checkpoint does not say, or another image_size")
+    add("--set", action=Settings, help="what the checkpoint does not say, or another image_size")
     add("--reading", choices=READINGS, help=READING)
     add("--force", action="store_true", help="replace what is there")
     add(
@@ -45,7 +44,7 @@ def run(args):
         raise ValueError("A .keras file keeps the precision of its model: leave --dtype out.")
     check_place(path, args.force)
     output_place(path, folder=args.format == "huggingface" or not (args.format or path.suffix))
-    model = open_model(args.model, args.reading, **dict(args.set))
+    model = open_model(args.model, args.reading, **args.set)
     if report := getattr(model, "load_report", None):
         print(report)
     if format == "keras":

@@ -1,6 +1,7 @@
 """`keras-vit evaluate`: how well a classifier does on labelled images."""
 
 import argparse
+import collections
 import json
 import os
 import sys
@@ -23,6 +24,7 @@ def add_arguments(add):
     add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
     add(
         "--top",
+        action="extend",
         type=count,
         nargs="+",
         metavar="K",
@@ -130,16 +132,26 @@ def take_data_of_run(args):
 def class_map(of_model, of_data, num_classes):
     """The model's number of each class of the data; `None` if they are numbered alike.
 
-    Names decide where the model has them and all of the data's are among them; else the order.
+    Names decide where the model has them and all of the data's are among them; else the order. Of
+    classes of one name, such as ImageNet's two cranes, the first is the first of that name.
 
     Raises:
-        ValueError: the order cannot decide, because there are not as many classes.
+        ValueError: the order cannot decide, because there are not as many classes; or the model has
+            several classes of a name that the data has less often.
     """
     import numpy as np
 
-    places = {name: number for number, name in enumerate(of_model or ())}
+    places = {}
+    for number, name in enumerate(of_model or ()):
+        places.setdefault(name, []).append(number)
     if set(of_data) <= set(places):
-        return np.array([places[name] for name in of_data])
+        for name, times in collections.Counter(of_data).items():
+            if times != len(places[name]):
+                raise ValueError(
+                    "Classes of one name must be as many in the data as in the model. Received: "
+                    f"{times} and {len(places[name])} of {name!r}; give them different names"
+                )
+        return np.array([places[name].pop(0) for name in of_data])
     if len(of_data) != num_classes:
         unknown = [name for name in of_data if name not in places]
         which = (

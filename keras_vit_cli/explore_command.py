@@ -1,5 +1,7 @@
 """`keras-vit explore`: a page that shows what a model attends to."""
 
+import argparse
+
 from keras_vit_cli.models import (
     IMAGES,
     MODEL,
@@ -22,7 +24,13 @@ def add_arguments(add):
     add("images", nargs="*", help=IMAGES)
     add("--compare", metavar="MODEL", help="another model, to stand beside it")
     add("-o", "--output", default="report.html", help="the page (default: report.html)")
-    add("--blocks", type=int, nargs="+", help="indices of the blocks to show (default: all)")
+    add(
+        "--blocks",
+        action="extend",
+        type=int,
+        nargs="+",
+        help="indices of the blocks to show (default: all)",
+    )
     add("--top", type=count, default=5, help="classes to tell (default: 5)")
     add("--class-names", metavar="FILE", help=NAMES)
     add("--reading", choices=READINGS, help=READING)
@@ -38,6 +46,9 @@ def run(args):
     from keras_vit import inspection
     from keras_vit.text import visible
 
+    if args.compare == args.model:
+        text = f"--compare: takes another model than the first. Received: {args.model!r} twice."
+        raise argparse.ArgumentError(None, text)
     options = {name: getattr(args, name) for name in ("blocks", "top", "megabytes")}
     names, files = read_names(args.class_names), list_files(args.images or images_of(args.model))
     model = open_model(args.model, args.reading)

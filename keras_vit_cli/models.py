@@ -70,6 +70,24 @@ def setting(text):
         return name, value
 
 
+class Settings(argparse.Action):
+    """Collects every `NAME=VALUE` of a flag in a dict, however often the flag is given."""
+
+    def __init__(self, **options):
+        super().__init__(nargs="+", type=setting, default={}, metavar="NAME=VALUE", **options)
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        found = dict(getattr(namespace, self.dest))
+        for name, value in values:
+            if name in found:
+                text = (
+                    f"takes each name once. Received: {name}={found[name]!r} and {name}={value!r}"
+                )
+                raise argparse.ArgumentError(self, text)
+            found[name] = value
+        setattr(namespace, self.dest, found)
+
+
 def list_files(paths):
     """The files among `paths`, each once, and the images in the folders among them, sorted.
 
@@ -96,11 +114,21 @@ def list_files(paths):
 
 
 def read_names(file):
-    """The names in a text, one a line; `None` without a file."""
+    """The names in a text, one a line; `None` without a file.
+
+    Raises:
+        ValueError: an empty line before the last name: those after it would get other numbers.
+    """
     if file is None:
         return None
-    with open(file, encoding="utf-8") as lines:
-        return [line.strip() for line in lines if line.strip()]
+    with open(file, encoding="utf-8-sig") as text:
+        names = [line.strip() for line in text.read().rstrip().split("\n")]
+    if "" in names:
+        raise ValueError(
+            f"Each line of {file} must hold the name of a class. Received: line "
+            f"{names.index('') + 1} without one; take it out, or name the class"
+        )
+    return names
 
 
 def in_the_package(model):

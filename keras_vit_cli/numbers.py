@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 
 
 def _number(kind, fits, wanted):
@@ -24,3 +25,13 @@ passes = _number(float, lambda v: 0 < v < 1e9, "a number above 0 and below 1e9")
 not_negative = _number(float, lambda v: 0 <= v < math.inf, "a number of at least 0")
 share = _number(float, lambda v: 0 <= v < 1, "a share in [0, 1)")
 probability = _number(float, lambda v: 0 <= v <= 1, "a probability in [0, 1]")
+
+
+def interval(text):
+    """Updates as an int above 0, or seconds as text, such as "600s"."""
+    if text.isascii() and text.isdigit():
+        return count(text)
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?s", text):
+        wanted = "a number of updates, such as 500, or seconds, as 600s"
+        raise argparse.ArgumentTypeError(f"takes {wanted}. Received: {text!r:.40}.")
+    return text

@@ -2,19 +2,43 @@
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import subprocess
 import sys
 import time
 
-from keras_vit_cli.models import MODEL, PROBLEMS, file_of, setting
-from keras_vit_cli.numbers import count, not_negative, passes, positive, seed, share
+from keras_vit_cli import parser
+from keras_vit_cli.models import MODEL, PROBLEMS, Settings, file_of
+from keras_vit_cli.numbers import count, interval, not_negative, passes, positive, seed, share
 
 HELP = "train a model by a recipe, test it and draw what it has learned"
 EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
 # Flags that change one field of the recipe; --set changes any.
 SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
+# Fields of the recipe that a flag decides, which then must not be set as well.
+OF_FLAGS = {name: (name,) for name in SHORTCUTS} | {
+    "batch_size": ("batch_size",),
+    "steps": ("steps",),
+    "epochs": ("steps", "batch_size"),
+    "warmup": ("warmup_steps", "steps"),
+    "model": ("variant",),
+}
+# Fields that the data decides: only these flags, or other data, change them.
+OF_DATA = {
+    "dataset": "--dataset",
+    "train_split": "--split",
+    "test_split": "--test-split",
+    "problem": "--problem",
+    "examples": "other data",
+    "num_classes": "other data",
+}
+# Fields that have an effect where another one has this value.
+NEEDS = {"momentum": ("optimizer", "sgdm"), "end_learning_rate": ("schedule", "linear")}
+NEEDS |= dict.fromkeys(("beta1", "beta2", "epsilon"), ("optimizer", "adam"))
+NEEDS |= dict.fromkeys(("timescale", "cooldown_steps"), ("schedule", "rsqrt"))
+NEEDS |= {"boundaries": ("schedule", "stairs")}
 OWN = "own_images"  # the recipe for any folder: it depends on how many images there are
 OF_THE_JOB = """output dataset data_dir channels labels problem split test_split model weights
     freeze lora teacher save_every"""
@@ -34,7 +58,13 @@ def add_arguments(add):
     add("--test-split", metavar="SPLIT", help="images to test on (default: the recipe's)")
     add("--variant", "--model", dest="model", help="architecture instead of the recipe's: B/16")
     add("--weights", help="checkpoint of the variant to begin from: name, file, folder or URL")
-    add("--freeze", nargs="+", metavar="PATTERN", help="layers that do not train, as block_[0-8]")
+    add(
+        "--freeze",
+        action="extend",
+        nargs="+",
+        metavar="PATTERN",
+        help="layers that do not train, as block_[0-8]",
+    )
     add("--lora", type=count, metavar="RANK", help="train low-rank changes of the weights alone")
     add("--teacher", metavar="MODEL", help=f"to learn from it, too (distillation): {MODEL}")
     add("--epochs", type=passes, help="passes through the training images")
@@ -47,10 +77,14 @@ def add_arguments(add):
     add("--accumulate", type=count, help="parts that a batch is computed in, to save memory")
     add("--precision", help="float32, mixed_bfloat16, mixed_float16 or float64")
     add("--seed", type=seed, help="of the weights, the order and the augmentation")
-    several = {"nargs": "+", "type": setting, "default": [], "metavar": "NAME=VALUE"}
-    add("--set", **several, help="any other field of the recipe")
+    add("--set", action=Settings, help="any other field of the recipe")
     add("--channels", type=int, choices=(1, 3), help="convert the images to so many channels")
-    add("--save-every", default="600s", help="updates between checkpoints, or seconds as 600s")
+    add(
+        "--save-every",
+        type=interval,
+        default="600s",
+        help="updates between checkpoints, or seconds as 600s",
+    )
     add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
     add(
         "--evaluate", metavar="FOLDER", help="only test the model of a run again, as after training"
@@ -62,7 +96,7 @@ def run(args):
     if args.epochs is not None and args.steps is not None:
         text = f"give --epochs or --steps. Received: {args.epochs} and {args.steps}."
         raise argparse.ArgumentError(None, text)
-    if "float64" in (args.precision or ""):
+    if "float64" in (args.precision or args.set.get("precision") or ""):
         os.environ["JAX_ENABLE_X64"] = "1"  # read when JAX is imported,
         if "jax" in sys.modules:  # as `python -m keras_vit` has done already
             sys.modules["jax"].config.update("jax_enable_x64", True)
@@ -75,6 +109,11 @@ def run(args):
         recipes.list_recipes()
         return 0
     if args.evaluate:
+        usual, apart = vars(parser().parse_args(["train"])), {"evaluate", "output", "backend"}
+        given = [name for name in usual if getattr(args, name) != usual[name]]
+        if given := [name for name in given if name not in apart | {"traceback", "refuse"}]:
+            text = f"--evaluate repeats a run as it was. Received: {', '.join(given)} beside it."
+            raise argparse.ArgumentError(None, text)
         Job.read(args.evaluate).evaluate()
         return 0
     job = make_job(args)
@@ -99,9 +138,23 @@ def run(args):
             file=sys.stderr,
         )
         return 1
+    expected = math.nan if expected is None else expected
     shown = f"{expected:.2%}" if name == "accuracy" else f"{expected:.4g}"
     print(f"Test {name.replace('_', ' ')} {shown}; see {visible(output)}")
     return 0
+
+
+def check_settings(args):
+    """Raises an ArgumentError where --set would be overruled, or would overrule another flag."""
+    for name, value in args.set.items():
+        if name in OF_DATA:
+            text = f"--set: {name} is what the data has; give {OF_DATA[name]} instead. Received: "
+            raise argparse.ArgumentError(None, f"{text}{name}={value!r}")
+        for flag, fields in OF_FLAGS.items():
+            if name in fields and (given := getattr(args, flag)) is not None:
+                flag = "--" + {"model": "variant"}.get(flag, flag).replace("_", "-")
+                text = f"give {flag} or --set {name}. Received: {given} and {value!r}."
+                raise argparse.ArgumentError(None, text)
 
 
 def make_job(args):
@@ -111,11 +164,11 @@ def make_job(args):
 
     fields = {name: getattr(args, name) for name in OF_THE_JOB.split()}
     fields["teacher"] = args.teacher and file_of(args.teacher)
-    fields["save_every"] = int(args.save_every) if args.save_every.isdigit() else args.save_every
+    check_settings(args)
     if args.labels and not args.dataset:
         raise argparse.ArgumentError(None, "--labels needs --dataset, the folder of the images.")
     recipe, found = recipes.get("digits" if args.recipe == OWN else args.recipe), None
-    if args.dataset or not (recipe.examples and recipe.num_classes):
+    if args.dataset or args.split or not (recipe.examples and recipe.num_classes):
         found = Job(recipe, **fields).load(args.split, batch_size=1)
     if args.recipe == OWN:
         if found is None:
@@ -126,7 +179,7 @@ def make_job(args):
     if args.model and recipe.variant is None:  # whose architecture is a whole model's
         recipe = recipe.replace(architecture=())
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
-    changes |= dict(args.set)
+    changes |= args.set
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
     if args.image_size:
         size = args.image_size[0] if len(args.image_size) == 1 else args.image_size
@@ -144,7 +197,13 @@ def make_job(args):
         recipe = recipe.scale(steps=steps)
     if args.warmup is not None:
         changes["warmup_steps"] = int(args.warmup * recipe.steps)
-    return Job(recipe.replace(**changes), **fields)
+    recipe = recipe.replace(**changes)
+    for name in NEEDS.keys() & args.set.keys():
+        field, value = NEEDS[name]
+        if (present := getattr(recipe, field)) != value:
+            text = f"--set: {name} has an effect with {field}={value!r} only. Received: "
+            raise argparse.ArgumentError(None, f"{text}{name} and {field}={present!r}")
+    return Job(recipe, **fields)
 
 
 def test_again(output):

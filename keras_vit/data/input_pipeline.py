@@ -70,6 +70,8 @@ def pipeline(
     opened = open_source(source, data_dir, labels, problem)
     channels = (opened.channels or 3) if channels is None else channels
     check_choice("channels", channels, (1, 3))
+    check_choice("training", training, (None, True, False))
+    split = None if split is None else str(split)
     if split is None:
         training = training is None or training
         split = getattr(recipe, "train_split", None) or "train"

@@ -1,19 +1,23 @@
 """The pixels of files, PIL images and arrays, with 8 bits and the channels that are wanted."""
 
 import io
+import math
 import os
 import pathlib
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, TiffImagePlugin
 
-from keras_vit.workarounds import decode
+from keras_vit.workarounds import decode, quiet_tags
 
 PATHS = (str, os.PathLike)
 _TURN = Image.Transpose
 # What makes an image of each EXIF orientation upright.
 _UPRIGHT = {2: _TURN.FLIP_LEFT_RIGHT, 3: _TURN.ROTATE_180, 4: _TURN.FLIP_TOP_BOTTOM}
 _UPRIGHT |= {5: _TURN.TRANSPOSE, 6: _TURN.ROTATE_270, 7: _TURN.TRANSVERSE, 8: _TURN.ROTATE_90}
+
+
+quiet_tags()
 
 
 def open_image(source):
@@ -27,10 +31,13 @@ def open_image(source):
         there = pathlib.Path(source).exists()
         raise OSError(f"{source} {'is no regular file' if there else 'does not exist'}")
     image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
-    width, height = image.size
+    tags = getattr(image, "tag_v2", {})  # of a TIFF, whose tiles may be larger than the image
+    tile = [tags.get(tag) for tag in (TiffImagePlugin.TILEWIDTH, TiffImagePlugin.TILELENGTH)]
+    sizes = [image.size] + [tile] * all(isinstance(side, int) for side in tile)
+    width, height = max(sizes, key=math.prod)
     if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
         raise ValueError(
-            f"an image of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
+            f"an image or a tile of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
             f"{Image.MAX_IMAGE_PIXELS}, to read it"
         )
     return image

@@ -135,7 +135,9 @@ def predict(
             continue
         batch = batch[np.array(kept) - start] if errors else batch
         with one_at_a_time(model):
-            outputs = keras.ops.convert_to_numpy(model.predict_on_batch(batch))
+            (outputs,) = keras.tree.flatten(model.predict_on_batch(batch))
+        outputs = keras.ops.convert_to_numpy(outputs)
+        reading = reading.decided(outputs)  # by the first of them
         for index, row in zip(kept, reading.scores(outputs, len(names))):
             if reading.name == "values":
                 predictions[index] = [Value(names[i], i, float(x)) for i, x in enumerate(row)]

@@ -96,6 +96,7 @@ def pillow_resize(image, size, method):
 
     Shapes: (height, width, channels) -> (*size, channels), uint8 rounded, or float32.
     """
+    _check_memory(image, size, size[1] * max(size[0], len(image)))
 
     def resized(pixels):
         picture = Image.fromarray(np.ascontiguousarray(pixels))
@@ -105,6 +106,17 @@ def pillow_resize(image, size, method):
         return resized(image)
     # Pillow has no mode for floats in colour, or for other numbers of channels.
     return np.stack([resized(plane) for plane in np.moveaxis(image, -1, 0)], axis=-1)
+
+
+def _check_memory(image, size, pixels):
+    """Raises a ValueError where a resize would need many more pixels than the image has."""
+    most = Image.MAX_IMAGE_PIXELS
+    if most is not None and pixels > max(most, image.shape[0] * image.shape[1]):
+        raise ValueError(
+            f"an image of {image.shape[1]} x {image.shape[0]} pixels, too long and narrow to "
+            f"become one of {size[1]} x {size[0]}, which takes {pixels} pixels at once; cut it, or "
+            f"raise PIL.Image.MAX_IMAGE_PIXELS, {most}"
+        )
 
 
 def tensorflow_resize(image, size, method, window=None, mirrored=False):
@@ -118,6 +130,8 @@ def tensorflow_resize(image, size, method, window=None, mirrored=False):
     """
     top, left, height, width = window or (0, 0, *size)
     wanted = np.arange(top, top + height), np.arange(left, left + width)[:: -1 if mirrored else 1]
+    between = height * image.shape[1] if method == "bicubic" else len(image) * width
+    _check_memory(image, size, between)
     scales = [np.float32(old) / np.float32(new) for old, new in zip(image.shape, size)]
     for axis in (0, 1) if method == "bicubic" else (1, 0):
         if method == "bilinear":

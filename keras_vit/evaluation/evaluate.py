@@ -87,23 +87,39 @@ def evaluate(
     first = next(batches)
     batches = itertools.chain([first], batches)
     outputs = metrics.check_scores(first[0], least=1)
-    reading = reading_of(model, reading, from_logits, outputs.shape[1])
-    reading = dataclasses.replace(reading, applied=reading.is_applied(outputs))
+    reading = reading_of(model, reading, from_logits, outputs.shape[1]).decided(outputs)
     of_data, problem = getattr(data, "class_names", None), getattr(data, "problem", None)
     counts = reading.counts(outputs.shape[1])
     class_names_of(counts, of_data)  # or the data has other classes than the model
     names = class_names_of(counts, class_names, getattr(model, "class_names", None), of_data)
-    has_columns = first[1].ndim == 2 and first[1].shape[1] > 1
+    has_columns = first[1].ndim == 2 and min(first[1].shape[1], outputs.shape[1]) > 1
     known = {"model": model.name, "backend": keras.backend.backend()}
+    is_multi_label = has_columns and reading.name == "sigmoid" and problem != "single_label"
+    if is_multi_label or reading.name == "values":
+        _refuse(top=top, confusion=confusion, real=real)
+    if not is_multi_label:
+        _refuse(threshold=None if threshold == 0.5 else threshold)
     if reading.name == "values":
         report = regression_report(batches, names, **known)
-    elif has_columns and reading.name == "sigmoid" and problem != "single_label":
+    elif is_multi_label:
         report = multi_label_report(batches, reading, names, threshold, **known)
     else:
         options = {"top": top, "confusion": confusion, "real": real}
         report = _of_exclusive_classes(batches, reading, names, **options, **known)
     skipped = len(getattr(data, "skipped", ())) + len(left_out)
     return dataclasses.replace(report, skipped=skipped, seconds=time.perf_counter() - began)
+
+
+def _refuse(**options):
+    """Raises a ValueError where an option was given that the report has no place for."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            of = (
+                "several classes at once"
+                if name == "threshold"
+                else "classes of which one is right"
+            )
+            raise ValueError(f"{name} is for {of}. Received: {name}={value!r:.80}; leave it out.")
 
 
 def _of_exclusive_classes(batches, reading, names, top, confusion, real, **known):

@@ -1,5 +1,6 @@
 """What `evaluate` returns: reports of exclusive classes, of several labels at once, of values."""
 
+import collections
 import dataclasses
 
 import numpy as np
@@ -220,7 +221,7 @@ def multi_label_report(batches, reading, names, threshold, **known):
         num_classes=len(names),
         from_logits=not reading.applied,
         mean_average_precision=_mean(np.array(precisions)[shown]),
-        average_precision=dict(zip(names, precisions)),
+        average_precision=dict(zip(_different(names), precisions)),
         micro_f1=float(2 * hits.sum() / max(guesses.sum() + truths.sum(), 1)),
         macro_f1=_mean(2 * hits[shown] / (guesses + truths)[shown]),
         exact=float((right == guessed).all(axis=1).mean()),
@@ -246,9 +247,16 @@ def regression_report(batches, names, **known):
         root_mean_squared_error=float(np.sqrt(squared.mean())),
         r2=float(r2.mean()),
         outputs={
-            name: dict(zip(titles, map(float, row))) for name, row in zip(names, zip(*columns))
+            name: dict(zip(titles, map(float, row)))
+            for name, row in zip(_different(names), zip(*columns))
         },
     )
+
+
+def _different(names):
+    """The names as keys of a dict: those that several classes have get their numbers."""
+    times = collections.Counter(names)
+    return [f"{name} ({i})" if times[name] > 1 else name for i, name in enumerate(names)]
 
 
 def _together(batches, columns):
@@ -263,7 +271,10 @@ def _together(batches, columns):
                 f"Labels must be numbers of shape (images, {columns}), one for each output. "
                 f"Received: {given.dtype} of shape {given.shape} in batch {index}."
             )
-        labels.append(given.astype("float64"))
+        given = given.astype("float64")
+        if not np.isfinite(given).all():
+            raise ValueError(f"Labels must be finite. Received: NaN or infinity in batch {index}.")
+        labels.append(given)
     return np.concatenate(outputs), np.concatenate(labels)
 
 

@@ -72,6 +72,8 @@ def transformer_blocks(model, blocks=None):
             f"{type(model).__name__} {getattr(model, 'name', '')!r}, which has 0 Transformer "
             f"blocks in its graph.{inside(model)}"
         )
+    if not blocks:
+        raise ValueError("blocks must hold at least one index, or be None. Received: blocks=[].")
     if any(not -count <= index < count for index in blocks):
         raise ValueError(
             f"{model.name} has {count} Transformer blocks, so indices go from {-count} to "

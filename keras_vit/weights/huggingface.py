@@ -13,6 +13,7 @@ import numpy as np
 from keras_vit.layers.resample import resize_grid
 from keras_vit.outputs import config_of
 from keras_vit.weights import tables
+from keras_vit.weights import timm_facts as facts
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import ANY, Family
 from keras_vit.weights.files import CheckpointError
@@ -233,6 +234,8 @@ def with_prefix(file, model, prefix):
 
 def class_names_of(config, num_classes):
     """What `config.json` calls the classes; `None` where it names others, or just numbers them."""
+    if (both := facts.class_names_of(config, num_classes)) and num_classes == 1:
+        return both
     names, keys = config.get("id2label"), [str(i) for i in range(num_classes)]
     if not isinstance(names, dict) or set(names) != set(keys):
         return None
@@ -243,7 +246,11 @@ def class_names_of(config, num_classes):
 def labels(model):
     """What `config.json` calls the classes, and how their outputs are read."""
     names = model.class_names or [f"LABEL_{i}" for i in range(model.num_classes)]
+    both = {}
+    if len(names) == 2 and model.num_classes == 1:  # readers count outputs by `id2label`
+        names, both = names[1:], {"label_names": list(names)}
     return {
+        **both,
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
         **config_of(model),

@@ -38,9 +38,9 @@ def with_moved_norm(config, names):
 
 
 def class_names_of(config, num_classes):
-    """What `config.json` calls the classes, or `None`."""
-    names = config.get("label_names")
-    known = isinstance(names, list) and len(names) == num_classes
+    """What `config.json` calls the classes, or `None`; a single output may have two of them."""
+    names, counts = config.get("label_names"), (num_classes, 2 if num_classes == 1 else num_classes)
+    known = isinstance(names, list) and len(names) in counts
     return tuple(map(str, names)) if known and names else None
 
 

@@ -278,3 +278,11 @@ with tempfile.TemporaryDirectory() as folder:
 assert "tensorflow" not in sys.modules
 print("done", file=sys.stderr)
 """
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("options", [{"split": 5}, {"training": "no"}])
+def test_what_is_no_split_and_no_choice_is_named(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=f"(?i){name}.*Received: {name}='?{value}'?"):
+        pipeline(numbered(8), recipe(), **options)

@@ -10,6 +10,8 @@ from PIL import Image
 
 from keras_vit import VisionTransformer
 from keras_vit.data import Prediction, predict
+from keras_vit.outputs import reading_of
+from keras_vit.preprocessing import GOOGLE
 from keras_vit.weights.fetch import DownloadError
 from tests.support import tiny_vit
 
@@ -216,3 +218,51 @@ def test_a_clone_has_lost_its_preprocessing_and_says_so():
     model = tiny_vit(image_size=8, patch_size=4)
     with pytest.warns(UserWarning, match="does not say how its images are prepared"):
         predict(keras.models.clone_model(model), np.zeros((8, 8, 3), np.uint8))
+
+
+@any_backend
+def test_outputs_that_nothing_describes_are_read_alike_and_told(model):
+    """The first outputs decide of all; what looks like sigmoids is no softmax without a word."""
+    black, green = np.zeros((8, 8, 3), "uint8"), np.full((8, 8, 3), (0, 255, 0), "uint8")
+    custom = keras.Model(model.input, model.output * 1.0)  # logits from -3 to 3
+    custom.preprocessing = GOOGLE
+    together = predict(custom, [green, black], reading="sigmoid")
+    apart = predict(custom, [green, black], reading="sigmoid", batch_size=1)
+    assert together == apart
+    sigmoids = keras.Model(model.input, keras.ops.sigmoid(model.output) * 1.0)
+    sigmoids.preprocessing = GOOGLE
+    with pytest.warns(UserWarning, match=r"all lie in \[0, 1\] without a sum of 1"):
+        predict(sigmoids, black)
+
+
+@any_backend
+@pytest.mark.parametrize("name", ["hard_sigmoid", "sparsemax"])
+def test_other_probabilities_at_the_end(model, name):
+    ends = keras.layers.Activation(name)(model.output), getattr(keras.ops, name)(model.output)
+    for end in ends:
+        other = keras.Model(model.input, end)
+        other.preprocessing = GOOGLE
+        (found,) = predict(other, np.full((8, 8, 3), 100, "uint8"))
+        outputs = other.predict(np.full((1, 8, 8, 3), 100 / 127.5 - 1), verbose=0)[0]
+        expected = dict(enumerate(map(float, outputs)))
+        assert {one.index: one.probability for one in found} == pytest.approx(expected, abs=1e-6)
+
+
+@any_backend
+def test_members_of_an_ensemble_and_outputs_with_names(model):
+    """They are read as the members are, and as the one output is."""
+    image, x = np.full((8, 8, 3), 100, "uint8"), keras.Input((8, 8, 3))
+    members = [tiny_vit(image_size=8, patch_size=4) for _ in range(2)]
+    for member in members:
+        member.reading = "sigmoid"
+        member.get_layer("head").bias.assign([3.0, 3.0, -3.0])
+    expected = {one.index: one.probability for one in predict(members[0], image)[0]}
+    outputs = [member(x) for member in members]
+    for end in (keras.layers.Average()(outputs), keras.ops.mean(keras.ops.stack(outputs), axis=0)):
+        for model in (keras.Model(x, end), keras.Model(x, {"classes": end})):
+            model.preprocessing = GOOGLE
+            found = {one.index: one.probability for one in predict(model, image)[0]}
+            assert found == pytest.approx(expected, abs=1e-6)
+    parts = [keras.layers.Activation("sigmoid")(output) for output in outputs]
+    joined = reading_of(keras.Model(x, keras.layers.Concatenate()(parts)))
+    assert (joined.name, joined.applied) == ("sigmoid", True)

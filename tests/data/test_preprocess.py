@@ -1,5 +1,10 @@
 """What `preprocess` takes: files of every kind, arrays and models; and what it refuses."""
 
+import struct
+import subprocess
+import sys
+import zlib
+
 import keras
 import numpy as np
 import pytest
@@ -255,3 +260,32 @@ def test_the_pixels_of_a_file_are_the_same_everywhere(tmp_path, kind):
             )
             found = apply(transform, path.read_bytes(), np.random.default_rng(0))
             np.testing.assert_array_equal(to_range(found, transform.value_range), expected[0])
+
+
+def test_the_tiles_of_a_file_count_as_its_pixels():
+    """A TIFF of 100 x 100 pixels may lie in one tile of 16384 x 16384, which is decoded whole."""
+    data = zlib.compress(bytes(128 * 128))
+
+    def tiff(side):
+        tags = {256: 100, 257: 100, 258: 8, 259: 8, 262: 1, 277: 1, 322: side, 323: side}
+        tags |= {324: 8, 325: len(data)}
+        rows = [struct.pack("<HHLL", tag, 4, 1, value) for tag, value in tags.items()]
+        header = b"II*\0" + struct.pack("<L", 8 + len(data))
+        return header + data + struct.pack("<H", len(rows)) + b"".join(rows) + bytes(4)
+
+    assert pixels_of(tiff(128), 1).shape == (100, 100, 1)
+    with pytest.raises(ValueError, match="a tile of 16384 x 16384 pixels; raise"):
+        pixels_of(tiff(2**14), 1)
+
+
+def test_damaged_tags_are_no_flood_of_warnings(tmp_path):
+    """Of EXIF data the orientation alone is read."""
+    rows = [struct.pack("<HHLL", 274, 3, 1, 6)]
+    rows += [struct.pack("<HHLL", 300 + i, 4, 100, 10**8) for i in range(2000)]
+    exif = b"II*\0" + struct.pack("<LH", 8, len(rows)) + b"".join(rows) + bytes(4)
+    save(Image.new("RGB", (20, 10)), tmp_path / "a.png", exif=exif)
+    code = "import sys; from keras_vit.data.pixels import pixels_of; "
+    code += "print(pixels_of(sys.argv[1], 3).shape)"
+    command = [sys.executable, "-c", code, str(tmp_path / "a.png")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "(20, 10, 3)\n" and "TiffImagePlugin" not in done.stderr

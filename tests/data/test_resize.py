@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from keras_vit.data import preprocess
-from keras_vit.data.resize import tensorflow_resize
+from keras_vit.data.resize import fit_image, tensorflow_resize
 from keras_vit.preprocessing import BIG_VISION, GOOGLE, HUGGING_FACE, SIGLIP, TIMM, Preprocessing
 
 pytestmark = pytest.mark.any_backend
@@ -261,3 +261,16 @@ def test_floats(how):
         assert actual.dtype == np.float32
         assert difference(actual, preprocess([image], model), how) <= atol
         np.testing.assert_array_equal(floats, before)
+
+
+@pytest.mark.parametrize("library", ["pillow", "transformers", "tensorflow"])
+def test_long_and_narrow_images_take_no_more_memory_than_large_ones(library):
+    """A file of a few kilobytes would ask for 50 gigapixels."""
+    wide = np.zeros((1, 10**6, 3), "uint8")
+    shortest, squash = (
+        Preprocessing(resize=how, library=library) for how in ("shortest", "squash")
+    )
+    assert fit_image(wide, (224, 224), squash).shape == (224, 224, 3)
+    for preprocessing in (shortest, squash):
+        with pytest.raises(ValueError, match=r"too long and narrow .*which takes \d{9,} pixels"):
+            fit_image(wide.transpose(1, 0, 2), (224, 224), preprocessing)

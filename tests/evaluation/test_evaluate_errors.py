@@ -115,3 +115,37 @@ def test_data_without_an_end(model):
     with pytest.raises(ValueError, match=r"never ends.*steps="):
         evaluate(model, Endless())
     assert evaluate(model, Endless(), steps=3).examples == 12
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("reading", ["sigmoid", "values", "softmax"])
+def test_options_that_a_report_has_no_place_for(model, reading):
+    exclusive = reading == "softmax"
+    data = images(), LABELS if exclusive else np.eye(3)[LABELS]
+    wrong = {"threshold": 0.9} if reading != "sigmoid" else {}
+    wrong |= {} if exclusive else {"top": 2, "confusion": True, "real": [[0]] * 4}
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match=f"{name} is for .*Received: {name}=.*leave it out"):
+            evaluate(model, data, reading=reading, **{name: value})
+
+
+@pytest.mark.any_backend
+def test_values_and_labels_of_sigmoids_are_finite_and_none_is_lost(model):
+    labels = np.eye(3)[LABELS]
+    with pytest.raises(ValueError, match=r"must be finite\. Received: NaN .* in batch 0"):
+        evaluate(model, (images(), labels * np.nan), reading="values")
+    names = {"class_names": ("crane", "dog", "crane")}
+    report = evaluate(model, (images(), labels), reading="sigmoid", **names)
+    assert list(report.average_precision) == ["crane (0)", "dog", "crane (2)"]
+    report = evaluate(model, (images(), labels), reading="values", **names)
+    assert list(report.outputs) == ["crane (0)", "dog", "crane (2)"]
+
+
+@pytest.mark.any_backend
+def test_one_hot_labels_of_yes_or_no(model):
+    """A single sigmoid has two classes, however they are labelled."""
+    one = keras.Model(model.input, model.output[:, :1])
+    labels = np.array([0, 1, 1, 0])
+    expected = evaluate(one, (images(), labels), reading="sigmoid", from_logits=True)
+    found = evaluate(one, (images(), np.eye(2)[labels]), reading="sigmoid", from_logits=True)
+    assert found.figures == expected.figures

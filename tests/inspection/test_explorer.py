@@ -164,6 +164,11 @@ def test_more_attention_than_fits(tmp_path, model, x):
 
 
 @pytest.mark.any_backend
+def test_no_block_at_all(tmp_path, model, x):
+    with pytest.raises(ValueError, match=r"at least one index, or be None\. Received: blocks=\[\]"):
+        explore(model, x, tmp_path / "r.html", blocks=[])
+
+
 def test_the_command_line(tmp_path, capsys):
     pillow = pytest.importorskip("PIL.Image")
     from keras_vit_cli import main

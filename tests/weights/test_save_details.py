@@ -12,7 +12,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights import save
-from tests.support import ORACLES, assert_close, killed_after, largest, randomize
+from tests.support import ORACLES, assert_close, killed_after, largest, randomize, tiny_vit
 from tests.weights.test_save import FORMATS, SIZE, model_of
 
 pytestmark = pytest.mark.any_backend
@@ -59,6 +59,12 @@ def test_names_of_the_classes_come_along(tmp_path, format):
     model.class_names = names
     path = keras_vit.save_weights(model, tmp_path / FORMATS[format])
     assert keras_vit.from_checkpoint(path).class_names == names
+    yes_or_no = tiny_vit(num_classes=1)
+    yes_or_no.reading, yes_or_no.class_names = "sigmoid", ("no", "yes")
+    path = keras_vit.save_weights(yes_or_no, tmp_path / "one" / FORMATS[format])
+    assert keras_vit.from_checkpoint(path).class_names == ("no", "yes")
+    if format == "huggingface":  # whose readers count the outputs so
+        assert json.loads((path / "config.json").read_text())["id2label"] == {"0": "yes"}
 
 
 @pytest.mark.parametrize("case", ["timm/vit_token_p8", "bit_timm/resnetv2_bit_11_w05"])
