@@ -6,11 +6,13 @@ a folder where a file shall be, or a file where a folder shall be.
 
 import contextlib
 import errno
+import glob
 import os
 import pathlib
 import shutil
 import stat
 import tempfile
+import warnings
 
 UNFINISHED = ".unfinished"  # ends the name of a folder of new files that take their places
 
@@ -95,11 +97,14 @@ def replacing_files(path):
     several files that at `path` is the one that readers ask for first: the old one is deleted
     before the others are replaced, and the new one comes last. So whoever reads what a killed
     process left finds the old files, or the new ones, or none at `path`; `check_finished` tells
-    the last from a file that was never there.
+    the last from a file that was never there. Weights that an old ONNX model keeps in a file
+    beside it are deleted with it.
     """
     path = pathlib.Path(path)
     folder = output_place(path.parent, folder=True)
     output_place(path)
+    weights = path.with_name(path.name + ".data")
+    is_old = weights.is_file() and path.is_file() and weights.name.encode() in path.read_bytes()
     with _drafts(folder, path.name) as drafts:
         yield drafts / path.name
         files = list(drafts.iterdir())
@@ -115,6 +120,8 @@ def replacing_files(path):
         else:
             os.rename(drafts, mark)
             _finish(mark)
+        if is_old and weights.name not in {file.name for file in files}:
+            weights.unlink()
 
 
 @contextlib.contextmanager
@@ -153,7 +160,14 @@ def check_finished(path):
 def _drafts(folder, name):
     """A new folder with the name of `folder`, in it but for a moment, for drafts of `name`."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name[:50]}.") as outer:
+    prefix = f".{name[:50]}."
+    if left := [old.name for old in folder.glob(glob.escape(prefix) + "?" * 8) if old.is_dir()]:
+        warnings.warn(
+            f"Processes that wrote {name!r} were killed, or do so now: their unfinished files are "
+            f"in {str(folder)!r}, in {left}. Delete these folders if none is running.",
+            stacklevel=2,
+        )
+    with tempfile.TemporaryDirectory(dir=folder, prefix=prefix) as outer:
         drafts = pathlib.Path(outer) / (folder.name or "files")
         drafts.mkdir()
         yield drafts

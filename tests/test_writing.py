@@ -166,6 +166,33 @@ def test_what_fails_leaves_what_was_there(tmp_path, write):
     assert text_of(path) == "old" and folder_of(tmp_path) == before
 
 
+@pytest.mark.parametrize("write", [write_files, write_one_of_files, write_folder])
+def test_what_killed_processes_left_is_named(tmp_path, recwarn, write):
+    (tmp_path / ".new.12345678").mkdir()
+    (tmp_path / ".other.12345678").mkdir()
+    write(tmp_path / "new")
+    (warning,) = recwarn
+    assert ".new.12345678" in str(warning.message) and "other" not in str(warning.message)
+    (tmp_path / ".new.12345678").rmdir()
+    write(tmp_path / "new")
+    assert len(recwarn) == 1
+
+
+def test_the_weights_of_an_old_onnx_model_go_with_it(tmp_path):
+    """Of models of 2 GB and more, which name their second file."""
+    path, weights = tmp_path / "new.onnx", tmp_path / "new.onnx.data"
+    for text, is_named in (("old model, with new.onnx.data", True), ("old model", False)):
+        path.write_text(text)
+        weights.write_text("weights")
+        write_one_of_files(path)
+        assert path.read_text() == "new" and weights.exists() != is_named
+    path.write_text("old model, with new.onnx.data")
+    with writing.replacing_files(path) as draft:
+        for name in (path.name, weights.name):
+            draft.with_name(name).write_text("new")
+    assert weights.read_text() == "new"
+
+
 def test_names_of_any_length_and_bytes(tmp_path):
     for name in ("é" * 125, os.fsdecode(b"caf\xe9")):
         for write in (write_file, write_one_of_files, write_folder):

@@ -56,6 +56,8 @@ def open_checkpoint(path):
     config, open_clip, processor, pair = (read_json(file.parent / f"{n}.json") for n in names)
     images = pair.get("image_processor")  # beside that of the texts
     processor = processor or (images if isinstance(images, dict) else {})
+    # What else a file for OpenCLIP says is not of the model that the other config describes.
+    open_clip = {k: open_clip[k] for k in ("model_cfg", "preprocess_cfg") if k in open_clip}
     return Contents(path, arrays, {**config, **open_clip}, processor)
 
 

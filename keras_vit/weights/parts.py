@@ -19,7 +19,9 @@ MOST = 100  # prefixes that look like those of models
 # Of several models in a file, one of these is what its authors evaluate: an average over training.
 AVERAGES = {"teacher", "ema", "momentum", "target", "averaged", "average", "avg", "swa", "shadow"}
 # No model, though the names of its arrays are repeated there.
-STATES = re.compile(r"(.*[./_])?(optim(izers?)?|exp_avg(_sq)?|mu|nu|\w*buffers?|grads?)[./]")
+STATES = re.compile(
+    r"(.*[./_])?(optim(izers?)?(_states?)?(_dicts?)?|exp_avg(_sq)?|mu|nu|\w*buffers?|grads?)[./]"
+)
 # PyTorch's own wrappers within a model.
 WITHIN = re.compile(r"(?<=\.)_(orig_mod|checkpoint_wrapped_module|fsdp_wrapped_module)\.")
 
@@ -63,8 +65,12 @@ def find_model(arrays, families, prefix=None):
     signs = [f for f in families if f.beside]
     trained = [f for f in signs if any(re.search(f.beside, name) for name in arrays)]
 
-    def part(place):
-        inside = {n.removeprefix(place): n for n in arrays if n.startswith(place)}
+    def part(place, outside=()):
+        inside = {
+            name.removeprefix(place): name
+            for name in arrays
+            if name.startswith(place) and not (outside and name.startswith(outside))
+        }
         bare = {WITHIN.sub("", name): theirs for name, theirs in inside.items()}
         inside = bare if len(bare) == len(inside) else inside
         ours = {name: arrays[theirs] for name, theirs in inside.items()}
@@ -73,7 +79,7 @@ def find_model(arrays, families, prefix=None):
         return Part(family, ours, inside, place)
 
     whole = part(_ended("" if prefix is None else prefix, arrays))
-    if prefix == "" or _is_whole(whole.family, whole.arrays) or _is_mostly(whole):
+    if _is_whole(whole.family, whole.arrays):
         return whole
     models = []
     for place in _places(arrays, whole.prefix, families):
@@ -81,7 +87,18 @@ def find_model(arrays, families, prefix=None):
         is_within = any(place.startswith(model.prefix) for model in models)
         if not is_within and _is_whole(one.family, one.arrays):
             models.append(one)
-    return _best(models, whole)
+    states = {name[: match.end()] for name in arrays if (match := STATES.match(name.lower()))}
+    # The model that stands under no further prefix may have one of these within it.
+    for inner in (None, *models):
+        others = [model for model in models if model is not inner]
+        outer = part(whole.prefix, (*(model.prefix for model in others), *states))
+        if _is_whole(outer.family, outer.arrays):
+            models = [outer, *others]
+            break
+    else:
+        if prefix == "" or _is_mostly(whole):
+            return whole
+    return _best(models, whole, prefix)
 
 
 def _ended(prefix, names):
@@ -136,10 +153,16 @@ def _is_mostly(part):
     return part.family is not None and 2 * part.family.places(part.arrays) > len(part.arrays)
 
 
-def _best(models, whole):
-    """The model to take: the only one, or the only average; `whole` where there is none."""
+def _best(models, whole, prefix):
+    """The model to take: that which was asked for, the only one, or the only average.
+
+    `whole` where there is none.
+    """
     models = [m for m in models if not STATES.match(m.prefix.lower())]
-    averages = [m for m in models if AVERAGES & set(re.split(r"[\W_\d]+", m.prefix.lower()))]
+    asked = [m for m in models if prefix is not None and m.prefix == whole.prefix]
+    averages = asked or [
+        m for m in models if AVERAGES & set(re.split(r"[\W_\d]+", m.prefix.lower()))
+    ]
     choice = averages or models
     if len(choice) > 1:
         found = ", ".join(f"{len(m.arrays)} arrays under {m.prefix!r}" for m in models)

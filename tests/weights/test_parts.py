@@ -194,6 +194,25 @@ def test_which_of_several_is_asked(tmp_path):
     assert_loads(path, "second.", 2.0, prefix="second")
 
 
+@pytest.mark.parametrize("source", [TIMM, HUGGING_FACE])
+def test_a_model_without_a_prefix_beside_others(tmp_path, source):
+    bare = tensors_of(source)
+    for inner, told, factor in (("ema.", "ema.", 2.0), ("model.", None, None)):
+        path = saved(tmp_path, bare | tensors_of(source, 2.0, inner))
+        if told is None:
+            with pytest.raises(keras_vit.CheckpointError, match=r"under ''.*'model\.'"):
+                read(path)
+        else:
+            assert assert_loads(path, told, factor, source).others == ("",)
+        found = assert_loads(path, "", source=source, prefix="")
+        assert found.others == (inner,) and len(found.ignored) >= len(bare)
+        assert_loads(path, inner, 2.0, source, prefix=inner)
+    moments = {i: {"exp_avg": t, "exp_avg_sq": t} for i, t in enumerate(bare.values())}
+    for name in ("optimizer", "optimizer_state_dict"):
+        path = saved(tmp_path, bare | {name: {"state": moments}, "epoch": 3})
+        assert_loads(path, "", source=source)
+
+
 # ---- training files of authors
 
 

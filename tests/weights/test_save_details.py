@@ -173,3 +173,17 @@ def test_a_config_that_is_no_file_is_not_passed_over(tmp_path, make):
     make(tmp_path / "config.json")
     with pytest.raises(FileNotFoundError, match=r"There is no checkpoint file .*config\.json"):
         keras_vit.from_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["model", "model/model.safetensors"])
+def test_a_config_of_open_clip_says_nothing_of_other_models(tmp_path, name):
+    """It may have been in the folder before, and shares names with other libraries' configs."""
+    (tmp_path / "model").mkdir()
+    said = {"hidden_act": "relu", "problem_type": "regression", "architecture": "resnet50"}
+    said |= {"model_type": "clip", "model_cfg": {"vision_cfg": {"width": 8}}}
+    (tmp_path / "model" / "open_clip_config.json").write_text(json.dumps(said))
+    model = model_of({})
+    keras_vit.save_weights(model, tmp_path / name)
+    copy = keras_vit.from_checkpoint(tmp_path / name)
+    assert copy.reading == model.reading
+    assert copy.variant.activation == model.variant.activation
