@@ -13,8 +13,8 @@ from keras_vit import training
 from keras_vit.training.checkpoint import (
     Checkpoints,
     assign_state,
-    describe,
     build_state,
+    describe,
     read_state,
     sync,
     value_of,
