@@ -6,7 +6,6 @@ import random
 import sys
 import threading
 import warnings
-import weakref
 
 import keras
 import numpy as np
@@ -44,7 +43,8 @@ def keep_memory() -> bool:
     return bool(mallopt) and all([mallopt(*setting) for setting in settings])
 
 
-_LOCKS = weakref.WeakKeyDictionary()  # of models
+_USED = {}  # layer -> the thread that uses it
+_FREED = threading.Condition()
 
 
 @contextlib.contextmanager
@@ -52,15 +52,28 @@ def one_at_a_time(model, step="predict"):
     """Lets a thread wait while another trains, evaluates or predicts with the same model.
 
     In Keras 3.15 a call keeps its metrics in the model, where another call resets them, and on JAX
-    the values of all variables too: two threads that predict at once would fail with "Buffer has
-    been deleted or donated". `step` is "train", "test" or "predict"; to predict changes nothing on
-    TensorFlow and PyTorch, where threads need not wait for it.
+    takes the values of all variables too: two threads that predict at once, with one model or with
+    two that share layers, would fail with "Buffer has been deleted or donated". `step` is "train",
+    "test" or "predict"; to predict changes nothing on TensorFlow and PyTorch, where threads need
+    not wait for it.
     """
-    if step == "predict" and keras.backend.backend() != "jax":
+    layers, thread = [model], threading.get_ident()
+    if keras.backend.backend() == "jax":
+        layers = list(model._flatten_layers())
+    elif step == "predict":
         yield
         return
-    with _LOCKS.setdefault(model, threading.RLock()):
+    with _FREED:  # all of them or none, so that no two threads wait for one another
+        _FREED.wait_for(lambda: all(_USED.get(layer, thread) == thread for layer in layers))
+        new = [layer for layer in layers if layer not in _USED]
+        _USED.update(dict.fromkeys(new, thread))
+    try:
         yield
+    finally:
+        with _FREED:
+            for layer in new:
+                del _USED[layer]
+            _FREED.notify_all()
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import preprocess
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.models import VisionTransformer
+from keras_vit.workarounds import one_at_a_time
 
 _PROGRAMS = weakref.WeakKeyDictionary()  # model -> key -> what JAX has compiled
 _LARGEST = 32.0  # no preprocessing gives more; bytes that were only cast to float are larger
@@ -250,7 +251,12 @@ def compiled(model, key, function):
     variables, programs = model.variables, _PROGRAMS.setdefault(model, {})
     # LoRA and quantisation replace variables.
     program = programs.setdefault((key, *map(id, variables)), jax.jit(stateless))
-    return lambda *arrays: program([v.value for v in variables], *arrays)
+
+    def run(*arrays):
+        with one_at_a_time(model):
+            return program([v.value for v in variables], *arrays)
+
+    return run
 
 
 def gradients(function, arrays):

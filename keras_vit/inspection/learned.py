@@ -11,6 +11,7 @@ from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.position import PositionEmbedding
 from keras_vit.layers.rotary import RotaryPosition
 from keras_vit.models import VisionTransformer
+from keras_vit.workarounds import one_at_a_time
 
 
 def position_similarity(model: VisionTransformer, block: int | None = None) -> np.ndarray:
@@ -35,11 +36,12 @@ def position_similarity(model: VisionTransformer, block: int | None = None) -> n
     Source: the paper's Fig. 7 centre, and Fig. 10 for other hyperparameters.
     """
     layer = _position_layer(model, block)
-    if isinstance(layer, RotaryPosition):
-        turns = to_array(layer(np.zeros((1, 1, 1), "float32")))  # (2, tokens, heads, head width)
-        table = np.swapaxes(turns, 0, 1).reshape(turns.shape[1], -1)
-    else:
-        table = to_array(layer.table())[0]
+    with one_at_a_time(model):
+        if isinstance(layer, RotaryPosition):
+            turns = to_array(layer(np.zeros((1, 1, 1), "float32")))  # (2, tokens, heads, width)
+            table = np.swapaxes(turns, 0, 1).reshape(turns.shape[1], -1)
+        else:
+            table = to_array(layer.table())[0]
     table = table[layer.learned_tokens :].astype("float64")
     lengths = np.linalg.norm(table, axis=1, keepdims=True)
     normal = table / np.where(lengths > 0, lengths, 1.0)
@@ -109,14 +111,18 @@ def filter_components(model: keras.Model, count: int = 28) -> FilterComponents:
 def pixel_filters(model):
     """The filters over pixels, float64, shape (height, width, channels, filters)."""
     channels = getattr(model, "input_shape", (None,))[-1]
-    for owner, layer in _flat(model):
-        variant, channels = getattr(owner, "variant", None), getattr(owner, "channels", channels)
-        if isinstance(layer, PatchEncoder) and variant and variant.stem is None:
-            kernel = to_array(layer.projection.exact_kernel)
-            return kernel.reshape(*variant.patch_size, channels, -1).astype("float64")
-        kernels = [v for v in layer.weights if len(v.shape) == 4 and v.shape[2] == channels]
-        if kernels:
-            return to_array(kernels[0]).astype("float64")
+    with one_at_a_time(model):
+        for owner, layer in _flat(model):
+            variant, channels = (
+                getattr(owner, "variant", None),
+                getattr(owner, "channels", channels),
+            )
+            if isinstance(layer, PatchEncoder) and variant and variant.stem is None:
+                kernel = to_array(layer.projection.exact_kernel)
+                return kernel.reshape(*variant.patch_size, channels, -1).astype("float64")
+            kernels = [v for v in layer.weights if len(v.shape) == 4 and v.shape[2] == channels]
+            if kernels:
+                return to_array(kernels[0]).astype("float64")
     raise ValueError(
         "A model with a patch embedding or a convolution over pixels is needed. Received: "
         f"{type(model).__name__} {getattr(model, 'name', '')!r}.{inside(model)}"

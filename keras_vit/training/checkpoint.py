@@ -238,15 +238,16 @@ def versions():
 def _facts(thing):
     """The class of an object and its public attributes that are numbers or text.
 
-    The names that Keras gives to layers are not among them: they differ from model to model.
+    The names that Keras gives to layers are not among them: they differ from model to model. Nor
+    is how the outputs of a model inside are read, which has no part in training.
     """
     if thing is None or isinstance(thing, (str, int, float, dict, list)):
         return thing
-    found = {"class": type(thing).__name__}
+    found, left_out = {"class": type(thing).__name__}, ("name", "built", "training", "reading")
     for name, value in vars(thing).items():
         parts = value if isinstance(value, tuple) else (value,)
         plain = all(part is None or isinstance(part, (int, float, str)) for part in parts)
-        if plain and not name.startswith("_") and name not in ("name", "built", "training"):
+        if plain and not name.startswith("_") and name not in left_out:
             found[name] = value
     if isinstance(thing, keras.Layer):
         found |= {"dtype": thing.dtype_policy.name, "trainable": thing.trainable}

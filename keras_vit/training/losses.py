@@ -22,11 +22,13 @@ def sigmoid_head_bias(num_classes: int) -> float:
 class Loss(keras.losses.Loss):
     """`keras.losses.Loss`, in float64 to the end where that is its dtype.
 
-    Keras 3.15 takes the mean over the examples in float32 on PyTorch.
+    Keras 3.15 takes the mean over the examples in float32 on PyTorch, and so does this where the
+    outputs have a mask.
     """
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         exact = self.dtype == "float64" and keras.backend.backend() == "torch"
+        exact = exact and getattr(y_pred, "_keras_mask", None) is None  # what counts, Keras knows
         if not exact or self.reduction in (None, "none", "sum"):
             return super().__call__(y_true, y_pred, sample_weight)
         each = copy.copy(self)
@@ -71,12 +73,13 @@ class ClassificationLoss(Loss):
     def call(self, y_true, y_pred):
         logits, labels = ops.convert_to_tensor(y_pred), ops.convert_to_tensor(y_true)
         shape, classes = tuple(labels.shape), logits.shape[-1]
+        missing = len(logits.shape) - len(shape)  # axes of the labels
         dtype = keras.backend.standardize_dtype(logits.dtype)
-        if len(shape) == len(logits.shape) and shape[-1] == classes:
+        if missing == 0 and shape[-1] == classes:
             labels = ops.cast(labels, dtype)
-        elif classes == 1:
-            labels = ops.reshape(ops.cast(labels, dtype), ops.shape(logits))
-        elif len(shape) == len(logits.shape) - 1 or shape[-1:] == (1,):
+        elif missing == 1 and classes == 1:
+            labels = ops.cast(labels, dtype)[..., None]
+        elif missing == 1 or (missing == 0 and shape[-1] == 1):
             labels = ops.reshape(ops.cast(labels, "int32"), ops.shape(logits)[:-1])
             labels = ops.one_hot(labels, classes, dtype=dtype)
         else:
@@ -183,7 +186,7 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
     the accuracy of a guess; an example with a logit that is NaN is wrong. (`ops.in_top_k` counts
     ties as right on every backend, and NaN on JAX.) Labels may be integers or one-hot, even in
     turns: a recipe trains on one-hot labels and evaluates on integers. Of mixed labels the
-    largest counts.
+    largest counts, and for a single logit the nearer of 0 and 1.
 
     Args:
         top: how many logits may hold the label.
@@ -200,6 +203,7 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
         if len(labels.shape) == len(logits.shape) and labels.shape[-1] == logits.shape[-1] > 1:
             labels = ops.argmax(labels, axis=-1)
         if logits.shape[-1] == 1:  # sigmoid(z) is the softmax of (0, z)
+            labels = ops.round(ops.cast(labels, "float32"))
             logits = ops.concatenate([ops.zeros_like(logits), logits], axis=-1)
         classes = logits.shape[-1]
         labels = ops.cast(ops.reshape(labels, (-1, 1)), "int32")
@@ -210,7 +214,8 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
         right = ops.sum(ops.cast(ahead, "int32"), axis=-1) < self.top
         finite = ops.logical_not(ops.any(ops.isnan(logits), axis=-1))
         known = ops.logical_and(labels >= 0, labels < classes)[:, 0]
-        return ops.cast(ops.logical_and(right, ops.logical_and(finite, known)), self.dtype)
+        right = ops.logical_and(right, ops.logical_and(finite, known))
+        return ops.cast(ops.reshape(right, ops.shape(y_pred)[:-1]), self.dtype)
 
     def get_config(self):
         return {"top": self.top, "name": self.name, "dtype": self.dtype}

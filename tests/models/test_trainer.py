@@ -14,6 +14,7 @@ from PIL import Image
 import keras_vit
 from keras_vit import training
 from keras_vit.evaluation import evaluate
+from keras_vit.inspection import attention_maps, position_similarity
 from keras_vit.preprocessing import Preprocessing
 from tests.support import BACKEND, images, randomize, slow_unless_torch, tiny_vit, to_numpy
 
@@ -226,11 +227,16 @@ def test_threads_predict_and_evaluate_with_one_model():
     logits = model.predict(IMAGES[:4], verbose=0)
     scores = model.evaluate(IMAGES[:4], LABELS[:4], verbose=0)
     found = keras_vit.predict(model, pixels, top=1)
+    maps, positions = attention_maps(model, IMAGES[:4]), position_similarity(model)
+    other = keras.Model(model.inputs, model.outputs)  # with the same layers
+    other.preprocessing = model.preprocessing
 
     def work(number):
         for _ in range(3):
             if number % 4 == 0:
-                assert keras_vit.predict(model, pixels, top=1) == found
+                assert keras_vit.predict(other if number else model, pixels, top=1) == found
+                np.testing.assert_array_equal(attention_maps(model, IMAGES[:4]), maps)
+                np.testing.assert_array_equal(position_similarity(model), positions)
             elif number % 4 == 1:
                 np.testing.assert_array_equal(model.predict_on_batch(IMAGES[:4]), logits)
             elif number % 4 == 2:

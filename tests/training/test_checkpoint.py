@@ -14,11 +14,13 @@ from keras_vit.training.checkpoint import (
     Checkpoints,
     assign_state,
     build_state,
+    describe,
     read_state,
     sync,
     value_of,
 )
 from keras_vit.training.stop import only_run_in
+from tests.support import tiny_vit
 from tests.training import resume_case as case
 
 
@@ -150,6 +152,17 @@ def test_another_model_is_refused(tmp_path):
     saved.pop("optimizer/0003")
     with pytest.raises(ValueError, match=r"optimizer/0003.*None there"):
         assign_state(model, saved)
+
+
+@pytest.mark.any_backend
+def test_how_a_model_inside_is_read_makes_no_other_run():
+    """It is known of a teacher that was compiled, and was not known to earlier versions."""
+    inner = tiny_vit()
+    model = keras.Sequential([keras.Input((16, 16, 3)), inner])
+    model.compile("sgd", "mse")
+    before = describe(model)
+    inner.reading = "softmax"
+    assert describe(model) == before
 
 
 def test_bfloat16_variables_go_through_a_file_exactly(tmp_path):

@@ -95,6 +95,26 @@ def test_labels_that_do_not_fit_are_refused():
         SoftmaxLoss(label_smoothing=1.0)
 
 
+@pytest.mark.parametrize("shape", [(6, 3), (2, 2, 1), ()])
+def test_labels_of_a_single_logit_are_one_for_each_example(shape):
+    for labels in (np.ones(6), np.ones((6, 1), "int32")):
+        loss = float(SigmoidLoss()(labels, np.zeros((6, 1), "float32")))
+        assert loss == pytest.approx(np.log(2), rel=1e-6)
+    with pytest.raises(ValueError, match=r"Received: labels of shape .* of shape \(6, 1\)"):
+        SigmoidLoss().call(np.ones(shape), np.zeros((6, 1), "float32"))
+
+
+def test_masked_outputs_do_not_count():
+    logits, _, integers = case()
+    tensor = keras.ops.convert_to_tensor(logits)
+    tensor._keras_mask = keras.ops.convert_to_tensor(np.arange(len(logits)) < 2)
+    expected = softmax_xent(np.eye(CLASSES)[integers[:2]], logits[:2].astype("float64"))
+    for dtype in ("float32", "float64"):
+        with precision(dtype):
+            loss = SoftmaxLoss(dtype=dtype)(integers, tensor)
+        assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
 def test_the_bias_for_rare_positives_is_what_the_authors_write():
     assert round(sigmoid_head_bias(1000), 1) == -6.9
     assert round(sigmoid_head_bias(21_843), 0) == -10
@@ -111,6 +131,20 @@ def test_accuracy_takes_labels_of_both_kinds_in_turns():
         top_2.update_state(labels, logits)
     assert float(accuracy.result()) == 0.5 and float(top_2.result()) == 0.75
     assert top_2.name == "top_2_accuracy"
+
+
+def test_accuracy_of_a_single_logit():
+    logits = np.array([[2.0], [-1.0], [3.0], [-2.0]], "float32")
+    for labels in ([1, 0, 0, 0], [[1], [0], [0], [0]], [0.9, 0.1, 0.2, 0.4], [[0.6]] + 3 * [[0.4]]):
+        accuracy = Accuracy()
+        accuracy.update_state(np.array(labels), logits)
+        assert float(accuracy.result()) == 0.75
+
+
+def test_accuracy_of_tokens_takes_weights_of_images():
+    accuracy, labels = Accuracy(), np.array([[0, 0], [1, 1]])
+    accuracy.update_state(labels, np.eye(3, dtype="float32")[0 * labels], sample_weight=[3.0, 1.0])
+    assert float(accuracy.result()) == 0.75
 
 
 def test_accuracy_of_ties_and_nan():
