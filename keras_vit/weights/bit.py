@@ -116,6 +116,7 @@ class BigVision(BiTFamily):
 
 BIG_VISION_BIT = BigVision(
     name="google-research/big_vision (BiT)",
+    sign=r"(root_block/)?conv_root/|block\d+/unit\d+/conv1/",
     stripped=r"^(params|opt/target)/",
     table=Table(
         ("[root_block/|]conv_root/kernel", ROOT, SAME),

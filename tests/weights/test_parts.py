@@ -69,6 +69,11 @@ def test_a_prefix_is_left_out_in_every_format(tmp_path, prefix):
     assert_loads(tmp_path / "model.npz", prefix + "/", source=GOOGLE)
     path = saved(tmp_path, {"state_dict": tensors_of(prefix=prefix), "epoch": 3})
     assert_loads(path, "state_dict." + prefix)
+    for case in ("bit_paper_d21_w05", "bit_v1_d11_w05"):
+        source = ORACLES / "big_vision_bit" / case / "checkpoint.npz"
+        arrays = {f"{prefix}/{name}": array for name, array in read_arrays(source).items()}
+        np.savez(tmp_path / "model.npz", **arrays)
+        assert_loads(tmp_path / "model.npz", prefix + "/", source=source)
 
 
 @pytest.mark.parametrize(
