@@ -136,7 +136,7 @@ def input_of(model, preprocessing=None, image_size=None):
         warnings.warn(
             f"{getattr(model, 'name', model)} does not say how its images are prepared: they are "
             "resized as a whole and mapped to [-1, 1]. Set model.preprocessing, such as to that of "
-            "the model it was cloned from.",
+            "the model it was cloned from, and model.reading, unless it gives logits of a softmax.",
             stacklevel=3,
         )
     preprocessing = preprocessing or getattr(model, "preprocessing", None) or Preprocessing()
