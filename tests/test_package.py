@@ -18,7 +18,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 PACKAGES = sorted(path.parent for path in FILES if path.name == "__init__.py")
 
 IMPORT = """
-import json, sys, time
+import gc, json, sys, time
+gc.disable()  # a pass over all that Keras and its backend hold falls on either side by chance
 begin = time.process_time()
 import keras
 before, start = set(sys.modules), time.process_time()
