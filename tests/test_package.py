@@ -19,12 +19,13 @@ PACKAGES = sorted(path.parent for path in FILES if path.name == "__init__.py")
 
 IMPORT = """
 import gc, json, sys, time
-gc.disable()  # a pass over all that Keras and its backend hold falls on either side by chance
 begin = time.process_time()
 import keras
+end = time.process_time()
+gc.freeze()  # else a pass over all that Keras and its backend hold may fall into what follows
 before, start = set(sys.modules), time.process_time()
 import keras_vit
-share = (time.process_time() - start) / (start - begin)
+share = (time.process_time() - start) / (end - begin)
 new = sorted({name.split(".")[0] for name in set(sys.modules) - before})
 print(json.dumps({"share": share, "new": new}))
 """
