@@ -6,7 +6,7 @@ import re
 from typing import TypeVar
 
 from keras_vit.checks import check_choice, positive_float, positive_int
-from keras_vit.data.keras_layers import described, layer_configs  # noqa: F401
+from keras_vit.data import keras_layers
 from keras_vit.data.transform import Transform
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.text import brief, unknown
@@ -226,7 +226,7 @@ def settings(recipe):
     rows = []
     for field in dataclasses.fields(recipe):
         value = getattr(recipe, field.name)
-        value = described(value) if field.name == "augment_layers" else value
+        value = keras_layers.described(value) if field.name == "augment_layers" else value
         if (value or field.name == "seed") and field.name not in unused | {"notes"}:
             rows.append((field.name, _shown(value)))
         if field.name == "steps" and recipe.passes:

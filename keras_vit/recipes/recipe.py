@@ -82,7 +82,7 @@ class Recipe:
     architecture: tuple = checked(fields.pairs, ())
     mixup: float = checked(fields.not_negative, 0.0)
     cutmix: float = checked(fields.not_negative, 0.0)
-    augment_layers: tuple = checked(fields.layer_configs, ())
+    augment_layers: tuple = checked(fields.keras_layers.layer_configs, ())
     problem: str = checked(fields.choice(*PROBLEMS), "single_label")
     loss: str = checked(fields.choice("softmax", "sigmoid", "squared", "own"), "softmax")
     label_smoothing: float = checked(rate, 0.0)
