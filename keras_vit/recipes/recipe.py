@@ -18,6 +18,7 @@ from keras_vit.variants import POOLS, POSITIONS
 
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
 LATER = {"problem": "single_label", "draft": True, "augment_layers": ()}
+LATER |= dict.fromkeys(("mean", "std", "library", "crop_fraction"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +35,9 @@ class Recipe:
         batch_size, steps: images per update, and updates in the whole run.
         train, eval: `keras_vit.data.Transform` of training and of evaluation images.
         mixup, cutmix: parameter of the Beta distribution of the mixing weight; 0 for none.
-        augment_layers: layers of Keras or KerasCV, such as `MixUp()`, for batches of 0..255 in
-            training, before `mixup`; kept as JSON. `seed` decides, and a seed of their own nothing.
+        augment_layers: layers of Keras or KerasCV for training batches of 0..255, before `mixup`.
         problem: what the labels are: `"single_label"`, one class of several for each image;
-            `"multi_label"`, any number of them; `"regression"`, numbers. `for_problem` changes it
-            with the loss.
+            `"multi_label"`, any number of them; `"regression"`, numbers. See `for_problem`.
         loss, label_smoothing: `"softmax"`, `"sigmoid"` or, of a regression, `"squared"`, and its
             smoothing; `"own"` for the loss of the model itself, which learns without labels.
         head_bias, representation_size, pool, position, dropout, stochastic_depth, remat: arguments
@@ -168,6 +167,7 @@ class Recipe:
 
     scale = fields.scale
     for_problem = fields.for_problem
+    for_weights = fields.for_weights
 
     def model_options(self) -> dict[str, Any]:
         """Arguments for the builder of `variant`, or for its class, as a dict.
@@ -273,7 +273,7 @@ class Recipe:
         found = dataclasses.asdict(self)
         for fields_of in (found, found["train"], found["eval"]):
             for name, as_ever in LATER.items():
-                if fields_of.get(name) == as_ever:
+                if fields_of.get(name, ...) == as_ever:
                     del fields_of[name]
         return found
 
