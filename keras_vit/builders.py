@@ -12,6 +12,7 @@ from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS, Variant
 from keras_vit.weights.assign import MODELS
 from keras_vit.weights.load import build_and_load
+from keras_vit.weights.locate import variants_named
 
 _ARGUMENTS = """
 
@@ -136,6 +137,12 @@ def build(
     """
     known = [*VARIANTS, *BIT_VARIANTS]
     if variant not in known:
+        if meant := variants_named(str(variant)):
+            raise ValueError(
+                f"Unknown variant. Received: variant={variant!r}, which is "
+                f"{' or '.join(map(repr, meant))} here; keras_vit.from_checkpoint(name) builds the "
+                "model of published weights."
+            )
         raise unknown("variant", variant, known, listed="list(keras_vit.VARIANTS)")
     model = "bit" if variant in BIT_VARIANTS else "visiontransformer"
     name = f"{model}_" + re.sub(r"\W", "_", variant.lower().replace("/", ""))

@@ -1,6 +1,7 @@
 """Classifiers of scikit-learn on frozen features: nearest neighbours and a linear probe."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -156,8 +157,9 @@ def linear_probe(
         if isinstance(validation, (tuple, list)):
             fit_x, fit_y, held_x, held_y = x, y, validation[0], class_numbers(validation[1])
         else:
+            _check_counts(y, rate(validation, "validation"))
             fit_x, held_x, fit_y, held_y = sklearn.model_selection.train_test_split(
-                x, y, test_size=rate(validation, "validation"), random_state=seed, stratify=y
+                x, y, test_size=validation, random_state=seed, stratify=y
             )
         for each in cs:
             scores[each] = float(fit(fit_x, fit_y, each).score(held_x, held_y))
@@ -167,6 +169,20 @@ def linear_probe(
     converged = bool(classifier[-1].n_iter_.max() < max_iter)
     examples = len(x), len(test_features)
     return LinearProbe(accuracy, best, scores, converged, *examples, classifier)
+
+
+def _check_counts(labels, validation):
+    """Raises a ValueError where a share of the images has not one of each class on both sides."""
+    classes, counts = np.unique(labels, return_counts=True)
+    held = math.ceil(len(labels) * validation)
+    if counts.min() < 2 or min(held, len(labels) - held) < len(classes):
+        raise ValueError(
+            "The images that choose C need one of each class, and so do those that are left to "
+            f"fit. Received: {len(labels)} images of {len(classes)} classes, {counts.min()} of the "
+            f"smallest one, and validation={validation:g}, which is {held} of them. Give a larger "
+            "share, images of their own as validation=(features, labels), or one C, such as c=1.0, "
+            "which needs none."
+        )
 
 
 def _sklearn():
