@@ -43,7 +43,7 @@ def reason_of(error, address, retries=0):
     if names & {"MaxRetryError", "ConnectError", "NameResolutionError", "NewConnectionError"}:
         if names & {"SSLError"}:
             return f"{host} has no certificate that is trusted here{tried}"
-        return f"{host} cannot be reached{tried}; is there a network, or a proxy to be named"
+        return f"{host} cannot be reached{tried}: check the network, and the proxy if there is one"
     if names & {"Timeout", "TimeoutException", "ReadTimeoutError"}:
         return f"{host} did not answer in time{tried}"
     return str(error) or type(error).__name__

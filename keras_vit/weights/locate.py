@@ -7,6 +7,8 @@ from keras_vit.weights import augreg, catalog
 from keras_vit.weights.packaged import PACKAGE
 from keras_vit.weights.tables import shortened
 
+SUFFIXES = """.npz .safetensors .pt .pth .bin .h5 .keras .ckpt .pkl .onnx .msgpack .json .tar
+.zip""".split()  # of files
 SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://", PACKAGE)
 
 
@@ -29,7 +31,7 @@ def locate(weights):
     # The catalogue lists the best of the files of "How to train your ViT?"; all have names.
     if url := augreg.augreg_url(text):
         return url, None
-    is_file_name = path.suffix in (".npz", ".safetensors", ".pth", ".bin", ".h5", ".keras")
+    is_file_name = path.suffix in SUFFIXES
     is_path = path.is_absolute() or text[0] in ".~" or text[-1] in "/\\"
     if isinstance(weights, os.PathLike) or is_file_name or is_path:
         folders = [folder for folder in path.absolute().parents if not folder.exists()]

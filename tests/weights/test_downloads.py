@@ -16,7 +16,7 @@ def test_a_host_that_cannot_be_reached(cache):
     with pytest.raises(DownloadError) as error:
         fetch("https://127.0.0.1:9/model.npz", retries=0)
     told = str(error.value)
-    assert "https://127.0.0.1:9/model.npz: 127.0.0.1 cannot be reached; is there a network" in told
+    assert "https://127.0.0.1:9/model.npz: 127.0.0.1 cannot be reached: check the network" in told
     assert str(_place("https://127.0.0.1:9/model.npz")) in told
     assert "Pool" not in told and "urllib3" not in told and not [*cache.glob("*")]
 

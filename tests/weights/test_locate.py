@@ -83,6 +83,7 @@ def test_arguments_are_checked_before_a_download(offline, arguments):
         ("no_such/", ""),
         ("./no_such", ""),
         ("~/no_such_model", ""),
+        ("model.pt", ""),
     ],
 )
 def test_a_place_where_nothing_is(tmp_path, monkeypatch, place, words):
