@@ -1,6 +1,7 @@
 """A job: a recipe, the data and the model that it is run with, and what the run leaves."""
 
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import json
@@ -12,13 +13,16 @@ import keras
 import numpy as np
 
 from keras_vit import data, distribution, evaluation, inspection, recipes, training
-from keras_vit.builders import build
+from keras_vit.builders import build, builder_name
 from keras_vit.data.preprocess import preprocessing_of
 from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
+from keras_vit.training.cost import count, measured
 from keras_vit.weights import from_checkpoint
+from keras_vit.weights.assign import name_of
+from keras_vit.weights.load import unfetched
 from keras_vit.writing import output_place, replacing_files, write_text
 
 # What a run leaves beside the files of `training.fit`.
@@ -43,7 +47,8 @@ class Job:
         labels, problem: see `keras_vit.data.load`; the recipe is one for that problem.
         split, test_split: images to train and to test on; by default the recipe's.
         model: a published variant instead of the recipe's, such as `"B/16"`.
-        weights: a checkpoint to begin from, for a `model`.
+        weights: a checkpoint to begin from. Without a `model` or a variant of the recipe it
+            decides the architecture.
         freeze: patterns of layers that do not train, see `keras_vit.training.freeze`.
         teacher: a model of the same classes to learn from, too: a checkpoint of any format that
             `keras_vit.from_checkpoint` reads, or a `.keras` file that gives logits. Hard labels
@@ -87,9 +92,12 @@ class Job:
         if variant is not None:
             model = build(variant, weights=self.weights, **options)
         elif self.weights:
-            raise ValueError("weights need a model (--variant), the one whose weights they are.")
+            model = from_checkpoint(self.weights, **options)
         else:
-            model = VisionTransformer(**options, name="vit_mini")
+            model = VisionTransformer(**options)
+        if variant is None:  # reports and cards name a model after what it is
+            variant = name_of(model)
+            model.name = builder_name(variant).lower() if variant else "vit_mini"
         if self.weights:
             print(model.load_report)
         model.class_names = train.class_names and tuple(train.class_names)
@@ -99,6 +107,20 @@ class Job:
         if self.lora is not None:
             print(training.enable_lora(model, self.lora))
         return model
+
+    def cost(self):
+        """What the run will cost, a `keras_vit.training.cost.Cost`.
+
+        It trains for a few batches, writes nothing, and downloads no published weights.
+        """
+        job, train, record = self, self.load(self.split, batch_size=1), None
+        if self.weights and (record := unfetched(self.weights)):
+            model = self.model or record.variant.removeprefix("BiT-")
+            job = dataclasses.replace(self, weights=None, model=model)
+        model = job.build(train)
+        recipe, load = self.recipe, functools.partial(self.load, self.split)
+        cost = count(model, recipe, train.num_examples // recipe.batch_size)
+        return measured(cost, recipe.compile(self.with_teacher(model)), load)
 
     def with_teacher(self, model):
         """The model, or what trains it with the teacher."""

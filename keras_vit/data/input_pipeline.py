@@ -1,5 +1,6 @@
 """`pipeline`: batches of a dataset as a recipe wants them, on Grain."""
 
+import contextlib
 import copy
 import os
 import warnings
@@ -14,6 +15,7 @@ from keras_vit.data.arrays import ArraySource
 from keras_vit.data.dataset import problem_told
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.load import check_seed, open_source
+from keras_vit.data.pixels import open_image
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
 
 
@@ -195,6 +197,18 @@ class Pipeline(keras.utils.PyDataset):
         if self._steps is not None:
             return self._steps
         return self.steps_per_epoch if self.training else self.steps_per_epoch - self.start
+
+    def shorter_side(self, most: int = 32) -> int:
+        """The median of the shorter sides of some images as they are, in pixels; 0 for none."""
+        sides, source, rows = [], self._read.source, self._read.rows
+        for row in rows[:: max(1, len(rows) // most)]:
+            image, _ = source[row]
+            if isinstance(image, bytes):
+                with contextlib.suppress(Exception), open_image(image) as opened:  # damaged ones
+                    sides.append(min(opened.size))
+            else:
+                sides.append(min(image.shape[:2]))
+        return sorted(sides)[len(sides) // 2] if sides else 0
 
     def from_step(self, step: int, steps: int | None = None) -> "Pipeline":
         """A `Pipeline` of the same batches from a step on, as if those before it had been seen.

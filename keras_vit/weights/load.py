@@ -6,11 +6,11 @@ import pathlib
 import warnings
 from typing import Any
 
-from keras_vit.checks import marked
+from keras_vit.checks import marked, pair
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.outputs import reading_of_config
-from keras_vit.variants import VARIANTS
+from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights import (
     aimv2,
     augreg,
@@ -28,7 +28,7 @@ from keras_vit.weights import (
     torchvision,
     vision_towers,
 )
-from keras_vit.weights.assign import MODELS, LoadReport, assign, check_model
+from keras_vit.weights.assign import MODELS, SIZE, LoadReport, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import fetch
@@ -158,7 +158,7 @@ def build_and_load(variant, weights, options):
     A field of the variant that a checkpoint decides (`inherited`) and that is not in `options`
     comes from the checkpoint.
     """
-    row = {**VARIANTS, **BIT_VARIANTS}[variant]
+    row = BIT_VARIANTS.get(variant) or get_variant(variant)
     name = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
     source, record = _locate(weights)
     _check_variant(record, variant, row, options)
@@ -182,10 +182,7 @@ def _check_variant(record, variant, row, options):
     """Raises a ValueError, before anything is downloaded, for weights of another variant."""
     published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
     theirs = published.get(record.variant) if record else None
-    # Of what a builder has and does not take over from its weights.
-    names = ("width", "depth", "num_heads", "mlp_dim", "patch_size", "stem", "blocks")
-    # Of what it takes over, other kinds of blocks would make another family of it.
-    fields = [n for n in (*names, "mlp", "norm", "block") if hasattr(row, n)]
+    fields = [n for n in (*SIZE, "patch_size") if hasattr(row, n)]
     fits = theirs is None or type(theirs) is type(row)
     for name in fields if theirs and fits else ():
         fits = fits and (name in options or getattr(theirs, name) == getattr(row, name))
@@ -196,6 +193,32 @@ def _check_variant(record, variant, row, options):
             f"{record.variant}, for {variant}. Published for {variant}: {shortened(names, 5)}; "
             "keras_vit.from_checkpoint builds the model that fits its weights."
         )
+
+
+def image_size_of(weights):
+    """The (height, width) in pixels that a checkpoint was trained at.
+
+    That of published weights is looked up in the catalogue, and nothing is downloaded for it.
+
+    Raises:
+        FileNotFoundError, ValueError: as `from_checkpoint`.
+    """
+    source, record = _locate(weights)
+    if record is not None and record.image_size:
+        return pair(record.image_size, "image_size")
+    return _read(source, record, {}).architecture["image_size"]
+
+
+def unfetched(weights):
+    """The record of published weights that would have to be downloaded; `None` for all others."""
+    source, record = _locate(weights)
+    if record is None:
+        return None
+    try:
+        fetch(source, size=record.size, offline=True)
+    except OSError:
+        return record
+    return None
 
 
 def file_of(weights):
