@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_vit import data, distribution, evaluation, inspection, recipes, training
 from keras_vit.builders import build, builder_name
-from keras_vit.data.preprocess import preprocessing_of
+from keras_vit.data.pixels import per_channel
 from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
 from keras_vit.outputs import reading_of
@@ -100,27 +100,49 @@ class Job:
             model.name = builder_name(variant).lower() if variant else "vit_mini"
         if self.weights:
             print(model.load_report)
+        else:
+            model.preprocessing = train.preprocessing
         model.class_names = train.class_names and tuple(train.class_names)
-        model.preprocessing = preprocessing_of(self.recipe.eval)  # not that of the weights
         if self.freeze:
             print(training.freeze(model, self.freeze))
         if self.lora is not None:
             print(training.enable_lora(model, self.lora))
         return model
 
-    def cost(self):
-        """What the run will cost, a `keras_vit.training.cost.Cost`.
+    def for_weights(self, model):
+        """The job whose recipe gives the images as the weights of its model want them.
 
-        It trains for a few batches, writes nothing, and downloads no published weights.
+        It is this job where there are no weights, or they want what a published recipe says.
         """
-        job, train, record = self, self.load(self.split, batch_size=1), None
-        if self.weights and (record := unfetched(self.weights)):
-            model = self.model or record.variant.removeprefix("BiT-")
-            job = dataclasses.replace(self, weights=None, model=model)
-        model = job.build(train)
-        recipe, load = self.recipe, functools.partial(self.load, self.split)
-        cost = count(model, recipe, train.num_examples // recipe.batch_size)
-        return measured(cost, recipe.compile(self.with_teacher(model)), load)
+        contradicts = model.preprocessing.differs(self.recipe.eval.preprocessing)
+        if not self.weights or not (contradicts or self.recipe.name.startswith("own")):
+            return self
+        return dataclasses.replace(self, recipe=self.recipe.for_weights(model))
+
+    def plan(self):
+        """(job, model): the job as it would run, and its model; published weights are not fetched.
+
+        Where these are not on this machine the model has their architecture and fresh weights.
+        """
+        job, record = self, self.weights and unfetched(self.weights)
+        if record:
+            variant = self.model or record.variant.removeprefix("BiT-")
+            job = dataclasses.replace(self, weights=None, model=variant)
+        model = job.build(self.load(self.split, batch_size=1))
+        if record and record.preprocessing:
+            model.preprocessing = record.preprocessing
+        return self.for_weights(model), model
+
+    def cost(self, model):
+        """What the run of a model from `plan` costs, a `keras_vit.training.cost.Cost`.
+
+        The model is trained for a few batches; nothing is written.
+        """
+        load = functools.partial(self.load, self.split)
+        train = load()
+        model.preprocessing = train.preprocessing
+        cost = count(model, self.recipe, train.steps_per_epoch // self.recipe.accumulate)
+        return measured(cost, self.recipe.compile(self.with_teacher(model)), load)
 
     def with_teacher(self, model):
         """The model, or what trains it with the teacher."""
@@ -141,15 +163,26 @@ class Job:
         Returns:
             The metrics as a dict; `None` in all but one of several processes.
         """
-        recipe, output, devices = self.recipe, pathlib.Path(self.output), distribution.current()
-        train, test = self.load(self.split), self.load_test()
+        output, devices = pathlib.Path(self.output), distribution.current()
         output_place(output, folder=True)
         for name in FILES if devices.writes else ():
             output_place(output / name)
+        train = self.load(self.split)
+        with devices.scope():
+            model = self.build(train)
+        if (job := self.for_weights(model)) is not self:
+            train = job.load(job.split)
+        return job._run(model, train)
+
+    def _run(self, model, train):
+        """`run` of a built model and its training data."""
+        output, devices, recipe = pathlib.Path(self.output), distribution.current(), self.recipe
+        test = self.load_test()
         if devices.writes:
             print(recipe, train, sep="\n")
+        model.preprocessing = train.preprocessing
         with devices.scope():
-            model = recipe.compile(self.with_teacher(self.build(train)))
+            model = recipe.compile(self.with_teacher(model))
         start = time.perf_counter()
         history = training.fit(
             model,
@@ -232,9 +265,10 @@ def draw_predictions(model, test, path, count=12):
     images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
     outputs = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
     probabilities = reading_of(model).scores(outputs)
+    mean, std = per_channel(test.preprocessing, images.shape[-1])
     chosen = np.argsort(probabilities.argmax(-1) == labels, kind="stable")[:count]
     inspection.plot_predictions(
-        (images[chosen] + 1) / 2,  # shown with values of 0 to 1
+        (images[chosen] * std + mean).clip(0, 1),
         inspection.attention_maps(model, images[chosen]),
         labels[chosen],
         probabilities[chosen],

@@ -212,13 +212,14 @@ def make_job(args):
 
 def show(job):
     """Prints a recipe and what its run costs; that is unknown where the images are not here."""
-    print(job.recipe, flush=True)
     try:
         job.load(job.split, batch_size=1)
     except (ValueError, ImportError) as error:
-        print(f"\nWhat it costs is not measured without its images: {error}")
-    else:
-        print("", job.cost(), sep="\n")
+        print(job.recipe, f"What it costs is not known without its images: {error}", sep="\n\n")
+        return
+    job, model = job.plan()
+    print(job.recipe, end="\n\n", flush=True)
+    print(job.cost(model))
 
 
 def own_recipe(args, images):

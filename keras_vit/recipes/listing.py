@@ -87,10 +87,12 @@ def own_images(
     laptop, and an eighth of all at most, so that an epoch has eight updates.
 
     Of a pre-trained model it is fine-tuning after Table 4 of the paper, with the learning rate
-    of VTAB, whose sets have 1,000 images: 20 epochs, as nearly all is learned in the first of them,
-    but 100 updates at least, the fewest that the sweeps of "How to train your ViT?" find useful,
-    and no more images than the BiT-HyperRule shows. A tenth of the updates warms up. Choose among
-    `recipe.learning_rates` with validation images, as the authors do.
+    of VTAB, whose sets have 1,000 images: 20 epochs, but at least 100 updates and no more images
+    than the BiT-HyperRule shows. The paper's lengths are for 8 cores of a TPU (500 updates are 70
+    epochs of Oxford-IIIT Pets, 2,500 are 1,280 of a task of VTAB); of photographs like these most
+    is learned in the first two or three, and 20 leave the learning rate time to fall. A tenth of
+    the updates warms up. Choose among `recipe.learning_rates` with validation images, as the
+    authors do.
 
     From scratch it follows "Better plain ViT baselines" (Beyer et al., 2022), for sets that are too
     small for a ViT without its help: positions that need no learning (27 points better with 50
@@ -120,6 +122,7 @@ def own_images(
     batch_size = 64
     while batch_size > min(4, count) and batch_size * 8 > count:
         batch_size //= 2
+    per_epoch = count // batch_size
     shared = {
         "name": named("own_images", variant),
         "dataset": "folder",
@@ -131,8 +134,8 @@ def own_images(
         "clip_norm": 1.0,
     }
     if pretrained:
-        shown = min(20 * count, 512 * length_for(count)[-1])
-        steps = max(100, round(shown / batch_size))
+        longest = 512 * length_for(count)[-1] // batch_size  # which BiT has in batches of 512
+        steps = max(100, min(20 * per_epoch, longest))
         return Recipe(
             **shared,
             source="keras_vit's own, after Dosovitskiy et al., 2021, Table 4 and VTAB",
@@ -146,7 +149,7 @@ def own_images(
         )
     later = variant in BIT_VARIANTS or "-" in str(variant)  # these have their own
     of_a_vit = {} if later else {"pool": "mean", "position": "sincos_2d"}
-    steps = round(90 * count / batch_size)
+    steps = 90 * per_epoch
     return Recipe(
         **shared,
         **of_a_vit,

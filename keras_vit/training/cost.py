@@ -34,6 +34,7 @@ class Cost:
         peak: bytes of memory that this process has had at most, with all it has imported; `None`
             where the system does not say.
         updates, batch_size, steps_per_epoch: of the run.
+        images: what happens to those of training and of tests, as text.
     """
 
     model: str
@@ -47,6 +48,7 @@ class Cost:
     updates: int
     batch_size: int
     steps_per_epoch: int
+    images: tuple[str, str]
     seconds: float | None = None
     timed: str = ""
     peak: int | None = None
@@ -62,6 +64,8 @@ class Cost:
             ("parameters", f"{self.parameters:,}, {self.trained:,} of them trained"),
             ("computation", macs),
             ("run", f"{self.updates:,} updates of {self.batch_size} images"),
+            ("training images", self.images[0]),
+            ("test images", self.images[1]),
             ("memory", f"{state}; counted"),
             ("activations", f"{kept}: what a batch keeps for its gradients"),
         ]
@@ -107,6 +111,7 @@ def count(model, recipe, steps_per_epoch):
         updates=recipe.steps,
         batch_size=recipe.batch_size,
         steps_per_epoch=steps_per_epoch,
+        images=(_in_words(recipe.train), str(recipe.eval.preprocessing)),
     )
 
 
@@ -117,7 +122,7 @@ def measured(cost, model, load):
         load: a function from a batch size to the pipeline of the training images.
     """
     accelerator = _accelerator()
-    micro = images = load(None).batch_size
+    micro = images = load().batch_size
     state = cost.weights + cost.gradients + cost.optimizer
     if accelerator is None:
         each = (cost.activations or 0) / micro
@@ -163,6 +168,27 @@ def vit_products(
     embedding = patches * math.prod(v.patch_size) * channels * width
     linear = v.block_layers * tokens * width * (4 * width + products * v.mlp_dim)
     return embedding + linear + v.depth * 2 * tokens * seen * width
+
+
+_CROPS = {  # of training, see `keras_vit.data.Transform`
+    "inception": "a random box of {area} of the image",
+    "random_resized": "a random box of {area} of the image",
+    "resize_small_random": "the shorter side to {small}, a random window",
+    "squash_random": "both sides to {small}, a random window",
+    "pad_random": "a random window of the padded image",
+}
+
+
+def _in_words(transform):
+    """What a transform of training does to an image, as text."""
+    low, high = transform.area
+    area = f"{low:.0%} to {high:.0%}"
+    crop = _CROPS.get(transform.crop, transform.crop.replace("_", " "))
+    names = [name if isinstance(name, str) else name[0] for name in transform.augment]
+    names += [name for name in ("affine", "randaugment") if getattr(transform, name)]
+    flip = ["half of them mirrored"] * transform.flip
+    cut = crop.format(area=area, small=transform.resize_small)
+    return ", ".join([f"{cut}, to {'{} x {}'.format(*transform.image_size)}", *flip, *names])
 
 
 def _kept(v, image_size, remat):
