@@ -160,7 +160,7 @@ def test_the_cost_is_what_the_run_takes(photos, weights):
     job, model = job_of("--dataset", photos / "photos", "--weights", weights).plan()
     found = job.cost(model)
     assert found.parameters == found.trained == model.count_params()
-    kept = [v for v in model.optimizer.variables if v.shape and "float" in v.dtype]
+    kept = [v for v in model.optimizer.variables if len(v.shape) and "float" in v.dtype]
     slots = sum(4 * math.prod(v.shape) for v in kept)
     assert found.optimizer == slots
     assert found.weights == found.gradients == 4 * found.parameters
