@@ -21,8 +21,7 @@ from keras_vit.outputs import reading_of
 from keras_vit.text import visible
 from keras_vit.training.cost import count, measured
 from keras_vit.weights import from_checkpoint
-from keras_vit.weights.assign import name_of
-from keras_vit.weights.load import unfetched
+from keras_vit.weights.described import name_of, unfetched
 from keras_vit.writing import output_place, replacing_files, write_text
 
 # What a run leaves beside the files of `training.fit`.

@@ -226,13 +226,13 @@ def own_recipe(args, images):
     """The recipe for a pipeline of one's own images, with the size of weights or of the images."""
     from keras_vit import recipes
     from keras_vit.recipes.listing import size_from_scratch
-    from keras_vit.weights.load import image_size_of
+    from keras_vit.weights.described import image_size_of
 
     size = args.image_size and (args.image_size * 2)[:2]
     if size is None and args.weights:
         size = image_size_of(args.weights)
     elif size is None:
-        size = size_from_scratch(images.shorter_side())
+        size = size_from_scratch(images.shorter_side)
     numbers = images.num_examples, images.num_classes
     return recipes.own_images(*numbers, args.model, size, pretrained=bool(args.weights))
 

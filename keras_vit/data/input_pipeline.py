@@ -1,6 +1,5 @@
 """`pipeline`: batches of a dataset as a recipe wants them, on Grain."""
 
-import contextlib
 import copy
 import os
 import warnings
@@ -15,7 +14,7 @@ from keras_vit.data.arrays import ArraySource
 from keras_vit.data.dataset import problem_told
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.load import check_seed, open_source
-from keras_vit.data.pixels import open_image, per_channel
+from keras_vit.data.pixels import per_channel
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
 
 
@@ -129,6 +128,7 @@ class Pipeline(keras.utils.PyDataset):
     Attributes:
         name, split, seed, training: what was loaded and how, see `pipeline`.
         num_examples: in the split, unreadable ones included.
+        shorter_side: median of the shorter sides of some images as they are, in pixels.
         problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
         num_classes, class_names: of the dataset; of the targets for regression, where class_names
             is None if they have no names.
@@ -183,6 +183,7 @@ class Pipeline(keras.utils.PyDataset):
     num_classes = property(lambda self: self._read.source.num_classes)
     left_out = property(lambda self: self._read.source.left_out)
     num_examples = property(lambda self: len(self._read.rows))
+    shorter_side = property(lambda self: self._read.source.shorter_side(self._read.rows))
     image_shape = property(lambda self: self._read.image_shape)
     num_batches = property(lambda self: len(self))  # Keras asks for it
 
@@ -207,18 +208,6 @@ class Pipeline(keras.utils.PyDataset):
         if self._steps is not None:
             return self._steps
         return self.steps_per_epoch if self.training else self.steps_per_epoch - self.start
-
-    def shorter_side(self, most: int = 32) -> int:
-        """The median of the shorter sides of some images as they are, in pixels; 0 for none."""
-        sides, source, rows = [], self._read.source, self._read.rows
-        for row in rows[:: max(1, len(rows) // most)]:
-            image, _ = source[row]
-            if isinstance(image, bytes):
-                with contextlib.suppress(Exception), open_image(image) as opened:  # damaged ones
-                    sides.append(min(opened.size))
-            else:
-                sides.append(min(image.shape[:2]))
-        return sorted(sides)[len(sides) // 2] if sides else 0
 
     def from_step(self, step: int, steps: int | None = None) -> "Pipeline":
         """A `Pipeline` of the same batches from a step on, as if those before it had been seen.

@@ -123,6 +123,7 @@ def own_images(
     while batch_size > min(4, count) and batch_size * 8 > count:
         batch_size //= 2
     per_epoch = count // batch_size
+    margin = 256 / 224 if pretrained else 1.0  # of small images the middle alone is little
     shared = {
         "name": named("own_images", variant),
         "dataset": "folder",
@@ -130,7 +131,7 @@ def own_images(
         "num_classes": num_classes,
         "batch_size": batch_size,
         "train": Transform(size, "inception", area=(0.25, 1.0), flip=True),
-        "eval": Transform(size, "resize_small_center", resize_small=round(max(size) * 256 / 224)),
+        "eval": Transform(size, "resize_small_center", resize_small=round(max(size) * margin)),
         "clip_norm": 1.0,
     }
     if pretrained:

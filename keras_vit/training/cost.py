@@ -22,7 +22,7 @@ class Cost:
     """What a run with a model costs; printing it shows a table.
 
     Attributes:
-        model: its name.
+        model, architecture: its name, and what it is made of, as text.
         parameters, trained: numbers in the model, and those of them that are trained.
         macs: multiply-accumulates of the forward pass for one image by formula; `None` for a ResNet
             or a hybrid.
@@ -38,6 +38,7 @@ class Cost:
     """
 
     model: str
+    architecture: str
     parameters: int
     trained: int
     macs: int | None
@@ -57,13 +58,13 @@ class Cost:
         macs = "not counted for a ResNet" if self.macs is None else f"{_short(self.macs)} {_MACS}"
         memory = [(n, getattr(self, n)) for n in "weights gradients optimizer".split()]
         state = ", ".join(f"{name} {_bytes(size)}" for name, size in memory)
-        unknown = self.activations is None
+        unknown, epochs = self.activations is None, self.updates / max(self.steps_per_epoch, 1)
         kept = "unknown for a ResNet" if unknown else f"about {_bytes(self.activations)}, computed"
         rows = [
-            ("model", self.model),
+            ("model", f"{self.model}: {self.architecture}"),
             ("parameters", f"{self.parameters:,}, {self.trained:,} of them trained"),
             ("computation", macs),
-            ("run", f"{self.updates:,} updates of {self.batch_size} images"),
+            ("run", f"{self.updates:,} updates of {self.batch_size} images, {epochs:.4g} epochs"),
             ("training images", self.images[0]),
             ("test images", self.images[1]),
             ("memory", f"{state}; counted"),
@@ -101,6 +102,7 @@ def count(model, recipe, steps_per_epoch):
         activations = numbers_kept * (2 if halved else size)
     return Cost(
         model=model.name,
+        architecture=_architecture(v),
         parameters=numbers,
         trained=trained,
         macs=macs,
@@ -201,6 +203,15 @@ def _kept(v, image_size, remat):
     hidden = {"mlp": 2, "swiglu": 3}[v.mlp] * v.mlp_dim
     # Inputs of norms (2), of query, key and value (1), these (3), inputs of both projections (2).
     return v.block_layers * tokens * (8 * v.width + hidden + v.num_heads * seen)
+
+
+def _architecture(v):
+    """What a `Variant` or a `BiTVariant` is made of, as text."""
+    if not isinstance(v, Variant):
+        return f"a ResNet of {sum(v.blocks)} units, {v.width:g} times as wide"
+    stem = "" if v.stem is None else f" after a ResNet of {sum(v.stem)} units"
+    patch = "{} x {}".format(*v.patch_size)
+    return f"{v.depth} blocks of width {v.width}, {v.num_heads} heads, patches of {patch}{stem}"
 
 
 def _accelerator():

@@ -6,11 +6,10 @@ import re
 import numpy as np
 
 from keras_vit.checks import marked
-from keras_vit.models.bit import BIT_VARIANTS, BiT
+from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
 from keras_vit.text import visible
 from keras_vit.variants import VARIANTS, size_of
-from keras_vit.weights import catalog
 from keras_vit.weights.canonical import PROJECTION, ROOT
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.resize import (
@@ -224,36 +223,6 @@ def _left_out(arrays, variables, fresh_head):
 def _same_shape(arrays, variables, name):
     there = name in arrays and name in variables
     return there and arrays[name].shape == tuple(variables[name].shape)
-
-
-def name_of(model):
-    """The name of a model's architecture, such as `"B/16"`, or `None` where no published size fits.
-
-    It is that of the published weights that the model began with; or that of the only architecture
-    that is the same; or, as families share theirs and change little, the size of the paper, also
-    with other patches, as in `"B/24"`.
-    """
-    variant, tables = model.variant, {**VARIANTS, **BIT_VARIANTS}
-    names = [field.name for field in dataclasses.fields(variant)]
-    equal = {
-        name: sum(getattr(row, n) == getattr(variant, n) for n in names)
-        for name, row in tables.items()
-        if type(row) is type(variant)
-        and all(getattr(row, n) == getattr(variant, n) for n in SIZE if n in names)
-    }
-    found = catalog.lookup(model.weights_from) if model.weights_from else ()
-    published = {c.variant.removeprefix("BiT-") for c in found} & equal.keys()
-    same = [name for name, count in equal.items() if count == len(names)]
-    for known in (published, same):
-        if len(known) == 1:
-            return next(iter(known))
-    plain = [name for name in equal if "-" not in name]
-    name = max(plain or equal, key=equal.get, default=None)
-    patch = getattr(variant, "patch_size", None)
-    if name is None or patch is None or tables[name].patch_size == patch:
-        return name
-    square = variant.stem is None and patch[0] == patch[1]
-    return f"{name.partition('/')[0]}/{patch[0]}" if square else None
 
 
 def _check_fit(model, canonical, arrays, variables, left_out, choices):

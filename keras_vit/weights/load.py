@@ -6,7 +6,7 @@ import pathlib
 import warnings
 from typing import Any
 
-from keras_vit.checks import marked, pair
+from keras_vit.checks import marked
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.outputs import reading_of_config
@@ -105,7 +105,7 @@ def load_weights(
     check_model(model)
     hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
     hints.update(image_size=model.image_size, file_image_size=file_image_size)
-    canonical = _read(*_locate(weights), hints, prefix)
+    canonical = read(*locate(weights), hints, prefix)
     report = assign(model, canonical, interpolation, resize_patches, fresh_head)
     if report.differs:
         warnings.warn(
@@ -140,7 +140,7 @@ def from_checkpoint(
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
     hints = {**overrides, "file_image_size": file_image_size}
-    canonical = _read(*_locate(weights), hints, prefix)
+    canonical = read(*locate(weights), hints, prefix)
     model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
     assign(
         model,
@@ -160,12 +160,12 @@ def build_and_load(variant, weights, options):
     """
     row = BIT_VARIANTS.get(variant) or get_variant(variant)
     name = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
-    source, record = _locate(weights)
+    source, record = locate(weights)
     _check_variant(record, variant, row, options)
     # The row says what the arrays of a file may not; all else is the file's to say.
     names = ("width", "num_heads", "interpolation")
     known = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
-    canonical = _read(source, record, {**known, **_computed_positions(row), **options})
+    canonical = read(source, record, {**known, **_computed_positions(row), **options})
     if canonical.model != name:
         raise CheckpointError(
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
@@ -195,39 +195,13 @@ def _check_variant(record, variant, row, options):
         )
 
 
-def image_size_of(weights):
-    """The (height, width) in pixels that a checkpoint was trained at.
-
-    That of published weights is looked up in the catalogue, and nothing is downloaded for it.
-
-    Raises:
-        FileNotFoundError, ValueError: as `from_checkpoint`.
-    """
-    source, record = _locate(weights)
-    if record is not None and record.image_size:
-        return pair(record.image_size, "image_size")
-    return _read(source, record, {}).architecture["image_size"]
-
-
-def unfetched(weights):
-    """The record of published weights that would have to be downloaded; `None` for all others."""
-    source, record = _locate(weights)
-    if record is None:
-        return None
-    try:
-        fetch(source, size=record.size, offline=True)
-    except OSError:
-        return record
-    return None
-
-
 def file_of(weights):
     """The path of a checkpoint that is here, or has been downloaded."""
-    source, record = _locate(weights)
+    source, record = locate(weights)
     return fetch(source, size=record and record.size) if isinstance(source, str) else source
 
 
-def _locate(weights):
+def locate(weights):
     """A `pathlib.Path` that exists or the URL of a checkpoint, and its record or `None`."""
     if not isinstance(weights, (str, os.PathLike)) or not str(weights):
         raise ValueError(
@@ -258,7 +232,7 @@ def _locate(weights):
         raise ValueError(f"{error}{hub}") from None
 
 
-def _read(source, record, hints, prefix=None):
+def read(source, record, hints, prefix=None):
     """The `Canonical` of a path or URL, with what its record in the catalogue says."""
     if record is None:
         is_url = isinstance(source, str)

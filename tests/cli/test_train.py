@@ -123,7 +123,7 @@ def test_a_variant_and_weights_of_another_are_refused(photos, weights):
 
 @pytest.mark.any_backend
 def test_a_size_has_one_name_wherever_it_comes_from():
-    from keras_vit.weights.assign import name_of
+    from keras_vit.weights.described import name_of
 
     def named(variant, weights_from=None):
         fields = {"variant": keras_vit.get_variant(variant), "weights_from": weights_from}
@@ -146,8 +146,8 @@ def test_a_dry_run_tells_what_it_costs_and_writes_nothing(
     assert [*tmp_path.iterdir()] == []
     printed = capsys.readouterr().out
     for line in (
-        "model            vit_x8\n",
-        "run              100 updates of 4 images\n",
+        "model            vit_x8: 2 blocks of width 8, 2 heads, patches of 8 x 8\n",
+        "run              100 updates of 4 images, 50 epochs\n",
         "training images  a random box of 25% to 100% of the image, to 32 x 32, half of them",
         "test images      squash, bilinear",
         "3 updates of 4 images",
