@@ -31,6 +31,7 @@ class Cost:
             `macs` is.
         seconds: of one image in an update, measured; `None` where it was not.
         timed: what was timed, and where, as text; or why nothing was.
+        available: bytes of memory of the machine, where it computes on a CPU, or `None`.
         peak: bytes of memory that this process has had at most, with all it has imported; `None`
             where the system does not say.
         updates, batch_size, steps_per_epoch: of the run.
@@ -52,6 +53,7 @@ class Cost:
     images: tuple[str, str]
     seconds: float | None = None
     timed: str = ""
+    available: int | None = None
     peak: int | None = None
 
     def __str__(self):
@@ -70,6 +72,10 @@ class Cost:
             ("memory", f"{state}; counted"),
             ("activations", f"{kept}: what a batch keeps for its gradients"),
         ]
+        needed = sum(size for _, size in memory) + (self.activations or 0)
+        if self.available and needed > self.available:
+            less = f"{_bytes(self.available)} are there; accumulate=2 halves the activations"
+            rows.append(("too large", f"{_bytes(needed)} are needed and {less}"))
         if self.peak:
             rows.append(("this process", f"{_bytes(self.peak)} at most so far, measured"))
         if self.seconds is None:
@@ -130,7 +136,8 @@ def measured(cost, model, load):
         each = (cost.activations or 0) / micro
         most = [MOST_MACS / 3 / cost.macs, MOST_BYTES / each] if cost.macs else [8]
         images = max(1, min(micro, *map(int, most)))
-        if (there := _memory()) and state + each * images > 0.8 * there:
+        cost = dataclasses.replace(cost, available=_memory())
+        if (there := cost.available) and state + each * images > 0.8 * there:
             text = f"it takes more than the {_bytes(there)} of memory that this machine has"
             return dataclasses.replace(cost, timed=text)
     batches = iter(load(images).from_step(0, TIMED + 1))

@@ -1,5 +1,6 @@
 """`keras-vit train` for images of one's own: which recipe, which model, what a run will cost."""
 
+import dataclasses
 import json
 import math
 import shutil
@@ -177,6 +178,8 @@ def test_the_cost_of_what_has_no_formula_is_not_made_up():
     found = cost.count(keras_vit.BiT("R50x1", num_classes=3), recipe, 12)
     assert found.macs is None and found.activations is None
     assert "not counted for a ResNet" in str(found) and "not measured" in str(found)
+    small = dataclasses.replace(found, available=10**8)
+    assert "accumulate=2 halves" in str(small) and "accumulate" not in str(found)
 
 
 @pytest.mark.any_backend
