@@ -169,6 +169,10 @@ def make_job(args):
     check_settings(args)
     if args.labels and not args.dataset:
         raise argparse.ArgumentError(None, "--labels needs --dataset, the folder of the images.")
+    if args.weights and file_of(args.weights).endswith(".keras"):
+        text = "--weights takes a checkpoint, which `keras-vit convert` makes of a Keras model: "
+        text += f"keras-vit convert {args.weights} start.safetensors. Received: {args.weights!r}"
+        raise argparse.ArgumentError(None, text)
     is_own = args.labels or (args.dataset and not is_named(args.dataset, args.data_dir))
     name, found = args.recipe or (OWN if is_own else "digits"), None
     recipe = recipes.get(name)
