@@ -163,6 +163,21 @@ class Preprocessing:
         return f"{self.resize}{crop}, {self.interpolation} ({self.library}), mean {mean}, std {std}"
 
 
+def preprocessing_of(model, default=None):
+    """The `Preprocessing` of a model; a warning where it was only assumed when it was loaded."""
+    found = getattr(model, "preprocessing", default)
+    assumed = getattr(getattr(model, "load_report", None), "assumed", ())
+    if any(row[:2] == ("preprocessing", str(found)) for row in assumed):
+        warnings.warn(
+            f"Nothing beside the checkpoint of {model.name} says how it wants its images. "
+            f"Received: no config; assumed: {found}, as most of its family. Set "
+            "model.preprocessing = keras_vit.Preprocessing(...), or put the config.json of the "
+            "checkpoint beside it.",
+            stacklevel=_level_of_caller(),
+        )
+    return found
+
+
 def _channels(values, name):
     numbers = tuple(values) if isinstance(values, (tuple, list)) else ()
     if not numbers or not all(isinstance(v, (int, float)) and abs(v) < math.inf for v in numbers):

@@ -15,7 +15,7 @@ from keras_vit.data.dataset import check_pixels
 from keras_vit.data.files import listed
 from keras_vit.data.pixels import PATHS, normalized, per_channel, pixels_of
 from keras_vit.data.resize import fit_image
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, preprocessing_of
 
 
 def preprocess(
@@ -135,7 +135,7 @@ def input_of(model, preprocessing=None, image_size=None):
             "the model it was cloned from, and model.reading, unless it gives logits of a softmax.",
             stacklevel=3,
         )
-    preprocessing = preprocessing or getattr(model, "preprocessing", None) or Preprocessing()
+    preprocessing = preprocessing or preprocessing_of(model) or Preprocessing()
     if not isinstance(preprocessing, Preprocessing):
         raise ValueError(
             "preprocessing must be a keras_vit.preprocessing.Preprocessing. "

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.data.transform import RESIZES, Transform
 from keras_vit.models.bit import BIT_VARIANTS
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, preprocessing_of
 from keras_vit.text import brief, unknown
 from keras_vit.variants import VARIANTS, get_variant
 
@@ -225,7 +225,7 @@ def for_weights(recipe: Recipe, model: Any) -> Recipe:
     Raises:
         TypeError: nothing says what the weights want.
     """
-    preprocessing = getattr(model, "preprocessing", model)
+    preprocessing = preprocessing_of(model, model)
     if not isinstance(preprocessing, Preprocessing):
         raise TypeError(
             "model must have a preprocessing, as the models of keras_vit do; set "

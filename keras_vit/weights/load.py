@@ -242,6 +242,7 @@ def read(source, record, hints, prefix=None):
     hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
     canonical = read_checkpoint(fetch(source, size=record.size), hints, prefix)
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
+    canonical.assumed.pop("preprocessing", None)  # the catalogue says it, or that it is the usual
     canonical.label_set, canonical.source = record.label_set, record.name
     for name, value in record.overrides:
         # The catalogue speaks for files that come alone; a config beside one knows better.
