@@ -28,7 +28,7 @@ from keras_vit.weights import (
     torchvision,
     vision_towers,
 )
-from keras_vit.weights.assign import MODELS, SIZE, LoadReport, assign, check_model
+from keras_vit.weights.assign import MODELS, LoadReport, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import fetch
@@ -57,6 +57,8 @@ FAMILIES = (
     google.BIG_VISION_FAMILY,
     google.FAMILY,
 )
+# What a size is; other kinds of blocks make another family of it.
+SIZE = ("width", "depth", "num_heads", "mlp_dim", "stem", "blocks", "mlp", "norm", "block")
 SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://", PACKAGE)
 
 
