@@ -10,7 +10,7 @@ from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.models.classifier import argument_names
 from keras_vit.outputs import reading_of_config
-from keras_vit.variants import VARIANTS
+from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights import (
     aimv2,
     bit,
@@ -54,6 +54,8 @@ FAMILIES = (
     google.BIG_VISION_FAMILY,
     google.FAMILY,
 )
+# What a size is; other kinds of blocks make another family of it.
+SIZE = ("width", "depth", "num_heads", "mlp_dim", "stem", "blocks", "mlp", "norm", "block")
 
 
 def load_weights(
@@ -101,7 +103,7 @@ def load_weights(
     check_model(model)
     hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
     hints.update(image_size=model.image_size, file_image_size=file_image_size)
-    canonical = _read(*locate(weights), hints, prefix)
+    canonical = read(*locate(weights), hints, prefix)
     report = assign(model, canonical, interpolation, resize_patches, fresh_head)
     if report.differs:
         warnings.warn(
@@ -136,7 +138,7 @@ def from_checkpoint(
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
     hints = {**overrides, "file_image_size": file_image_size}
-    canonical = _read(*locate(weights), hints, prefix)
+    canonical = read(*locate(weights), hints, prefix)
     model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
     assign(
         model,
@@ -154,7 +156,7 @@ def build_and_load(variant, weights, options):
     A field of the variant that a checkpoint decides (`inherited`) and that is not in `options`
     comes from the checkpoint.
     """
-    row = {**VARIANTS, **BIT_VARIANTS}[variant]
+    row = BIT_VARIANTS.get(variant) or get_variant(variant)
     name = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
     check_names(type(row), options, argument_names(MODELS[name]))  # before a long download
     try:
@@ -165,7 +167,7 @@ def build_and_load(variant, weights, options):
     # The row says what the arrays of a file may not; all else is the file's to say.
     names = ("width", "num_heads", "interpolation")
     known = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
-    canonical = _read(source, record, {**known, **_computed_positions(row), **options})
+    canonical = read(source, record, {**known, **_computed_positions(row), **options})
     if canonical.model != name:
         raise CheckpointError(
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
@@ -182,10 +184,7 @@ def _check_variant(record, variant, row, options):
     """Raises a ValueError, before anything is downloaded, for weights of another variant."""
     published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
     theirs = published.get(record.variant) if record else None
-    # Of what a builder has and does not take over from its weights.
-    names = ("width", "depth", "num_heads", "mlp_dim", "patch_size", "stem", "blocks")
-    # Of what it takes over, other kinds of blocks would make another family of it.
-    fields = [n for n in (*names, "mlp", "norm", "block") if hasattr(row, n)]
+    fields = [n for n in (*SIZE, "patch_size") if hasattr(row, n)]
     fits = theirs is None or type(theirs) is type(row)
     for name in fields if theirs and fits else ():
         fits = fits and (name in options or getattr(theirs, name) == getattr(row, name))
@@ -211,7 +210,7 @@ def _fetched(source, record):
         raise DownloadError(f"{record.name}: {error}" if record else str(error)) from error
 
 
-def _read(source, record, hints, prefix=None):
+def read(source, record, hints, prefix=None):
     """The `Canonical` of a path or URL, with what its record in the catalogue says."""
     if record is None:
         is_url = isinstance(source, str)
