@@ -14,7 +14,7 @@ import sys
 import threading
 import warnings
 
-from keras_vit_cli.backend import BACKENDS, choose_backend, versions
+from keras_vit_cli.backend import BACKENDS, choose_backend, versions, without_keras
 from keras_vit_cli.output import set_escapes
 
 COMMANDS = ("train", "predict", "evaluate", "explore", "convert", "export")
@@ -28,15 +28,20 @@ def main(arguments=None):
         arguments: list of text; `None` takes those of the process.
 
     Returns:
-        The exit code: 0 if all went well; 1 after an error, told in one line on stderr; 130 after
-        Ctrl-C; 141 if nobody reads the output any more. Wrong usage exits with 2.
+        The exit code: 0 if all went well, and after the help, which answers where no command is
+        given; 1 after an error, told in one line on stderr; 130 after Ctrl-C; 141 if nobody reads the output any more. Wrong usage exits with 2.
     """
-    args = parser().parse_args(arguments)
+    form = parser()
+    args = form.parse_args(arguments)
+    if args.command is None:
+        form.print_help()
+        return 0
     try:
         import absl.logging
 
         set_escapes()
-        choose_backend(args.backend)
+        if args.needs_backend:
+            choose_backend(args.backend)
         absl.logging.set_verbosity(absl.logging.ERROR)  # Grain warns that there is no JAX
         with warnings.catch_warnings(), _interruptible():
             warnings.showwarning = _warn
@@ -72,7 +77,7 @@ def parser():
         formatter_class=form,
     )
     top.add_argument("--version", action=Version, help="print the versions and the backend")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for name in COMMANDS:
         module = importlib.import_module(f"keras_vit_cli.{name}_command")
         text = module.HELP[0].upper() + module.HELP[1:] + "."
@@ -91,7 +96,8 @@ def parser():
             help="what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)",
         )
         group.add_argument("--traceback", action="store_true", help="show where an error came from")
-        command.set_defaults(run=module.run, refuse=command.error)
+        needs_backend = getattr(module, "NEEDS_BACKEND", True)
+        command.set_defaults(run=module.run, refuse=command.error, needs_backend=needs_backend)
     return top
 
 
@@ -108,7 +114,8 @@ class Version(argparse.Action):
 
 def _one_line(text):
     """A text of several lines in one: "; " parts what no punctuation parts."""
-    from keras_vit.text import abridged, visible
+    with without_keras():
+        from keras_vit.text import abridged, visible
 
     line = " ".join(re.sub(r"(?<=[^.,:;\s])\s*\n", "; ", str(text).strip()).split())
     return abridged(visible(line))

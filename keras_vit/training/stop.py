@@ -52,7 +52,9 @@ class Signals:
         # Past Python's buffer: a signal that comes within a `print` must not print. A notebook's
         # output is no file; there the run says at its end what it did.
         with contextlib.suppress(AttributeError, OSError, ValueError):
-            os.write(sys.stdout.fileno(), text.encode())
+            place = sys.stdout.fileno()
+            on_a_new_line = "\n" * os.isatty(place)  # not behind `^C` and a progress bar
+            os.write(place, (on_a_new_line + text).encode())
 
 
 def only_run_in(folder):

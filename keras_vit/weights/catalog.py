@@ -200,7 +200,8 @@ def checkpoints(
 
     Args:
         variant: such as `"B/16"`, also written `"B16"`, `"ViT-B/16"`, `"ViT_B16"` or `"vit_b16"`.
-        family: one of `FAMILIES`.
+        family: what architectures are called, such as `"dino"`, `"clip"` or `"mae"`, in any version
+            (`"dinov2"` in this one); or who published the file, one of `FAMILIES`.
         data: the data set that the weights were trained on last, such as `"imagenet-1k"`.
         image_size: the resolution in pixels.
 
@@ -208,10 +209,10 @@ def checkpoints(
         A tuple of `Checkpoint`, in the order of the catalogue.
 
     Raises:
-        ValueError: a variant or data set that no checkpoint has, or an unknown family.
+        ValueError: a variant, a family or a data set that no checkpoint has.
     """
     everything, _ = read_tables()
-    check_choice("family", family, (None, *FAMILIES))
+    of_family = _of_family(family, everything)
     check_choice("data", data, (None, *dict.fromkeys(map(_last_data, everything))))
     if variant is not None:
         like = _variants_like(str(variant))
@@ -222,10 +223,32 @@ def checkpoints(
         c
         for c in everything
         if variant in (None, c.variant)
-        and family in (None, c.family)
+        and (of_family is None or c in of_family)
         and data in (None, _last_data(c))
         and image_size in (None, c.image_size)
     )
+
+
+def _of_family(family, everything):
+    """The checkpoints of a publisher or of architectures of a name; `None` where none is given.
+
+    A name is a part of the variant or of the checkpoint's own name, perhaps with a version after
+    it; or else what the variant begins with.
+    """
+    if family is None:
+        return None
+    if family in FAMILIES:
+        return {c for c in everything if c.family == family}
+    letters = lambda text: re.sub(r"[^0-9a-z]", "", str(text).lower())  # noqa: E731
+    word = re.compile(re.escape(letters(family)) + r"(v?\d+)?")
+    parts = lambda text: re.split(r"[^0-9a-z]+", text.lower())  # noqa: E731
+    found = {c for c in everything if any(map(word.fullmatch, parts(f"{c.variant} {c.name}")))}
+    found = found or {c for c in everything if letters(c.variant).startswith(letters(family))}
+    if not found or not letters(family):
+        known = dict.fromkeys(re.split(r"[-/+]|v?\d", c.variant)[0] for c in everything)
+        known = sorted({name for name in known if len(name) > 2} - {"mini"})
+        raise unknown("family", family, [*known, *FAMILIES])
+    return found
 
 
 def _last_data(checkpoint):
