@@ -13,10 +13,13 @@ import numpy as np
 
 from keras_vit import data, distribution, evaluation, inspection, recipes, training
 from keras_vit.builders import build
+from keras_vit.data.load import open_source
 from keras_vit.data.preprocess import preprocessing_of
+from keras_vit.data.sources import part_of
 from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
 from keras_vit.outputs import reading_of
+from keras_vit.recipes.fields import epochs
 from keras_vit.text import visible
 from keras_vit.weights import from_checkpoint
 from keras_vit.writing import output_place, replacing_files, write_text
@@ -90,8 +93,6 @@ class Job:
             raise ValueError("weights need a model (--variant), the one whose weights they are.")
         else:
             model = VisionTransformer(**options, name="vit_mini")
-        if self.weights:
-            print(model.load_report)
         model.class_names = train.class_names and tuple(train.class_names)
         model.preprocessing = preprocessing_of(self.recipe.eval)  # not that of the weights
         if self.freeze:
@@ -124,10 +125,11 @@ class Job:
         output_place(output, folder=True)
         for name in FILES if devices.writes else ():
             output_place(output / name)
-        if devices.writes:
-            print(recipe, train, sep="\n")
         with devices.scope():
-            model = recipe.compile(self.with_teacher(self.build(train)))
+            model = self.build(train)
+            if devices.writes:
+                print(self.header(model, train, test))
+            model = recipe.compile(self.with_teacher(model))
         start = time.perf_counter()
         history = training.fit(
             model,
@@ -163,6 +165,69 @@ class Job:
             "backend": keras.backend.backend(),
             "keras": keras.__version__,
         }
+
+    def header(self, model, train, test):
+        """What a run is about to do, as text of five lines."""
+        recipe, count = self.recipe, model.count_params()
+        report = getattr(model, "load_report", None)
+        trained = sum(math.prod(variable.shape) for variable in model.trainable_weights)
+        shape = " x ".join(map(str, train.image_shape))
+        outputs = "values" if train.problem == "regression" else "classes"
+        lines = {
+            "recipe": f"{recipe.name}: {recipe.steps:,} updates of {recipe.batch_size:,} images, "
+            f"epochs: {epochs(recipe)}; "
+            f"{recipe.optimizer}, learning rate {recipe.learning_rate:.6g}",
+            "data": f"{train.name}: {train.num_examples:,} images to train on, "
+            f"{test.num_examples:,} to test on, {train.num_classes:,} {outputs}; {shape}",
+            "model": f"{model.name}: {count:,} parameters, {trained:,} of them trained, "
+            f"in {recipe.precision}",
+            "weights": report.in_short() if report else "none: it begins at random",
+            "output": f"{self.output}, by {keras.backend.backend()}; `keras-vit train --show` with "
+            "these flags prints the whole recipe",
+        }
+        return "\n".join(f"{name:<8} {visible(text)}" for name, text in lines.items())
+
+    def sweep(self, learning_rates=None, validation=None, **options):
+        """Trains at several learning rates and tells which does best: a `SweepResult`.
+
+        Args:
+            learning_rates: to try; by default those of the recipe or, where it has one alone, a
+                third of it, itself and three times it.
+            validation: the images to choose by; by default the part validation, or else the last
+                tenth of `"train"`, on which no run trains then.
+            **options: of `training.sweep`.
+
+        Raises:
+            ValueError: another split than `"train"`, without `validation`.
+        """
+        recipe, split = self.recipe, self.split or self.recipe.train_split or "train"
+        if validation is None:
+            source = open_source(
+                self.dataset or recipe.dataset, self.data_dir, self.labels, self.problem
+            )
+            if "validation" in map(part_of, source.parts):
+                validation = "validation"
+            elif split == "train":
+                split, validation = "train[:90%]", "train[90%:]"
+            else:
+                raise ValueError(
+                    "Learning rates are chosen by images that are not trained on. Received: "
+                    f"split={split!r}, and no validation; name a split for it"
+                )
+        rate, problem, train = recipe.learning_rate, recipe.problem, self.load(split)
+        passes = options.setdefault("epochs", max(1, round(recipe.passes)))
+        recipe = recipe.scale(steps=max(1, passes * len(train) // recipe.accumulate))
+        return training.sweep(
+            lambda: self.build(train),
+            recipe,
+            train,
+            self.load(validation),
+            learning_rates or recipe.learning_rates or (rate / 3, rate, 3 * rate),
+            {"single_label": "accuracy", "regression": "loss"}.get(
+                problem, "mean_average_precision"
+            ),
+            **options,
+        )
 
     def _save(self, model):
         """Leaves the model without its optimizer, which only this backend could use."""

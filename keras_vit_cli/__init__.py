@@ -6,6 +6,7 @@ module of a command imports what it needs when it runs.
 
 import argparse
 import contextlib
+import functools
 import importlib
 import os
 import re
@@ -17,8 +18,8 @@ import warnings
 from keras_vit_cli.backend import BACKENDS, choose_backend, versions, without_keras
 from keras_vit_cli.output import set_escapes
 
-COMMANDS = ("train", "predict", "evaluate", "explore", "convert", "export")
-COMMANDS += ("list", "info", "fetch", "recipes")
+COMMANDS = ("train", "sweep", "predict", "evaluate", "embed", "probe", "explore", "convert")
+COMMANDS += ("export", "list", "info", "fetch", "recipes")
 
 
 def main(arguments=None):
@@ -28,8 +29,9 @@ def main(arguments=None):
         arguments: list of text; `None` takes those of the process.
 
     Returns:
-        The exit code: 0 if all went well, and after the help, which answers where no command is
-        given; 1 after an error, told in one line on stderr; 130 after Ctrl-C; 141 if nobody reads the output any more. Wrong usage exits with 2.
+        The exit code: 0 if all went well, or after the help, where no command is given; 1 after an
+        error, told in one line on stderr; 130 after Ctrl-C; 141 if nobody reads the output any
+        more. Wrong usage exits with 2.
     """
     form = parser()
     args = form.parse_args(arguments)
@@ -73,7 +75,8 @@ def parser():
     top = argparse.ArgumentParser(
         prog="keras-vit",
         description="Vision Transformers in Keras 3: published weights, predictions, conversions.",
-        epilog="keras-vit COMMAND --help tells what a command takes, with an example.",
+        epilog="keras-vit COMMAND --help tells what a command takes, with an example. What stands "
+        "in [brackets] may be left out; flags without a value are off by default.",
         formatter_class=form,
     )
     top.add_argument("--version", action=Version, help="print the versions and the backend")
@@ -85,12 +88,13 @@ def parser():
             name,
             help=module.HELP,
             description=text,
-            epilog=f"example:\n  {module.EXAMPLE}",
+            epilog=f"What stands in [brackets] may be left out.\n\nexample:\n  {module.EXAMPLE}",
             formatter_class=form,
         )
-        module.add_arguments(command.add_argument)
+        module.add_arguments(functools.partial(_add, command))
         group = command.add_argument_group("of every command")
-        group.add_argument(
+        _add(
+            group,
             "--backend",
             choices=BACKENDS,
             help="what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)",
@@ -99,6 +103,15 @@ def parser():
         needs_backend = getattr(module, "NEEDS_BACKEND", True)
         command.set_defaults(run=module.run, refuse=command.error, needs_backend=needs_backend)
     return top
+
+
+def _add(group, *names, **options):
+    """Adds an argument whose help says whether it may be left out, and what holds then."""
+    may_be_left_out = names[0].startswith("-") or options.get("nargs") in ("?", "*")
+    takes_a_value = options.get("action") not in ("store_true", "store_const")
+    if may_be_left_out and takes_a_value and not re.search("default:|optional", options["help"]):
+        options["help"] += " (default: none)"
+    return group.add_argument(*names, **options)
 
 
 class Version(argparse.Action):

@@ -9,7 +9,6 @@ from keras_vit_cli.models import (
     READING,
     READINGS,
     images_of,
-    list_files,
     open_model,
     read_names,
 )
@@ -44,13 +43,14 @@ def add_arguments(add):
 
 def run(args):
     from keras_vit import inspection
+    from keras_vit.data import image_files
     from keras_vit.text import visible
 
     if args.compare == args.model:
         text = f"--compare: takes another model than the first. Received: {args.model!r} twice."
         raise argparse.ArgumentError(None, text)
     options = {name: getattr(args, name) for name in ("blocks", "top", "megabytes")}
-    names, files = read_names(args.class_names), list_files(args.images or images_of(args.model))
+    names, files = read_names(args.class_names), image_files(args.images or images_of(args.model))
     model = open_model(args.model, args.reading)
     if args.compare:
         model = {args.model: model, args.compare: open_model(args.compare, args.reading)}
