@@ -10,8 +10,10 @@ import functools
 import importlib
 import os
 import re
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 import warnings
 
@@ -84,6 +86,7 @@ def parser():
     for name in COMMANDS:
         module = importlib.import_module(f"keras_vit_cli.{name}_command")
         text = module.HELP[0].upper() + module.HELP[1:] + "."
+        text = textwrap.fill(text, shutil.get_terminal_size().columns - 2)
         command = commands.add_parser(
             name,
             help=module.HELP,
@@ -91,10 +94,11 @@ def parser():
             epilog=f"What stands in [brackets] may be left out.\n\nexample:\n  {module.EXAMPLE}",
             formatter_class=form,
         )
-        module.add_arguments(functools.partial(_add, command))
+        module.add_arguments(functools.partial(_add, command, getattr(module, "DEFAULTS", {})))
         group = command.add_argument_group("of every command")
         _add(
             group,
+            {},
             "--backend",
             choices=BACKENDS,
             help="what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)",
@@ -105,12 +109,16 @@ def parser():
     return top
 
 
-def _add(group, *names, **options):
-    """Adds an argument whose help says whether it may be left out, and what holds then."""
+def _add(group, defaults, *names, **options):
+    """Adds an argument whose help says whether it may be left out, and what holds then.
+
+    `defaults` has texts for flags whose default is decided later.
+    """
     may_be_left_out = names[0].startswith("-") or options.get("nargs") in ("?", "*")
     takes_a_value = options.get("action") not in ("store_true", "store_const")
     if may_be_left_out and takes_a_value and not re.search("default:|optional", options["help"]):
-        options["help"] += " (default: none)"
+        default = options.get("default") or defaults.get(names[0])
+        options["help"] += f" (default: {default})" if default else " (optional)"
     return group.add_argument(*names, **options)
 
 

@@ -1,9 +1,8 @@
 """`keras-vit embed`: the features of images, in a file."""
 
-import sys
-
 from keras_vit_cli.models import IMAGES, MODEL, images_of, open_model
 from keras_vit_cli.numbers import count
+from keras_vit_cli.output import unreadable
 
 HELP = "write the features that a model makes of images, with their paths"
 EXAMPLE = "keras-vit embed facebook/dinov2-small photos/ -o features.npz"
@@ -32,6 +31,4 @@ def run(args):
     broken = evaluation.save_features(args.output, files, found)
     shape = f"{len(files) - broken} images, {found.shape[1]} numbers each"
     print(f"{visible(args.output)}: {shape}")
-    if broken:
-        print(f"error: {broken} of {len(files)} images could not be read", file=sys.stderr)
-    return 1 if broken else 0
+    return unreadable(broken, len(files))

@@ -1,7 +1,6 @@
 """`keras-vit predict`: the classes that images show."""
 
 import os
-import sys
 
 from keras_vit_cli.models import (
     IMAGES,
@@ -14,7 +13,7 @@ from keras_vit_cli.models import (
     read_names,
 )
 from keras_vit_cli.numbers import count, probability
-from keras_vit_cli.output import add_forms, print_rows
+from keras_vit_cli.output import add_forms, print_rows, unreadable
 
 HELP = "tell which classes images show"
 EXAMPLE = "keras-vit predict output photos/ cat.jpg --top 3"
@@ -61,9 +60,7 @@ def run(args):
     elif not is_table:
         rows = [row for file, best in readable for row in _rows(file, best)]
         print_rows(rows, OF_VALUES if is_regression else COLUMNS, args)
-    if broken := found.count(None):
-        print(f"error: {broken} of {len(files)} images could not be read", file=sys.stderr)
-    return 1 if broken else 0
+    return unreadable(found.count(None), len(files))
 
 
 def _print_table(found, is_regression):

@@ -1,11 +1,9 @@
 """`keras-vit probe`: how good the frozen features of a model are for labelled images."""
 
-import sys
-
 from keras_vit_cli.evaluate_command import Batches
 from keras_vit_cli.models import MODEL, open_model
 from keras_vit_cli.numbers import count, seed
-from keras_vit_cli.output import print_json
+from keras_vit_cli.output import print_json, unreadable
 
 HELP = "fit a linear classifier on the frozen features of labelled images, and test it"
 EXAMPLE = "keras-vit probe facebook/dinov2-small photos/ --shots 1 5 10"
@@ -20,7 +18,7 @@ def add_arguments(add):
     add("--seed", type=seed, default=0, help="what draws images for --shots (default: 0)")
     add("--split", default="train", help="images to learn from (default: train)")
     add("--test-split", default="test", metavar="SPLIT", help="images to test on (default: test)")
-    add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
+    add("--data-dir", help="where fashion_mnist or prepared sets of TFDS lie")
     add("--layer", metavar="NAME", help="layer to take (default: what the head reads)")
     add("--batch-size", type=count, default=64, help="images at once (default: 64)")
     add("--json", action="store_true", help="the result as JSON instead of a table")
@@ -40,7 +38,4 @@ def run(args):
         print_json(result.to_dict())
     else:
         print(result)
-    if broken := sum(len(part.skipped) for part in parts):
-        total = sum(map(len, rows))
-        print(f"error: {broken} of {total} images could not be read", file=sys.stderr)
-    return 1 if broken else 0
+    return unreadable(sum(len(part.skipped) for part in parts), sum(map(len, rows)))

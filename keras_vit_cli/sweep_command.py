@@ -12,6 +12,9 @@ OF_TRAINING = """--list --show --dry-run --evaluate --save-every --distribute --
     --test-split -o""".split()
 
 
+DEFAULTS = train_command.DEFAULTS
+
+
 def add_arguments(add):
     train_command.add_arguments(lambda *names, **options: _add(add, names, options))
     add(

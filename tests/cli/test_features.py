@@ -146,3 +146,10 @@ def test_sweep(capsys, folder, tmp_path):
     assert out.endswith(f"best: --learning-rate {found['learning_rate']:.6g}\n")
     code, _, error = run(capsys, "sweep", *options, "--split", "train[:50%]")
     assert code == 1 and "not trained on" in error
+
+
+def test_explore_leaves_out_what_is_damaged(capsys, folder, untidy, tmp_path):
+    page = tmp_path / "page.html"
+    code, out, error = run(capsys, "explore", folder / "model.keras", untidy, "-o", page)
+    assert code == 1 and "broken.jpg" in error and "1 of 3 images could not be read" in error
+    assert out.startswith(str(page)) and "broken" not in page.read_text()
