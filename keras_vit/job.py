@@ -237,13 +237,15 @@ class Job:
                     f"split={split!r}, and no validation; name a split for it"
                 )
         rate, problem, train = recipe.learning_rate, recipe.problem, self.load(split)
+        job = self.for_weights(self.build(train))
+        recipe, train = job.recipe, train if job is self else job.load(split)
         passes = options.setdefault("epochs", max(1, round(recipe.passes)))
         recipe = recipe.scale(steps=max(1, passes * len(train) // recipe.accumulate))
         return training.sweep(
-            lambda: self.build(train),
+            lambda: job.build(train),
             recipe,
             train,
-            self.load(validation),
+            job.load(validation),
             learning_rates or recipe.learning_rates or (rate / 3, rate, 3 * rate),
             {"single_label": "accuracy", "regression": "loss"}.get(
                 problem, "mean_average_precision"

@@ -67,9 +67,11 @@ def plot_maps(
     shapes = [np.clip(image.shape[0] / image.shape[1], 0.3, 3) for image in images]
     heights = [(1.9 * shape + 0.16 * lines + 0.1) * rows for shape in shapes]
     figure = new_figure((2.1 * columns + 0.9, sum(heights)))
-    parts = figure.subfigures(len(images), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for part, image, of_image in zip(parts, images, maps):
-        grid = part.subplots(rows, columns, squeeze=False)
+    # One grid for all images, or a longer number at a colour bar would shift the columns of one.
+    ratios = np.repeat(heights, rows)
+    places = figure.subplots(rows * len(images), columns, squeeze=False, height_ratios=ratios)
+    for index, (image, of_image) in enumerate(zip(images, maps)):
+        grid = places[index * rows : (index + 1) * rows]
         for axes in grid.ravel():
             axes.set_axis_off()
         first, *others = grid.ravel()
@@ -82,7 +84,8 @@ def plot_maps(
             drawn = _draw(axes, picture, values, float(largest) or 1.0, style)
             axes.set_title(title, fontsize=9)
         extend = "max" if style == "spotlight" else "neither"
-        color_bar(part, drawn, grid.ravel().tolist(), unit, extend)
+        options = {"panchor": False, "aspect": 20 * rows}
+        color_bar(figure, drawn, grid[:, -1].tolist(), unit, extend, **options)
     return finish(figure, path)
 
 
@@ -130,7 +133,7 @@ def plot_queries(
     figure = plot_maps([image], maps[None], None, names, unit)
     from matplotlib.patches import Rectangle
 
-    panels = [axes for axes in figure.subfigs[0].axes if axes.get_images()][1:]
+    panels = [axes for axes in figure.axes if axes.get_images()][1:]
     for axes, query in zip(panels, queries):
         token = layout.token(query) - layout.learned if query != "mean" else -1
         if token >= 0:

@@ -33,6 +33,7 @@ def plot_predictions(
         class_names: names of the classes or of the targets; `None` for numbers.
         reading: `"softmax"`, `"sigmoid"` or `"values"`: what the outputs are.
     """
+    labels, probabilities = np.asarray(labels), np.asarray(probabilities)
     pairs_in_a_row = min(4, len(images))
     rows = -(-len(images) // pairs_in_a_row)
     shape = np.median([np.shape(image)[0] / np.shape(image)[1] for image in images])
@@ -50,13 +51,14 @@ def plot_predictions(
         scale = {"vmin": low, "vmax": high if high > low else low + 1e-9}
         drawn = right.imshow(attention, cmap="inferno", alpha=0.7, extent=extent, **scale)
         bar = figure.colorbar(drawn, ax=right, fraction=0.046, pad=0.04)
-        bar.set_ticks([low, high], labels=[f"{low:.2g}", f"{high:.2g}"])
+        bar.set_ticks([low, high], labels=[f"{low:.3g}", f"{high:.3g}"])
         bar.ax.tick_params(labelsize=7)
         guess, truth = _told(labels[i], probabilities[i], class_names, reading)
         color = "black" if reading == "values" else "crimson" if errors[i] else "darkgreen"
         left.set_title(f"{guess}\n{truth}", color=color, fontsize=9)
         right.set_title("attention", fontsize=9)
-    figure.suptitle("Predictions, and attention to each patch in the last block")
+    title = "Predictions, and attention to each patch in the last block"
+    figure.suptitle(title, fontsize=9 if pairs_in_a_row == 1 else 12)
     return finish(figure, path, dpi=120)
 
 
@@ -79,7 +81,7 @@ def _guesses(scores):
     return (scores[:, 0] >= 0.5).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=-1)
 
 
-def _told(label, scores, names, reading, longest=22):
+def _told(label, scores, names, reading, longest=18):
     """What was predicted for an image, and what is right, as two short texts."""
 
     def name(index):
@@ -105,7 +107,7 @@ def _told(label, scores, names, reading, longest=22):
     return f"{name(guess)} ({share:.0%})", f"truth: {name(label)}"
 
 
-def _in_lines(words, longest=26):
+def _in_lines(words, longest=20):
     """Words joined by commas, in lines of about that length."""
     lines = []
     for word in words:
