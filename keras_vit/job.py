@@ -1,25 +1,20 @@
 """A job: a recipe, the data and the model that it is run with, and what the run leaves."""
 
 import dataclasses
-import importlib.util
-import itertools
 import json
 import math
 import pathlib
 import time
 
 import keras
-import numpy as np
 
-from keras_vit import data, distribution, evaluation, inspection, recipes, training
+from keras_vit import data, distribution, evaluation, recipes, training
 from keras_vit.builders import build
 from keras_vit.data.load import open_source
-from keras_vit.data.pixels import per_channel
 from keras_vit.data.sources import part_of
 from keras_vit.hub import model_card
-from keras_vit.inspection.predictions import prediction_errors
+from keras_vit.inspection.predictions import draw_predictions
 from keras_vit.models import VisionTransformer
-from keras_vit.outputs import reading_of
 from keras_vit.recipes.fields import epochs
 from keras_vit.text import visible
 from keras_vit.weights import from_checkpoint
@@ -203,7 +198,7 @@ class Job:
             f"{test.num_examples:,} to test on, {train.num_classes:,} {outputs}; {shape}",
             "model": f"{model.name}: {count:,} parameters, {trained:,} of them trained, "
             f"in {recipe.precision}",
-            "weights": report.in_short() if report else "none: it begins at random",
+            "weights": _loaded(report) if report else "none: it begins at random",
             "output": f"{self.output}, by {keras.backend.backend()}; `keras-vit train --show` with "
             "these flags prints the whole recipe",
         }
@@ -285,27 +280,9 @@ class Job:
         return report
 
 
-def draw_predictions(model, test, path, count=12):
-    """Draws test images and their attention maps, mistakes first, which teach most.
-
-    A model without attention and a machine without matplotlib draw nothing.
-    """
-    if not isinstance(model, VisionTransformer) or not importlib.util.find_spec("matplotlib"):
-        return
-    batches = list(itertools.islice(test, 8))
-    images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
-    outputs = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
-    reading = reading_of(model).decided(outputs)
-    scores = reading.scores(outputs)
-    mean, std = per_channel(test.preprocessing, images.shape[-1])
-    mistakes = -prediction_errors(labels, scores, reading.name)
-    chosen = np.argsort(mistakes, kind="stable")[:count]
-    inspection.plot_predictions(
-        (images[chosen] * std + mean).clip(0, 1),
-        inspection.attention_maps(model, images[chosen]),
-        labels[chosen],
-        scores[chosen],
-        test.class_names,
-        path,
-        reading.name,
-    )
+def _loaded(report):
+    """A `LoadReport` in one line, without what was assumed."""
+    told = [f"{len(report.loaded)} variables loaded", report.head and f"head: {report.head}"]
+    told += [f"{len(report.resized)} resized"] * bool(report.resized)
+    told += [f"{what}={ours!r} instead of {theirs!r}" for what, theirs, ours in report.differs]
+    return f"{report.path} ({report.family}): {'; '.join(filter(None, told))}"

@@ -1,5 +1,7 @@
 """The figure of predictions: what a model says of images, what is right, and where it looks."""
 
+import importlib.util
+import itertools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +9,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from keras_vit.data.pixels import per_channel
+from keras_vit.inspection.attention import attention_maps
 from keras_vit.inspection.figures import finish, new_figure, plain
 from keras_vit.inspection.plot_images import as_picture, extent_of
+from keras_vit.models import VisionTransformer
+from keras_vit.outputs import reading_of
+
+
+def draw_predictions(model, test, path, count=12):
+    """Draws test images and their attention maps, mistakes first, which teach most.
+
+    A model without attention and a machine without matplotlib draw nothing.
+    """
+    if not isinstance(model, VisionTransformer) or not importlib.util.find_spec("matplotlib"):
+        return
+    batches = list(itertools.islice(test, 8))
+    images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
+    outputs = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
+    reading = reading_of(model).decided(outputs)
+    scores = reading.scores(outputs)
+    mean, std = per_channel(test.preprocessing, images.shape[-1])
+    mistakes = -prediction_errors(labels, scores, reading.name)
+    chosen = np.argsort(mistakes, kind="stable")[:count]
+    plot_predictions(
+        (images[chosen] * std + mean).clip(0, 1),
+        attention_maps(model, images[chosen]),
+        labels[chosen],
+        scores[chosen],
+        test.class_names,
+        path,
+        reading.name,
+    )
 
 
 def plot_predictions(

@@ -53,7 +53,6 @@ class Run(keras.callbacks.CallbackList):
         self.epoch_logs = None  # the metrics of an epoch that is not validated yet
         self.finished = False
         terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
-        self.shows_bar = terminal
         self.log = RunLog(self, log_every, not terminal, curves)
         self.keeping = [callback for callback in callbacks if hasattr(callback, "get_state")]
         super().__init__(
@@ -91,12 +90,6 @@ class Run(keras.callbacks.CallbackList):
         if self.devices.writes:
             print(visible(text, keep="\n"), flush=True)
 
-    def end_bar(self):
-        """Ends the line of Keras's progress bar, if it stands there unfinished."""
-        if self.shows_bar and not self.ends_epoch and self.devices.writes:
-            print(flush=True)
-        self.shows_bar = False
-
     def train(self, validation, validation_freq, settings):
         """Trains what is left; returns the history of the whole run, column -> values."""
         memories = self._begin(settings)
@@ -108,7 +101,6 @@ class Run(keras.callbacks.CallbackList):
                 with self.signals:
                     self._train_epochs(validation, validation_freq)
             except BaseException as error:
-                self.end_bar()
                 traceback.clear_frames(error.__traceback__)  # they hold Keras's iterator
                 explained = self.devices.explain(error)
                 if explained is error:
@@ -271,9 +263,10 @@ class Run(keras.callbacks.CallbackList):
 
     def _stop(self):
         self.finished = False
-        path = self.save()
-        self.end_bar()
-        self.say(f"Stopped and saved: {path}. The same command continues the run.")
+        bar = not (self.log.shown or self.ends_epoch)  # of Keras, whose line has not ended
+        self.say(
+            "\n" * bar + f"Stopped and saved: {self.save()}. The same command continues the run."
+        )
         raise Interrupted(128 + (self.signals.asked or signal.SIGTERM))  # of another process
 
     def save(self):

@@ -38,7 +38,9 @@ class Signals:
                 self._before[number] = signal.signal(number, self._remember)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, error=None, *_):
+        if error not in (None, Interrupted) and sys.stdout is not None and sys.stdout.isatty():
+            print(flush=True)  # what went wrong is not told behind a progress bar
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -75,14 +75,6 @@ class LoadReport:
         lines = [f"{what:<22} {visible(text)}" for what in rows for text in rows[what] if text]
         return "\n".join(lines)
 
-    def in_short(self):
-        """The same in one line, without what was assumed."""
-        told = [f"{len(self.loaded)} variables loaded", self.head and f"head: {self.head}"]
-        told += [f"{len(self.resized)} resized"] * bool(self.resized)
-        told += [f"{_names(self.initial)} at the initial value"] * bool(self.initial)
-        told += [f"{what}={ours!r} instead of {theirs!r}" for what, theirs, ours in self.differs]
-        return f"{self.path} ({self.family}): {'; '.join(filter(None, told))}"
-
 
 def _names(names, limit=6):
     more = f" and {len(names) - limit} more" if len(names) > limit else ""

@@ -28,8 +28,8 @@ from fractions import Fraction
 from keras_vit.checks import check_choice
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import unknown
+from keras_vit.weights.catalog_families import FAMILIES, of_family
 
-FAMILIES = (*"google big_vision timm huggingface meta torchvision bit keras_hub keras_vit".split(),)
 STATISTICS = {  # (mean, std) of each channel
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "openai": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
@@ -200,8 +200,7 @@ def checkpoints(
 
     Args:
         variant: such as `"B/16"`, also written `"B16"`, `"ViT-B/16"`, `"ViT_B16"` or `"vit_b16"`.
-        family: what architectures are called, such as `"dino"`, `"clip"` or `"mae"`, in any version
-            (`"dinov2"` in this one); or who published the file, one of `FAMILIES`.
+        family: what architectures are called, such as `"dino"` or `"mae"`; or one of `FAMILIES`.
         data: the data set that the weights were trained on last, such as `"imagenet-1k"`.
         image_size: the resolution in pixels.
 
@@ -212,7 +211,7 @@ def checkpoints(
         ValueError: a variant, a family or a data set that no checkpoint has.
     """
     everything, _ = read_tables()
-    of_family = _of_family(family, everything)
+    found = of_family(family, everything)
     check_choice("data", data, (None, *dict.fromkeys(map(_last_data, everything))))
     if variant is not None:
         like = _variants_like(str(variant))
@@ -223,32 +222,10 @@ def checkpoints(
         c
         for c in everything
         if variant in (None, c.variant)
-        and (of_family is None or c in of_family)
+        and (found is None or c in found)
         and data in (None, _last_data(c))
         and image_size in (None, c.image_size)
     )
-
-
-def _of_family(family, everything):
-    """The checkpoints of a publisher or of architectures of a name; `None` where none is given.
-
-    A name is a part of the variant or of the checkpoint's own name, perhaps with a version after
-    it; or else what the variant begins with.
-    """
-    if family is None:
-        return None
-    if family in FAMILIES:
-        return {c for c in everything if c.family == family}
-    letters = lambda text: re.sub(r"[^0-9a-z]", "", str(text).lower())  # noqa: E731
-    word = re.compile(re.escape(letters(family)) + r"(v?\d+)?")
-    parts = lambda text: re.split(r"[^0-9a-z]+", text.lower())  # noqa: E731
-    found = {c for c in everything if any(map(word.fullmatch, parts(f"{c.variant} {c.name}")))}
-    found = found or {c for c in everything if letters(c.variant).startswith(letters(family))}
-    if not found or not letters(family):
-        known = dict.fromkeys(re.split(r"[-/+]|v?\d", c.variant)[0] for c in everything)
-        known = sorted({name for name in known if len(name) > 2} - {"mini"})
-        raise unknown("family", family, [*known, *FAMILIES])
-    return found
 
 
 def _last_data(checkpoint):
