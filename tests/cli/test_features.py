@@ -55,12 +55,12 @@ def test_embed_a_folder(capsys, folder, untidy, tmp_path):
     with np.load(tmp_path / "found.npz") as found:
         assert found["paths"].tolist() == paths
         expected = evaluation.embed(open_model(str(model)), paths)
-        np.testing.assert_array_equal(found["features"], expected)
+        np.testing.assert_allclose(found["features"], expected, rtol=1e-4)
     with open(tmp_path / "found.csv", newline="") as file:
         header, *rows = csv.reader(file)
     assert header == ["path", *map(str, range(8))]
     assert [row[0] for row in rows] == [str(untidy / r"=caf\xe9.png"), paths[1]]
-    np.testing.assert_allclose(np.float32([row[1:] for row in rows]), expected, rtol=1e-6)
+    np.testing.assert_allclose(np.float32([row[1:] for row in rows]), expected, rtol=1e-4)
 
 
 def test_embed_says_what_is_wrong_before_it_opens_the_model(capsys, folder, tmp_path):
@@ -85,7 +85,7 @@ def test_a_folder_in_python_is_its_images(folder, untidy):
     assert [best is None for best in found] == [False, False, True]
     assert np.isnan(vectors).all(axis=1).tolist() == [False, False, True]
     readable = untidy / "a"
-    np.testing.assert_array_equal(evaluation.embed(model, readable), vectors[1:2])
+    np.testing.assert_allclose(evaluation.embed(model, readable), vectors[1:2], rtol=1e-4)
     assert keras_vit.preprocess(readable, model).shape == (1, 16, 16, 3)
     for read in (keras_vit.predict, evaluation.embed):
         with (
