@@ -25,6 +25,10 @@ OF_FLAGS = {name: (name,) for name in SHORTCUTS} | {
     "warmup": ("warmup_steps", "steps"),
     "model": ("variant",),
 }
+DEFAULTS = {f"--{name.replace('_', '-')}": "the recipe's" for name in OF_FLAGS}
+DEFAULTS |= {"--variant": "the recipe's", "--dataset": "the recipe's", "--set": "no change"}
+DEFAULTS |= {"--weights": "none: it begins at random", "--problem": "what the labels show"}
+DEFAULTS |= {"--data-dir": "$TFDS_DATA_DIR, or ~/tensorflow_datasets"}
 # Fields that the data decides: only these flags, or other data, change them.
 OF_DATA = {
     "dataset": "--dataset",

@@ -12,7 +12,7 @@ from PIL import Image
 
 from keras_vit.checks import pair
 from keras_vit.data.dataset import check_pixels
-from keras_vit.data.files import listed
+from keras_vit.data.files import files_at, listed
 from keras_vit.data.pixels import PATHS, normalized, per_channel, pixels_of
 from keras_vit.data.resize import fit_image
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
@@ -34,7 +34,8 @@ def preprocess(
         images: a path, a PIL image, an array of shape (height, width, channels), or (height,
             width) for grayscale; a list of any of these, of different sizes if need be; or an
             array of shape (images, height, width, channels). Arrays are uint8 in 0..255, or
-            floats in [0, 1]. Alone, only the last kind.
+            floats in [0, 1]. Alone, only the last kind. The path of a folder stands for the images
+            in it at any depth, in the order of `keras_vit.data.image_files`.
         model: a `VisionTransformer`, or any Keras model of images (batch, height, width,
             channels). One without `preprocessing` gets `Preprocessing()`, with a warning.
         preprocessing: a `keras_vit.preprocessing.Preprocessing` instead of the model's.
@@ -168,6 +169,8 @@ def list_images(images, channels, must_exist=True):
     items = list(images) if many else [images]
     if not items:
         raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
+    parts = [files_at(item) if isinstance(item, PATHS) else [item] for item in items]
+    items = [item for part in parts for item in part]
     for index, item in enumerate(items):
         if not isinstance(item, (*PATHS, Image.Image)):
             if not hasattr(item, "__array__"):

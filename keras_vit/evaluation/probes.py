@@ -3,11 +3,15 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, positive_float, positive_int, rate
+from keras_vit.evaluation.features import extract_features
+from keras_vit.evaluation.fewshot import FewShot, fewshot
 from keras_vit.evaluation.metrics import Result, class_numbers
 
 CS = tuple(10.0**exponent for exponent in range(-4, 3))
@@ -183,6 +187,34 @@ def _check_counts(labels, validation):
             "share, images of their own as validation=(features, labels), or one C, such as c=1.0, "
             "which needs none."
         )
+
+
+def probe(
+    model: keras.Model,
+    train: Any,
+    test: Any,
+    shots: int | Sequence[int] | None = None,
+    seed: int = 0,
+    layer: str | None = None,
+    batch_size: int = 64,
+    progress: bool | None = None,
+) -> LinearProbe | FewShot:
+    """How good frozen features are: `linear_probe` on all training images, or `fewshot` on a few.
+
+    Args:
+        model, layer: as in `features`.
+        train, test, batch_size, progress: as in `extract_features`.
+        shots: training images of each class, or several numbers; `None` for all of them.
+        seed: of the validation split of `linear_probe`, or of the images that `fewshot` picks.
+
+    Raises:
+        ImportError, ValueError: as in `linear_probe` and `fewshot`.
+    """
+    options = {"layer": layer, "batch_size": batch_size, "progress": progress}
+    train, test = (extract_features(model, data, **options) for data in (train, test))
+    if shots is not None:
+        return fewshot(None, train, test, shots, seeds=(seed,))
+    return linear_probe(*train, *test, seed=seed)
 
 
 def _sklearn():
