@@ -259,6 +259,14 @@ class Pipeline(keras.utils.PyDataset):
             if len(unreadable) <= LISTED:  # `skipped` tells the others
                 warnings.warn(f"{place(row)} is left out: {reason}", stacklevel=3)
 
+    def get_state(self):
+        """What a run remembers of the batches so far: which examples could not be read."""
+        return [[int(row), reason] for row, reason in self._unreadable.items()]
+
+    def set_state(self, state):
+        """Goes on with what `get_state` has returned."""
+        self._unreadable.update((row, reason) for row, reason in state)
+
     # What follows is for Keras.
 
     def __getitem__(self, index):
