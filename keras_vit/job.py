@@ -4,7 +4,6 @@ import dataclasses
 import importlib.util
 import itertools
 import json
-import math
 import pathlib
 import time
 
@@ -50,6 +49,7 @@ class Job:
             and half of the loss, as in `keras_vit.training.Distiller`.
         lora: rank of the changes of the weights that alone are trained, or `None`.
         save_every: see `keras_vit.training.fit`.
+        keep_checkpoints: whether they stay after the end, several times as large as the model.
     """
 
     recipe: recipes.Recipe
@@ -67,6 +67,7 @@ class Job:
     lora: int | None = None
     teacher: str | None = None
     save_every: str | int = "600s"
+    keep_checkpoints: bool = False
 
     def load(self, split, batch_size=None):
         """A split of the data, in batches of `model.fit`."""
@@ -78,6 +79,19 @@ class Job:
     def load_test(self):
         """The images to test on."""
         return self.load(self.test_split or self.recipe.test_split)
+
+    def load_validation(self, train, test):
+        """The images that each epoch is measured on; those to test on, unless they choose an epoch.
+
+        Then it is the part for validation, where the data has one that is not trained on.
+        """
+        chooses = self.recipe.keep_best or self.recipe.early_stopping
+        has_part = train.source.has_part("validation") or self.recipe.validation_split
+        if not (chooses and has_part):
+            return test
+        found = self.load("validation")
+        others = np.union1d(train.rows, test.rows)
+        return test if np.isin(found.rows, others).any() else found
 
     def build(self, train):
         """The uncompiled model for the images and classes of a pipeline."""
@@ -121,6 +135,7 @@ class Job:
         """
         recipe, output, devices = self.recipe, pathlib.Path(self.output), distribution.current()
         train, test = self.load(self.split), self.load_test()
+        validation = self.load_validation(train, test)
         output_place(output, folder=True)
         for name in FILES if devices.writes else ():
             output_place(output / name)
@@ -128,48 +143,92 @@ class Job:
             print(recipe, train, sep="\n")
         with devices.scope():
             model = recipe.compile(self.with_teacher(self.build(train)))
-        start = time.perf_counter()
-        history = training.fit(
-            model,
-            train,
-            output,
-            steps=recipe.steps,
-            validation=test,
-            save_every=self.save_every,
-            callbacks=recipe.callbacks(),
-            settings={"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze},
-        )
+        start, ended = time.perf_counter(), False
+        try:
+            history = training.fit(
+                model,
+                train,
+                output,
+                steps=recipe.steps,
+                validation=validation,
+                save_every=self.save_every,
+                callbacks=recipe.callbacks(),
+                settings={
+                    "recipe": recipe.to_dict(),
+                    "weights": self.weights,
+                    "freeze": self.freeze,
+                },
+            )
+        except training.RunEnded as error:
+            history, ended = error.history, True
         seconds = time.perf_counter() - start
-        model = devices.local_copy(model.student if self.teacher else model)
+        model = None if ended else devices.local_copy(model.student if self.teacher else model)
         devices.close()  # the rest is done by one process alone
         if not devices.writes:
             return None
-        if self.lora is not None:
-            model = training.merge_lora(model)
-        self._save(model)
-        report = self.evaluate(model, test)
-        draw_predictions(model, test, output / "predictions.png")
-        try:
-            model_card(model, output / "README.md", run=output)
-        except ValueError as error:  # somebody has edited the one of an earlier run
-            print(visible(error))
+        if ended:
+            outcome = self._outcome_of_ended()
+        else:
+            outcome = self._outcome(history, seconds, train, validation, test)
+            self._save(training.merge_lora(model) if self.lora is not None else model, outcome)
+        # What was saved is what is tested, so that whoever opens it finds the same figures.
+        saved = keras.saving.load_model(output / "model.keras", compile=False)
+        report = self.evaluate(saved, test)
+        draw_predictions(saved, test, output / "predictions.png")
+        if model is not None or not (output / "README.md").exists():
+            try:
+                model_card(model or saved, output / "README.md", run=output)
+            except ValueError as error:  # somebody has edited the one of an earlier run
+                print(visible(error))
+        if not self.keep_checkpoints:
+            training.remove_checkpoints(output)
+        skipped = {**outcome.pop("skipped"), "test": report.skipped}
         return {
             **{f"test_{name}": value for name, value in report.to_dict()["figures"].items()},
-            "train_loss": history["loss"][-1],
-            "epochs": math.ceil(recipe.steps * recipe.accumulate / train.steps_per_epoch),
-            "seconds_training": round(seconds, 1),
-            "parameters": model.count_params(),
-            "skipped_images": len(test.skipped),
+            **outcome,
+            "parameters": saved.count_params(),
+            "test_images": report.examples,
+            "skipped_images": sum(skipped.values()),
+            **{f"skipped_{part}_images": count for part, count in skipped.items()},
             "backend": keras.backend.backend(),
             "keras": keras.__version__,
         }
 
-    def _save(self, model):
+    def _outcome(self, history, seconds, train, validation, test):
+        """What the training came to, for `settings.json`, the metrics and the card."""
+        recipe, skipped = self.recipe, {"training": len(train.skipped)}
+        if validation is not test:
+            skipped["validation"] = len(validation.skipped)
+        found = {"epochs": history["epoch"][-1] + 1, "train_loss": history["loss"][-1]}
+        if recipe.keep_best or recipe.early_stopping:
+            best = training.best_epoch(history, recipe.monitor)
+            if best is not None:
+                value = history[recipe.monitor][history["epoch"].index(best)]
+                found |= {"best_epoch": best + 1, f"best_{recipe.monitor}": value}
+                found |= {"chosen_on": "test" if validation is test else "validation"}
+        found |= {"seconds_training": round(seconds, 1)}
+        return found | {
+            "training_images": train.num_examples - len(train.skipped),
+            "skipped": skipped,
+        }
+
+    def _outcome_of_ended(self):
+        """What `_outcome` has told of the run in this folder, which has ended."""
+        output = pathlib.Path(self.output)
+        if not (output / "model.keras").is_file():
+            raise ValueError(
+                f"The run in {self.output} has ended, but its model.keras is missing. Delete "
+                f"{output / 'run.json'} to train anew, or choose another output folder."
+            )
+        print(f"{visible(output)} has this run already, which has ended: nothing is left to train.")
+        return json.loads((output / "settings.json").read_text())["training"]
+
+    def _save(self, model, outcome=None):
         """Leaves the model without its optimizer, which only this backend could use."""
         output = pathlib.Path(self.output)
         portable = type(model).from_config(model.get_config())
         portable.set_weights(model.get_weights())
-        fields = {**dataclasses.asdict(self), "recipe": self.recipe.to_dict()}
+        fields = {**dataclasses.asdict(self), "recipe": self.recipe.to_dict(), "training": outcome}
         for name in ("evaluation.json", "metrics.json"):  # of the model that was here before
             output_place(output / name).unlink(missing_ok=True)
         with replacing_files(output / "settings.json") as draft:
@@ -183,6 +242,7 @@ class Job:
         if not settings.is_file():
             raise ValueError(f"There is no finished run in {output!r}: {settings.name} is missing.")
         fields = json.loads(settings.read_text())
+        fields.pop("training", None)  # what it came to
         return cls(**{**fields, "recipe": recipes.Recipe.from_dict(fields["recipe"])})
 
     def evaluate(self, model=None, test=None):

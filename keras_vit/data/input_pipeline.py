@@ -127,6 +127,7 @@ class Pipeline(keras.utils.PyDataset):
         num_classes, class_names: of the dataset; of the targets for regression, where class_names
             is None if they have no names.
         left_out: places of the files that are no images, or lie where none of the set should be.
+        source, rows: where the examples are read, and their numbers there.
         steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
             is the same unless `from_step` changed it.
         batch_size: images per batch, of all processes together.
@@ -167,6 +168,8 @@ class Pipeline(keras.utils.PyDataset):
         how = self.batch_size, self.seed, self.num_classes, self._mixing, share
         self._dataset = batches.make_batches(self._read, *how)
 
+    source = property(lambda self: self._read.source)
+    rows = property(lambda self: self._read.rows)
     problem = property(lambda self: self._read.source.problem)
     num_classes = property(lambda self: self._read.source.num_classes)
     left_out = property(lambda self: self._read.source.left_out)
@@ -259,12 +262,15 @@ class Pipeline(keras.utils.PyDataset):
             if len(unreadable) <= LISTED:  # `skipped` tells the others
                 warnings.warn(f"{place(row)} is left out: {reason}", stacklevel=3)
 
+    def balanced_class_weights(self) -> tuple[float, ...]:
+        """Weights of the classes, see `keras_vit.data.sources.Source.balanced_class_weights`."""
+        return self._read.source.balanced_class_weights(self._read.rows)
+
     def get_state(self):
-        """What a run remembers of the batches so far: which examples could not be read."""
+        """What a run remembers: (row, reason) of each example that could not be read."""
         return [[int(row), reason] for row, reason in self._unreadable.items()]
 
     def set_state(self, state):
-        """Goes on with what `get_state` has returned."""
         self._unreadable.update((row, reason) for row, reason in state)
 
     # What follows is for Keras.

@@ -3,8 +3,9 @@
 import dataclasses
 import math
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from keras_vit import training
 from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.data.transform import Transform
 from keras_vit.models.bit import BIT_VARIANTS
@@ -117,6 +118,13 @@ def check_fields(r):
         "'squared'; for_problem(...) changes both": (
             r.loss != "own" and r.loss not in LOSSES[r.problem]
         ),
+        "class_weights need the problem 'single_label', as an image of several classes has several "
+        "weights and a number has none, and a loss that is not 'own'": (
+            r.class_weights and (r.problem != "single_label" or r.loss == "own")
+        ),
+        "class_weights must be one for each of num_classes": (
+            r.class_weights and r.num_classes not in (None, len(r.class_weights))
+        ),
         "patch_sizes must divide the images of train": any(
             side % patch for side in r.image_size for patch in r.patch_sizes
         ),
@@ -205,6 +213,26 @@ def for_problem(recipe: Recipe, problem: str) -> Recipe:
         return dataclasses.replace(recipe, problem=problem)
     loss = LOSSES[problem][0]
     return dataclasses.replace(recipe, problem=problem, loss=loss, label_smoothing=0.0)
+
+
+def make_schedule(recipe: Recipe) -> Any:
+    """The learning rate: a `LearningRateSchedule`, or a number if it is constant."""
+    run = (recipe.learning_rate, recipe.steps, recipe.warmup_steps)
+    if recipe.schedule == "linear":
+        return training.WarmupLinear(*run, end=recipe.end_learning_rate)
+    if recipe.schedule == "rsqrt":
+        return training.WarmupRsqrt(*run, recipe.timescale, recipe.cooldown_steps)
+    if recipe.schedule in ("stairs", "constant"):  # stairs without a step
+        return training.WarmupStairs(*run, boundaries=recipe.boundaries)
+    return training.WarmupCosine(*run)
+
+
+def monitor(recipe: Recipe) -> str:
+    """The figure of the validation that tells the best epoch: the first metric, or the loss."""
+    if recipe.loss == "own":
+        return "val_loss"
+    names = {"multi_label": "mean_average_precision", "regression": "mean_absolute_error"}
+    return f"val_{names.get(recipe.problem, 'accuracy')}"
 
 
 def resized(transform, image_size):

@@ -114,6 +114,7 @@ def own_images(
         learning_rate=0.003,
         learning_rates=LOW,
         warmup_steps=warmup,
+        keep_best=True,
     )
 
 

@@ -18,6 +18,7 @@ from keras_vit.variants import POOLS, POSITIONS
 
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
 LATER = {"problem": "single_label", "draft": True}
+LATER |= {"keep_best": False, "early_stopping": None, "class_weights": ()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Recipe:
             with the loss.
         loss, label_smoothing: `"softmax"`, `"sigmoid"` or, of a regression, `"squared"`, and its
             smoothing; `"own"` for the loss of the model itself, which learns without labels.
+        class_weights: of the loss, one for each class, or none; see `SoftmaxLoss`, and
+            `Pipeline.balanced_class_weights`.
         head_bias, representation_size, pool, position, dropout, stochastic_depth, remat: arguments
             of the model; `None` leaves the variant's.
         optimizer: `"adam"` (`keras_vit.training.AdamW`) or `"sgdm"` (`SGDM`).
@@ -57,6 +60,9 @@ class Recipe:
             still make one update.
         precision: dtype policy of the model.
         seed: of everything random.
+        keep_best: whether the run ends with the weights of its best epoch on validation, by
+            `monitor`, or with those of the last one, as published runs do.
+        early_stopping: epochs without a better one after which it ends (with the best), or `None`.
 
     Raises:
         ValueError: a value is out of range.
@@ -115,6 +121,9 @@ class Recipe:
         fields.choice("float32", "mixed_bfloat16", "mixed_float16", "float64"), "float32"
     )
     seed: int = checked(fields.whole, 0)
+    keep_best: bool = checked(fields.choice(False, True), False)
+    early_stopping: int | None = checked(optional(positive_int), None)
+    class_weights: tuple[float, ...] = checked(tuple_of(positive_float), ())
 
     def __post_init__(self):
         fields.check_fields(self)
@@ -165,6 +174,8 @@ class Recipe:
 
     scale = fields.scale
     for_problem = fields.for_problem
+    make_schedule = fields.make_schedule
+    monitor = property(fields.monitor)
 
     def model_options(self) -> dict[str, Any]:
         """Arguments for the builder of `variant`, or for its class, as a dict.
@@ -181,17 +192,6 @@ class Recipe:
         }
         options = {name: value for name, value in options.items() if value is not None}
         return options | dict(self.architecture)
-
-    def make_schedule(self) -> Any:
-        """The learning rate: a `LearningRateSchedule`, or a number if it is constant."""
-        run = (self.learning_rate, self.steps, self.warmup_steps)
-        if self.schedule == "linear":
-            return training.WarmupLinear(*run, end=self.end_learning_rate)
-        if self.schedule == "rsqrt":
-            return training.WarmupRsqrt(*run, self.timescale, self.cooldown_steps)
-        if self.schedule in ("stairs", "constant"):  # stairs without a step
-            return training.WarmupStairs(*run, boundaries=self.boundaries)
-        return training.WarmupCosine(*run)
 
     def make_optimizer(self, model: keras.Model | None = None) -> keras.optimizers.Optimizer:
         """A `keras_vit.training` optimizer; `layer_decay` counts the blocks of `model`."""
@@ -224,7 +224,8 @@ class Recipe:
         if self.loss == "squared":
             return keras.losses.MeanSquaredError(dtype=dtype)
         losses = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}
-        return losses[self.loss](self.label_smoothing, dtype=dtype)
+        weights = self.class_weights or None
+        return losses[self.loss](self.label_smoothing, dtype=dtype, class_weights=weights)
 
     def metrics(self) -> list[Any]:
         """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5.
@@ -244,10 +245,12 @@ class Recipe:
         return [training.Accuracy(name="accuracy"), *top_5]
 
     def callbacks(self) -> list[keras.callbacks.Callback]:
-        """A list of what the recipe itself needs: patch sizes, evaluation of the averages."""
+        """A list of what the recipe needs: patch sizes, evaluated averages, the best weights."""
         patches, seed = self.patch_sizes, self.seed
         flexible = [training.FlexiblePatches(patches, seed)] if patches else []
-        return [*flexible, *([training.EvaluateAverages()] if self.ema is not None else [])]
+        averages = [training.EvaluateAverages()] if self.ema is not None else []
+        best = [training.BestWeights(self.monitor, self.early_stopping)]
+        return [*flexible, *averages, *(best if self.keep_best or self.early_stopping else [])]
 
     def compile(self, model: keras.Model, **options: Any) -> keras.Model:
         """Compiles a model with the optimizer, loss and metrics of the recipe, and returns it.
@@ -270,7 +273,7 @@ class Recipe:
         found = dataclasses.asdict(self)
         for fields_of in (found, found["train"], found["eval"]):
             for name, as_ever in LATER.items():
-                if fields_of.get(name) == as_ever:
+                if name in fields_of and fields_of[name] == as_ever:
                     del fields_of[name]
         return found
 

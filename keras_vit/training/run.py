@@ -94,6 +94,7 @@ class Run(keras.callbacks.CallbackList):
 
     def train(self, validation, validation_freq, settings):
         """Trains what is left; returns the history of the whole run, column -> values."""
+        self.read = [each for each in (self.data, validation) if hasattr(each, "get_state")]
         memories = self._begin(settings)
         if not self.finished:
             super().on_train_begin()
@@ -139,8 +140,8 @@ class Run(keras.callbacks.CallbackList):
         if path:
             same_run.check_same_run(self.output, meta["settings"], self.settings)
             vars(self).update({name: meta[name] for name in _SAVED})
-            if hasattr(self.data, "set_state") and "data" in meta:
-                self.data.set_state(meta["data"])
+            for each, state in zip(self.read, meta.get("data", ())):
+                each.set_state(state)
             if not arrays:
                 raise RunEnded(self.output, self._by_column())
             checkpoint.assign_state(self.model, arrays)
@@ -287,8 +288,7 @@ class Run(keras.callbacks.CallbackList):
         meta = {name: getattr(self, name) for name in _SAVED}
         meta |= {"settings": self.settings, "versions": versions(), "log": self.log.length}
         meta |= {"callbacks": [callback.get_state() for callback in self.keeping]}
-        if hasattr(self.data, "get_state"):
-            meta["data"] = self.data.get_state()
+        meta |= {"data": [data.get_state() for data in self.read]}
         try:
             arrays = checkpoint.read_state(self.model)
             path = self.checkpoints.save(self.batch, arrays, meta)
