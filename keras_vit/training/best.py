@@ -46,7 +46,7 @@ class BestWeights(keras.callbacks.Callback):
 
     def _begin(self):
         self.epoch = None  # the best one so far, from 0
-        self.figures: Any = None  # its monitored figure and its loss
+        self.figures: Any = {}  # of that epoch: the one that decides, and the loss
         self.wait = 0  # epochs since
         self.weights: Any = None
         self._averaged = False
@@ -76,8 +76,8 @@ class BestWeights(keras.callbacks.Callback):
                     f"Received: {', '.join(measured)}; choose one of them as `monitor`."
                 )
             return  # an epoch without validation
-        figures = [float(logs[self.monitor]), float(logs.get("val_loss", 0.0))]
-        if is_better(figures, self.figures, self.mode):
+        figures = {n: float(logs[n]) for n in (self.monitor, "val_loss") if n in logs}
+        if _is_better(figures, self.figures, self.monitor, self.mode):
             self.epoch, self.figures, self.wait = epoch, figures, 0
             with averaged_weights(self.model) if self._averaged else contextlib.nullcontext():
                 sync(self.model)
@@ -101,21 +101,19 @@ class BestWeights(keras.callbacks.Callback):
         return (
             (f"Stopped early, after {self.wait} epochs without a better one. " if early else "")
             + f"The weights are those of epoch {self.epoch + 1} of {epoch + 1}, the best on "
-            f"validation: {self.monitor} {self.figures[0]:.4g}."
+            f"validation: {self.monitor} {self.figures[self.monitor]:.4g}."
         )
 
 
-def is_better(figures, others, mode):
-    """Whether one pair of a figure and a loss is better than another, or there is no other.
+def _is_better(figures, others, monitor, mode):
+    """Whether the figures of one epoch are better than those of another; NaN never is."""
 
-    A figure that is no number is never better.
-    """
-    sign = 1 if mode == "max" else -1
+    def key(found):
+        loss = found.get("val_loss", 0.0)
+        value = found[monitor] if mode == "max" else -found[monitor]
+        return value, -loss if math.isfinite(loss) else -math.inf
 
-    def key(pair):
-        return sign * pair[0], -pair[1] if math.isfinite(pair[1]) else -math.inf
-
-    return math.isfinite(figures[0]) and (others is None or key(figures) > key(others))
+    return math.isfinite(figures[monitor]) and (not others or key(figures) > key(others))
 
 
 def best_epoch(history: dict[str, list[Any]], monitor: str, mode: str = "auto") -> int | None:
@@ -128,10 +126,10 @@ def best_epoch(history: dict[str, list[Any]], monitor: str, mode: str = "auto") 
     Returns:
         Its number, or `None` where no epoch has the figure.
     """
-    mode, best, number = mode if mode != "auto" else _mode_of(monitor), None, None
-    losses = history.get("val_loss") or [0.0] * len(history["epoch"])
-    for epoch, value, loss in zip(history["epoch"], history.get(monitor, ()), losses):
-        if value is not None and is_better(figures := [value, loss], best, mode):
+    mode, best, number = mode if mode != "auto" else _mode_of(monitor), {}, None
+    for row, epoch in enumerate(history["epoch"]):
+        figures = {n: history[n][row] for n in (monitor, "val_loss") if n in history}
+        if figures.get(monitor) is not None and _is_better(figures, best, monitor, mode):
             best, number = figures, epoch
     return number
 

@@ -187,7 +187,7 @@ class Run(keras.callbacks.CallbackList):
         super().on_train_end()
         for best in self.keeping:
             if isinstance(best, BestWeights):
-                self.log.note("best", {"epoch": best.epoch, "monitor": best.monitor})
+                self.log.note("best", {"epoch": best.epoch, **best.figures})
                 self.say(best.summary(self.epoch))
         self.save()
 
