@@ -1,6 +1,7 @@
 """`keras-vit train`: trains a model by a recipe, and shows what it has learned."""
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -11,7 +12,16 @@ import time
 
 from keras_vit_cli import parser
 from keras_vit_cli.models import MODEL, PROBLEMS, Settings, file_of
-from keras_vit_cli.numbers import count, interval, not_negative, passes, positive, seed, share
+from keras_vit_cli.numbers import (
+    count,
+    interval,
+    not_negative,
+    passes,
+    positive,
+    probability,
+    seed,
+    share,
+)
 
 HELP = "train a model by a recipe, test it and draw what it has learned"
 EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
@@ -26,6 +36,7 @@ OF_FLAGS = {name: (name,) for name in SHORTCUTS} | {
     "warmup": ("warmup_steps", "steps"),
     "model": ("variant",),
     "class_weights": ("class_weights",),
+    "random_erasing": ("train",),
 }
 # Fields that the data decides: only these flags, or other data, change them.
 OF_DATA = {
@@ -96,6 +107,8 @@ def add_arguments(add):
     add("--early-stopping", type=count, metavar="EPOCHS", help=text)
     text = "let rare classes count as much as frequent ones in the loss"
     add("--class-weights", choices=("balanced",), help=text)
+    text = "erase a random box of this share of the training images (random erasing)"
+    add("--random-erasing", type=probability, metavar="SHARE", help=text)
     text = "keep checkpoints after the end, several times as large as the model"
     add("--keep-checkpoints", action="store_true", help=text)
     add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
@@ -197,6 +210,9 @@ def make_job(args):
     if args.class_weights:
         train = found or Job(recipe, **fields).load(args.split, batch_size=1)
         changes["class_weights"] = train.balanced_class_weights()
+    if args.random_erasing:
+        augment = (*recipe.train.augment, ("random_erasing", args.random_erasing))
+        recipe = recipe.replace(train=dataclasses.replace(recipe.train, augment=augment))
     if args.image_size:
         size = args.image_size[0] if len(args.image_size) == 1 else args.image_size
         recipe = recipe.replace(image_size=size)
