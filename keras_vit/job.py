@@ -12,9 +12,10 @@ import numpy as np
 
 from keras_vit import data, distribution, evaluation, inspection, recipes, training
 from keras_vit.builders import build
-from keras_vit.data.preprocess import preprocessing_of
+from keras_vit.data.pixels import per_channel
 from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
+from keras_vit.outcome import metrics_of, outcome_of, outcome_of_ended
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
 from keras_vit.weights import from_checkpoint
@@ -106,13 +107,24 @@ class Job:
             model = VisionTransformer(**options, name="vit_mini")
         if self.weights:
             print(model.load_report)
+        else:
+            model.preprocessing = train.preprocessing
         model.class_names = train.class_names and tuple(train.class_names)
-        model.preprocessing = preprocessing_of(self.recipe.eval)  # not that of the weights
         if self.freeze:
             print(training.freeze(model, self.freeze))
         if self.lora is not None:
             print(training.enable_lora(model, self.lora))
         return model
+
+    def for_weights(self, model):
+        """The job whose recipe gives the images as the weights of its model want them.
+
+        It is this job where there are no weights, or they want what a published recipe says.
+        """
+        contradicts = model.preprocessing.differs(self.recipe.eval.preprocessing)
+        if not self.weights or not (contradicts or self.recipe.name.startswith("own")):
+            return self
+        return dataclasses.replace(self, recipe=self.recipe.for_weights(model))
 
     def with_teacher(self, model):
         """The model, or what trains it with the teacher."""
@@ -133,32 +145,33 @@ class Job:
         Returns:
             The metrics as a dict; `None` in all but one of several processes.
         """
-        recipe, output, devices = self.recipe, pathlib.Path(self.output), distribution.current()
-        train, test = self.load(self.split), self.load_test()
-        validation = self.load_validation(train, test)
+        output, devices = pathlib.Path(self.output), distribution.current()
         output_place(output, folder=True)
         for name in FILES if devices.writes else ():
             output_place(output / name)
+        train = self.load(self.split)
+        with devices.scope():
+            model = self.build(train)
+        if (job := self.for_weights(model)) is not self:
+            train = job.load(job.split)
+        return job._run(model, train)
+
+    def _run(self, model, train):
+        """`run` of a built model and its training data."""
+        output, devices, recipe = pathlib.Path(self.output), distribution.current(), self.recipe
+        test = self.load_test()
+        validation = self.load_validation(train, test)
         if devices.writes:
             print(recipe, train, sep="\n")
+        model.preprocessing = train.preprocessing
         with devices.scope():
-            model = recipe.compile(self.with_teacher(self.build(train)))
+            model = recipe.compile(self.with_teacher(model))
+        settings = {"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze}
+        options = {"save_every": self.save_every, "settings": settings}
+        options |= {"validation": validation, "callbacks": recipe.callbacks()}
         start, ended = time.perf_counter(), False
         try:
-            history = training.fit(
-                model,
-                train,
-                output,
-                steps=recipe.steps,
-                validation=validation,
-                save_every=self.save_every,
-                callbacks=recipe.callbacks(),
-                settings={
-                    "recipe": recipe.to_dict(),
-                    "weights": self.weights,
-                    "freeze": self.freeze,
-                },
-            )
+            history = training.fit(model, train, output, steps=recipe.steps, **options)
         except training.RunEnded as error:
             history, ended = error.history, True
         seconds = time.perf_counter() - start
@@ -167,9 +180,9 @@ class Job:
         if not devices.writes:
             return None
         if ended:
-            outcome = self._outcome_of_ended()
+            outcome = outcome_of_ended(output)
         else:
-            outcome = self._outcome(history, seconds, train, validation, test)
+            outcome = outcome_of(recipe, history, seconds, train, validation, test)
             self._save(training.merge_lora(model) if self.lora is not None else model, outcome)
         # What was saved is what is tested, so that whoever opens it finds the same figures.
         saved = keras.saving.load_model(output / "model.keras", compile=False)
@@ -182,46 +195,7 @@ class Job:
                 print(visible(error))
         if not self.keep_checkpoints:
             training.remove_checkpoints(output)
-        skipped = {**outcome.pop("skipped"), "test": report.skipped}
-        return {
-            **{f"test_{name}": value for name, value in report.to_dict()["figures"].items()},
-            **outcome,
-            "parameters": saved.count_params(),
-            "test_images": report.examples,
-            "skipped_images": sum(skipped.values()),
-            **{f"skipped_{part}_images": count for part, count in skipped.items()},
-            "backend": keras.backend.backend(),
-            "keras": keras.__version__,
-        }
-
-    def _outcome(self, history, seconds, train, validation, test):
-        """What the training came to, for `settings.json`, the metrics and the card."""
-        recipe, skipped = self.recipe, {"training": len(train.skipped)}
-        if validation is not test:
-            skipped["validation"] = len(validation.skipped)
-        found = {"epochs": history["epoch"][-1] + 1, "train_loss": history["loss"][-1]}
-        if recipe.keep_best or recipe.early_stopping:
-            best = training.best_epoch(history, recipe.monitor)
-            if best is not None:
-                value = history[recipe.monitor][history["epoch"].index(best)]
-                found |= {"best_epoch": best + 1, f"best_{recipe.monitor}": value}
-                found |= {"chosen_on": "test" if validation is test else "validation"}
-        found |= {"seconds_training": round(seconds, 1)}
-        return found | {
-            "training_images": train.num_examples - len(train.skipped),
-            "skipped": skipped,
-        }
-
-    def _outcome_of_ended(self):
-        """What `_outcome` has told of the run in this folder, which has ended."""
-        output = pathlib.Path(self.output)
-        if not (output / "model.keras").is_file():
-            raise ValueError(
-                f"The run in {self.output} has ended, but its model.keras is missing. Delete "
-                f"{output / 'run.json'} to train anew, or choose another output folder."
-            )
-        print(f"{visible(output)} has this run already, which has ended: nothing is left to train.")
-        return json.loads((output / "settings.json").read_text())["training"]
+        return metrics_of(outcome, report, saved)
 
     def _save(self, model, outcome=None):
         """Leaves the model without its optimizer, which only this backend could use."""
@@ -270,9 +244,10 @@ def draw_predictions(model, test, path, count=12):
     images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
     outputs = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
     probabilities = reading_of(model).scores(outputs)
+    mean, std = per_channel(test.preprocessing, images.shape[-1])
     chosen = np.argsort(probabilities.argmax(-1) == labels, kind="stable")[:count]
     inspection.plot_predictions(
-        (images[chosen] + 1) / 2,  # shown with values of 0 to 1
+        (images[chosen] * std + mean).clip(0, 1),
         inspection.attention_maps(model, images[chosen]),
         labels[chosen],
         probabilities[chosen],

@@ -10,10 +10,10 @@ import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.data import batches
-from keras_vit.data.arrays import ArraySource
 from keras_vit.data.dataset import problem_told
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.load import check_seed, open_source
+from keras_vit.data.pixels import per_channel
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
 
 
@@ -31,6 +31,7 @@ def pipeline(
     workers: int = 0,
     labels: Any = None,
     problem: str | None = None,
+    model: keras.Model | None = None,
 ) -> "Pipeline":
     """Opens a split of a dataset as batches for `model.fit`, `evaluate` and `predict`.
 
@@ -52,11 +53,13 @@ def pipeline(
         seed: whole number that decides order and augmentation; None is the recipe's.
         data_dir: as in `load`.
         channels: 1 (grayscale) or 3 (RGB); None keeps what there is, and means 3 for image files.
+            One channel is normalised by the means of the recipe's three.
         threads: batches to read at a time, in each process; None is the number of cores.
         workers: processes that read beside this one; 0 reads in threads of this one only.
         labels: as in `load`.
         problem: as in `load`; arrays of labels of several classes are known by their rows of 0 and
             1, unless each row has a single 1.
+        model: whose weights decide about the images: short for `recipe.for_weights(model)`.
 
     Returns:
         A `Pipeline`.
@@ -64,6 +67,7 @@ def pipeline(
     Raises:
         ValueError, ImportError: as in `load`.
     """
+    recipe = recipe if model is None else recipe.for_weights(model)
     seed = check_seed(recipe.seed if seed is None else seed)
     if batch_size is None:
         batch_size = getattr(recipe, "micro_batch_size", recipe.batch_size)
@@ -79,6 +83,7 @@ def pipeline(
     # test part must not replace.
     elif (part := part_of(split)) in HELD_OUT and not opened.has_part(part):
         split = getattr(recipe, f"{part}_split", None) or split
+    usual = batches.threads_for(opened, recipe.train.image_size)
     return Pipeline(
         opened,
         recipe,
@@ -87,18 +92,9 @@ def pipeline(
         training=starts_training(split) if training is None else bool(training),
         seed=seed,
         channels=channels,
-        threads=_threads(opened, recipe) if threads is None else positive_int(threads, "threads"),
+        threads=usual if threads is None else positive_int(threads, "threads"),
         workers=workers and positive_int(workers, "workers"),
     )
-
-
-def _threads(source, recipe):
-    """The number of cores, up to 16; 0 for small images in memory, which threads slow down."""
-    height, width = recipe.train.image_size
-    if isinstance(source, ArraySource) and height * width <= 64 * 64:
-        return 0
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(count or 1, 16)
 
 
 class Pipeline(keras.utils.PyDataset):
@@ -126,6 +122,8 @@ class Pipeline(keras.utils.PyDataset):
         problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
         num_classes, class_names: of the dataset; of the targets for regression, where class_names
             is None if they have no names.
+        preprocessing: what makes later images like those of the recipe's evaluation; a model that
+            `training.fit` or its own `fit` trains with this pipeline has it from then on.
         left_out: places of the files that are no images, or lie where none of the set should be.
         source, rows: where the examples are read, and their numbers there.
         steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
@@ -154,6 +152,10 @@ class Pipeline(keras.utils.PyDataset):
         self._threads, self._workers = threads, workers
         transform = recipe.train if training else recipe.eval
         self._read = batches.Reader(source, source.rows(split), transform, channels, training)
+        self.preprocessing = recipe.eval.preprocessing
+        if len(self.preprocessing.mean) != channels:
+            self.preprocessing = self.preprocessing.for_channels(channels)
+        self._normalization = per_channel(self.preprocessing, channels)
         if training and batch_size > self.num_examples:
             raise ValueError(
                 "A batch for training must not be larger than the split. Received: batch_size="
@@ -233,9 +235,8 @@ class Pipeline(keras.utils.PyDataset):
 
     def __iter__(self):
         dataset, missing = self._dataset[self.start : self.start + len(self)], len(self)
-        value_range = self._read.transform.value_range
         for images, labels, notes in batches.read_ahead(
-            dataset, value_range, self._threads, self._workers
+            dataset, *self._normalization, self._threads, self._workers
         ):
             self._note(notes)
             if notes and not len(images):

@@ -5,10 +5,13 @@ import math
 import re
 from typing import Any, TypeVar
 
+import keras
+
 from keras_vit import training
-from keras_vit.checks import check_choice, positive_float, positive_int
-from keras_vit.data.transform import Transform
+from keras_vit.checks import check_choice, positive_int
+from keras_vit.data.transform import RESIZES, Transform
 from keras_vit.models.bit import BIT_VARIANTS
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import brief, unknown
 from keras_vit.variants import VARIANTS, get_variant
 
@@ -111,6 +114,9 @@ def check_fields(r):
         "train and eval must have one size; replace(image_size=...) changes both": (
             r.train.image_size != r.eval.image_size
         ),
+        "train and eval must normalise alike, by value_range or by mean and std": (
+            r.train.preprocessing.differs(r.eval.preprocessing)
+        ),
         f"A variant of BiT has none of {', '.join(OF_A_VIT)}": (
             r.is_bit and any(getattr(r, name) for name in (*OF_A_VIT, "patch_sizes"))
         ),
@@ -134,69 +140,6 @@ def check_fields(r):
             named = [word for word in re.findall(r"\w+", expected) if word in vars(r)]
             received = ", ".join(f"{name}={getattr(r, name)!r}" for name in named)
             raise ValueError(f"{expected}. Received: {received}.")
-
-
-def scale(
-    recipe: Recipe,
-    batch_size: int | None = None,
-    steps: int | None = None,
-    epochs: float | None = None,
-) -> Recipe:
-    """The recipe for another batch or number of updates.
-
-    With k times the batch, the run sees as many images: steps, warm-up, boundaries and so on are
-    divided by k, and per update
-
-    - the learning rate, and those of the sweep, are multiplied by k under SGD (Goyal et al., 2017;
-      the authors of BiT), and by √k under Adam (Malladi et al., 2022);
-    - the weight decay is multiplied by √k under Adam, so that a kernel shrinks as much in the
-      whole run as before (under SGD it does so by itself);
-    - the momentum of the averaged weights is taken to the power of k (Busbridge et al., 2023),
-      so that the average reaches as many images back.
-
-    With another number of steps or epochs, warm-up, boundaries and so on keep their share of
-    the run; learning rate, decay and averaging stay.
-
-    Args:
-        batch_size: images per update; `None` keeps it.
-        steps: updates in the whole run; `None` follows from `epochs`, or from as many images.
-        epochs: passes through the training images, instead of `steps`.
-
-    Raises:
-        ValueError: a number is not positive, both `steps` and `epochs` are given, or `epochs`
-            without a known number of images.
-    """
-    batch_size = positive_int(recipe.batch_size if batch_size is None else batch_size, "batch_size")
-    k = batch_size / recipe.batch_size
-    if epochs is not None:
-        if steps is not None:
-            raise ValueError(f"Give steps or epochs, not both. Received: {steps=}, {epochs=}.")
-        if not recipe.examples:
-            raise ValueError(
-                f"{recipe.name} has no known number of images; give steps, or first "
-                f"replace(examples=...). Received: {epochs=}."
-            )
-        wanted = positive_float(epochs, "epochs") * recipe.examples / batch_size
-        steps = max(1, round(min(wanted, 2.0 * MOST_UPDATES)))
-    if steps is None:
-        steps = max(1, round(recipe.steps / k))
-    share = updates(steps, "steps") / recipe.steps
-    adam = recipe.optimizer == "adam"
-    factor = k**0.5 if adam else k
-    return dataclasses.replace(
-        recipe,
-        batch_size=batch_size,
-        accumulate=recipe.accumulate if batch_size % recipe.accumulate == 0 else 1,
-        steps=steps,
-        warmup_steps=min(round(recipe.warmup_steps * share), steps - 1),
-        cooldown_steps=round(recipe.cooldown_steps * share),
-        timescale=max(1, round(recipe.timescale / k)),
-        boundaries=tuple(round(boundary * share) for boundary in recipe.boundaries),
-        learning_rate=recipe.learning_rate * factor,
-        learning_rates=tuple(rate * factor for rate in recipe.learning_rates),
-        weight_decay=recipe.weight_decay * (factor if adam else 1),
-        ema=recipe.ema and recipe.ema**k,
-    )
 
 
 def for_problem(recipe: Recipe, problem: str) -> Recipe:
@@ -227,12 +170,57 @@ def make_schedule(recipe: Recipe) -> Any:
     return training.WarmupCosine(*run)
 
 
+def make_loss(recipe: Recipe) -> Any:
+    """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels; `None` for `"own"`.
+
+    Of a regression Keras's `MeanSquaredError`.
+    """
+    if recipe.loss == "own":
+        return None
+    dtype = "float64" if recipe.precision == "float64" else "float32"
+    if recipe.loss == "squared":
+        return keras.losses.MeanSquaredError(dtype=dtype)
+    losses = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}
+    weights = recipe.class_weights or None
+    return losses[recipe.loss](recipe.label_smoothing, dtype=dtype, class_weights=weights)
+
+
 def monitor(recipe: Recipe) -> str:
     """The figure of the validation that tells the best epoch: the first metric, or the loss."""
     if recipe.loss == "own":
         return "val_loss"
     names = {"multi_label": "mean_average_precision", "regression": "mean_absolute_error"}
     return f"val_{names.get(recipe.problem, 'accuracy')}"
+
+
+def for_weights(recipe: Recipe, model: Any) -> Recipe:
+    """The recipe with images as the weights of a model want them.
+
+    Mean and standard deviation, interpolation and library of both transforms, and the crop of the
+    evaluation, become those of `model.preprocessing`; the size becomes that of the model, unless it
+    takes any. A random crop, flip and augmentations of training stay.
+
+    Args:
+        model: a model with a `preprocessing`, such as one of this library; or a
+            `keras_vit.Preprocessing`, which leaves the size as it is.
+
+    Raises:
+        TypeError: nothing says what the weights want.
+    """
+    preprocessing = getattr(model, "preprocessing", model)
+    if not isinstance(preprocessing, Preprocessing):
+        raise TypeError(
+            "model must have a preprocessing, as the models of keras_vit do; set "
+            f"model.preprocessing, or pass a keras_vit.Preprocessing. Received: {brief(model)}."
+        )
+    shapes = [tuple(x.shape[1:3]) for x in getattr(model, "inputs", None) or ()]
+    if len(shapes) == 1 and None not in shapes[0] and shapes[0] != recipe.image_size:
+        recipe = recipe.replace(image_size=shapes[0])
+    return dataclasses.replace(
+        recipe,
+        train=recipe.train.like(preprocessing, crop=recipe.train.crop in RESIZES),
+        eval=recipe.eval.like(preprocessing),
+    )
 
 
 def resized(transform, image_size):

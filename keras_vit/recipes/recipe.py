@@ -13,12 +13,14 @@ from keras_vit.data.transform import Transform
 from keras_vit.outputs import PROBLEMS
 from keras_vit.recipes import fields
 from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
+from keras_vit.recipes.scaling import scale
 from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
 
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
 LATER = {"problem": "single_label", "draft": True}
 LATER |= {"keep_best": False, "early_stopping": None, "class_weights": ()}
+LATER |= dict.fromkeys(("mean", "std", "library", "crop_fraction"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,10 +174,12 @@ class Recipe:
                 changes[name] = fields.resized(value, size)
         return dataclasses.replace(self, **changes)
 
-    scale = fields.scale
+    scale = scale
     for_problem = fields.for_problem
     make_schedule = fields.make_schedule
+    make_loss = fields.make_loss
     monitor = property(fields.monitor)
+    for_weights = fields.for_weights
 
     def model_options(self) -> dict[str, Any]:
         """Arguments for the builder of `variant`, or for its class, as a dict.
@@ -212,20 +216,6 @@ class Recipe:
         if self.optimizer == "sgdm":
             return training.SGDM(schedule, self.momentum, **shared)
         return training.AdamW(schedule, self.beta1, self.beta2, self.epsilon, **shared)
-
-    def make_loss(self) -> keras.losses.Loss:
-        """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels; `None` for `"own"`.
-
-        Of a regression Keras's `MeanSquaredError`.
-        """
-        if self.loss == "own":
-            return None
-        dtype = "float64" if self.precision == "float64" else "float32"
-        if self.loss == "squared":
-            return keras.losses.MeanSquaredError(dtype=dtype)
-        losses = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}
-        weights = self.class_weights or None
-        return losses[self.loss](self.label_smoothing, dtype=dtype, class_weights=weights)
 
     def metrics(self) -> list[Any]:
         """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5.
@@ -273,7 +263,7 @@ class Recipe:
         found = dataclasses.asdict(self)
         for fields_of in (found, found["train"], found["eval"]):
             for name, as_ever in LATER.items():
-                if name in fields_of and fields_of[name] == as_ever:
+                if fields_of.get(name, ...) == as_ever:
                     del fields_of[name]
         return found
 
