@@ -69,7 +69,7 @@ def model_card(
             not exist; a `path` where somebody's own text stands.
     """
     found = {"recipe": recipe, "report": report, "data": data}
-    found |= {"test_data": test_data, "test_split": test_split}
+    found |= {"test_data": test_data, "test_split": test_split, "outcome": None}
     if run is not None:
         found = {key: found[key] or value for key, value in _of_run(run).items()}
     if not hasattr(found["recipe"], "table") and found["recipe"] is not None:
@@ -108,6 +108,7 @@ def _of_run(folder):
         "data": source,
         "test_data": source,
         "test_split": settings["test_split"] or recipe.test_split,
+        "outcome": settings.get("training"),
     }
 
 

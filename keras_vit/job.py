@@ -3,20 +3,19 @@
 import dataclasses
 import functools
 import json
-import math
 import pathlib
 import time
 
 import keras
+import numpy as np
 
 from keras_vit import data, distribution, evaluation, recipes, training
 from keras_vit.builders import build, builder_name
-from keras_vit.data.load import open_source
-from keras_vit.data.sources import part_of
 from keras_vit.hub import model_card
 from keras_vit.inspection.predictions import draw_predictions
 from keras_vit.models import VisionTransformer
-from keras_vit.recipes.fields import epochs
+from keras_vit.outcome import metrics_of, outcome_of, outcome_of_ended
+from keras_vit.plan import header
 from keras_vit.text import visible
 from keras_vit.training.cost import count, measured
 from keras_vit.weights import from_checkpoint
@@ -53,6 +52,7 @@ class Job:
             and half of the loss, as in `keras_vit.training.Distiller`.
         lora: rank of the changes of the weights that alone are trained, or `None`.
         save_every: see `keras_vit.training.fit`.
+        keep_checkpoints: whether they stay after the end, several times as large as the model.
     """
 
     recipe: recipes.Recipe
@@ -70,6 +70,7 @@ class Job:
     lora: int | None = None
     teacher: str | None = None
     save_every: str | int = "600s"
+    keep_checkpoints: bool = False
 
     def load(self, split, batch_size=None):
         """A split of the data, in batches of `model.fit`."""
@@ -81,6 +82,19 @@ class Job:
     def load_test(self):
         """The images to test on."""
         return self.load(self.test_split or self.recipe.test_split)
+
+    def load_validation(self, train, test):
+        """The images that each epoch is measured on; those to test on, unless they choose an epoch.
+
+        Then it is the part for validation, where the data has one that is not trained on.
+        """
+        chooses = self.recipe.keep_best or self.recipe.early_stopping
+        has_part = train.source.has_part("validation") or self.recipe.validation_split
+        if not (chooses and has_part):
+            return test
+        found = self.load("validation")
+        others = np.union1d(train.rows, test.rows)
+        return test if np.isin(found.rows, others).any() else found
 
     def build(self, train):
         """The uncompiled model for the images and classes of a pipeline."""
@@ -174,118 +188,49 @@ class Job:
         """`run` of a built model and its training data."""
         output, devices, recipe = pathlib.Path(self.output), distribution.current(), self.recipe
         test = self.load_test()
+        validation = self.load_validation(train, test)
         if devices.writes:
-            print(self.header(model, train, test))
+            print(header(self, model, train, test))
         model.preprocessing = train.preprocessing
         with devices.scope():
             model = recipe.compile(self.with_teacher(model))
-        start = time.perf_counter()
-        history = training.fit(
-            model,
-            train,
-            output,
-            steps=recipe.steps,
-            validation=test,
-            save_every=self.save_every,
-            callbacks=recipe.callbacks(),
-            settings={"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze},
-        )
+        settings = {"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze}
+        options = {"save_every": self.save_every, "settings": settings}
+        options |= {"validation": validation, "callbacks": recipe.callbacks()}
+        start, ended = time.perf_counter(), False
+        try:
+            history = training.fit(model, train, output, steps=recipe.steps, **options)
+        except training.RunEnded as error:
+            history, ended = error.history, True
         seconds = time.perf_counter() - start
-        model = devices.local_copy(model.student if self.teacher else model)
+        model = None if ended else devices.local_copy(model.student if self.teacher else model)
         devices.close()  # the rest is done by one process alone
         if not devices.writes:
             return None
-        if self.lora is not None:
-            model = training.merge_lora(model)
-        self._save(model)
-        report = self.evaluate(model, test)
-        draw_predictions(model, test, output / "predictions.png")
-        try:
-            model_card(model, output / "README.md", run=output)
-        except ValueError as error:  # somebody has edited the one of an earlier run
-            print(visible(error))
-        return {
-            **{f"test_{name}": value for name, value in report.to_dict()["figures"].items()},
-            "train_loss": history["loss"][-1],
-            "epochs": math.ceil(recipe.steps * recipe.accumulate / train.steps_per_epoch),
-            "seconds_training": round(seconds, 1),
-            "parameters": model.count_params(),
-            "skipped_images": len(test.skipped),
-            "backend": keras.backend.backend(),
-            "keras": keras.__version__,
-        }
+        if ended:
+            outcome = outcome_of_ended(output)
+        else:
+            outcome = outcome_of(recipe, history, seconds, train, validation, test)
+            self._save(training.merge_lora(model) if self.lora is not None else model, outcome)
+        # What was saved is what is tested, so that whoever opens it finds the same figures.
+        saved = keras.saving.load_model(output / "model.keras", compile=False)
+        report = self.evaluate(saved, test)
+        draw_predictions(saved, test, output / "predictions.png")
+        if model is not None or not (output / "README.md").exists():
+            try:
+                model_card(model or saved, output / "README.md", run=output)
+            except ValueError as error:  # somebody has edited the one of an earlier run
+                print(visible(error))
+        if not self.keep_checkpoints:
+            training.remove_checkpoints(output)
+        return metrics_of(outcome, report, saved)
 
-    def header(self, model, train, test):
-        """What a run is about to do, as text of five lines."""
-        recipe, count = self.recipe, model.count_params()
-        report = getattr(model, "load_report", None)
-        trained = sum(math.prod(variable.shape) for variable in model.trainable_weights)
-        shape = " x ".join(map(str, train.image_shape))
-        outputs = "values" if train.problem == "regression" else "classes"
-        lines = {
-            "recipe": f"{recipe.name}: {recipe.steps:,} updates of {recipe.batch_size:,} images, "
-            f"epochs: {epochs(recipe)}; "
-            f"{recipe.optimizer}, learning rate {recipe.learning_rate:.6g}",
-            "data": f"{train.name}: {train.num_examples:,} images to train on, "
-            f"{test.num_examples:,} to test on, {train.num_classes:,} {outputs}; {shape}",
-            "model": f"{model.name}: {count:,} parameters, {trained:,} of them trained, "
-            f"in {recipe.precision}",
-            "weights": _loaded(report) if report else "none: it begins at random",
-            "output": f"{self.output}, by {keras.backend.backend()}; `keras-vit train --show` with "
-            "these flags prints the whole recipe",
-        }
-        return "\n".join(f"{name:<8} {visible(text)}" for name, text in lines.items())
-
-    def sweep(self, learning_rates=None, validation=None, **options):
-        """Trains at several learning rates and tells which does best: a `SweepResult`.
-
-        Args:
-            learning_rates: to try; by default those of the recipe or, where it has one alone, a
-                third of it, itself and three times it.
-            validation: the images to choose by; by default the part validation, or else the last
-                tenth of `"train"`, on which no run trains then.
-            **options: of `training.sweep`.
-
-        Raises:
-            ValueError: another split than `"train"`, without `validation`.
-        """
-        recipe, split = self.recipe, self.split or self.recipe.train_split or "train"
-        if validation is None:
-            source = open_source(
-                self.dataset or recipe.dataset, self.data_dir, self.labels, self.problem
-            )
-            if "validation" in map(part_of, source.parts):
-                validation = "validation"
-            elif split == "train":
-                split, validation = "train[:90%]", "train[90%:]"
-            else:
-                raise ValueError(
-                    "Learning rates are chosen by images that are not trained on. Received: "
-                    f"split={split!r}, and no validation; name a split for it"
-                )
-        rate, problem, train = recipe.learning_rate, recipe.problem, self.load(split)
-        job = self.for_weights(self.build(train))
-        recipe, train = job.recipe, train if job is self else job.load(split)
-        passes = options.setdefault("epochs", max(1, round(recipe.passes)))
-        recipe = recipe.scale(steps=max(1, passes * len(train) // recipe.accumulate))
-        return training.sweep(
-            lambda: job.build(train),
-            recipe,
-            train,
-            job.load(validation),
-            learning_rates or recipe.learning_rates or (rate / 3, rate, 3 * rate),
-            {"single_label": "accuracy", "regression": "loss"}.get(
-                problem, "mean_average_precision"
-            ),
-            **options,
-        )
-
-    def _save(self, model):
+    def _save(self, model, outcome=None):
         """Leaves the model without its optimizer, which only this backend could use."""
         output = pathlib.Path(self.output)
         portable = type(model).from_config(model.get_config())
         portable.set_weights(model.get_weights())
-        fields = {**dataclasses.asdict(self), "recipe": self.recipe.to_dict()}
+        fields = {**dataclasses.asdict(self), "recipe": self.recipe.to_dict(), "training": outcome}
         for name in ("evaluation.json", "metrics.json"):  # of the model that was here before
             output_place(output / name).unlink(missing_ok=True)
         with replacing_files(output / "settings.json") as draft:
@@ -299,6 +244,7 @@ class Job:
         if not settings.is_file():
             raise ValueError(f"There is no finished run in {output!r}: {settings.name} is missing.")
         fields = json.loads(settings.read_text())
+        fields.pop("training", None)  # what it came to
         return cls(**{**fields, "recipe": recipes.Recipe.from_dict(fields["recipe"])})
 
     def evaluate(self, model=None, test=None):
@@ -310,11 +256,3 @@ class Job:
         print(report)
         report.save(output / "evaluation.json")
         return report
-
-
-def _loaded(report):
-    """A `LoadReport` in one line, without what was assumed."""
-    told = [f"{len(report.loaded)} variables loaded", report.head and f"head: {report.head}"]
-    told += [f"{len(report.resized)} resized"] * bool(report.resized)
-    told += [f"{what}={ours!r} instead of {theirs!r}" for what, theirs, ours in report.differs]
-    return f"{report.path} ({report.family}): {'; '.join(filter(None, told))}"

@@ -39,12 +39,14 @@ def _add(add, names, options):
 
 def run(args):
     from keras_vit.job import configure
+    from keras_vit.plan import sweep
 
     for name, value in {"learning_rate": None, "test_split": None, "save_every": "600s"}.items():
         setattr(args, name, value)
     job = train_command.make_job(args)
     configure(job.recipe)
-    result = job.sweep(
+    result = sweep(
+        job,
         args.learning_rates,
         args.validation_split,
         early_stop=args.early_stop,

@@ -7,10 +7,13 @@ batch, or the last image for the first. One share holds for the whole batch, as 
 """
 
 import functools
+import math
+import os
 import sys
 
 import numpy as np
 
+from keras_vit.data.arrays import ArraySource
 from keras_vit.data.keras_layers import augment
 from keras_vit.data.pixels import convert_channels, normalized
 from keras_vit.data.transform import apply
@@ -93,6 +96,14 @@ def read_ahead(dataset, mean, std, threads, workers=0):
         yield from iterator
     finally:
         iterator.close()
+
+
+def threads_for(source, image_size):
+    """The number of cores, up to 16; 0 for small images in memory, which threads slow down."""
+    if isinstance(source, ArraySource) and math.prod(image_size) <= 64 * 64:
+        return 0
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(count or 1, 16)
 
 
 def _check_main():

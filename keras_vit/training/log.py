@@ -87,14 +87,17 @@ class RunLog(keras.callbacks.Callback):
         self._mark = (run.batch, time.perf_counter())
         return measured
 
-    def _write(self, kind, where, place, logs):
-        numbers = {**{k: float(v) for k, v in (logs or {}).items()}, **self._measured}
+    def note(self, kind, values):
+        """Adds a record to the file."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         if self.writes:
-            record = {"kind": kind, "time": now, **place, **numbers}
             with self.file.open("ab") as file:
-                file.write(json.dumps(record).encode() + b"\n")
+                file.write(json.dumps({"kind": kind, "time": now, **values}).encode() + b"\n")
                 self.length = file.tell()
+
+    def _write(self, kind, where, place, logs):
+        numbers = {**{k: float(v) for k, v in (logs or {}).items()}, **self._measured}
+        self.note(kind, place | numbers)
         if self.shown:
             epoch = f"epoch {place['epoch'] + 1}/{self.run.epochs}"
             self.run.say("  ".join([epoch, where, *(f"{k} {v:.4g}" for k, v in numbers.items())]))
