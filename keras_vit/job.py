@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_vit import data, distribution, evaluation, inspection, recipes, training
 from keras_vit.builders import build
-from keras_vit.data.preprocess import preprocessing_of
+from keras_vit.data.pixels import per_channel
 from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
 from keras_vit.outputs import reading_of
@@ -92,13 +92,24 @@ class Job:
             model = VisionTransformer(**options, name="vit_mini")
         if self.weights:
             print(model.load_report)
+        else:
+            model.preprocessing = train.preprocessing
         model.class_names = train.class_names and tuple(train.class_names)
-        model.preprocessing = preprocessing_of(self.recipe.eval)  # not that of the weights
         if self.freeze:
             print(training.freeze(model, self.freeze))
         if self.lora is not None:
             print(training.enable_lora(model, self.lora))
         return model
+
+    def for_weights(self, model):
+        """The job whose recipe gives the images as the weights of its model want them.
+
+        It is this job where there are no weights, or they want what a published recipe says.
+        """
+        contradicts = model.preprocessing.differs(self.recipe.eval.preprocessing)
+        if not self.weights or not (contradicts or self.recipe.name.startswith("own")):
+            return self
+        return dataclasses.replace(self, recipe=self.recipe.for_weights(model))
 
     def with_teacher(self, model):
         """The model, or what trains it with the teacher."""
@@ -119,15 +130,26 @@ class Job:
         Returns:
             The metrics as a dict; `None` in all but one of several processes.
         """
-        recipe, output, devices = self.recipe, pathlib.Path(self.output), distribution.current()
-        train, test = self.load(self.split), self.load_test()
+        output, devices = pathlib.Path(self.output), distribution.current()
         output_place(output, folder=True)
         for name in FILES if devices.writes else ():
             output_place(output / name)
+        train = self.load(self.split)
+        with devices.scope():
+            model = self.build(train)
+        if (job := self.for_weights(model)) is not self:
+            train = job.load(job.split)
+        return job._run(model, train)
+
+    def _run(self, model, train):
+        """`run` of a built model and its training data."""
+        output, devices, recipe = pathlib.Path(self.output), distribution.current(), self.recipe
+        test = self.load_test()
         if devices.writes:
             print(recipe, train, sep="\n")
+        model.preprocessing = train.preprocessing
         with devices.scope():
-            model = recipe.compile(self.with_teacher(self.build(train)))
+            model = recipe.compile(self.with_teacher(model))
         start = time.perf_counter()
         history = training.fit(
             model,
@@ -210,9 +232,10 @@ def draw_predictions(model, test, path, count=12):
     images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
     outputs = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
     probabilities = reading_of(model).scores(outputs)
+    mean, std = per_channel(test.preprocessing, images.shape[-1])
     chosen = np.argsort(probabilities.argmax(-1) == labels, kind="stable")[:count]
     inspection.plot_predictions(
-        (images[chosen] + 1) / 2,  # shown with values of 0 to 1
+        (images[chosen] * std + mean).clip(0, 1),
         inspection.attention_maps(model, images[chosen]),
         labels[chosen],
         probabilities[chosen],

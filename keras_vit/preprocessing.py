@@ -116,6 +116,12 @@ class Preprocessing:
             )
         return outside
 
+    def differs(self, other):
+        """Whether the means or the deviations of another one are others, beyond rounding."""
+        pairs = [(self.mean, other.mean), (self.std, other.std)]
+        wide = [(a, b) if len(a) == len(b) else (set(a), set(b)) for a, b in pairs]
+        return any(len(a) != len(b) or not np.allclose([*a], [*b]) for a, b in wide)
+
     def for_channels(self, channels):
         """The same for images of another number of channels than the three of RGB.
 

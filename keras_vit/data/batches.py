@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from keras_vit.data.pixels import convert_channels
+from keras_vit.data.pixels import convert_channels, normalized
 from keras_vit.data.transform import apply
 from keras_vit.workarounds import report_ended_workers
 
@@ -61,13 +61,14 @@ def rows_of(share, rows, batch_size):
     return rows[(place >= first) & (place < last)]
 
 
-def read_ahead(dataset, value_range, threads, workers=0):
+def read_ahead(dataset, mean, std, threads, workers=0):
     """Yields the batches of a finite part of `make_batches`, read ahead, with images in float32.
 
+    `mean` and `std` are those of `normalized`.
     `threads` is how many batches are read at a time, in this process or each of `workers` others.
     """
     grain = import_grain()
-    finish = functools.partial(_finish, value_range=value_range)
+    finish = functools.partial(_finish, mean=mean, std=std)
     # One batch waits for each thread: Grain's default of 500 would hold gigabytes.
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
     if workers:  # bytes travel between processes, a quarter of floats
@@ -182,18 +183,9 @@ def _mixed_part(batch, rng, alphas, share):
     return images[part], labels[part], notes
 
 
-def _finish(batch, value_range):
+def _finish(batch, mean, std):
     images, labels, notes = batch
-    return to_range(images, value_range), labels, notes
-
-
-def to_range(images, value_range):
-    """Pixels of 0..255 as float32 in a range, in one new array: to the last bit `preprocess`'s."""
-    low, high = value_range
-    images = images.astype(np.float32)
-    images -= np.float32(-low / (high - low)) * np.float32(255)
-    images /= np.float32(1 / (high - low)) * np.float32(255)
-    return images
+    return normalized(images, mean, std), labels, notes
 
 
 def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):

@@ -11,7 +11,7 @@ from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.inspection.forward import check_shape, to_array
-from keras_vit.models.trainer import look, one_look
+from keras_vit.models.trainer import compare_images, look, one_look
 from keras_vit.workarounds import one_at_a_time
 
 
@@ -173,6 +173,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
 
     if not isinstance(model, keras.Model):
         raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")
+    compare_images(model, data)
     batches, total = _batches(data, positive_int(batch_size, "batch_size"))
     if steps is not None:
         batches = itertools.islice(batches, positive_int(steps, "steps"))

@@ -18,6 +18,7 @@ from keras_vit.variants import POOLS, POSITIONS
 
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
 LATER = {"problem": "single_label", "draft": True}
+LATER |= dict.fromkeys(("mean", "std", "library", "crop_fraction"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +166,7 @@ class Recipe:
 
     scale = fields.scale
     for_problem = fields.for_problem
+    for_weights = fields.for_weights
 
     def model_options(self) -> dict[str, Any]:
         """Arguments for the builder of `variant`, or for its class, as a dict.
@@ -270,7 +272,7 @@ class Recipe:
         found = dataclasses.asdict(self)
         for fields_of in (found, found["train"], found["eval"]):
             for name, as_ever in LATER.items():
-                if fields_of.get(name) == as_ever:
+                if fields_of.get(name, ...) == as_ever:
                     del fields_of[name]
         return found
 
