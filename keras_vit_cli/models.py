@@ -140,7 +140,7 @@ def in_the_package(model):
 
 
 def images_of(model):
-    """The folder of the images that come with a model in the package, in a list.
+    """The paths of the images that come with a model in the package.
 
     Raises:
         ArgumentError: any other model.
@@ -149,5 +149,6 @@ def images_of(model):
 
     if (record := in_the_package(model)) is None:
         raise argparse.ArgumentError(None, "images: they are needed for any model but digits")
-    folder, here = fetch(record.url).parent, pathlib.Path.cwd()
-    return [str(folder.relative_to(here) if folder.is_relative_to(here) else folder)]
+    here = pathlib.Path.cwd()
+    images = sorted(fetch(record.url).parent.glob("*.png"))
+    return [str(path.relative_to(here) if path.is_relative_to(here) else path) for path in images]
