@@ -214,8 +214,17 @@ def record_loss(model, metrics=()):
     """Lets a model of this library, which gives logits, record how its compiled loss reads them.
 
     A loss or metrics that take them for probabilities are warned of.
+
+    Raises:
+        ValueError: the loss is one of a softmax, and the model has a single output.
     """
     reading, takes_logits = reading_of_loss(model.loss)
+    if reading == "softmax" and model.num_classes == 1:
+        raise ValueError(
+            "A softmax of one output is always 1, so nothing is learned. Received: loss="
+            f"{model.loss!r} for {model.name!r}, which has one output; take a loss of values, such "
+            "as 'mse', BinaryCrossentropy(from_logits=True), or a model of two classes."
+        )
     model.reading = reading or model.reading
     wrong = [model.loss] if reading in ("softmax", "sigmoid") and not takes_logits else []
     wrong += [each for each in keras.tree.flatten(metrics) if _of_probabilities(each, reading)]

@@ -192,7 +192,7 @@ def _channels(values, name):
 def _level_of_caller():
     """The `stacklevel` of the first line that neither this library nor Keras wrote."""
     frame, level = inspect.currentframe().f_back, 1
-    while frame.f_back and frame.f_globals["__name__"].split(".")[0] in _NOT_THE_CALLER:
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1
     return level
 

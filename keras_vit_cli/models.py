@@ -115,7 +115,7 @@ def in_the_package(model):
 
 
 def images_of(model):
-    """The images that come with a model in the package, in a list.
+    """The paths of the images that come with a model in the package.
 
     Raises:
         ArgumentError: any other model.

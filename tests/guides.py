@@ -1,7 +1,8 @@
 """What a page of docs/guides shows, block by block, and whether it comes out as shown.
 
 A fence with `python` or `bash` is a block. An HTML comment in the line before it, which readers do
-not see, says when it is not run: `<!-- slow -->` in the fast test, `<!-- not run: why -->` never.
+not see, says when it is not run: `<!-- slow -->` in the fast test, `<!-- not run: why -->` never,
+`<!-- jax -->` and so on but on that backend.
 A fence with `text` after a block holds what the block prints; "..." stands for anything.
 """
 
@@ -41,6 +42,12 @@ def blocks(text):
         elif language == "text" and found:
             found[-1].shown = code
     return found
+
+
+def of_backend(text, backend):
+    """The sections of a page that have blocks of a backend, and what is before all sections."""
+    first, *sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return "".join([first, *(part for part in sections if f"<!-- {backend} -->" in part)])
 
 
 def run(block, names, environment=None):

@@ -7,7 +7,7 @@ import pytest
 import keras_vit
 from keras_vit.data import augment
 from keras_vit.weights import load
-from tests.guides import FOLDER, agrees, blocks, environment_with_commands, run
+from tests.guides import FOLDER, agrees, blocks, environment_with_commands, of_backend, run
 from tests.recipes.snippets import mistakes
 from tests.support import BACKEND, ROOT, slow_unless_torch
 
@@ -50,8 +50,8 @@ def tidy(tmp_path, monkeypatch):
         del augment.AUGMENTATIONS[name]
 
 
-def follow(page, chosen, tolerance, environment=None, smaller=None):
-    names, text = {}, page.read_text()
+def follow(page, chosen, tolerance, environment=None, smaller=None, part=None):
+    names, text = {}, part or page.read_text()
     for old, new in (smaller or {}).items():
         assert old in text
         text = text.replace(old, new)
@@ -61,14 +61,24 @@ def follow(page, chosen, tolerance, environment=None, smaller=None):
             assert agrees(block.shown, printed, tolerance), f"{block.code}\nprinted:\n{printed}"
 
 
+def is_fast(block):
+    return block.language == "python" and block.mark in ("", BACKEND)
+
+
 @slow_unless_torch
 @pytest.mark.any_backend
 @pytest.mark.parametrize("page", PAGES, **by_name)
 def test_the_python_of_a_guide_runs(page, tmp_path):
     if page.name in STAND_INS:
         STAND_INS[page.name](tmp_path)
-    fast = lambda block: block.language == "python" and not block.mark  # noqa: E731
-    follow(page, fast, 0.01, smaller=SMALLER.get(page.name))
+    follow(page, is_fast, 0.01, smaller=SMALLER.get(page.name))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if "<!-- jax -->" in p.read_text()], **by_name)
+def test_what_a_guide_has_for_one_backend_runs_there(page):
+    part = of_backend(page.read_text(), BACKEND)
+    assert {block.mark for block in blocks(part)} >= {"", BACKEND}
+    follow(page, is_fast, 0.01, part=part)
 
 
 @pytest.mark.slow
@@ -79,7 +89,7 @@ def test_a_guide_followed_from_top_to_bottom(page, tmp_path):
     if page.name == "inspect.md":
         STAND_INS[page.name](tmp_path)  # 90 MB otherwise
     environment = environment_with_commands(tmp_path / ".bin")
-    follow(page, lambda block: not block.mark.startswith("not run"), 0.2, environment)
+    follow(page, lambda block: block.mark in ("", "slow", BACKEND), 0.2, environment)
 
 
 @pytest.mark.any_backend

@@ -101,7 +101,7 @@ def _summary(model):
     return (
         f"A {what} ({paper}) that turns {_inputs(model)} into {gives}, with "
         f"{model.count_params():,} parameters. Written by keras_vit {__version__} "
-        "(`pip install keras3-vit`)."
+        "(`pip install` of a wheel or a checkout of keras3-vit)."
     )
 
 
