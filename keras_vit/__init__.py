@@ -30,6 +30,7 @@ from keras_vit.models import (
     BiTVariant,
     NaFlexVisionTransformer,
     VisionTransformer,
+    features,
 )
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS, Variant, get_variant
@@ -85,6 +86,7 @@ __all__ = [
     "evaluation",
     "export",
     "exports",
+    "features",
     "fold",
     "from_checkpoint",
     "get_variant",
