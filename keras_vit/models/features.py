@@ -57,7 +57,8 @@ def features(
         A Keras model with output (batch, features). With `blocks`, its outputs are a list, in the
         order of `blocks`, of (batch, rows, columns, width) or (batch, patches, width). With
         `learned_tokens` or `attention` they are a dict of such lists: `"maps"` or `"tokens"`, and
-        `"learned_tokens"`, (batch, learned tokens, width), and `"attention"`.
+        `"learned_tokens"`, (batch, learned tokens, width), and `"attention"`. Of one block there is
+        a tensor in place of each list, as Keras has it for models of one output.
 
     Raises:
         TypeError: not a Keras model, or one without a graph, as subclasses of `keras.Model` are.
@@ -161,6 +162,8 @@ def _outputs(model, layer=None, normalize=False, blocks=None, **options):
     if normalize:
         vectors = {name: tensors for name, tensors in found.items() if name != "attention"}
         found |= {name: [_unit_length(x) for x in tensors] for name, tensors in vectors.items()}
+    if len(blocks) == 1:
+        found = {name: tensor for name, (tensor,) in found.items()}
     return found if len(found) > 1 else next(iter(found.values()))
 
 
