@@ -11,7 +11,7 @@ from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.inspection.forward import check_shape, to_array
-from keras_vit.models import features
+from keras_vit.models.features import features
 from keras_vit.models.trainer import look, one_look
 from keras_vit.workarounds import one_at_a_time
 
