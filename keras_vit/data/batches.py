@@ -11,14 +11,15 @@ import sys
 
 import numpy as np
 
-from keras_vit.data.pixels import convert_channels
+from keras_vit.data.keras_layers import augment
+from keras_vit.data.pixels import convert_channels, normalized
 from keras_vit.data.transform import apply
 from keras_vit.workarounds import report_ended_workers
 
 LOST_AT_MOST = 4  # one in four examples may be unreadable
 
 
-def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1)):
+def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1), layers=()):
     """A `grain.MapDataset` of the batches of a split, by step.
 
     For training they are shuffled, mixed, full, and repeated without end, with one-hot labels in
@@ -31,6 +32,7 @@ def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1
         num_classes: of the labels.
         mixing: parameters of mixup and CutMix, 0 for none.
         share: (process, processes); the batches hold this process's part.
+        layers: configs of `keras_layers.layer_configs`, applied before images are mixed.
     """
     process, processes = share
     collate = functools.partial(_collate, empty=read.empty)
@@ -40,14 +42,17 @@ def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1
         return dataset.batch(batch_size // processes, batch_fn=collate)
 
     # An image is mixed with one that may belong to another process, so that batches are cut later.
-    parts = 1 if any(mixing) else processes
+    mixes = any(mixing) or bool(layers)
+    parts = 1 if mixes else processes
     dataset = import_grain().MapDataset.source(read.rows).seed(seed)
     dataset = dataset.shuffle()  # anew in each epoch
     dataset = dataset.random_map(read)  # read, decode, crop, flip, ...: one uint8 image
     dataset = dataset[: len(read.rows) // batch_size * batch_size]  # full batches only
     dataset = dataset.batch(batch_size // parts, batch_fn=collate)[process % parts :: parts]
     dataset = dataset.map(functools.partial(_one_hot, num_classes=num_classes))
-    if any(mixing):
+    if layers:
+        dataset = dataset.random_map(functools.partial(augment, configs=layers))
+    if mixes:
         dataset = dataset.random_map(functools.partial(_mixed_part, alphas=mixing, share=share))
     return dataset.repeat()
 
@@ -61,13 +66,14 @@ def rows_of(share, rows, batch_size):
     return rows[(place >= first) & (place < last)]
 
 
-def read_ahead(dataset, value_range, threads, workers=0):
+def read_ahead(dataset, mean, std, threads, workers=0):
     """Yields the batches of a finite part of `make_batches`, read ahead, with images in float32.
 
+    `mean` and `std` are those of `normalized`.
     `threads` is how many batches are read at a time, in this process or each of `workers` others.
     """
     grain = import_grain()
-    finish = functools.partial(_finish, value_range=value_range)
+    finish = functools.partial(_finish, mean=mean, std=std)
     # One batch waits for each thread: Grain's default of 500 would hold gigabytes.
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
     if workers:  # bytes travel between processes, a quarter of floats
@@ -182,18 +188,9 @@ def _mixed_part(batch, rng, alphas, share):
     return images[part], labels[part], notes
 
 
-def _finish(batch, value_range):
+def _finish(batch, mean, std):
     images, labels, notes = batch
-    return to_range(images, value_range), labels, notes
-
-
-def to_range(images, value_range):
-    """Pixels of 0..255 as float32 in a range, in one new array: to the last bit `preprocess`'s."""
-    low, high = value_range
-    images = images.astype(np.float32)
-    images -= np.float32(-low / (high - low)) * np.float32(255)
-    images /= np.float32(1 / (high - low)) * np.float32(255)
-    return images
+    return normalized(images, mean, std), labels, notes
 
 
 def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):

@@ -1,4 +1,4 @@
-"""Crops by name: which box of an image is cut out, and to what size it is resized.
+"""Random crops by name: which box of an image is cut out, and to what size it is resized.
 
 A crop is a function `(transform, (height, width), rng)` that returns the box to cut out of the
 image, the size to resize it to, and the window of the result to keep, or None for all of it.
@@ -94,16 +94,14 @@ def _pad_random(transform, sides, rng):
     return (top - padding, left - padding, *size), size, None
 
 
-def _resized(keep_ratio, random):
+def _window(keep_ratio):
     """A window of an image whose shorter side, or both sides, are resized to `resize_small`."""
 
     def crop(transform, sides, rng):
         size = (transform.resize_small,) * 2
         if keep_ratio:
-            size = covering_size(sides, size)
-        if random:
-            return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
-        return (0, 0, *sides), size, center_window(size, transform.image_size)
+            size = covering_size(sides, size, transform.preprocessing.library)
+        return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
 
     return crop
 
@@ -111,10 +109,7 @@ def _resized(keep_ratio, random):
 CROPS = {
     "inception": _inception,
     "random_resized": _random_resized,
-    "resize_small_random": _resized(keep_ratio=True, random=True),
-    "squash_random": _resized(keep_ratio=False, random=True),
+    "resize_small_random": _window(keep_ratio=True),
+    "squash_random": _window(keep_ratio=False),
     "pad_random": _pad_random,
-    "resize_small_center": _resized(keep_ratio=True, random=False),
-    "squash_center": _resized(keep_ratio=False, random=False),
-    "squash": lambda transform, sides, rng: ((0, 0, *sides), transform.image_size, None),
 }

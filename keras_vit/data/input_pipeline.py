@@ -9,11 +9,12 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.data import batches
+from keras_vit.data import batches, keras_layers
 from keras_vit.data.arrays import ArraySource
 from keras_vit.data.dataset import problem_told
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.load import check_seed, open_source
+from keras_vit.data.pixels import per_channel
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
 
 
@@ -31,6 +32,7 @@ def pipeline(
     workers: int = 0,
     labels: Any = None,
     problem: str | None = None,
+    model: keras.Model | None = None,
 ) -> "Pipeline":
     """Opens a split of a dataset as batches for `model.fit`, `evaluate` and `predict`.
 
@@ -52,11 +54,13 @@ def pipeline(
         seed: whole number that decides order and augmentation; None is the recipe's.
         data_dir: as in `load`.
         channels: 1 (grayscale) or 3 (RGB); None keeps what there is, and means 3 for image files.
+            One channel is normalised by the means of the recipe's three.
         threads: batches to read at a time, in each process; None is the number of cores.
         workers: processes that read beside this one; 0 reads in threads of this one only.
         labels: as in `load`.
         problem: as in `load`; arrays of labels of several classes are known by their rows of 0 and
             1, unless each row has a single 1.
+        model: whose weights decide about the images: short for `recipe.for_weights(model)`.
 
     Returns:
         A `Pipeline`.
@@ -64,6 +68,7 @@ def pipeline(
     Raises:
         ValueError, ImportError: as in `load`.
     """
+    recipe = recipe if model is None else recipe.for_weights(model)
     seed = check_seed(recipe.seed if seed is None else seed)
     if batch_size is None:
         batch_size = getattr(recipe, "micro_batch_size", recipe.batch_size)
@@ -123,9 +128,12 @@ class Pipeline(keras.utils.PyDataset):
     Attributes:
         name, split, seed, training: what was loaded and how, see `pipeline`.
         num_examples: in the split, unreadable ones included.
+        shorter_side: median of the shorter sides of some images as they are, in pixels.
         problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
         num_classes, class_names: of the dataset; of the targets for regression, where class_names
             is None if they have no names.
+        preprocessing: what makes later images like those of the recipe's evaluation; a model that
+            `training.fit` or its own `fit` trains with this pipeline has it from then on.
         left_out: places of the files that are no images, or lie where none of the set should be.
         steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
             is the same unless `from_step` changed it.
@@ -153,24 +161,32 @@ class Pipeline(keras.utils.PyDataset):
         self._threads, self._workers = threads, workers
         transform = recipe.train if training else recipe.eval
         self._read = batches.Reader(source, source.rows(split), transform, channels, training)
+        self.preprocessing = recipe.eval.preprocessing
+        if len(self.preprocessing.mean) != channels:
+            self.preprocessing = self.preprocessing.for_channels(channels)
+        self._normalization = per_channel(self.preprocessing, channels)
         if training and batch_size > self.num_examples:
             raise ValueError(
                 "A batch for training must not be larger than the split. Received: batch_size="
                 f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}"
             )
         self._mixing = (recipe.mixup, recipe.cutmix) if training else (0, 0)
+        self._layers = getattr(recipe, "augment_layers", ()) if training else ()
+        labels = (self.num_classes,) if self.problem == "single_label" else source.label_shape
+        keras_layers.check(self._layers, (batch_size, *self.image_shape), tuple(labels))
         self._unreadable = {}  # row -> reason, of all objects that are made of this one
         self.start, self._steps, self._passes = 0, None, 0
         self._cut((0, 1))
 
     def _cut(self, share):
-        how = self.batch_size, self.seed, self.num_classes, self._mixing, share
+        how = self.batch_size, self.seed, self.num_classes, self._mixing, share, self._layers
         self._dataset = batches.make_batches(self._read, *how)
 
     problem = property(lambda self: self._read.source.problem)
     num_classes = property(lambda self: self._read.source.num_classes)
     left_out = property(lambda self: self._read.source.left_out)
     num_examples = property(lambda self: len(self._read.rows))
+    shorter_side = property(lambda self: self._read.source.shorter_side(self._read.rows))
     image_shape = property(lambda self: self._read.image_shape)
     num_batches = property(lambda self: len(self))  # Keras asks for it
 
@@ -230,9 +246,8 @@ class Pipeline(keras.utils.PyDataset):
 
     def __iter__(self):
         dataset, missing = self._dataset[self.start : self.start + len(self)], len(self)
-        value_range = self._read.transform.value_range
         for images, labels, notes in batches.read_ahead(
-            dataset, value_range, self._threads, self._workers
+            dataset, *self._normalization, self._threads, self._workers
         ):
             self._note(notes)
             if notes and not len(images):

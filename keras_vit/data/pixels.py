@@ -116,3 +116,37 @@ def convert_channels(images, channels):
         return np.asarray(Image.fromarray(rows).convert("L")).reshape(*images.shape[:-1], 1)
     weights = np.array([19595, 38470, 7471], np.float32) / 2**16  # Pillow's 0.299, 0.587, 0.114
     return (images @ weights)[..., None].astype(images.dtype)
+
+
+def normalized(images, mean, std):
+    """Pixels of 0..255 as new float32 ones, (x / 255 - mean) / std.
+
+    Args:
+        images: shape (..., channels).
+        mean, std: arrays of one float32 for each channel, as `per_channel` returns them.
+    """
+    images = images.astype(np.float32)
+    # Times 255, so that bytes become exactly what `(x - 127.5) / 127.5` makes of them.
+    images -= mean * np.float32(255)
+    images /= std * np.float32(255)
+    return images
+
+
+def per_channel(preprocessing, channels):
+    """Mean and std of a `Preprocessing` as float32 arrays of shape (channels,).
+
+    One number serves all channels if it is the same for all.
+    """
+    arrays = []
+    for name in ("mean", "std"):
+        values = getattr(preprocessing, name)
+        if len(values) != channels:
+            if len(set(values)) > 1:
+                raise ValueError(
+                    f"{name} must have one number for each of the {channels} channels of the "
+                    f"images; preprocessing.for_channels({channels}) makes them. "
+                    f"Received: {name}={values}"
+                )
+            values = values[:1] * channels
+        arrays.append(np.array(values, np.float32))
+    return tuple(arrays)

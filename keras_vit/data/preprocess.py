@@ -12,10 +12,10 @@ from PIL import Image
 
 from keras_vit.checks import pair
 from keras_vit.data.dataset import check_pixels
-from keras_vit.data.files import listed
-from keras_vit.data.pixels import PATHS, pixels_of
+from keras_vit.data.files import files_at, listed
+from keras_vit.data.pixels import PATHS, normalized, per_channel, pixels_of
 from keras_vit.data.resize import fit_image
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, preprocessing_of
 
 
 def preprocess(
@@ -34,7 +34,8 @@ def preprocess(
         images: a path, a PIL image, an array of shape (height, width, channels), or (height,
             width) for grayscale; a list of any of these, of different sizes if need be; or an
             array of shape (images, height, width, channels). Arrays are uint8 in 0..255, or
-            floats in [0, 1]. Alone, only the last kind.
+            floats in [0, 1]. Alone, only the last kind. The path of a folder stands for the images
+            in it at any depth, in the order of `keras_vit.data.image_files`.
         model: a `VisionTransformer`, or any Keras model of images (batch, height, width,
             channels). One without `preprocessing` gets `Preprocessing()`, with a warning.
         preprocessing: a `keras_vit.preprocessing.Preprocessing` instead of the model's.
@@ -83,8 +84,7 @@ def prepare(items, read, image_size, channels, preprocessing):
         (float32 array of shape (items, height, width, channels), {index: error} of the items that
         cannot be read, whose rows are not filled).
     """
-    mean = per_channel(preprocessing.mean, "mean", channels)
-    std = per_channel(preprocessing.std, "std", channels)
+    mean, std = per_channel(preprocessing, channels)
 
     def fit(item):
         pixels = read(item)
@@ -95,16 +95,13 @@ def prepare(items, read, image_size, channels, preprocessing):
     batch, errors = np.zeros((len(items), *image_size, channels), np.float32), {}
     for index, item in enumerate(items):
         try:
-            batch[index] = fit(item)
+            batch[index] = normalized(fit(item), mean, std)
         except MemoryError:
             raise
         # Pillow's decoders answer damaged files with errors of many unrelated types. None is
         # swallowed: each is reported with its image.
         except Exception as error:
             errors[index] = error.with_traceback(None)  # which would keep the pixels
-    # Times 255, so that bytes become exactly what they become without a model.
-    batch -= mean * np.float32(255)
-    batch /= std * np.float32(255)
     return batch, errors
 
 
@@ -139,7 +136,7 @@ def input_of(model, preprocessing=None, image_size=None):
             "the model it was cloned from, and model.reading, unless it gives logits of a softmax.",
             stacklevel=3,
         )
-    preprocessing = preprocessing or getattr(model, "preprocessing", None) or Preprocessing()
+    preprocessing = preprocessing or preprocessing_of(model) or Preprocessing()
     if not isinstance(preprocessing, Preprocessing):
         raise ValueError(
             "preprocessing must be a keras_vit.preprocessing.Preprocessing. "
@@ -160,24 +157,6 @@ def input_of(model, preprocessing=None, image_size=None):
     return size, channels, preprocessing
 
 
-def preprocessing_of(transform):
-    """The `Preprocessing` that does what a `Transform` without chance does.
-
-    A model that was trained and tested with the transform so gets later images alike. Where a
-    window is cut and `image_size` is no square, the resized image is another.
-    """
-    low, high = transform.value_range
-    cuts = transform.crop in ("resize_small_center", "squash_center")
-    return Preprocessing(
-        mean=(-low / (high - low),) * 3,
-        std=(1 / (high - low),) * 3,
-        resize="shortest" if transform.crop == "resize_small_center" else "squash",
-        crop_fraction=max(transform.image_size) / transform.resize_small if cuts else 1.0,
-        interpolation=transform.interpolation,
-        library="tensorflow_uint8" if transform.round_to_uint8 else "tensorflow",
-    )
-
-
 def list_images(images, channels, must_exist=True):
     """A list of the paths, PIL images and arrays in `images`, checked without decoding a file."""
     if hasattr(images, "__array__") and not isinstance(images, Image.Image):
@@ -190,6 +169,8 @@ def list_images(images, channels, must_exist=True):
     items = list(images) if many else [images]
     if not items:
         raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
+    parts = [files_at(item) if isinstance(item, PATHS) else [item] for item in items]
+    items = [item for part in parts for item in part]
     for index, item in enumerate(items):
         if not isinstance(item, (*PATHS, Image.Image)):
             if not hasattr(item, "__array__"):
@@ -224,18 +205,6 @@ def _checked(array, name, channels, rank=4):
         )
     check_pixels(array, name)
     return array
-
-
-def per_channel(values, name, channels):
-    """Mean or std as an array; one number serves all channels if it is the same for all."""
-    if len(values) != channels:
-        if len(set(values)) > 1:
-            raise ValueError(
-                f"preprocessing.{name} must have one number for each of the {channels} channels of "
-                f"the model; pass preprocessing=Preprocessing(...). Received: {name}={values}"
-            )
-        values = values[:1] * channels
-    return np.array(values, np.float32)
 
 
 def _to_unit_range(images):

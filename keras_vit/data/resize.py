@@ -30,13 +30,13 @@ def fit_image(image, image_size, preprocessing):
         preprocessing: a `keras_vit.preprocessing.Preprocessing`.
 
     Returns:
-        float32 array of shape (*image_size, channels), values 0..255; those of TensorFlow's
-        bicubic resize can lie a little outside.
+        Array of shape (*image_size, channels), values 0..255: uint8, or float32 where the resize
+        keeps fractions. Those of TensorFlow's bicubic resize can lie a little outside.
 
     Source: transforms_factory.py of timm, pp/ops_image.py of big_vision,
     image_processing_backends.py of transformers 5 (`TorchvisionBackend`).
     """
-    library, method = preprocessing.library, preprocessing.interpolation
+    library = preprocessing.library
     if library != "tensorflow" and image.dtype != np.uint8:
         image = np.rint(image).astype(np.uint8)
     if preprocessing.resize == "center_square":
@@ -45,11 +45,26 @@ def fit_image(image, image_size, preprocessing):
     size = tuple(math.floor(side / preprocessing.crop_fraction) for side in image_size)
     if preprocessing.resize == "shortest":
         size = covering_size(image.shape[:2], size, library)
-    window = center_window(size, image_size, library)
-    if library in BY_PILLOW:
-        return cut(pillow_resize(image, size, method), window).astype(np.float32)
-    pixels = tensorflow_resize(image, size, method, window)
-    return np.floor(np.clip(pixels, 0, 255)) if library == "tensorflow_uint8" else pixels
+    return resized(image, size, preprocessing, center_window(size, image_size, library))
+
+
+def resized(image, size, preprocessing, window=None, mirrored=False):
+    """Resizes an image with the interpolation and the library of a `Preprocessing`.
+
+    Shapes: (height, width, channels) of uint8 or float32 -> (*size, channels), or that of the
+    window (top, left, height, width) of it; mirrored if asked for. uint8 where the result has
+    whole grey levels.
+    """
+    library, method = preprocessing.library, preprocessing.interpolation
+    if tuple(size) == image.shape[:2] or library in BY_PILLOW:
+        if tuple(size) != image.shape[:2]:
+            image = pillow_resize(image, size, method)
+        image = image if window is None else cut(image, window)
+        return image[:, ::-1] if mirrored else image
+    pixels = tensorflow_resize(image, size, method, window, mirrored)
+    if library == "tensorflow_uint8":
+        return np.clip(pixels, 0, 255).astype(np.uint8)
+    return pixels
 
 
 def covering_size(sides, box, library="tensorflow"):

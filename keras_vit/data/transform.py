@@ -13,16 +13,27 @@ from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.data.augment import AUGMENTATIONS
 from keras_vit.data.crops import CROPS
 from keras_vit.data.pixels import open_image, orientation, picture_of
-from keras_vit.data.resize import cut, tensorflow_resize
+from keras_vit.data.resize import cut, fit_image, resized
+from keras_vit.preprocessing import BY_PILLOW, INTERPOLATIONS, LIBRARIES, Preprocessing
 from keras_vit.text import brief
+
+# What is not left to chance in a crop, as `Preprocessing` calls it; the others are of `CROPS`.
+RESIZES = {
+    "resize_small_center": "shortest",
+    "center_square": "center_square",
+    "squash_center": "squash",
+    "squash": "squash",
+}
+CENTERED = ("resize_small_center", "squash_center")
 
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """The geometry, augmentation and value range of the images of a recipe.
+    """The geometry, augmentation and normalisation of the images of a recipe.
 
     In the order in which they happen: crop and resize, flip, affine map, augmentations by name,
-    RandAugment; and, once a batch stands, the value range.
+    RandAugment; and, once a batch stands, the value range or mean and standard deviation. What is
+    not left to chance is done as `keras_vit.data.preprocess` does it, by `preprocessing`.
 
     Attributes:
         image_size: (height, width) of the result, in pixels; an int stands for a square.
@@ -37,23 +48,31 @@ class Transform:
               ratio, then a random window (training, BiT-HyperRule);
             - `"pad_random"`: `padding` pixels around, then a random window (small images);
             - `"resize_small_center"`: the shorter side resized to `resize_small`, then the middle;
-            - `"squash_center"`: resized to a square of `resize_small` without regard to the aspect
-              ratio, then the middle (the authors' few-shot evaluation);
+            - `"squash_center"`: resized to a square of `resize_small` (or, for an `image_size` that
+              is none, in its proportion) without regard to the aspect ratio, then the middle (the
+              authors' few-shot evaluation);
+            - `"center_square"`: the largest square in the middle, resized;
             - `"squash"`: resized without regard to the aspect ratio.
         area: smallest and largest share of the image that such a random box covers.
         ratio: smallest and largest width / height of such a random box.
         resize_small: shorter side in front of a window, or side of the square, in pixels.
+        crop_fraction: of `"resize_small_center"` and `"squash_center"` instead of `resize_small`:
+            the share of a side that the middle is, at any `image_size`.
         padding: pixels of zeros on each side in front of a `"pad_random"` window.
         flip: whether half of the images are mirrored.
         affine: (rotation in degrees, change of size, move), the largest either way, the last two
             as shares of the image, or `None`.
         augment: names of `AUGMENTATIONS`, or `(name, *arguments)`, in order.
         randaugment: (operations, magnitude of 0 to 30 or more), or `None`.
-        interpolation: `"bilinear"`, without antialiasing, or `"area"`.
-        round_to_uint8: whether the resized image is truncated to whole grey levels, as in
-            big_vision's pipelines. Without it a random transform rounds to the nearest, and
-            another one keeps the fractions.
-        value_range: what 0 and 255 become.
+        interpolation: `"bilinear"`, `"bicubic"` or `"area"`.
+        library: whose resize, see `keras_vit.Preprocessing`. TensorFlow's, by default, does not
+            antialias; a random transform rounds its fractions to the nearest grey level, and
+            another one keeps them.
+        round_to_uint8: short for `library="tensorflow_uint8"`, which truncates to whole grey
+            levels, as big_vision's pipelines do.
+        value_range: what 0 and 255 become; or
+        mean, std: of each channel of images with values in [0, 1], as a tuple of one number per
+            channel: an image x becomes (x - mean) / std.
         draft: whether a random transform decodes a JPEG at 1/2, 1/4 or 1/8 of its size where its
             crop is still larger than the result. That is several times as fast and smooths what
             the resize would skip; `False` decodes in full, as the authors do. A transform without
@@ -68,14 +87,18 @@ class Transform:
     area: tuple[float, float] = (0.05, 1.0)
     ratio: tuple[float, float] = (0.75, 1.33)
     resize_small: int | None = None
+    crop_fraction: float | None = None
     padding: int = 4
     flip: bool = False
     affine: tuple[float, float, float] | None = None
     augment: tuple = ()
     randaugment: tuple[int, float] | None = None
     interpolation: str = "bilinear"
+    library: str | None = None
     round_to_uint8: bool = False
     value_range: tuple[float, float] = (-1.0, 1.0)
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
     draft: bool = True
 
     def __post_init__(self):
@@ -84,12 +107,54 @@ class Transform:
         steps = tuple(step if isinstance(step, str) else tuple(step) for step in steps)
         object.__setattr__(self, "augment", steps)
         _check(self)
+        _ = self.preprocessing  # which checks the rest
 
     @property
     def is_random(self):
         """Whether two applications may differ."""
-        is_cut_at_random = "random" in self.crop or self.crop == "inception"
-        return is_cut_at_random or self.flip or bool(self.augmentations())
+        return self.crop not in RESIZES or self.flip or bool(self.augmentations())
+
+    @property
+    def preprocessing(self):
+        """The `Preprocessing` of what is not left to chance, which predicts as this tests.
+
+        Where the crop is random, the whole image is resized.
+        """
+        fraction = self.crop_fraction or 1.0
+        if self.resize_small and self.crop in CENTERED:
+            fraction = (side := max(self.image_size)) / self.resize_small
+            while math.floor(side / fraction) < self.resize_small:  # by a rounding error
+                fraction = math.nextafter(fraction, 0)
+        if self.mean is None:
+            low, high = self.value_range
+            mean, std = (-low / (high - low),) * 3, (1 / (high - low),) * 3
+        else:
+            mean, std = self.mean, self.std
+        library = self.library or ("tensorflow_uint8" if self.round_to_uint8 else "tensorflow")
+        resize = RESIZES.get(self.crop, "squash")
+        return Preprocessing(mean, std, resize, fraction, self.interpolation, library)
+
+    def like(self, preprocessing, crop=True):
+        """The transform whose images are normalised and resized as a `Preprocessing` says.
+
+        Args:
+            crop: whether the crop is that of the preprocessing too, which leaves nothing of it to
+                chance; flip and augmentations stay.
+        """
+        p, same = preprocessing, dict.fromkeys(("mean", "std"))  # the usual [-1, 1] if None
+        if {*p.mean, *p.std} != {0.5}:
+            same = {"mean": p.mean, "std": p.std}
+        same |= {"value_range": (-1.0, 1.0), "interpolation": p.interpolation}
+        same |= {"library": None, "round_to_uint8": p.library == "tensorflow_uint8"}
+        if p.library in BY_PILLOW:
+            same["library"] = p.library
+        if crop:
+            (name, *_) = [name for name, resize in RESIZES.items() if resize == p.resize]
+            if p.resize == "squash":
+                name = "squash" if p.crop_fraction == 1 else "squash_center"
+            fraction = p.crop_fraction if name in CENTERED else None
+            same |= {"crop": name, "crop_fraction": fraction, "resize_small": None}
+        return dataclasses.replace(self, **same)
 
     def augmentations(self):
         """(function, arguments) of each `(image, rng, *arguments) -> image` after the flip."""
@@ -118,24 +183,25 @@ def apply(transform, image, rng=None, channels=3, upright=True):
 
     Returns:
         Shape (*transform.image_size, channels), values 0..255: uint8, or float32 where the resize
-        keeps fractions; see `Transform.round_to_uint8`.
+        keeps fractions; see `Transform.library`.
 
     Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
     """
+    cut_at_random = CROPS.get(transform.crop)
     if isinstance(image, bytes):
-        image, (box, size, window) = _decode(transform, image, rng, channels, upright)
+        image, crop = _decode(transform, image, rng, channels, upright, cut_at_random)
+    elif cut_at_random:
+        crop = cut_at_random(transform, image.shape[:2], rng)
+    if cut_at_random:
+        (box, size, window), mirrored = crop, transform.flip and rng.random() < 0.5
+        pixels = resized(cut(image, box), size, transform.preprocessing, window, mirrored)
     else:
-        box, size, window = CROPS[transform.crop](transform, image.shape[:2], rng)
-    pixels, mirrored = cut(image, box), transform.flip and rng.random() < 0.5
-    if tuple(size) != pixels.shape[:2] or window is not None:
-        pixels = tensorflow_resize(pixels, size, transform.interpolation, window, mirrored)
-    elif mirrored:
-        pixels = pixels[:, ::-1]
-    if pixels.dtype != np.uint8 and (transform.round_to_uint8 or transform.is_random):
-        # An average of bytes passes 255 by a rounding error at most, so nothing is clipped.
-        if not transform.round_to_uint8:
-            pixels += np.float32(0.5)
-        pixels = pixels.astype(np.uint8)
+        pixels = fit_image(image, transform.image_size, transform.preprocessing)
+        if transform.flip and rng.random() < 0.5:
+            pixels = pixels[:, ::-1]
+    if pixels.dtype != np.uint8 and transform.is_random:
+        # An average of bytes passes 255 by a rounding error at most.
+        pixels = np.clip(pixels + np.float32(0.5), 0, 255).astype(np.uint8)
     if augmentations := transform.augmentations():
         pixels = np.ascontiguousarray(pixels)
         picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
@@ -145,23 +211,25 @@ def apply(transform, image, rng=None, channels=3, upright=True):
     return pixels
 
 
-def _decode(transform, encoded, rng, channels, upright):
-    """The pixels of a file that a crop is made of, and the crop of them: (box, size, window).
+def _decode(transform, encoded, rng, channels, upright, crop):
+    """The pixels of a file that a random crop is made of, and the crop of them.
 
-    A random transform decodes a JPEG at 1/2, 1/4 or 1/8 of its size, as far as the crop allows.
+    That is (box, size, window), or None without a random crop, where the pixels are all there are.
+    A random crop decodes a JPEG at 1/2, 1/4 or 1/8 of its size, as far as it allows.
     """
-    crop = CROPS[transform.crop]
     try:
         with open_image(encoded) as image:
             turned = orientation(image) if upright else 1
-            small = transform.draft and transform.is_random and image.format == "JPEG"
-            if small := small and turned == 1:
+            small = transform.draft and crop and image.format == "JPEG" and turned == 1
+            if small:
                 sides = image.height, image.width
                 box, size, window = crop(transform, sides, rng)
                 enough = [math.ceil(a * new / old) for a, new, old in zip(sides, size, box[2:])]
                 image.draft(None, (enough[1], enough[0]))
                 box = _scaled(box, (image.height / sides[0], image.width / sides[1]))
             picture = picture_of(image, channels, turned)
+            if not crop:
+                return np.asarray(picture).reshape(picture.height, picture.width, channels), None
             if not small:
                 box, size, window = crop(transform, (picture.height, picture.width), rng)
             top, left, height, width = box
@@ -192,11 +260,22 @@ def _check(transform):
             raise ValueError(f"{name} must be {rule}. Received: {brief(getattr(transform, name))}.")
 
     crop, smaller = transform.crop, transform.resize_small or 0
-    check_choice("crop", crop, tuple(CROPS))
-    check_choice("interpolation", transform.interpolation, ("bilinear", "area"))
-    cuts = crop.startswith(("resize_small", "squash_"))
+    check_choice("crop", crop, (*CROPS, *RESIZES))
+    check_choice("interpolation", transform.interpolation, INTERPOLATIONS)
+    check_choice("library", transform.library, (None, *LIBRARIES))
+    given = transform.crop_fraction is not None
+    require("crop_fraction", not given or crop in CENTERED, f"None unless crop is of {CENTERED}")
+    both = given and transform.resize_small is not None
+    require("crop_fraction", not both, "None beside resize_small, which says the same")
+    cuts = crop.startswith(("resize_small", "squash_")) and not given
     fits = not cuts or smaller >= max(transform.image_size)
     require("resize_small", fits, f"at least image_size={transform.image_size} for crop={crop!r}")
+    both = transform.library is not None and transform.round_to_uint8
+    require("round_to_uint8", not both, "False beside library, which says it")
+    both = (transform.mean is None) != (transform.std is None)
+    require("mean", not both, f"given with std, or neither; std={brief(transform.std)}")
+    both = transform.mean is not None and tuple(transform.value_range) != (-1, 1)
+    require("value_range", not both, "left out beside mean and std, which say it")
     low, high = transform.area
     require("area", 0 < low <= high <= 1, "(low, high), above 0 and at most 1")
     low, high = transform.ratio

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_vit import data
-from keras_vit.data.preprocess import per_channel
+from keras_vit.data.pixels import per_channel
 from keras_vit.exports.formats import FORMATS, is_installed, quiet
 
 BATCHES = (1, 3, 7)  # the sizes that `check` compares
@@ -34,8 +34,7 @@ def real_images(model, preprocess, images=None):
 
 def scale(model):
     """Mean and deviation of each channel."""
-    names = ("mean", "std")
-    return [per_channel(getattr(model.preprocessing, n), n, model.channels) for n in names]
+    return per_channel(model.preprocessing, model.channels)
 
 
 def compare(graph, path, format, images=None):

@@ -4,11 +4,13 @@ import contextlib
 import contextvars
 import functools
 import itertools
+import warnings
 
 import keras
 
 from keras_vit.layers import kernels
 from keras_vit.outputs import check_problem
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import keep_values_after_errors, one_at_a_time
 
 STEPS = ("train", "test", "predict")
@@ -47,6 +49,41 @@ def look(model, step, x):
         seen.update((id(model), each) for each in (STEPS if warned else [step]))
 
 
+def compare_images(model, data, training=False):
+    """Warns of data whose images are normalised otherwise than the weights of a model want them.
+
+    A model that is about to be trained gets the `preprocessing` of the data, as later images must
+    be like those of its training.
+
+    Args:
+        model: any Keras model, or one that trains a part of it, its `student` or `encoder`.
+        data: what may have a `preprocessing`, as a pipeline of `keras_vit.data` has.
+        training: whether the model is about to be trained.
+
+    Raises:
+        ValueError: a `Distiller` would hand its teacher other images than the teacher wants.
+    """
+    given = getattr(data, "preprocessing", None)
+    if not isinstance(given, Preprocessing):
+        return
+    wanted = getattr(model, "preprocessing", None) or given
+    if wanted.differs(given):
+        text = (
+            f"The images of {getattr(data, 'name', 'the data')} are not normalised as {model.name} "
+            f"wants them. Received: {given}; expected: {wanted}. "
+        )
+        if hasattr(model, "teacher_preprocessing"):
+            raise ValueError(f"{text}Make the Distiller with preprocessing=data.preprocessing.")
+        # That of a new model says nothing yet.
+        if getattr(model, "weights_from", None) or wanted != Preprocessing():
+            text += "Make the pipeline with model=model, or with recipe.for_weights(model)"
+            text += "; training goes on with the data's, which the model keeps." * training
+            warnings.warn(text, stacklevel=3)
+    if training:
+        part = getattr(model, "student", None) or getattr(model, "encoder", None)
+        (part if isinstance(part, keras.Model) else model).preprocessing = given
+
+
 class Trainer:
     """Keras's `fit`, `evaluate` and `predict` for a model of images with a `preprocessing`.
 
@@ -57,10 +94,12 @@ class Trainer:
 
     def fit(self, x=None, *args, **kwargs):
         check_problem(self, getattr(x, "problem", None))
+        compare_images(self, x, training=True)
         with self._guarded("train", x):
             return super().fit(x, *args, **kwargs)
 
     def evaluate(self, x=None, *args, **kwargs):
+        compare_images(self, x)
         with self._guarded("test", x):
             return super().evaluate(x, *args, **kwargs)
 

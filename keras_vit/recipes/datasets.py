@@ -117,6 +117,15 @@ def vit_jax(image_size):
     return {"train": train, "eval": Transform(image_size, "squash")}
 
 
+# How torchvision and timm read ImageNet: its mean and deviation, and Pillow's bicubic resize.
+TORCHVISION = {
+    "mean": (0.485, 0.456, 0.406),
+    "std": (0.229, 0.224, 0.225),
+    "interpolation": "bicubic",
+    "library": "pillow",
+}
+
+
 def big_vision(image_size, crop="inception_crop", randaugment=None):
     """The transforms of google-research/big_vision, configs/transfer.py, to 224 or 384 pixels.
 

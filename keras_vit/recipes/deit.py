@@ -1,7 +1,7 @@
 """DeiT (Touvron et al., 2021): training on ImageNet alone, with a teacher."""
 
 from keras_vit.data.transform import Transform
-from keras_vit.recipes.datasets import find_dataset
+from keras_vit.recipes.datasets import TORCHVISION, find_dataset
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import unknown
 
@@ -34,8 +34,7 @@ def deit_distilled(variant: str = "B/16", epochs: int = 300) -> Recipe:
         notes=(
             "The teacher is yours; the authors' was a RegNetY-16GF, with hard labels and alpha "
             "0.5.",
-            "The authors resize by bicubic interpolation, normalise by ImageNet's mean and "
-            "deviation, vary RandAugment's magnitude (standard deviation 0.5), erase random boxes "
+            "The authors vary RandAugment's magnitude (standard deviation 0.5), erase random boxes "
             "(probability 0.25), show each image three times in an epoch with other augmentation "
             "(repeated augmentation), and end at a learning rate of 1e-5.",
             "The authors' learning rate begins at 1e-6 and changes once in an epoch; here it "
@@ -52,8 +51,9 @@ def deit_distilled(variant: str = "B/16", epochs: int = 300) -> Recipe:
             ratio=(3 / 4, 4 / 3),
             flip=True,
             randaugment=(2, 9),
+            **TORCHVISION,
         ),
-        eval=Transform(224, "resize_small_center", resize_small=256),
+        eval=Transform(224, "resize_small_center", resize_small=256, **TORCHVISION),
         mixup=0.8,
         cutmix=1.0,
         label_smoothing=0.1,

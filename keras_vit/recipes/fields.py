@@ -3,11 +3,13 @@
 import dataclasses
 import math
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from keras_vit.checks import check_choice, positive_float, positive_int
-from keras_vit.data.transform import Transform
+from keras_vit.data import keras_layers
+from keras_vit.data.transform import RESIZES, Transform
 from keras_vit.models.bit import BIT_VARIANTS
+from keras_vit.preprocessing import Preprocessing, preprocessing_of
 from keras_vit.text import brief, unknown
 from keras_vit.variants import VARIANTS, get_variant
 
@@ -110,6 +112,9 @@ def check_fields(r):
         "train and eval must have one size; replace(image_size=...) changes both": (
             r.train.image_size != r.eval.image_size
         ),
+        "train and eval must normalise alike, by value_range or by mean and std": (
+            r.train.preprocessing.differs(r.eval.preprocessing)
+        ),
         f"A variant of BiT has none of {', '.join(OF_A_VIT)}": (
             r.is_bit and any(getattr(r, name) for name in (*OF_A_VIT, "patch_sizes"))
         ),
@@ -207,6 +212,36 @@ def for_problem(recipe: Recipe, problem: str) -> Recipe:
     return dataclasses.replace(recipe, problem=problem, loss=loss, label_smoothing=0.0)
 
 
+def for_weights(recipe: Recipe, model: Any) -> Recipe:
+    """The recipe with images as the weights of a model want them.
+
+    Mean and standard deviation, interpolation and library of both transforms, and the crop of the
+    evaluation, become those of `model.preprocessing`; the size becomes that of the model, unless it
+    takes any. A random crop, flip and augmentations of training stay.
+
+    Args:
+        model: a model with a `preprocessing`, such as one of this library; or a
+            `keras_vit.Preprocessing`, which leaves the size as it is.
+
+    Raises:
+        TypeError: nothing says what the weights want.
+    """
+    preprocessing = preprocessing_of(model, model)
+    if not isinstance(preprocessing, Preprocessing):
+        raise TypeError(
+            "model must have a preprocessing, as the models of keras_vit do; set "
+            f"model.preprocessing, or pass a keras_vit.Preprocessing. Received: {brief(model)}."
+        )
+    shapes = [tuple(x.shape[1:3]) for x in getattr(model, "inputs", None) or ()]
+    if len(shapes) == 1 and None not in shapes[0] and shapes[0] != recipe.image_size:
+        recipe = recipe.replace(image_size=shapes[0])
+    return dataclasses.replace(
+        recipe,
+        train=recipe.train.like(preprocessing, crop=recipe.train.crop in RESIZES),
+        eval=recipe.eval.like(preprocessing),
+    )
+
+
 def resized(transform, image_size):
     """The transform for another image size; what it cuts from grows in proportion."""
     if transform.resize_small is None:
@@ -225,6 +260,7 @@ def settings(recipe):
     rows = []
     for field in dataclasses.fields(recipe):
         value = getattr(recipe, field.name)
+        value = keras_layers.described(value) if field.name == "augment_layers" else value
         if (value or field.name == "seed") and field.name not in unused | {"notes"}:
             rows.append((field.name, _shown(value)))
         if field.name == "steps" and recipe.passes:
@@ -235,7 +271,7 @@ def settings(recipe):
 def epochs(recipe):
     """Passes as text: a whole number if no number of updates comes nearer to it.
 
-    So is a whole number of a pipeline's epochs, which leave out the few images that fill no batch.
+    So is a whole number of a pipeline's epochs, which leave out the images that fill no batch.
     """
     if not recipe.passes:
         return ""
@@ -243,7 +279,7 @@ def epochs(recipe):
     if recipe.steps == max(1, round(nearest * recipe.examples / recipe.batch_size)):
         return str(nearest)
     epochs, rest = divmod(recipe.steps, max(recipe.examples // recipe.batch_size, 1))
-    return str(epochs) if not rest and epochs < 1.05 * recipe.passes else f"{recipe.passes:.4g}"
+    return str(epochs) if not rest and epochs < 1.2 * recipe.passes else f"{recipe.passes:.4g}"
 
 
 def _shown(value):

@@ -17,7 +17,8 @@ from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
 
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
-LATER = {"problem": "single_label", "draft": True}
+LATER = {"problem": "single_label", "draft": True, "augment_layers": ()}
+LATER |= dict.fromkeys(("mean", "std", "library", "crop_fraction"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Recipe:
         batch_size, steps: images per update, and updates in the whole run.
         train, eval: `keras_vit.data.Transform` of training and of evaluation images.
         mixup, cutmix: parameter of the Beta distribution of the mixing weight; 0 for none.
+        augment_layers: layers of Keras or KerasCV for training batches of 0..255, before `mixup`.
         problem: what the labels are: `"single_label"`, one class of several for each image;
-            `"multi_label"`, any number of them; `"regression"`, numbers. `for_problem` changes it
-            with the loss.
+            `"multi_label"`, any number of them; `"regression"`, numbers. See `for_problem`.
         loss, label_smoothing: `"softmax"`, `"sigmoid"` or, of a regression, `"squared"`, and its
             smoothing; `"own"` for the loss of the model itself, which learns without labels.
         head_bias, representation_size, pool, position, dropout, stochastic_depth, remat: arguments
@@ -80,6 +81,7 @@ class Recipe:
     architecture: tuple = checked(fields.pairs, ())
     mixup: float = checked(fields.not_negative, 0.0)
     cutmix: float = checked(fields.not_negative, 0.0)
+    augment_layers: tuple = checked(fields.keras_layers.layer_configs, ())
     problem: str = checked(fields.choice(*PROBLEMS), "single_label")
     loss: str = checked(fields.choice("softmax", "sigmoid", "squared", "own"), "softmax")
     label_smoothing: float = checked(rate, 0.0)
@@ -165,6 +167,7 @@ class Recipe:
 
     scale = fields.scale
     for_problem = fields.for_problem
+    for_weights = fields.for_weights
 
     def model_options(self) -> dict[str, Any]:
         """Arguments for the builder of `variant`, or for its class, as a dict.
@@ -270,7 +273,7 @@ class Recipe:
         found = dataclasses.asdict(self)
         for fields_of in (found, found["train"], found["eval"]):
             for name, as_ever in LATER.items():
-                if fields_of.get(name) == as_ever:
+                if fields_of.get(name, ...) == as_ever:
                     del fields_of[name]
         return found
 

@@ -2,7 +2,7 @@
 
 from keras_vit.checks import positive_int
 from keras_vit.data.transform import Transform
-from keras_vit.recipes.datasets import find_dataset
+from keras_vit.recipes.datasets import TORCHVISION, find_dataset
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import unknown
 
@@ -14,11 +14,8 @@ FINETUNED = {
     "L/16": (50, 1e-3, 0.75, 0.2),
     "H/14": (50, 1e-3, 0.75, 0.3),
 }
-CROP = {"crop": "random_resized", "ratio": (3 / 4, 4 / 3), "flip": True}
-COLOURS = (
-    "The authors resize by bicubic interpolation and normalise by ImageNet's mean and deviation; "
-    "here it is bilinear, and the values are in [-1, 1]."
-)
+CROP = {"crop": "random_resized", "ratio": (3 / 4, 4 / 3), "flip": True, **TORCHVISION}
+EVAL = Transform(224, "resize_small_center", resize_small=256, **TORCHVISION)
 
 
 def _facts(variant):
@@ -46,14 +43,14 @@ def mae_pretrain(variant: str = "L/16", epochs: int = 800) -> Recipe:
     return Recipe(
         name=f"mae_pretrain-{variant}-{epochs}ep",
         source=f"{AUTHORS}, PRETRAIN.md and main_pretrain.py; Table 8 of the paper",
-        notes=(COLOURS, "The frequencies of the authors' positions lie a little closer together."),
+        notes=("The frequencies of the authors' positions lie a little closer together.",),
         **facts,
         variant=variant,
         position="sincos_2d",
         batch_size=4096,
         steps=round(positive_int(epochs, "epochs") * updates),
         train=Transform(224, area=(0.2, 1.0), **CROP),
-        eval=Transform(224, "resize_small_center", resize_small=256),
+        eval=EVAL,
         loss="own",
         learning_rate=1.5e-4 * 4096 / 256,
         warmup_steps=round(40 * updates),
@@ -80,7 +77,6 @@ def mae_finetune(variant: str = "L/16") -> Recipe:
         name=f"mae_finetune-{variant}",
         source=f"{AUTHORS}, FINETUNE.md and main_finetune.py; Table 9 of the paper",
         notes=(
-            COLOURS,
             "For models that were pre-trained on normalised pixels; the paper's table has 1e-3, "
             "0.75 and stochastic depth 0.1 (B, L) or 0.2 (H).",
             "The authors vary RandAugment's magnitude (standard deviation 0.5), erase random boxes "
@@ -93,7 +89,7 @@ def mae_finetune(variant: str = "L/16") -> Recipe:
         batch_size=1024,
         steps=round(epochs * updates),
         train=Transform(224, area=(0.08, 1.0), randaugment=(2, 9), **CROP),
-        eval=Transform(224, "resize_small_center", resize_small=256),
+        eval=EVAL,
         mixup=0.8,
         cutmix=1.0,
         label_smoothing=0.1,

@@ -12,7 +12,7 @@ import keras
 
 from keras_vit import distribution
 from keras_vit.checks import positive_int
-from keras_vit.models.trainer import one_look
+from keras_vit.models.trainer import compare_images, one_look
 from keras_vit.outputs import check_problem
 from keras_vit.training.checkpoint import inner_optimizer
 from keras_vit.training.run import Run
@@ -53,7 +53,7 @@ def fit(
             weights at the end of each `model.fit`; the optimizers of `keras_vit.training` do not.
         data: what has `steps_per_epoch`, the batches of an epoch, and `from_step(step)`, the
             batches from one on, to the end of the epoch or without end; also `batch_size`, where
-            it has one.
+            it has one, and `preprocessing`, which becomes that of the model.
         output: folder for `checkpoints/`, `log.jsonl`, `history.csv` and `history.png`. It
             belongs to one run at a time.
         epochs: passes through the data; or
@@ -88,6 +88,7 @@ def fit(
     if (epochs is None) == (steps is None):
         raise ValueError(f"Give epochs or steps. Received: epochs={epochs!r}, steps={steps!r}.")
     check_problem(model, getattr(data, "problem", None))
+    compare_images(model, data, training=True)
     optimizer = inner_optimizer(model)
     if optimizer.use_ema:
         raise ValueError(

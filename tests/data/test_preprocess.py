@@ -12,9 +12,7 @@ from PIL import Image
 
 from keras_vit import VisionTransformer
 from keras_vit.data import Transform, preprocess
-from keras_vit.data.batches import to_range
-from keras_vit.data.pixels import pixels_of
-from keras_vit.data.preprocess import preprocessing_of
+from keras_vit.data.pixels import normalized, per_channel, pixels_of
 from keras_vit.data.transform import apply
 from keras_vit.preprocessing import GOOGLE, HUGGING_FACE, TIMM, Preprocessing
 from tests.data.test_resize import IMAGENET, model_of, photographs
@@ -196,7 +194,7 @@ def test_images_after_training_are_those_of_the_recipe(options):
     low, high = transform.value_range
     expected = apply(transform, image).astype("float32") / 255 * (high - low) + low
     found = preprocess(
-        image, preprocessing=preprocessing_of(transform), image_size=transform.image_size
+        image, preprocessing=transform.preprocessing, image_size=transform.image_size
     )
     np.testing.assert_allclose(found[0], expected, atol=1e-6)
 
@@ -214,6 +212,9 @@ BROKEN = {
     "place": b"Exif\0\0II*\0\xff\xff\xff\x7f",
 }
 BROKEN["cut off"] = tagged(6).tobytes()[:-8]
+DINO = Preprocessing(
+    (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), "center_square", 1.0, "bicubic", "pillow"
+)
 FILES = {
     "jpeg": ("RGB", "JPEG", {"quality": 95}),
     "large": ("RGB", "JPEG", {"progressive": True}),
@@ -240,6 +241,7 @@ def test_the_pixels_of_a_file_are_the_same_everywhere(tmp_path, kind):
     elif mode != "RGB":
         image = image.convert(mode)
     transforms = [Transform((30, 48)), Transform(32, "resize_small_center", resize_small=40)]
+    transforms += [Transform(32).like(wanted) for wanted in (TIMM, DINO, HUGGING_FACE)]
     path = tmp_path / f"image.{form.lower()}"
     exifs = {number: tagged(number) for number in range(1, 9)}
     if kind != "packed":  # libtiff writes no others
@@ -256,10 +258,12 @@ def test_the_pixels_of_a_file_are_the_same_everywhere(tmp_path, kind):
             np.testing.assert_array_equal(pixels_of(opened, 3), pixels)
         for transform in transforms:
             expected = preprocess(
-                path, preprocessing=preprocessing_of(transform), image_size=transform.image_size
+                path, preprocessing=transform.preprocessing, image_size=transform.image_size
             )
             found = apply(transform, path.read_bytes(), np.random.default_rng(0))
-            np.testing.assert_array_equal(to_range(found, transform.value_range), expected[0])
+            np.testing.assert_array_equal(
+                normalized(found, *per_channel(transform.preprocessing, 3)), expected[0]
+            )
 
 
 def test_the_tiles_of_a_file_count_as_its_pixels():

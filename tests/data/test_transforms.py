@@ -10,8 +10,8 @@ from PIL import Image
 
 from keras_vit import recipes
 from keras_vit.data import Transform, preprocess
-from keras_vit.data.batches import to_range
 from keras_vit.data.crops import inception_box, random_window
+from keras_vit.data.pixels import normalized, per_channel
 from keras_vit.data.transform import apply
 from tests.data.pipeline_cases import encoded
 
@@ -98,7 +98,9 @@ def test_squash_center_is_how_few_shot_evaluation_reads_images():
     expected = preprocess(
         photographs(), preprocessing=protocol.preprocessing, image_size=protocol.image_size
     )
-    np.testing.assert_allclose(to_range(pixels, (-1, 1)), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        normalized(pixels, *per_channel(transform.preprocessing, 3)), expected, atol=1e-6
+    )
 
 
 def test_evaluation_keeps_the_fractions_of_the_authors_resize(tf):
@@ -131,7 +133,9 @@ def test_half_of_the_images_are_mirrored():
 
 @pytest.mark.parametrize("value_range", [(-1, 1), (0, 1), (0, 255), (-2.5, 0.5)])
 def test_black_and_white_become_the_ends_of_the_range(value_range):
-    result = to_range(np.array([[[0], [255]]], np.uint8), value_range).ravel()
+    transform = Transform(8, value_range=value_range)
+    scale = per_channel(transform.preprocessing, 1)
+    result = normalized(np.array([[[0], [255]]], np.uint8), *scale).ravel()
     np.testing.assert_allclose(result, value_range, atol=1e-6 * max(map(abs, value_range)))
     assert value_range != (-1, 1) or result.tolist() == [-1, 1]
 
@@ -140,7 +144,7 @@ def test_black_and_white_become_the_ends_of_the_range(value_range):
     "options",
     [
         {"crop": "centre"},
-        {"interpolation": "bicubic"},
+        {"interpolation": "lanczos"},
         {"crop": "resize_small_center", "resize_small": 7},
         {"area": (0.5, 1.5)},
         {"ratio": (2.0, 1.0)},

@@ -272,6 +272,12 @@ def test_crops_of_authors_who_use_torchvision_are_its():
         train = recipe.train
         assert (train.crop, train.area) == ("random_resized", (smallest, 1.0)), recipe.name
         assert train.ratio == (3 / 4, 4 / 3) and train.flip
+        for transform in (train, recipe.eval):
+            images = transform.preprocessing
+            assert (images.mean, images.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+            assert (images.interpolation, images.library) == ("bicubic", "pillow")
+        assert recipe.eval.preprocessing.resize == "shortest"
+        assert recipe.eval.preprocessing.crop_fraction == 224 / 256
 
 
 def test_deit_with_a_teacher_is_the_authors():
