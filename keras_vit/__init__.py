@@ -31,6 +31,7 @@ from keras_vit.models import (
     BiTVariant,
     NaFlexVisionTransformer,
     VisionTransformer,
+    features,
 )
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS, Variant, get_variant
@@ -94,6 +95,7 @@ __all__ = [
     "evaluation",
     "export",
     "exports",
+    "features",
     "fold",
     "from_checkpoint",
     "get_variant",

@@ -88,3 +88,10 @@ def agrees(shown, printed, tolerance):
         return True
     pairs = zip(*([float(n.replace(",", "")) for n in NUMBER.findall(t)] for t in (shown, printed)))
     return all(abs(a - b) <= tolerance * max(a, b) + 1e-5 for a, b in pairs)
+
+
+if __name__ == "__main__":  # python -m tests.guides PAGE: its Python, for its figures and pictures
+    page, names = pathlib.Path(sys.argv[1]), {}
+    for block in blocks(page.read_text()):
+        if block.language == "python" and not block.mark.startswith("not run"):
+            print(run(block, names), end="", flush=True)

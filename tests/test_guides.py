@@ -26,7 +26,7 @@ def a_small_checkpoint_of_digits(folder):
 
 
 def a_small_vit_s14(folder):
-    """`vit_s14.npz` of inspect.md in a model of width 12, with random weights."""
+    """`vit_s14.npz` of two pages in a model of width 12, with random weights."""
     model = keras_vit.VisionTransformer(
         image_size=224, patch_size=14, width=12, depth=12, num_heads=6, num_classes=0
     )
@@ -34,9 +34,16 @@ def a_small_vit_s14(folder):
 
 
 # What a page has from a command or a download, as the fast test makes it.
-STAND_INS = {"fine_tune.md": a_small_checkpoint_of_digits, "inspect.md": a_small_vit_s14}
+STAND_INS = {
+    "fine_tune.md": a_small_checkpoint_of_digits,
+    "inspect.md": a_small_vit_s14,
+    "segmentation.md": a_small_vit_s14,
+}
 # Sizes that take minutes on a page, and those of the fast test.
-SMALLER = {"inspect.md": {"448": "56", "32, 32": "4, 4"}}
+SMALLER = {
+    "inspect.md": {"448": "56", "32, 32": "4, 4"},
+    "segmentation.md": {"count=32": "count=3", "count=16": "count=2", "epochs=30": "epochs=1"},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -86,8 +93,8 @@ def test_what_a_guide_has_for_one_backend_runs_there(page):
 @pytest.mark.skipif(BACKEND != "torch", reason="the pages show what PyTorch prints")
 @pytest.mark.parametrize("page", PAGES, **by_name)
 def test_a_guide_followed_from_top_to_bottom(page, tmp_path):
-    if page.name == "inspect.md":
-        STAND_INS[page.name](tmp_path)  # 90 MB otherwise
+    if STAND_INS.get(page.name) is a_small_vit_s14:
+        a_small_vit_s14(tmp_path)  # 90 MB otherwise
     environment = environment_with_commands(tmp_path / ".bin")
     follow(page, lambda block: block.mark in ("", "slow", BACKEND), 0.2, environment)
 

@@ -11,80 +11,10 @@ from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.inspection.forward import check_shape, to_array
+from keras_vit.models.features import features
 from keras_vit.models.trainer import compare_images, look, one_look
 from keras_vit.text import follow
 from keras_vit.workarounds import one_at_a_time
-
-
-def features(model: keras.Model, layer: str | None = None, normalize: bool = False) -> keras.Model:
-    """The model that gives features instead of classes; it shares the layers and their weights.
-
-    Args:
-        model: a `VisionTransformer` or `BiT`, whose features are what its head reads (after
-            `pre_logits` or `projection`, if there is one) or, without a head, its output; where
-            two heads read class and distillation token, the mean of both; or any other
-            Functional or Sequential Keras model: what its last Dense layer reads, if nothing but
-            an activation follows that layer, and its own output if it ends with neither.
-        layer: name of the layer whose output to take instead.
-        normalize: whether each vector is divided by its length, as CLIP compares images.
-
-    Returns:
-        A Keras model with output (batch, features).
-
-    Raises:
-        TypeError: not a Keras model, or one without a graph, as subclasses of `keras.Model` are.
-        ValueError: no such layer, features that are no vectors, or a head that is not known.
-    """
-    if not isinstance(model, keras.Model) or getattr(model, "inputs", None) is None:
-        raise TypeError(
-            "Features are taken from the graph of a Functional or Sequential Keras model; of "
-            "another, compute them yourself and pass (features, labels). Received: "
-            f"{type(model).__name__}."
-        )
-    output = _representation(model, layer)
-    shape = tuple(getattr(output, "shape", ()))
-    if len(shape) < 2 or any(side != 1 for side in shape[1:-1]):
-        raise ValueError(
-            "Features must be one vector per image, (batch, features); build the model with a pool "
-            "other than None, or name a layer after the pooling with layer=... Received: shape "
-            f"{shape} in {model.name!r}."
-        )
-    if len(shape) > 2:
-        output = keras.layers.Reshape((shape[-1],))(output)
-    if normalize:
-        precise = keras.backend.result_type(output.dtype, "float32")
-        output = keras.layers.UnitNormalization(dtype=precise)(output)
-    # A single input without its list, as arrays come; a Sequential model has only the list.
-    inputs = model.inputs[0] if len(model.inputs) == 1 else model.input
-    backbone = keras.Model(inputs, output, name=f"{model.name}_features")
-    for fact in ("preprocessing", "image_size", "channels"):  # what `preprocess` asks for
-        if hasattr(model, fact):
-            setattr(backbone, fact, getattr(model, fact))
-    return backbone
-
-
-def _representation(model, layer):
-    if layer is not None:
-        return model.get_layer(layer).output
-    if getattr(model, "num_classes", None) is not None and hasattr(model, "preprocessing"):
-        if not model.num_classes:
-            return model.outputs[0]
-        read = model.get_layer("head").input
-        if not getattr(model.variant, "distillation", False):
-            return read
-        other = model.get_layer("head_distillation").input
-        return keras.layers.Average(dtype=read.dtype)([read, other])
-    after = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Dropout)
-    ending = list(itertools.takewhile(lambda each: isinstance(each, after), model.layers[::-1]))
-    last = model.layers[-1 - len(ending)]
-    if isinstance(last, (keras.layers.Dense, keras.layers.EinsumDense)):
-        return last.input
-    if ending:  # the outputs may be probabilities of classes
-        raise ValueError(
-            f"{model.name} ends with no Dense layer; name the layer whose output the features are "
-            f"with layer=... Received: {last.name!r}, then {[each.name for each in ending[::-1]]}."
-        )
-    return model.outputs[0]
 
 
 def embed(
