@@ -14,9 +14,9 @@ from keras_vit.models.bit import BIT_VARIANTS, BiT
 from keras_vit.text import code, markdown, percent, visible
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
-from keras_vit.weights.assign import check_model
 from keras_vit.weights.card_loading import MOST_NAMES, loading
 from keras_vit.weights.card_metadata import Source, checked_report, metadata
+from keras_vit.weights.network import check_model
 
 PAPERS = {
     "VisionTransformer": (

@@ -23,8 +23,8 @@ from keras_vit.weights import (
     timm,
     vision_towers,
 )
-from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.network import check_model
 from keras_vit.weights.tables import shortened
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
@@ -92,7 +92,7 @@ def save_weights(
             against it, and which formats can. Somebody's own README.md where a card should be.
             A `dtype` that the format cannot hold, or in which a weight would be infinite.
     """
-    check_model(model)
+    model = check_model(model, whole=True)
     path = pathlib.Path(path)
     format = BY_SUFFIX.get(path.suffix) if format is None else format
     if format not in WRITERS:
