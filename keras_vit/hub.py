@@ -154,7 +154,7 @@ def push_to_hub(
     """
     import huggingface_hub
 
-    check_model(model)
+    model = check_model(model, whole=True)
     if format not in FILES:
         raise unknown("format", format, FILES)
     parts = repository.split("/") if isinstance(repository, str) else ()

@@ -286,15 +286,11 @@ def _end_of(model):
         if known := _ENDS.get(name.lower()) or _ENDS.get(called.replace("_", "")):
             return known, None
         is_of_keras = activation is not None and getattr(keras.activations, called, 0) is activation
-        return ("linear" if is_of_keras else None), _origin_at(part, model)
+        # A graph that took the layers of a model, with its head: the first keeps its `Origin`.
+        is_head = part.name == "head" and type(part).__module__.startswith("keras_vit.")
+        origins = [getattr(layer, "origin", None) for layer in model.layers if is_head]
+        return ("linear" if is_of_keras else None), next(filter(None, origins), None)
     return None, None
-
-
-def _origin_at(part, model):
-    """The `Origin` of the model whose head ends a graph that took its layers, or `None`."""
-    is_head = part.name == "head" and type(part).__module__.startswith("keras_vit.")
-    found = [getattr(layer, "origin", None) for layer in model.layers] if is_head else ()
-    return next(filter(None, found), None)
 
 
 def known_of_end(model, name):

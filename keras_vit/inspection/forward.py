@@ -25,23 +25,19 @@ def as_inputs(model, images):
         ValueError: another shape, no images, or values that no preprocessed image has.
     """
     images = floats_of(model, images)
-    _check_values(images)
+    largest = np.abs(images).max()
+    if not largest <= _LARGEST:
+        raise ValueError(
+            "Float images must be preprocessed, as keras_vit.preprocess(images, model) does; bytes "
+            f"may be uint8. Received: floats with a largest absolute value of {largest:.4g}."
+        )
     return images
 
 
 def look_into(model, images):
-    """(the network with blocks in a model, what enters it for images), both as if it were alone.
-
-    Args:
-        model: a `VisionTransformer`, a model around one (`keras_vit.backbone`), or another one.
-        images: what the model takes: as in `as_inputs`.
-    """
-    if (network := network_of(model)) is model:
-        return model, as_inputs(model, images)
-    images = entering(model, network, floats_of(model, images))
-    check_shape(network, images)
-    _check_values(images)
-    return network, images
+    """(the network with blocks in a model, what enters it for images of the model)."""
+    network = network_of(model)
+    return network, as_inputs(network, to_array(entering(model, network, floats_of(model, images))))
 
 
 def floats_of(model, images):
@@ -54,15 +50,6 @@ def floats_of(model, images):
     if not len(images):
         raise ValueError("There must be at least one image. Received: none.")
     return images
-
-
-def _check_values(images):
-    largest = np.abs(images).max()
-    if not largest <= _LARGEST:
-        raise ValueError(
-            "Float images must be preprocessed, as keras_vit.preprocess(images, model) does; bytes "
-            f"may be uint8. Received: floats with a largest absolute value of {largest:.4g}."
-        )
 
 
 def check_shape(model, images):

@@ -52,7 +52,7 @@ def make_card(
     """
     from huggingface_hub import ModelCard
 
-    check_model(model)
+    model = check_model(model, whole=True)
     if isinstance(limits, str):
         raise ValueError(f"limits must be a sequence of sentences. Received: {limits!r}.")
     source, report = Source(model, recipe), checked_report(report, model)

@@ -80,8 +80,7 @@ def load_weights(
     that was trained on it.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`, also of a subclass; or a Keras model around one,
-            whose other layers stay as they are.
+        model: a `VisionTransformer` or a `BiT`, or what has one inside (`keras_vit.backbone`).
         weights: a name of `keras_vit.list_weights`, the path of a file or folder, or a URL
             (https://, gs://, hf://). `"digits"` comes with this package.
         interpolation: how position embeddings are resampled, as in `keras_vit.resize`; `None` for

@@ -20,15 +20,12 @@ def check_model(model, whole=False):
         network = backbone(model)
         if whole and (others := outside(model)):
             raise ValueError(
-                f"The format has no place for what stands around the {type(network).__name__} in "
-                f"{model.name!r}. Received: further weights {shortened([v.path for v in others])}; "
-                "model.save(path) keeps all, and keras_vit.save_weights(keras_vit.backbone(model), "
-                "path) writes the network alone."
+                f"What stands around the {type(network).__name__} in {model.name!r} has no place "
+                f"here. Received: further weights {shortened([v.path for v in others])}; give the "
+                "network alone, keras_vit.backbone(model), or keep all with model.save(path)."
             )
         return network
-    if not isinstance(model, (VisionTransformer, BiT)):
-        raise TypeError(
-            f"The model must be a keras_vit.{' or a keras_vit.'.join(each.__name__ for each in (VisionTransformer, BiT))}, or of a subclass. "
-            f"Received: {model!r}. Take "
-            "Keras's own load_weights and save_weights for any other model."
-        )
+    raise TypeError(
+        "The model must be a keras_vit.VisionTransformer or a keras_vit.BiT, or have one inside. "
+        f"Received: {model!r}. Take Keras's own load_weights and save_weights for any other model."
+    )

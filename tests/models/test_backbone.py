@@ -194,9 +194,13 @@ def test_weights_go_into_the_network_and_out_of_it(tmp_path):
     assert len(report.loaded) == len(source.weights)
     for path, value in values(source).items():
         assert_close(values(vit)[path], value, 0)
-    with pytest.raises(ValueError, match=r"no place for what stands around .*backbone\(model\)"):
+    with pytest.raises(ValueError, match=r"What stands around .*backbone\(model\)"):
         keras_vit.save_weights(model, tmp_path / "b.safetensors")
     keras_vit.save_weights(keras_vit.backbone(model), tmp_path / "b.safetensors")
+    with pytest.raises(ValueError, match=r"What stands around .*backbone\(model\)"):
+        keras_vit.resize(model, image_size=32)
+    resized = keras_vit.resize(keras_vit.backbone(model), image_size=32)
+    assert resized.grid == (4, 4) and resized.num_classes == 3
     again = keras_vit.from_checkpoint(tmp_path / "b.safetensors")
     assert_close(again(images()), source(images()), 1e-5)
 
