@@ -164,8 +164,15 @@ def input_of(model, preprocessing=None, image_size=None):
     return size, channels, preprocessing
 
 
-def _network_of_images(model):
+def prepares_bytes(model):
+    """Whether a model says how its images are prepared; one that begins with that does not."""
+    return hasattr(model, "preprocessing") or _network_of_images(model, False) is not None
+
+
+def _network_of_images(model, required=True):
     """The network inside of a model that says how images are prepared, or `None` for none inside.
+
+    It is `None`, too, where layers before it change pixels, unless it is `required`.
 
     Raises:
         ValueError: networks that want different images, or layers before one that change pixels.
@@ -188,6 +195,8 @@ def _network_of_images(model):
     for place, each in found.items():
         x = entering(model, each, image)
         if x.shape != image.shape or not np.allclose(x, image, atol=1e-2):
+            if not required:
+                return None
             raise ValueError(
                 f"{model.name!r} changes pixels before they reach {place}, and nothing says which "
                 f"it takes. {advice}"

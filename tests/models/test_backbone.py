@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import inspection, recipes, training
+from keras_vit import evaluation, inspection, recipes, training
 from keras_vit.models.backbone import backbones, entering
 from keras_vit.preprocessing import TIMM
 from tests.support import assert_close, images, randomize, tiny_bit, tiny_vit, to_numpy, values
@@ -117,6 +117,11 @@ def test_predictions_take_the_images_of_the_network():
         assert_close(keras_vit.preprocess(pixels, model), x, 0)
         found = [p[0].index for p in keras_vit.predict(model, pixels)]
         assert found == to_numpy(model(x)).argmax(-1).tolist()
+        measured = evaluation.extract_features(model, (pixels, [0, 1]), progress=False)[0]
+        assert_close(measured, evaluation.extract_features(model, (x, [0, 1]))[0], 1e-6)
+    scaled, floats = around(vit, "scaled"), (pixels[:, :16, :16].astype("float32"), [0, 1])
+    found = evaluation.extract_features(scaled, (pixels[:, :16, :16], [0, 1]), progress=False)[0]
+    assert_close(found, evaluation.extract_features(scaled, floats, progress=False)[0], 1e-4)
     with pytest.raises(ValueError, match=r"changes pixels before .*Set model.preprocessing"):
         keras_vit.predict(around(vit, "scaled"), pixels)
 
