@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import weakref
 
 import keras
 
@@ -12,8 +11,6 @@ from keras_vit.models.bit import BiT
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.models.vit import VisionTransformer
-
-_VIEWS = weakref.WeakKeyDictionary()  # a layer with an origin -> (its graph, its model)
 
 
 def backbone(model: keras.Model) -> VisionTransformer | BiT:
@@ -90,8 +87,8 @@ def _children(layer, place):
 def _view(graph, first):
     """The model of the layers of a network that are in a graph, of which `first` is one."""
     names = tuple(layer.name for layer in graph.layers)
-    known, view = _VIEWS.get(first, (None, None))
-    if known == names:
+    view = first.origin.views.get(names)
+    if view is not None:
         return view
     origin, layers = first.origin, {layer.name: layer for layer in graph.layers}
     v, classes = origin.variant, origin.common["num_classes"]
@@ -117,7 +114,7 @@ def _view(graph, first):
         reads_many = v.pool in ("mean", "token_mean", "map", "probe")
         outputs = layers["pool"].output if reads_many else layers["norm"].output
     view = origin.model_class.of_graph(first.input, outputs, origin, graph.name, **changes)
-    _VIEWS[first] = names, view
+    origin.views[names] = view
     return view
 
 
@@ -182,7 +179,7 @@ def entering(model, network, images):
     """
     if model is network or network.inputs[0] in getattr(model, "inputs", ()):
         return images
-    is_view = any(view is network for _, view in _VIEWS.values())
+    is_view = any(view is network for view in network.origin.views.values())
     first = network.layers[1] if is_view else network
     reached = []
 

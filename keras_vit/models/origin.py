@@ -34,6 +34,9 @@ class Origin:
     reading: str | None = None
     weights_from: str | None = None
 
+    def __post_init__(self):
+        self.views = {}  # names of the layers of a graph around -> the model that shares them
+
     def get_config(self):
         """The config of the model, as JSON can hold it, and its registered class."""
         return {

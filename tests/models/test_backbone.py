@@ -1,6 +1,8 @@
 """Models of users with a network of this library inside: the same values as by that network."""
 
+import gc
 import re
+import weakref
 
 import keras
 import numpy as np
@@ -208,6 +210,16 @@ def test_weights_go_into_the_network_and_out_of_it(tmp_path):
     assert resized.grid == (4, 4) and resized.num_classes == 3
     again = keras_vit.from_checkpoint(tmp_path / "b.safetensors")
     assert_close(again(images()), source(images()), 1e-5)
+
+
+def test_a_model_that_was_looked_into_is_freed():
+    model = around(tiny_vit(), "pool")
+    inspection.attention_weights(model, images())
+    inspection.relevance_maps(model, images(), 0)
+    known = weakref.ref(model)
+    del model
+    gc.collect()
+    assert known() is None
 
 
 @pytest.mark.any_backend
