@@ -1,24 +1,26 @@
 """A job: a recipe, the data and the model that it is run with, and what the run leaves."""
 
 import dataclasses
-import importlib.util
-import itertools
+import functools
 import json
 import math
 import pathlib
 import time
 
 import keras
-import numpy as np
 
-from keras_vit import data, distribution, evaluation, inspection, recipes, training
-from keras_vit.builders import build
-from keras_vit.data.pixels import per_channel
+from keras_vit import data, distribution, evaluation, recipes, training
+from keras_vit.builders import build, builder_name
+from keras_vit.data.load import open_source
+from keras_vit.data.sources import part_of
 from keras_vit.hub import model_card
+from keras_vit.inspection.predictions import draw_predictions
 from keras_vit.models import VisionTransformer
-from keras_vit.outputs import reading_of
+from keras_vit.recipes.fields import epochs
 from keras_vit.text import visible
+from keras_vit.training.cost import count, measured
 from keras_vit.weights import from_checkpoint
+from keras_vit.weights.described import name_of, unfetched
 from keras_vit.writing import output_place, replacing_files, write_text
 
 # What a run leaves beside the files of `training.fit`.
@@ -43,7 +45,8 @@ class Job:
         labels, problem: see `keras_vit.data.load`; the recipe is one for that problem.
         split, test_split: images to train and to test on; by default the recipe's.
         model: a published variant instead of the recipe's, such as `"B/16"`.
-        weights: a checkpoint to begin from, for a `model`.
+        weights: a checkpoint to begin from. Without a `model` or a variant of the recipe it
+            decides the architecture.
         freeze: patterns of layers that do not train, see `keras_vit.training.freeze`.
         teacher: a model of the same classes to learn from, too: a checkpoint of any format that
             `keras_vit.from_checkpoint` reads, or a `.keras` file that gives logits. Hard labels
@@ -87,12 +90,13 @@ class Job:
         if variant is not None:
             model = build(variant, weights=self.weights, **options)
         elif self.weights:
-            raise ValueError("weights need a model (--variant), the one whose weights they are.")
+            model = from_checkpoint(self.weights, **options)
         else:
-            model = VisionTransformer(**options, name="vit_mini")
-        if self.weights:
-            print(model.load_report)
-        else:
+            model = VisionTransformer(**options)
+        if variant is None:  # reports and cards name a model after what it is
+            variant = name_of(model)
+            model.name = builder_name(variant).lower() if variant else "vit_mini"
+        if not self.weights:
             model.preprocessing = train.preprocessing
         model.class_names = train.class_names and tuple(train.class_names)
         if self.freeze:
@@ -110,6 +114,31 @@ class Job:
         if not self.weights or not (contradicts or self.recipe.name.startswith("own")):
             return self
         return dataclasses.replace(self, recipe=self.recipe.for_weights(model))
+
+    def plan(self):
+        """(job, model): the job as it would run, and its model; published weights are not fetched.
+
+        Where these are not on this machine the model has their architecture and fresh weights.
+        """
+        job, record = self, self.weights and unfetched(self.weights)
+        if record:
+            variant = self.model or record.variant.removeprefix("BiT-")
+            job = dataclasses.replace(self, weights=None, model=variant)
+        model = job.build(self.load(self.split, batch_size=1))
+        if record and record.preprocessing:
+            model.preprocessing = record.preprocessing
+        return self.for_weights(model), model
+
+    def cost(self, model):
+        """What the run of a model from `plan` costs, a `keras_vit.training.cost.Cost`.
+
+        The model is trained for a few batches; nothing is written.
+        """
+        load = functools.partial(self.load, self.split)
+        train = load()
+        model.preprocessing = train.preprocessing
+        cost = count(model, self.recipe, train.steps_per_epoch // self.recipe.accumulate)
+        return measured(cost, self.recipe.compile(self.with_teacher(model)), load)
 
     def with_teacher(self, model):
         """The model, or what trains it with the teacher."""
@@ -146,7 +175,7 @@ class Job:
         output, devices, recipe = pathlib.Path(self.output), distribution.current(), self.recipe
         test = self.load_test()
         if devices.writes:
-            print(recipe, train, sep="\n")
+            print(self.header(model, train, test))
         model.preprocessing = train.preprocessing
         with devices.scope():
             model = recipe.compile(self.with_teacher(model))
@@ -186,6 +215,71 @@ class Job:
             "keras": keras.__version__,
         }
 
+    def header(self, model, train, test):
+        """What a run is about to do, as text of five lines."""
+        recipe, count = self.recipe, model.count_params()
+        report = getattr(model, "load_report", None)
+        trained = sum(math.prod(variable.shape) for variable in model.trainable_weights)
+        shape = " x ".join(map(str, train.image_shape))
+        outputs = "values" if train.problem == "regression" else "classes"
+        lines = {
+            "recipe": f"{recipe.name}: {recipe.steps:,} updates of {recipe.batch_size:,} images, "
+            f"epochs: {epochs(recipe)}; "
+            f"{recipe.optimizer}, learning rate {recipe.learning_rate:.6g}",
+            "data": f"{train.name}: {train.num_examples:,} images to train on, "
+            f"{test.num_examples:,} to test on, {train.num_classes:,} {outputs}; {shape}",
+            "model": f"{model.name}: {count:,} parameters, {trained:,} of them trained, "
+            f"in {recipe.precision}",
+            "weights": _loaded(report) if report else "none: it begins at random",
+            "output": f"{self.output}, by {keras.backend.backend()}; `keras-vit train --show` with "
+            "these flags prints the whole recipe",
+        }
+        return "\n".join(f"{name:<8} {visible(text)}" for name, text in lines.items())
+
+    def sweep(self, learning_rates=None, validation=None, **options):
+        """Trains at several learning rates and tells which does best: a `SweepResult`.
+
+        Args:
+            learning_rates: to try; by default those of the recipe or, where it has one alone, a
+                third of it, itself and three times it.
+            validation: the images to choose by; by default the part validation, or else the last
+                tenth of `"train"`, on which no run trains then.
+            **options: of `training.sweep`.
+
+        Raises:
+            ValueError: another split than `"train"`, without `validation`.
+        """
+        recipe, split = self.recipe, self.split or self.recipe.train_split or "train"
+        if validation is None:
+            source = open_source(
+                self.dataset or recipe.dataset, self.data_dir, self.labels, self.problem
+            )
+            if "validation" in map(part_of, source.parts):
+                validation = "validation"
+            elif split == "train":
+                split, validation = "train[:90%]", "train[90%:]"
+            else:
+                raise ValueError(
+                    "Learning rates are chosen by images that are not trained on. Received: "
+                    f"split={split!r}, and no validation; name a split for it"
+                )
+        rate, problem, train = recipe.learning_rate, recipe.problem, self.load(split)
+        job = self.for_weights(self.build(train))
+        recipe, train = job.recipe, train if job is self else job.load(split)
+        passes = options.setdefault("epochs", max(1, round(recipe.passes)))
+        recipe = recipe.scale(steps=max(1, passes * len(train) // recipe.accumulate))
+        return training.sweep(
+            lambda: job.build(train),
+            recipe,
+            train,
+            job.load(validation),
+            learning_rates or recipe.learning_rates or (rate / 3, rate, 3 * rate),
+            {"single_label": "accuracy", "regression": "loss"}.get(
+                problem, "mean_average_precision"
+            ),
+            **options,
+        )
+
     def _save(self, model):
         """Leaves the model without its optimizer, which only this backend could use."""
         output = pathlib.Path(self.output)
@@ -218,27 +312,9 @@ class Job:
         return report
 
 
-def draw_predictions(model, test, path, count=12):
-    """Draws test images and their attention maps, mistakes first, which teach most.
-
-    A model without attention, labels of another kind than one class of several, and a machine
-    without matplotlib, draw nothing.
-    """
-    if not isinstance(model, VisionTransformer) or not importlib.util.find_spec("matplotlib"):
-        return
-    if test.problem != "single_label":
-        return
-    batches = list(itertools.islice(test, 8))
-    images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
-    outputs = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
-    probabilities = reading_of(model).scores(outputs)
-    mean, std = per_channel(test.preprocessing, images.shape[-1])
-    chosen = np.argsort(probabilities.argmax(-1) == labels, kind="stable")[:count]
-    inspection.plot_predictions(
-        (images[chosen] * std + mean).clip(0, 1),
-        inspection.attention_maps(model, images[chosen]),
-        labels[chosen],
-        probabilities[chosen],
-        test.class_names,
-        path,
-    )
+def _loaded(report):
+    """A `LoadReport` in one line, without what was assumed."""
+    told = [f"{len(report.loaded)} variables loaded", report.head and f"head: {report.head}"]
+    told += [f"{len(report.resized)} resized"] * bool(report.resized)
+    told += [f"{what}={ours!r} instead of {theirs!r}" for what, theirs, ours in report.differs]
+    return f"{report.path} ({report.family}): {'; '.join(filter(None, told))}"

@@ -244,8 +244,17 @@ def _of_probabilities(metric, reading):
 
 
 def check_problem(model, problem):
-    """Raises a ValueError where labels are of a problem that the compiled loss does not solve."""
-    reading, _ = reading_of_loss(getattr(model, "loss", None))
+    """Raises a ValueError where the loss is not for labels of a problem, and warns of its input."""
+    reading, takes_logits = reading_of_loss(getattr(model, "loss", None))
+    end = None if hasattr(model, "reading") else _end_of(model)[0]  # others warn in `compile`
+    given = {None: None, "linear": "logits"}.get(end, "probabilities")
+    taken = "logits" if takes_logits else "probabilities"
+    if reading in ("softmax", "sigmoid") and given not in (None, taken):
+        warnings.warn(
+            f"{model.name} gives {given}, and its loss takes them for {taken}. Received: "
+            f"loss={model.loss!r}; pass an object with from_logits={given == 'logits'}.",
+            stacklevel=3,
+        )
     if problem in ("multi_label", "regression") and reading not in (None, PROBLEMS[problem]):
         raise ValueError(
             f"The labels are those of problem={problem!r}, which is read by {PROBLEMS[problem]!r}, "

@@ -10,7 +10,6 @@ import inspect
 import math
 import warnings
 
-import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_float
@@ -98,6 +97,8 @@ class Preprocessing:
         """
         if not getattr(images, "is_fully_addressable", True):  # JAX: parts are in other processes
             return False
+        import keras  # the catalogue of weights is read without it
+
         images = np.asarray(keras.ops.convert_to_numpy(images[:32]))
         if not images.size or images.dtype.kind not in "fiuV":  # V: bfloat16
             return False
@@ -161,6 +162,21 @@ class Preprocessing:
         crop = f" crop {self.crop_fraction:.4g}" if crops else ""
         mean, std = (_short(values) for values in (self.mean, self.std))
         return f"{self.resize}{crop}, {self.interpolation} ({self.library}), mean {mean}, std {std}"
+
+
+def preprocessing_of(model, default=None):
+    """The `Preprocessing` of a model; a warning where it was only assumed when it was loaded."""
+    found = getattr(model, "preprocessing", default)
+    assumed = getattr(getattr(model, "load_report", None), "assumed", ())
+    if any(row[:2] == ("preprocessing", str(found)) for row in assumed):
+        warnings.warn(
+            f"Nothing beside the checkpoint of {model.name} says how it wants its images. "
+            f"Received: no config; assumed: {found}, as most of its family. Set "
+            "model.preprocessing = keras_vit.Preprocessing(...), or put the config.json of the "
+            "checkpoint beside it.",
+            stacklevel=_level_of_caller(),
+        )
+    return found
 
 
 def _channels(values, name):

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.data import batches
+from keras_vit.data import batches, keras_layers
 from keras_vit.data.arrays import ArraySource
 from keras_vit.data.dataset import problem_told
 from keras_vit.data.files import LISTED, listed
@@ -128,6 +128,7 @@ class Pipeline(keras.utils.PyDataset):
     Attributes:
         name, split, seed, training: what was loaded and how, see `pipeline`.
         num_examples: in the split, unreadable ones included.
+        shorter_side: median of the shorter sides of some images as they are, in pixels.
         problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
         num_classes, class_names: of the dataset; of the targets for regression, where class_names
             is None if they have no names.
@@ -170,18 +171,22 @@ class Pipeline(keras.utils.PyDataset):
                 f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}"
             )
         self._mixing = (recipe.mixup, recipe.cutmix) if training else (0, 0)
+        self._layers = getattr(recipe, "augment_layers", ()) if training else ()
+        labels = (self.num_classes,) if self.problem == "single_label" else source.label_shape
+        keras_layers.check(self._layers, (batch_size, *self.image_shape), tuple(labels))
         self._unreadable = {}  # row -> reason, of all objects that are made of this one
         self.start, self._steps, self._passes = 0, None, 0
         self._cut((0, 1))
 
     def _cut(self, share):
-        how = self.batch_size, self.seed, self.num_classes, self._mixing, share
+        how = self.batch_size, self.seed, self.num_classes, self._mixing, share, self._layers
         self._dataset = batches.make_batches(self._read, *how)
 
     problem = property(lambda self: self._read.source.problem)
     num_classes = property(lambda self: self._read.source.num_classes)
     left_out = property(lambda self: self._read.source.left_out)
     num_examples = property(lambda self: len(self._read.rows))
+    shorter_side = property(lambda self: self._read.source.shorter_side(self._read.rows))
     image_shape = property(lambda self: self._read.image_shape)
     num_batches = property(lambda self: len(self))  # Keras asks for it
 

@@ -12,11 +12,11 @@ from PIL import Image
 
 from keras_vit.checks import pair
 from keras_vit.data.dataset import check_pixels
-from keras_vit.data.files import listed
+from keras_vit.data.files import files_at, listed
 from keras_vit.data.pixels import PATHS, normalized, per_channel, pixels_of
 from keras_vit.data.resize import fit_image
 from keras_vit.models.backbone import backbones, entering
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, preprocessing_of
 
 
 def preprocess(
@@ -35,7 +35,8 @@ def preprocess(
         images: a path, a PIL image, an array of shape (height, width, channels), or (height,
             width) for grayscale; a list of any of these, of different sizes if need be; or an
             array of shape (images, height, width, channels). Arrays are uint8 in 0..255, or
-            floats in [0, 1]. Alone, only the last kind.
+            floats in [0, 1]. Alone, only the last kind. The path of a folder stands for the images
+            in it at any depth, in the order of `keras_vit.data.image_files`.
         model: a `VisionTransformer`, or any Keras model of images (batch, height, width,
             channels). One without `preprocessing` gets `Preprocessing()`, with a warning.
         preprocessing: a `keras_vit.preprocessing.Preprocessing` instead of the model's.
@@ -133,7 +134,7 @@ def input_of(model, preprocessing=None, image_size=None):
     if model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
         inner = _network_of_images(model)
     if inner is not None:
-        preprocessing = inner.preprocessing
+        preprocessing = preprocessing_of(inner)
     elif model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
         warnings.warn(
             f"{getattr(model, 'name', model)} does not say how its images are prepared: they are "
@@ -141,7 +142,7 @@ def input_of(model, preprocessing=None, image_size=None):
             "the model it was cloned from, and model.reading, unless it gives logits of a softmax.",
             stacklevel=3,
         )
-    preprocessing = preprocessing or getattr(model, "preprocessing", None) or Preprocessing()
+    preprocessing = preprocessing or preprocessing_of(model) or Preprocessing()
     if not isinstance(preprocessing, Preprocessing):
         raise ValueError(
             "preprocessing must be a keras_vit.preprocessing.Preprocessing. "
@@ -216,6 +217,8 @@ def list_images(images, channels, must_exist=True):
     items = list(images) if many else [images]
     if not items:
         raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
+    parts = [files_at(item) if isinstance(item, PATHS) else [item] for item in items]
+    items = [item for part in parts for item in part]
     for index, item in enumerate(items):
         if not isinstance(item, (*PATHS, Image.Image)):
             if not hasattr(item, "__array__"):

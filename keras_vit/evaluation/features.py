@@ -18,6 +18,7 @@ from keras_vit.data.preprocess import (
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.inspection.forward import check_shape, to_array
 from keras_vit.models.trainer import compare_images, look, one_look
+from keras_vit.text import follow
 from keras_vit.workarounds import one_at_a_time
 
 
@@ -98,6 +99,8 @@ def embed(
     normalize: bool = False,
     layer: str | None = None,
     batch_size: int = 64,
+    skip_corrupt: bool = False,
+    progress: bool | None = False,
 ) -> np.ndarray:
     """The features of images without labels: of CLIP and SigLIP, their embeddings.
 
@@ -105,20 +108,27 @@ def embed(
         model, normalize, layer: as in `features`.
         images: what `keras_vit.preprocess` takes with a model, prepared as the weights ask; or a
             float array (images, height, width, channels), which goes into the model as it is.
+            `keras_vit.data.image_files` names the images of a folder in the order of the result.
         batch_size: images per call of the model.
+        skip_corrupt, progress: as in `keras_vit.predict`.
 
     Returns:
-        A float array (images, features), in the order of the images.
+        A float array (images, features), in the order of the images; a row of NaN for an image
+        that was left out.
 
     Raises:
         ValueError: images that cannot be read or do not fit; otherwise as `features`.
     """
     backbone = features(model, layer, normalize)
     if getattr(images, "ndim", None) != 4:
-        images = list_images(images, input_of(backbone)[1])
-    data = images, np.zeros(len(images), "int64")
-    parts = labelled_outputs(backbone, data, batch_size, progress=False)
-    return np.concatenate([vectors for vectors, _ in parts])
+        images = list_images(images, input_of(backbone)[1], must_exist=not skip_corrupt)
+    data = images, np.arange(len(images))
+    left_out = [] if skip_corrupt else None
+    parts = labelled_outputs(backbone, data, batch_size, progress=progress, left_out=left_out)
+    vectors, rows = map(np.concatenate, zip(*parts))
+    found = np.full((len(images), vectors.shape[1]), np.nan, vectors.dtype)
+    found[rows] = vectors
+    return found
 
 
 def extract_features(
@@ -174,9 +184,6 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
     filled up and the filling dropped. One batch of images is in memory at a time. Files that cannot
     be read are an error, unless `left_out` is a list: it gets them, and a warning names each.
     """
-    from rich.console import Console
-    from rich.progress import track
-
     if not isinstance(model, keras.Model):
         raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")
     compare_images(model, data)
@@ -186,12 +193,9 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
         total = steps if total is None else min(steps, total)
     elif total == np.inf:
         raise ValueError("The data never ends. Say after how many batches to stop: steps=...")
-    if progress is None:
-        console = Console()
-        progress = console.is_terminal or console.is_jupyter
     # The images of a dataset in memory are as `keras_vit.data.load` has read them.
     stored, size, looked = hasattr(data, "test_images"), None, set()
-    for index, batch in enumerate(track(batches, model.name, total, disable=not progress)):
+    for index, batch in enumerate(follow(batches, model.name, total, progress)):
         images, labels = _split(batch, index)
         files = isinstance(images, list) or images.dtype.kind in "OSU"
         if files and left_out is not None and len(labels):

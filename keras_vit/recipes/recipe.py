@@ -18,7 +18,7 @@ from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
 
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
-LATER = {"problem": "single_label", "draft": True}
+LATER = {"problem": "single_label", "draft": True, "augment_layers": ()}
 LATER |= dict.fromkeys(("mean", "std", "library", "crop_fraction"))
 
 
@@ -36,9 +36,9 @@ class Recipe:
         batch_size, steps: images per update, and updates in the whole run.
         train, eval: `keras_vit.data.Transform` of training and of evaluation images.
         mixup, cutmix: parameter of the Beta distribution of the mixing weight; 0 for none.
+        augment_layers: layers of Keras or KerasCV for training batches of 0..255, before `mixup`.
         problem: what the labels are: `"single_label"`, one class of several for each image;
-            `"multi_label"`, any number of them; `"regression"`, numbers. `for_problem` changes it
-            with the loss.
+            `"multi_label"`, any number of them; `"regression"`, numbers. See `for_problem`.
         loss, label_smoothing: `"softmax"`, `"sigmoid"` or, of a regression, `"squared"`, and its
             smoothing; `"own"` for the loss of the model itself, which learns without labels.
         head_bias, representation_size, pool, position, dropout, stochastic_depth, remat: arguments
@@ -82,6 +82,7 @@ class Recipe:
     architecture: tuple = checked(fields.pairs, ())
     mixup: float = checked(fields.not_negative, 0.0)
     cutmix: float = checked(fields.not_negative, 0.0)
+    augment_layers: tuple = checked(fields.keras_layers.layer_configs, ())
     problem: str = checked(fields.choice(*PROBLEMS), "single_label")
     loss: str = checked(fields.choice("softmax", "sigmoid", "squared", "own"), "softmax")
     label_smoothing: float = checked(rate, 0.0)

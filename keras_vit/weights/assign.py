@@ -125,6 +125,7 @@ def assign(model, canonical, interpolation=None, patches_too=False, fresh_head=F
         model.class_names, model.label_set = canonical.class_names, canonical.label_set
         model.reading = canonical.reading or model.reading
     found, ours = canonical.architecture, model.variant
+    found = {**found, "preprocessing": str(canonical.preprocessing)}
     ignored = tuple(canonical.origin[name] for name in left_out if name in arrays)
     model.load_report = LoadReport(
         loaded=tuple(assigned),

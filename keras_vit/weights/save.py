@@ -131,6 +131,27 @@ def save_weights(
     return path
 
 
+def reader_of(model, format):
+    """The class that opens what `save_weights` writes, whose it is, and why it, as text.
+
+    Args:
+        model: as in `save_weights`, or any model for the format `"keras"`.
+        format: as in `save_weights`, or `"keras"`.
+    """
+    count = getattr(model, "num_classes", None)
+    why = f"the model has {f'a head of {count:,} classes' if count else 'no head'}"
+    if format not in WRITERS:
+        return f"{type(model).__name__} of {type(model).__module__.split('.')[0]}: {why}"
+    family = _family(model, format)
+    config = family.json_files(model).get("config.json", {})
+    name, *_ = config.get("architectures") or [config.get("architecture")]
+    library = {"timm": "timm", "huggingface": "transformers"}.get(format, family.name)
+    usual = WRITERS[format][isinstance(model, BiT)][0]
+    if family is not usual and (lacks := usual.impossible(model)):
+        why += f", and {lacks[0]}, for which the plain one of {library} has no place"
+    return f"{name or 'the usual arrays'} of {library}: {why}"
+
+
 def _family(model, format):
     """The first family of a format that has a place for a model, or else that lacks least."""
     families = WRITERS[format][isinstance(model, BiT)]
