@@ -33,6 +33,7 @@ from keras_vit.models import (
     VisionTransformer,
     features,
 )
+from keras_vit.models.backbone import backbone
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS, Variant, get_variant
 from keras_vit.version import __version__
@@ -90,6 +91,7 @@ __all__ = [
     "Variant",
     "VisionTransformer",
     "__version__",
+    "backbone",
     "data",
     "distribution",
     "evaluation",

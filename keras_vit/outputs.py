@@ -304,5 +304,14 @@ def _end_of(model):
         if known := _ENDS.get(name.lower()) or _ENDS.get(called.replace("_", "")):
             return known, None
         is_of_keras = activation is not None and getattr(keras.activations, called, 0) is activation
-        return ("linear" if is_of_keras else None), None
+        # A graph that took the layers of a model, with its head: the first keeps its `Origin`.
+        is_head = part.name == "head" and type(part).__module__.startswith("keras_vit.")
+        origins = [getattr(layer, "origin", None) for layer in model.layers if is_head]
+        return ("linear" if is_of_keras else None), next(filter(None, origins), None)
     return None, None
+
+
+def known_of_end(model, name):
+    """An attribute of a model, such as its class names, or of the one inside that it ends with."""
+    own = getattr(model, name, None)
+    return getattr(_end_of(model)[1], name, None) if own is None else own

@@ -20,7 +20,7 @@ from keras_vit.data.preprocess import (
     unreadable,
     warn_of_unreadable,
 )
-from keras_vit.outputs import reading_of
+from keras_vit.outputs import known_of_end, reading_of
 from keras_vit.text import follow, visible
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.workarounds import one_at_a_time
@@ -172,8 +172,8 @@ def resolve_class_names(model, counts, class_names=None):
     KERAS_VIT_IMAGENET_CLASSES names, or else downloaded once. If that fails, a warning says so and
     the names are "0", "1", and so on. `counts` are the numbers of names that fit, the usual first.
     """
-    names = getattr(model, "class_names", None) if class_names is None else class_names
-    if names is None and getattr(model, "label_set", None) == IMAGENET_1K:
+    names = known_of_end(model, "class_names") if class_names is None else class_names
+    if names is None and known_of_end(model, "label_set") == IMAGENET_1K:
         names = imagenet_class_names(os.environ.get(IMAGENET_FILE))
     if names is None:  # the one output of yes or no is that of class 1
         names = range(counts[0]) if len(counts) == 1 else ("1",)

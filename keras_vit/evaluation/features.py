@@ -8,7 +8,13 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
+from keras_vit.data.preprocess import (
+    input_of,
+    list_images,
+    prepares_bytes,
+    preprocess,
+    preprocess_readable,
+)
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.inspection.forward import check_shape, to_array
 from keras_vit.models.features import features
@@ -128,7 +134,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
             left_out += [items[i] for i in gone]
             labels = np.delete(labels, gone, axis=0)
         elif len(labels) and (
-            files or stored or (images.dtype == np.uint8 and hasattr(model, "preprocessing"))
+            files or stored or (images.dtype == np.uint8 and prepares_bytes(model))
         ):
             images = preprocess(list(images) if files else images, model)
         if not len(labels):

@@ -58,7 +58,8 @@ def patch_components(
     Source: Oquab et al. (2024), "DINOv2: learning robust visual features without supervision",
     Fig. 1.
     """
-    (tokens,) = patch_tokens(model, forward.as_inputs(model, images), [block], norm, batch_size)
+    model, images = forward.look_into(model, images)
+    (tokens,) = patch_tokens(model, images, [block], norm, batch_size)
     if positive_int(count, "count") > tokens.shape[-1]:
         raise ValueError(f"A token has {tokens.shape[-1]} values. Received: count={count}.")
     return components_of(tokens, count, foreground)

@@ -10,6 +10,7 @@ import keras
 from keras_vit import training
 from keras_vit.checks import pair, positive_float, positive_int, rate
 from keras_vit.data.transform import Transform
+from keras_vit.models.backbone import count_blocks
 from keras_vit.outputs import PROBLEMS
 from keras_vit.recipes import fields
 from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
@@ -201,14 +202,13 @@ class Recipe:
     def make_optimizer(self, model: keras.Model | None = None) -> keras.optimizers.Optimizer:
         """A `keras_vit.training` optimizer; `layer_decay` counts the blocks of `model`."""
         of_blocks = getattr(model, "student", model)
-        names = [layer.name for layer in getattr(of_blocks, "layers", ())]
-        blocks = [name for name in names if re.fullmatch(r"block_\d+", name)]  # frozen ones, too
+        blocks = count_blocks(of_blocks) if self.layer_decay else None
         shared = {
             "weight_decay": self.weight_decay,
             "decayed": self.decayed,
             "global_clipnorm": self.clip_norm,
             "layer_decay": self.layer_decay,
-            "num_blocks": len(blocks) or None,
+            "num_blocks": blocks,
             "use_ema": self.ema is not None,
             "ema_momentum": self.ema or 0.99,
             "gradient_accumulation_steps": self.accumulate if self.accumulate > 1 else None,

@@ -14,10 +14,10 @@ from keras_vit.models.bit import BIT_VARIANTS, BiT
 from keras_vit.text import code, markdown, percent, visible
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
-from keras_vit.weights.assign import check_model
 from keras_vit.weights.card_loading import MOST_NAMES, loading
 from keras_vit.weights.card_metadata import Source, checked_report, metadata
 from keras_vit.weights.described import name_of
+from keras_vit.weights.network import check_model
 
 PAPERS = {
     "VisionTransformer": (
@@ -56,7 +56,7 @@ def make_card(
     """
     from huggingface_hub import ModelCard
 
-    check_model(model)
+    model = check_model(model, whole=True)
     if isinstance(limits, str):
         raise ValueError(f"limits must be a sequence of sentences. Received: {limits!r}.")
     source, report = Source(model, recipe), checked_report(report, model)

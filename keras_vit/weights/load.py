@@ -26,12 +26,13 @@ from keras_vit.weights import (
     torchvision,
     vision_towers,
 )
-from keras_vit.weights.assign import MODELS, LoadReport, assign, check_model
+from keras_vit.weights.assign import MODELS, LoadReport, assign
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.locate import locate, published_for
+from keras_vit.weights.network import check_model
 from keras_vit.weights.parts import find_model
 from keras_vit.weights.resize import for_a_model
 
@@ -77,7 +78,7 @@ def load_weights(
     that was trained on it.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`, also of a subclass.
+        model: a `VisionTransformer` or a `BiT`, or what has one inside (`keras_vit.backbone`).
         weights: a name of `keras_vit.list_weights`, the path of a file or folder, or a URL
             (https://, gs://, hf://). `"digits"` comes with this package.
         interpolation: how position embeddings are resampled, as in `keras_vit.resize`; `None` for
@@ -100,7 +101,7 @@ def load_weights(
         ValueError: checkpoint and model do not fit; lists both sides and the likely cause. The
             model is then unchanged.
     """
-    check_model(model)
+    model = check_model(model)
     hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
     hints.update(image_size=model.image_size, file_image_size=file_image_size)
     canonical = read(*locate(weights), hints, prefix)

@@ -23,8 +23,8 @@ from keras_vit.weights import (
     timm,
     vision_towers,
 )
-from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.network import check_model
 from keras_vit.weights.tables import shortened
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
@@ -72,7 +72,7 @@ def save_weights(
     A learned 2-D or fixed sin-cos embedding is written as the table that it adds.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`, also of a subclass.
+        model: a `VisionTransformer` or a `BiT`; of a model around one, its `keras_vit.backbone`.
         path: the file; for `"huggingface"` the folder. It and what stands beside it appear whole or
             not at all: what a killed process left is the old, the new, or refused when it is read.
         format: one of the three; `None` to tell by the suffix of `path`: .npz, .safetensors, none.
@@ -87,12 +87,12 @@ def save_weights(
         `path` as a `pathlib.Path`.
 
     Raises:
-        TypeError: `model` is neither.
+        TypeError: `model` is neither, and has none inside.
         ValueError: an unknown format, or a model that the format cannot hold; says what stands
             against it, and which formats can. Somebody's own README.md where a card should be.
             A `dtype` that the format cannot hold, or in which a weight would be infinite.
     """
-    check_model(model)
+    model = check_model(model, whole=True)
     path = pathlib.Path(path)
     format = BY_SUFFIX.get(path.suffix) if format is None else format
     if format not in WRITERS:
