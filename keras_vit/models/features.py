@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import keras
 
+from keras_vit.models.backbone import backbone
 from keras_vit.models.classifier import Classifier
-from keras_vit.models.intermediate import block_features, chosen, network_in
+from keras_vit.models.intermediate import block_features, chosen
 from keras_vit.models.trainer import Trainer
 from keras_vit.text import brief
 
@@ -92,7 +93,7 @@ def features(
         )
     options = {"layer": layer, "normalize": bool(normalize)}
     if blocks is not None:
-        model = network_in(model)
+        model = backbone(model)
         blocks = chosen(model, blocks)
         options |= {"blocks": blocks, **{n: bool(x) for n, x in (DEFAULTS | given).items()}}
     if isinstance(model, Classifier):

@@ -14,30 +14,7 @@ from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.transformer_block import TransformerBlock
-from keras_vit.models.classifier import Classifier
 from keras_vit.text import brief
-
-
-def network_in(model):
-    """The model whose layers are blocks or stages: itself, or the one that it contains."""
-    found = list(_networks(model))
-    if len(found) != 1:
-        names = f"{len(found)}: {[each.name for each in found]}" if found else "none"
-        raise ValueError(
-            "Features of blocks need one network with Transformer blocks, or with the stages of a "
-            f"BiT. Received: {type(model).__name__} {model.name!r}, which has {names}."
-        )
-    return found[0]
-
-
-def _networks(model):
-    if _blocks(model):
-        yield model
-    elif isinstance(getattr(model, "encoder", None), Classifier):  # one that is pre-trained
-        yield model.encoder
-    else:
-        for layer in getattr(model, "layers", ()):
-            yield from _networks(layer)
 
 
 def _blocks(model):
@@ -130,7 +107,8 @@ def final_norm(model):
     """
     layers, variant = {layer.name: layer for layer in model.layers}, getattr(model, "variant", None)
     norm, pool = layers.get("norm"), layers.get("pool")
-    if norm is None and variant is None:
+    origin = getattr(model, "origin", None)  # which has one that a graph around may have left out
+    if norm is None and (origin is None or getattr(origin.variant, "final_norm", False)):
         raise ValueError(
             "norm=True needs the model's last norm, the layer 'norm'. Received: "
             f"{model.name!r}, which has no such layer; choose norm=False."

@@ -54,7 +54,7 @@ def test_blocks_that_are_not_there(blocks):
             {"blocks": 1},
             "has none",
         ),
-        (ensemble, {"blocks": 1}, r"has 2: \['left', 'right'\]"),
+        (ensemble, {"blocks": 1}, r"has 2 networks.*'left'.*'right'"),
         (cut_off, {"blocks": [0]}, "no such layer; choose norm=False"),
     ],
 )
