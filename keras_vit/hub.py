@@ -9,10 +9,10 @@ import tempfile
 import warnings
 
 from keras_vit.text import unknown
-from keras_vit.weights.assign import check_model
 from keras_vit.weights.card import is_untouched, make_card
 from keras_vit.weights.fetch import is_offline
 from keras_vit.weights.files import FOLDER_FILES
+from keras_vit.weights.network import check_model
 from keras_vit.weights.save import BY_SUFFIX, save_weights, write_card
 
 CARD = "README.md"
@@ -155,7 +155,7 @@ def push_to_hub(
     """
     import huggingface_hub
 
-    check_model(model)
+    model = check_model(model, whole=True)
     if format not in FILES:
         raise unknown("format", format, FILES)
     parts = repository.split("/") if isinstance(repository, str) else ()

@@ -17,6 +17,7 @@ from keras_vit_cli.models import (
     use_precision,
 )
 from keras_vit_cli.numbers import count
+from keras_vit_cli.output import unreadable
 
 HELP = "measure a classifier on labelled images"
 EXAMPLE = "keras-vit evaluate output digits"
@@ -37,7 +38,7 @@ def add_arguments(add):
         type=count,
         nargs="+",
         metavar="K",
-        help="count images whose class is among K best",
+        help="count images whose class is among K best (default: 1, and 5 of more than 5 classes)",
     )
     add("--batch-size", type=count, help="images at once (default: those of the run, or 64)")
     add("--json", action="store_true", help="the whole report as JSON instead of a table")
@@ -65,10 +66,7 @@ def run(args):
     names = of_model or source.class_names
     report = evaluation.evaluate(model, data, args.top, class_names=names)
     print(json.dumps(report.to_dict(), indent=1, allow_nan=False) if args.json else report)
-    if report.skipped:
-        told = f"error: {report.skipped} of {len(rows)} images could not be read"
-        print(told, file=sys.stderr)
-    return 1 if report.skipped else 0
+    return unreadable(report.skipped, len(rows))
 
 
 class Batches:

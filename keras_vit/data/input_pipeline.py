@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.data import batches
+from keras_vit.data import batches, keras_layers
 from keras_vit.data.dataset import problem_told
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.load import check_seed, open_source
@@ -120,8 +120,7 @@ class Pipeline(keras.utils.PyDataset):
         name, split, seed, training: what was loaded and how, see `pipeline`.
         num_examples: in the split, unreadable ones included.
         problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
-        num_classes, class_names: of the dataset; of the targets for regression, where class_names
-            is None if they have no names.
+        num_classes, class_names: of the dataset; for regression of the targets, if these have any.
         preprocessing: what makes later images like those of the recipe's evaluation; a model that
             `training.fit` or its own `fit` trains with this pipeline has it from then on.
         left_out: places of the files that are no images, or lie where none of the set should be.
@@ -162,12 +161,15 @@ class Pipeline(keras.utils.PyDataset):
                 f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}"
             )
         self._mixing = (recipe.mixup, recipe.cutmix) if training else (0, 0)
+        self._layers = getattr(recipe, "augment_layers", ()) if training else ()
+        labels = (self.num_classes,) if self.problem == "single_label" else source.label_shape
+        keras_layers.check(self._layers, (batch_size, *self.image_shape), tuple(labels))
         self._unreadable = {}  # row -> reason, of all objects that are made of this one
         self.start, self._steps, self._passes = 0, None, 0
         self._cut((0, 1))
 
     def _cut(self, share):
-        how = self.batch_size, self.seed, self.num_classes, self._mixing, share
+        how = self.batch_size, self.seed, self.num_classes, self._mixing, share, self._layers
         self._dataset = batches.make_batches(self._read, *how)
 
     source = property(lambda self: self._read.source)

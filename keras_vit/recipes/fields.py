@@ -9,9 +9,10 @@ import keras
 
 from keras_vit import training
 from keras_vit.checks import check_choice, positive_int
+from keras_vit.data import keras_layers
 from keras_vit.data.transform import RESIZES, Transform
 from keras_vit.models.bit import BIT_VARIANTS
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import Preprocessing, preprocessing_of
 from keras_vit.text import brief, unknown
 from keras_vit.variants import VARIANTS, get_variant
 
@@ -207,7 +208,7 @@ def for_weights(recipe: Recipe, model: Any) -> Recipe:
     Raises:
         TypeError: nothing says what the weights want.
     """
-    preprocessing = getattr(model, "preprocessing", model)
+    preprocessing = preprocessing_of(model, model)
     if not isinstance(preprocessing, Preprocessing):
         raise TypeError(
             "model must have a preprocessing, as the models of keras_vit do; set "
@@ -241,6 +242,7 @@ def settings(recipe):
     rows = []
     for field in dataclasses.fields(recipe):
         value = getattr(recipe, field.name)
+        value = keras_layers.described(value) if field.name == "augment_layers" else value
         if (value or field.name == "seed") and field.name not in unused | {"notes"}:
             rows.append((field.name, _shown(value)))
         if field.name == "steps" and recipe.passes:
@@ -251,7 +253,7 @@ def settings(recipe):
 def epochs(recipe):
     """Passes as text: a whole number if no number of updates comes nearer to it.
 
-    So is a whole number of a pipeline's epochs, which leave out the few images that fill no batch.
+    So is a whole number of a pipeline's epochs, which leave out the images that fill no batch.
     """
     if not recipe.passes:
         return ""
@@ -259,7 +261,7 @@ def epochs(recipe):
     if recipe.steps == max(1, round(nearest * recipe.examples / recipe.batch_size)):
         return str(nearest)
     epochs, rest = divmod(recipe.steps, max(recipe.examples // recipe.batch_size, 1))
-    return str(epochs) if not rest and epochs < 1.05 * recipe.passes else f"{recipe.passes:.4g}"
+    return str(epochs) if not rest and epochs < 1.2 * recipe.passes else f"{recipe.passes:.4g}"
 
 
 def _shown(value):

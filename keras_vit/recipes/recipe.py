@@ -10,6 +10,7 @@ import keras
 from keras_vit import training
 from keras_vit.checks import pair, positive_float, positive_int, rate
 from keras_vit.data.transform import Transform
+from keras_vit.models.backbone import count_blocks
 from keras_vit.outputs import PROBLEMS
 from keras_vit.recipes import fields
 from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
@@ -18,7 +19,7 @@ from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
 
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
-LATER = {"problem": "single_label", "draft": True}
+LATER = {"problem": "single_label", "draft": True, "augment_layers": ()}
 LATER |= {"keep_best": False, "early_stopping": None, "class_weights": ()}
 LATER |= dict.fromkeys(("mean", "std", "library", "crop_fraction"))
 
@@ -37,9 +38,9 @@ class Recipe:
         batch_size, steps: images per update, and updates in the whole run.
         train, eval: `keras_vit.data.Transform` of training and of evaluation images.
         mixup, cutmix: parameter of the Beta distribution of the mixing weight; 0 for none.
+        augment_layers: layers of Keras or KerasCV for training batches of 0..255, before `mixup`.
         problem: what the labels are: `"single_label"`, one class of several for each image;
-            `"multi_label"`, any number of them; `"regression"`, numbers. `for_problem` changes it
-            with the loss.
+            `"multi_label"`, any number of them; `"regression"`, numbers. See `for_problem`.
         loss, label_smoothing: `"softmax"`, `"sigmoid"` or, of a regression, `"squared"`, and its
             smoothing; `"own"` for the loss of the model itself, which learns without labels.
         class_weights: of the loss, one for each class, or none; see `SoftmaxLoss`, and
@@ -88,6 +89,7 @@ class Recipe:
     architecture: tuple = checked(fields.pairs, ())
     mixup: float = checked(fields.not_negative, 0.0)
     cutmix: float = checked(fields.not_negative, 0.0)
+    augment_layers: tuple = checked(fields.keras_layers.layer_configs, ())
     problem: str = checked(fields.choice(*PROBLEMS), "single_label")
     loss: str = checked(fields.choice("softmax", "sigmoid", "squared", "own"), "softmax")
     label_smoothing: float = checked(rate, 0.0)
@@ -200,14 +202,13 @@ class Recipe:
     def make_optimizer(self, model: keras.Model | None = None) -> keras.optimizers.Optimizer:
         """A `keras_vit.training` optimizer; `layer_decay` counts the blocks of `model`."""
         of_blocks = getattr(model, "student", model)
-        names = [layer.name for layer in getattr(of_blocks, "layers", ())]
-        blocks = [name for name in names if re.fullmatch(r"block_\d+", name)]  # frozen ones, too
+        blocks = count_blocks(of_blocks) if self.layer_decay else None
         shared = {
             "weight_decay": self.weight_decay,
             "decayed": self.decayed,
             "global_clipnorm": self.clip_norm,
             "layer_decay": self.layer_decay,
-            "num_blocks": len(blocks) or None,
+            "num_blocks": blocks,
             "use_ema": self.ema is not None,
             "ema_momentum": self.ema or 0.99,
             "gradient_accumulation_steps": self.accumulate if self.accumulate > 1 else None,

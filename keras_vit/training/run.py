@@ -279,8 +279,8 @@ class Run(keras.callbacks.CallbackList):
 
     def _stop(self):
         self.finished = False
-        path = self.save()
-        self.say(f"Stopped and saved: {path}. The same command continues the run.")
+        text = f"Stopped and saved: {self.save()}. The same command continues the run."
+        self.say("\n" * (not (self.log.shown or self.ends_epoch)) + text)  # after Keras's bar
         raise Interrupted(128 + (self.signals.asked or signal.SIGTERM))  # of another process
 
     def save(self):

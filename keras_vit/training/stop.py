@@ -58,7 +58,9 @@ class Signals:
                 self._before[number] = signal.signal(number, self._remember)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, error=None, *_):
+        if error not in (None, Interrupted) and sys.stdout is not None and sys.stdout.isatty():
+            print(flush=True)  # what went wrong is not told behind a progress bar
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -72,7 +74,9 @@ class Signals:
         # Past Python's buffer: a signal that comes within a `print` must not print. A notebook's
         # output is no file; there the run says at its end what it did.
         with contextlib.suppress(AttributeError, OSError, ValueError):
-            os.write(sys.stdout.fileno(), text.encode())
+            place = sys.stdout.fileno()
+            on_a_new_line = "\n" * os.isatty(place)  # not behind `^C` and a progress bar
+            os.write(place, (on_a_new_line + text).encode())
 
 
 def only_run_in(folder):

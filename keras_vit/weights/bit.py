@@ -140,8 +140,8 @@ class Timm(BiTFamily):
 
     def complete(self, canonical, contents, config, said, hints):
         settings = {"crop_pct": 0.875, "interpolation": "bilinear"}  # defaults of resnetv2.py
-        settings |= config.get("pretrained_cfg", {})
-        canonical.prepare(*timm.preprocessing_of(settings))
+        settings |= (said_of_images := config.get("pretrained_cfg", {}))
+        canonical.prepare(*timm.preprocessing_of(settings), said_of_images)
         classes = canonical.architecture["num_classes"]
         canonical.class_names = timm.facts.class_names_of(config, classes)
         said["image_size"] = tuple(settings.get("input_size", ())[1:])
@@ -189,7 +189,7 @@ class HuggingFace(BiTFamily):
 
     def complete(self, canonical, contents, config, said, hints):
         found, processor = canonical.architecture, contents.processor
-        canonical.prepare(*huggingface.preprocessing_of(processor))
+        canonical.prepare(*huggingface.preprocessing_of(processor), processor)
         canonical.class_names = huggingface.class_names_of(config, found["num_classes"])
         size = processor.get("crop_size", processor.get("size"))
         said["image_size"] = size and huggingface_images.sides_of(size)

@@ -21,6 +21,7 @@ ROOT = "root/conv/kernel"
 # Where a fact in `Canonical.assumed` is from.
 CONFIG = "its config.json"
 CUSTOM = "the family's, as no config.json says it"
+IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
 SQUARE = "positions that make a square"
 MAX_SIDE = 1 << 14  # pixels; no image that a config names is larger
 MAX_EPSILON = 0.1
@@ -66,9 +67,14 @@ class Canonical:
                 self.assumed[field] = source
         return value is not None
 
-    def prepare(self, preprocessing, unsaid):
-        """Sets how images are prepared, and reports the texts for what no recipe here can say."""
+    def prepare(self, preprocessing, unsaid, source):
+        """Sets how images are prepared, and reports the texts for what no recipe here can say.
+
+        `source` is what it was read from; where that is empty, it is assumed.
+        """
         self.preprocessing, self.ignored = preprocessing, (*unsaid, *self.ignored)
+        if not source:
+            self.assumed["preprocessing"] = IMAGES
 
 
 # ---- what the shapes of arrays tell

@@ -14,9 +14,10 @@ from keras_vit.models.bit import BIT_VARIANTS, BiT
 from keras_vit.text import code, markdown, percent, visible
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
-from keras_vit.weights.assign import check_model
 from keras_vit.weights.card_loading import MOST_NAMES, loading
 from keras_vit.weights.card_metadata import Source, checked_report, metadata
+from keras_vit.weights.described import name_of
+from keras_vit.weights.network import check_model
 
 PAPERS = {
     "VisionTransformer": (
@@ -55,7 +56,7 @@ def make_card(
     """
     from huggingface_hub import ModelCard
 
-    check_model(model)
+    model = check_model(model, whole=True)
     if isinstance(limits, str):
         raise ValueError(f"limits must be a sequence of sentences. Received: {limits!r}.")
     source, report = Source(model, recipe), checked_report(report, model)
@@ -100,7 +101,7 @@ def _summary(model):
     return (
         f"A {what} ({paper}) that turns {_inputs(model)} into {gives}, with "
         f"{model.count_params():,} parameters. Written by keras_vit {__version__} "
-        "(`pip install keras3-vit`)."
+        "(`pip install` of a wheel or a checkout of keras3-vit)."
     )
 
 
@@ -122,6 +123,8 @@ def _architecture(model, source):
         line.name.format(size): f" of {line.title}" for line in FAMILIES for size in line.sizes
     }
     rows = [("built like", name + titles.get(name, "")) for name in same[:1]]
+    if not same and (size := name_of(model)):
+        rows = [("size", size)]
     for field in dataclasses.fields(v):
         value = getattr(v, field.name)
         if field.name in ALWAYS or value != field.default:

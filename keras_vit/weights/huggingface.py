@@ -93,7 +93,7 @@ class HuggingFace(Family):
         found["gelu"] = "tanh" if act == "gelu_tanh" else "erf"
         if found["layer_scale"] and said.get("layer_scale"):
             found["layer_scale"] = said["layer_scale"]
-        canonical.prepare(*preprocessing_of(contents.processor))
+        canonical.prepare(*preprocessing_of(contents.processor), contents.processor)
         canonical.class_names = class_names_of(config, found["num_classes"])
 
     def write(self, model, arrays):

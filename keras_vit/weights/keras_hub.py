@@ -52,7 +52,9 @@ class KerasHub(Family):
             contents.arrays.update(read_hdf5(folder / "model.weights.h5"))
         canonical = super().read(contents, hints)
         found = canonical.architecture
-        canonical.prepare(*_preprocessing(folder, found["channels"], found["image_size"]))
+        said = _config_in(folder / "preprocessor.json").get("image_converter", {}).get("config", {})
+        said = said or _config_in(folder / "image_converter.json")
+        canonical.prepare(*_preprocessing(said, found["channels"], found["image_size"]), said)
         return canonical
 
     def flat_config(self, contents):
@@ -176,14 +178,12 @@ def _choose_pool(canonical, said, hints):
         )
 
 
-def _preprocessing(folder, channels, image_size):
+def _preprocessing(said, channels, image_size):
     """What the image converter of a preset does, and texts for what no recipe here can say.
 
     The converter resizes, multiplies by `scale` and adds `offset`. It cuts the largest window of
     the target's proportions out of an image first, unless it is told to squash.
     """
-    said = _config_in(folder / "preprocessor.json").get("image_converter", {}).get("config", {})
-    said = said or _config_in(folder / "image_converter.json")
     if not said:
         return Preprocessing(resize="center_square"), ()
 

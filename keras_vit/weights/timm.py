@@ -67,7 +67,8 @@ class Timm(Family):
         if POSITION not in arrays and config.get("kind") and not said.get("position"):
             said["position"] = "none"  # timm has no computed ones
         facts.give_learned_tokens_positions(found, arrays, hints, said.get("image_size"), config)
-        canonical.prepare(*preprocessing_of(config.get("pretrained_cfg", {})))
+        settings = config.get("pretrained_cfg", {})
+        canonical.prepare(*preprocessing_of(settings), settings)
         canonical.class_names = facts.class_names_of(config, found["num_classes"])
 
     # ---- writing

@@ -50,7 +50,7 @@ class VisionTower(Family):
             raise unsupported("positions other than a table")
         processor = contents.processor or {"image_processor_type": self.processor}
         recipe, further = preprocessing_of(processor)
-        canonical.prepare(recipe, (*unsaid, *further))
+        canonical.prepare(recipe, (*unsaid, *further), contents.processor)
         canonical.class_names = class_names_of(contents.config, found["num_classes"])
 
     def settle(self, canonical, config, said, hints):

@@ -43,11 +43,12 @@ def run(capsys, *arguments):
 
 def test_several_labels_from_training_to_a_file(photos, tmp_path, capsys):
     output, labels = tmp_path / "run", photos / "labels.csv"
-    data = ("--dataset", photos / "photos", "--labels", labels)
+    data = ("--recipe", "digits", "--dataset", photos / "photos", "--labels", labels)
     settings = ("--steps", 30, "--batch-size", 8, "--learning-rate", 0.01, "--seed", 1)
     code, out, _ = run(capsys, "train", *data, *settings, "-o", output)
     metrics = json.loads((output / "metrics.json").read_text())
     assert code == 0 and "Test mean average precision" in out
+    assert (output / "predictions.png").is_file()
     figure = metrics["test_mean_average_precision"]
     assert figure == metrics["test_mean_average_precision_reloaded"] > 0.9
     report = json.loads((output / "evaluation.json").read_text())

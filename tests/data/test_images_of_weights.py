@@ -200,6 +200,26 @@ def test_a_recipe_takes_the_size_of_the_model_and_keeps_its_file():
         made.replace(eval=recipe.eval.like(preprocessing.GOOGLE).__class__(24))
 
 
+def test_images_that_nothing_tells_of_are_asked_for(tmp_path, folder):
+    """A bare file of a library whose models differ; with its config beside it, all is known."""
+    path = tmp_path / "bare" / "model.safetensors"
+    path.parent.mkdir()
+    keras_vit.save_weights(model_of(DINO), path, format="timm")
+    known = keras_vit.from_checkpoint(path.parent)
+    assert "preprocessing" not in str(known.load_report)
+    (path.parent / "config.json").unlink()
+    model = keras_vit.from_checkpoint(path, num_heads=2)
+    assert "preprocessing=" in str(model.load_report)
+    photo = next(folder.glob("test/*/*"))
+    for use in (lambda: preprocess(photo, model), lambda: recipe_for().for_weights(model)):
+        with pytest.warns(UserWarning, match="Nothing beside the checkpoint"):
+            use()
+    model.preprocessing = known.preprocessing
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        np.testing.assert_array_equal(preprocess(photo, model), preprocess(photo, known))
+
+
 def test_gray_images_have_one_mean(folder):
     recipe = recipe_for().for_weights(DINO)
     assert pipeline(folder, recipe, channels=1).preprocessing == DINO.for_channels(1)
