@@ -197,47 +197,6 @@ def reading_of_loss(loss):
     return None, None
 
 
-def record_loss(model, metrics=()):
-    """Lets a model of this library, which gives logits, record how its compiled loss reads them.
-
-    A loss or metrics that take them for probabilities are warned of.
-
-    Raises:
-        ValueError: the loss is one of a softmax, and the model has a single output.
-    """
-    reading, takes_logits = reading_of_loss(model.loss)
-    if reading == "softmax" and model.num_classes == 1:
-        raise ValueError(
-            "A softmax of one output is always 1, so nothing is learned. Received: loss="
-            f"{model.loss!r} for {model.name!r}; take 'mse' for values, "
-            "BinaryCrossentropy(from_logits=True), or a model of two classes."
-        )
-    model.reading = reading or model.reading
-    wrong = [model.loss] if reading in ("softmax", "sigmoid") and not takes_logits else []
-    wrong += [each for each in keras.tree.flatten(metrics) if _of_probabilities(each, reading)]
-    if wrong:
-        warnings.warn(
-            f"{model.name} gives logits, and what it is compiled with takes probabilities. Received: "
-            f"{wrong}; pass objects with from_logits=True, and threshold=0 if they have a threshold.",
-            stacklevel=3,
-        )
-
-
-def _of_probabilities(metric, reading):
-    """Whether a metric, as `compile` takes it, asks for probabilities of a sigmoid or softmax."""
-    if isinstance(metric, str):
-        return reading == "sigmoid" and metric in ("accuracy", "acc", "binary_accuracy")
-    if not isinstance(metric, keras.metrics.Metric):
-        return False
-    config = metric.get_config()
-    if "from_logits" in config:
-        return not config["from_logits"]
-    found = config.get("threshold")
-    if "thresholds" in config:  # of which Keras takes none for 0.5
-        found = 0.5 if config["thresholds"] is None else config["thresholds"]
-    return reading == "sigmoid" and found is not None and 0.5 in np.ravel(found)
-
-
 def check_problem(model, problem):
     """Raises a ValueError where the loss is not for labels of a problem, and warns of its input."""
     reading, takes_logits = reading_of_loss(getattr(model, "loss", None))
@@ -252,8 +211,9 @@ def check_problem(model, problem):
         )
     if problem in ("multi_label", "regression") and reading not in (None, PROBLEMS[problem]):
         raise ValueError(
-            f"Labels of problem={problem!r} are read by {PROBLEMS[problem]!r}, and the loss trains for "
-            f"{reading!r}. Received: loss={model.loss!r}; recipe.for_problem(problem) changes it."
+            f"Labels of problem={problem!r} are read by {PROBLEMS[problem]!r}, and the loss trains "
+            f"for {reading!r}. Received: loss={model.loss!r}; recipe.for_problem(problem) changes "
+            "loss and metrics of a recipe."
         )
 
 
