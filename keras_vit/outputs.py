@@ -110,11 +110,11 @@ class Reading:
         """The same with `applied` as the first outputs tell, so that later ones are read alike."""
         return dataclasses.replace(self, applied=self.is_applied(outputs))
 
-    def layer(self):
+    def layer(self, name="probabilities"):
         """The layer that follows the model so that its outputs are read, or `None` for none."""
         if self.name == "values" or self.applied:
             return None
-        return keras.layers.Activation(self.name, dtype="float32", name="probabilities")
+        return keras.layers.Activation(self.name, dtype="float32", name=name)
 
 
 def reading_of(model, reading=None, from_logits="auto", outputs=None):

@@ -17,24 +17,20 @@ class ExportError(RuntimeError):
     """A model could not be exported, or its file computes something else."""
 
 
-def real_images(model, preprocess, images=None):
+def real_images(model, preprocess, wanted, images=None):
     """Images as the file takes them, by default two photographs, or `None` where there are none."""
+    size, channels, preprocessing = wanted  # as of `input_of`
     if images is None:
-        if not is_installed("sklearn") or model.channels not in (1, 3):
+        if not is_installed("sklearn") or channels not in (1, 3):
             return None
         from sklearn.datasets import load_sample_images
 
         images = load_sample_images().images
-    x = data.preprocess(images, model)
+    x = data.preprocess(images, model, preprocessing, size)
     if not preprocess:
         return x
-    mean, std = scale(model)
+    mean, std = per_channel(preprocessing, channels)
     return np.rint(255 * (x * std + mean)).clip(0, 255).astype("uint8")
-
-
-def scale(model):
-    """Mean and deviation of each channel."""
-    return per_channel(model.preprocessing, model.channels)
 
 
 def compare(graph, path, format, images=None):
@@ -50,7 +46,10 @@ def compare(graph, path, format, images=None):
     batches = [graph.images(batch, seed=batch) for batch in BATCHES]
     batches += [graph.images(1, larger=1)] if graph.is_open else []
     batches += [] if images is None else [images]
-    expected = [keras.ops.convert_to_numpy(graph.model.predict_on_batch(x)) for x in batches]
+    expected = [
+        keras.tree.map_structure(keras.ops.convert_to_numpy, graph.model.predict_on_batch(x))
+        for x in batches
+    ]
     try:
         with quiet():
             run = FORMATS[format].open(os.fspath(path))
@@ -70,6 +69,10 @@ def compare(graph, path, format, images=None):
 
 
 def _difference(received, expected):
+    if isinstance(expected, dict):
+        if not isinstance(received, dict) or set(received) != set(expected):
+            return np.inf
+        return max(_difference(received[head], expected[head]) for head in expected)
     if received.shape != expected.shape:
         return np.inf
     return float(np.abs(received - expected).max() / max(1.0, np.abs(expected).max()))

@@ -14,23 +14,25 @@ from typing import Any
 import keras
 
 from keras_vit.checks import check_choice
-from keras_vit.exports.check import ExportError, compare, real_images, scale
-from keras_vit.exports.formats import FORMATS, LEAST_SIDE, Graph, is_installed, quiet
-from keras_vit.models import BiT, BiTVariant, VisionTransformer
+from keras_vit.data.preprocess import input_of
+from keras_vit.exports.check import ExportError, compare, real_images
+from keras_vit.exports.formats import FORMATS, is_installed, quiet
+from keras_vit.exports.graph import facts, readings, served
+from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
-from keras_vit.outputs import reading_of
 from keras_vit.text import visible
 from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers
-from keras_vit.version import __version__
 from keras_vit.workarounds import policies_in
 from keras_vit.writing import output_place, replacing_files, replacing_folder
 
 _ELSEWHERE = """
-import sys, keras
+import json, sys, keras
 from keras_vit.exports.exporter import write
-model, path, format, preprocess = sys.argv[1:]
-write(keras.saving.load_model(model, compile=False), path, format, preprocess == "True")
+from keras_vit.exports.graph import Graph
+saved, path, format, known = sys.argv[1:]
+strides, size, facts = json.loads(known)
+write(Graph(keras.saving.load_model(saved, compile=False), strides, size), path, format, facts)
 """
 
 
@@ -61,7 +63,7 @@ class Export:
 
 
 def export(
-    model: VisionTransformer | BiT,
+    model: VisionTransformer | BiT | keras.Model,
     path: str | os.PathLike[str],
     format: str | None = None,
     preprocess: bool = False,
@@ -84,15 +86,17 @@ def export(
       archive at its end.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`; it stays as it is.
+        model: a `VisionTransformer` or a `BiT`; it stays as it is. Or a Functional model of images
+            of one size, in float32, such as one of several heads: the file then has an output of
+            the name of each.
         path: the file or folder, which appears whole or not at all and takes the place of an
             older one. ONNX keeps weights of 2 GB and more in a second file beside it, OpenVINO
             always; what a killed process left is then the old files, the new ones, or no `path`.
         format: one of the six; `None` to tell by the suffix of `path`.
         preprocess: whether the file takes uint8 pixels of the model's size and gives
             probabilities, by a softmax or sigmoids as `keras_vit.predict` reads the model (of a
-            regression: values; of a model without classes: features); otherwise it takes what the
-            model takes and gives what it gives.
+            regression: values; of a model without classes: features), each head by its own
+            reading; otherwise it takes what the model takes and gives what it gives.
         check: whether to open the file in its own runtime and to compare it with the model.
             It compares random images, and the two photographs of scikit-learn if it is installed.
         images: what to compare instead of these photographs: images as
@@ -102,7 +106,7 @@ def export(
         An `Export`.
 
     Raises:
-        TypeError: the model is none of this library's.
+        TypeError: the model is no Functional model of images.
         ValueError: an unknown format, a path that does not fit it or is no regular file, or a
             single output of which nothing says how it is read.
         OSError: the disk is full, say.
@@ -110,31 +114,27 @@ def export(
         ExportError: the tool refused the model, or the file's outputs differ from the model's by
             more than 1e-4 of the largest of them, or of 1.
     """
-    if not isinstance(model, Classifier) or len(model.inputs) != 1:
-        raise TypeError(
-            "Expected a model of keras_vit that takes images, a VisionTransformer or a BiT. "
-            f"Received: {type(model).__name__}; Keras's own model.export(path, format=...) takes "
-            "any model."
-        )
-    if preprocess and model.num_classes:
-        reading_of(model)  # or nothing says how its outputs are read
+    _check(model)
+    if preprocess:
+        readings(model)  # or nothing says how its outputs are read
     path = pathlib.Path(path)
     format = _format(path, format)
     backends = _backends(format)
     if check and not is_installed(FORMATS[format].runtime):
         raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
     model = prepared(model)
-    real = real_images(model, preprocess, images) if check else None
+    wanted = input_of(model)
+    graph, known = served(model, preprocess, wanted), facts(model, preprocess, wanted)
+    real = real_images(model, preprocess, wanted, images) if check else None
     refusals = []
     with (replacing_files if FORMATS[format].suffix else replacing_folder)(path) as draft:
         for backend in backends:
             here = backend == keras.backend.backend()
             try:
                 if here:
-                    write(model, str(draft), format, preprocess)
+                    write(graph, str(draft), format, known)
                 else:
-                    _write_elsewhere(model, str(draft), format, preprocess, backend)
-                graph = served(model, preprocess)
+                    _write_elsewhere(graph, str(draft), format, known, backend)
                 difference = compare(graph, draft, format, real) if check else None
                 break
             except ExportError as error:
@@ -150,6 +150,24 @@ def export(
     return Export(path, format, backend, size, difference)
 
 
+def _check(model):
+    """Raises an error where a model is none that can be exported."""
+    is_ours, inputs = isinstance(model, Classifier), getattr(model, "inputs", None) or ()
+    if len(inputs) != 1 or len(inputs[0].shape) != 4:
+        raise TypeError(
+            "Expected a VisionTransformer, a BiT, or a Functional model of images. Received: "
+            f"{type(model).__name__} with the inputs {[tuple(x.shape) for x in inputs]}; Keras's "
+            "own model.export(path, format=...) takes any model."
+        )
+    types = {p.compute_dtype for layer in model.layers for p in policies_in(layer.dtype_policy)}
+    if not is_ours and (None in inputs[0].shape[1:] or types != {"float32"}):
+        raise ValueError(
+            "A model made around a VisionTransformer or a BiT is exported for images of one size "
+            f"and in float32. Received: images of shape {inputs[0].shape[1:]}, {sorted(types)}; "
+            "build it with an image_size and dtype='float32'."
+        )
+
+
 def _advice(model, format):
     modes = sorted({policy.quantization_mode for policy in _policies(model)} - {None})
     if not modes:
@@ -162,6 +180,8 @@ def _advice(model, format):
 
 def _policies(model):
     """The dtype policies of the model and of the layers that have another one."""
+    if not isinstance(model, Classifier):
+        return [policy for layer in model.layers for policy in policies_in(layer.dtype_policy)]
     changed = [keras.dtype_policies.get(each["dtype"]) for each in changed_layers(model).values()]
     return policies_in(model.dtype_policy) + changed
 
@@ -217,7 +237,7 @@ def prepared(model):
     if adapted_layers(model):
         model = merge_lora(model)
     quantized = any(policy.quantization_mode for policy in _policies(model))
-    if quantized or model.dtype_policy.name == "float32":
+    if quantized or not isinstance(model, Classifier) or model.dtype_policy.name == "float32":
         return model
     config = {**model.get_config(), "dtype": "float32", "changed_layers": {}}
     twin = type(model).from_config(config)
@@ -225,53 +245,11 @@ def prepared(model):
     return twin
 
 
-def served(model, preprocess):
-    """The `Graph` of a model, as it takes images or with its preprocessing before it."""
-    shape, variant = tuple(model.inputs[0].shape[1:]), model.variant
-    if isinstance(variant, BiTVariant):
-        # The tools cannot see that the two branches of a unit of v1 halve any side alike.
-        strides = (2 ** (len(variant.blocks) + 1),) * 2 if variant.version == "v1" else (1, 1)
-        if min(model.image_size) < LEAST_SIDE:
-            shape = (*model.image_size, model.channels)
-    else:
-        strides = variant.stride
-    if preprocess:
-        mean, std = scale(model)
-        x = images = keras.Input(shape, dtype="uint8", name="images")
-        factors = (1 / (255 * std)).tolist(), (-mean / std).tolist()
-        x = model(keras.layers.Rescaling(*factors, dtype="float32")(x))
-        if model.num_classes and (layer := reading_of(model).layer()):
-            x = layer(x)
-    else:
-        images = keras.Input(shape, dtype=model.inputs[0].dtype, name="images")
-        x = model(images)
-    return Graph(keras.Model(images, x, name=model.name), strides, model.image_size)
-
-
-def facts(model, preprocess):
-    """What a program that runs the file must know, as texts: JSON but for the words."""
-    output, names, reading = "features", model.class_names, None
-    if model.num_classes:
-        reading = model.reading or ("softmax" if model.num_classes > 1 else "unknown")
-        output = "probabilities" if preprocess else "logits"
-        output = "values" if reading == "values" else output
-    return {
-        "keras_vit": __version__,
-        "input": "uint8 pixels" if preprocess else "preprocessed pixels",
-        "output": output,
-        **({"reading": reading} if reading else {}),
-        "image_size": json.dumps(model.image_size),
-        "preprocessing": json.dumps(model.preprocessing.to_config()),
-        **({"class_names": json.dumps(names)} if names else {}),
-    }
-
-
-def write(model, path, format, preprocess):
-    """Writes a prepared model by the backend that runs."""
-    graph = served(model, preprocess)
+def write(graph, path, format, facts):
+    """Writes a `Graph` by the backend that runs."""
     try:
         with quiet():
-            FORMATS[format].write(graph, path, facts(model, preprocess))
+            FORMATS[format].write(graph, path, facts)
     except OSError:  # of the disk
         raise
     except Exception as error:  # the tools raise what they like
@@ -282,12 +260,13 @@ def write(model, path, format, preprocess):
         ) from error
 
 
-def _write_elsewhere(model, path, format, preprocess, backend):
+def _write_elsewhere(graph, path, format, facts, backend):
     with tempfile.TemporaryDirectory() as folder:
         saved = os.path.join(folder, "model.keras")
-        model.save(saved)
+        graph.model.save(saved)
         environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        command = [sys.executable, "-c", _ELSEWHERE, saved, path, format, str(preprocess)]
+        command = [sys.executable, "-c", _ELSEWHERE, saved, path, format]
+        command.append(json.dumps([graph.strides, graph.size, facts]))
         run = subprocess.run(command, env=environment, capture_output=True, text=True)
     if run.returncode:
         said = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]

@@ -18,49 +18,14 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
+from keras_vit.exports.graph import LEAST_SIDE
+
 SIDES = ("batch", "height", "width")
-LEAST_SIDE = 33  # of open images of BiT: one pixel is left of less, which PyTorch takes for fixed
 _PROTOBUF_LIMIT = 2**31 - 2**24  # larger ONNX models keep their weights in a file of their own
 
 
-@dataclasses.dataclass(frozen=True)
-class Graph:
-    """What goes into a file: a Keras model, and what the tools must know of its images.
-
-    Attributes:
-        model: of one input, with `None` for the sides that stay open.
-        strides: what the height and the width of an image are multiples of.
-        size: (height, width) of the model's own images.
-    """
-
-    model: keras.Model
-    strides: tuple[int, int]
-    size: tuple[int, int]
-
-    @property
-    def shape(self):
-        return tuple(self.model.inputs[0].shape)
-
-    @property
-    def is_open(self):
-        """Whether images of any size go in."""
-        return None in self.shape[1:]
-
-    def images(self, batch, larger=0, seed=0):
-        """Random images of the model's size, with open sides by so many strides larger."""
-        sides = [s + larger * n * stride * self.is_open for n, s, stride in self._sides()]
-        shape = (batch, *sides, self.shape[3])
-        random = np.random.default_rng(seed)
-        if self.model.inputs[0].dtype == "uint8":
-            return random.integers(0, 256, shape, "uint8")
-        return random.uniform(-1, 1, shape).astype("float32")
-
-    def _sides(self):
-        return zip((1, 2), self.size, self.strides)
-
-
 def _torch_program(graph):
-    """The `torch.export.ExportedProgram` of a graph."""
+    """(the `torch.export.ExportedProgram` of a graph, the names of its outputs in its order)."""
     import torch
 
     def side(name, stride):  # 1 is a size of its own to PyTorch
@@ -73,15 +38,17 @@ def _torch_program(graph):
     images = keras.ops.convert_to_tensor(graph.images(2, larger=1))
     model = graph.model.eval()
     with torch.no_grad():
-        model(images)
-        return torch.export.export(model, (images,), dynamic_shapes=((sides,),), strict=False)
+        outputs = model(images)
+        names = list(outputs) if isinstance(outputs, dict) else graph.model.output_names
+        how = {"dynamic_shapes": ((sides,),), "strict": False}
+        return torch.export.export(model, (images,), **how), names
 
 
 def _write_torch(graph, path, facts):
     import torch
 
     # PyTorch's own writer of files aborts the process where the disk is full.
-    torch.export.save(_torch_program(graph), packed := io.BytesIO(), extra_files=facts)
+    torch.export.save(_torch_program(graph)[0], packed := io.BytesIO(), extra_files=facts)
     pathlib.Path(path).write_bytes(packed.getbuffer())
 
 
@@ -89,15 +56,18 @@ def _open_torch(path):
     import torch
 
     program = torch.export.load(path).module()
-    return lambda images: program(torch.from_numpy(images)).detach().cpu().numpy()
+    return lambda images: keras.tree.map_structure(
+        lambda x: x.detach().cpu().numpy(), program(torch.from_numpy(images))
+    )
 
 
 def _write_onnx(graph, path, facts):
     if keras.backend.backend() == "torch":
         import torch
 
-        names = {"input_names": ["images"], "output_names": [graph.model.output_names[0]]}
-        program = torch.onnx.export(_torch_program(graph), dynamo=True, verbose=False, **names)
+        program, outputs = _torch_program(graph)
+        names = {"input_names": ["images"], "output_names": outputs}
+        program = torch.onnx.export(program, dynamo=True, verbose=False, **names)
         program.model.metadata_props.update(facts)
         is_large = 4 * graph.model.count_params() > _PROTOBUF_LIMIT
         program.save(path, external_data=is_large)
@@ -117,20 +87,30 @@ def _open_onnx(path):
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (images,) = session.get_inputs()
-    return lambda x: session.run(None, {images.name: x})[0]
+    names = [output.name for output in session.get_outputs()]
+    return lambda x: _by_name(names, session.run(None, {images.name: x}))
+
+
+def _by_name(names, outputs):
+    """The one output, or {name: it} of several."""
+    return dict(zip(names, outputs)) if len(names) > 1 else outputs[0]
 
 
 def _write_openvino(graph, path, facts):
     import openvino
 
     if keras.backend.backend() == "torch":
-        model = openvino.convert_model(_torch_program(graph))
+        program, names = _torch_program(graph)
+        model = openvino.convert_model(program)
     else:
+        names = [None] if len(graph.model.outputs) > 1 else graph.model.output_names
         with tempfile.TemporaryDirectory() as folder:
             _write_tensorflow(graph, folder, {})
             model = openvino.convert_model(folder)
     model.inputs[0].get_tensor().set_names({"images"})
-    model.outputs[0].get_tensor().set_names({graph.model.output_names[0]})
+    for output, name in zip(model.outputs, names):
+        if name:  # TensorFlow has named the outputs of several heads
+            output.get_tensor().set_names({name})
     for name, text in facts.items():
         model.set_rt_info(text, ["keras_vit", name])
     save_openvino(model, path, compress_to_fp16=False)
@@ -152,7 +132,8 @@ def _open_openvino(path):
     # By itself OpenVINO computes in bfloat16 where the CPU has it.
     exact = {"INFERENCE_PRECISION_HINT": "f32"}
     model = openvino.Core().compile_model(path, "CPU", exact)
-    return lambda images: model(images)[0]
+    names = [output.get_any_name() for output in model.outputs]
+    return lambda images: _by_name(names, list(model(images).values()))
 
 
 def _write_tensorflow(graph, path, facts):
@@ -171,7 +152,9 @@ def _open_tensorflow(path):
     import tensorflow as tf
 
     loaded = tf.saved_model.load(path)  # which the function below keeps alive
-    return lambda images: loaded.serve(tf.constant(images)).numpy()
+    return lambda images: keras.tree.map_structure(
+        lambda x: x.numpy(), loaded.serve(tf.constant(images))
+    )
 
 
 def _write_litert(graph, path, facts):
@@ -190,14 +173,18 @@ def _open_litert(path):
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=path)
-    (images,), (outputs,) = interpreter.get_input_details(), interpreter.get_output_details()
+    (images,), outputs = interpreter.get_input_details(), interpreter.get_output_details()
+    if len(outputs) > 1:
+        signature = interpreter.get_signature_runner()
+        (name,) = signature.get_input_details()
+        return lambda x: signature(**{name: x})
 
     def run(x):
         interpreter.resize_tensor_input(images["index"], x.shape)
         interpreter.allocate_tensors()
         interpreter.set_tensor(images["index"], x)
         interpreter.invoke()
-        return interpreter.get_tensor(outputs["index"])
+        return interpreter.get_tensor(outputs[0]["index"])
 
     return run
 
@@ -226,7 +213,7 @@ def _open_stablehlo(path):
     import jax
 
     call = jax.jit(jax.export.deserialize(pathlib.Path(path).read_bytes()).call)
-    return lambda images: np.asarray(call(images))
+    return lambda images: keras.tree.map_structure(np.asarray, call(images))
 
 
 @dataclasses.dataclass(frozen=True)
