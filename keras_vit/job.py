@@ -1,6 +1,7 @@
 """A job: a recipe, the data and the model that it is run with, and what the run leaves."""
 
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import json
@@ -12,13 +13,15 @@ import keras
 import numpy as np
 
 from keras_vit import data, distribution, evaluation, inspection, recipes, training
-from keras_vit.builders import build
+from keras_vit.builders import build, builder_name
 from keras_vit.data.pixels import per_channel
 from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
+from keras_vit.training.cost import count, measured
 from keras_vit.weights import from_checkpoint
+from keras_vit.weights.described import name_of, unfetched
 from keras_vit.writing import output_place, replacing_files, write_text
 
 # What a run leaves beside the files of `training.fit`.
@@ -43,7 +46,8 @@ class Job:
         labels, problem: see `keras_vit.data.load`; the recipe is one for that problem.
         split, test_split: images to train and to test on; by default the recipe's.
         model: a published variant instead of the recipe's, such as `"B/16"`.
-        weights: a checkpoint to begin from, for a `model`.
+        weights: a checkpoint to begin from. Without a `model` or a variant of the recipe it
+            decides the architecture.
         freeze: patterns of layers that do not train, see `keras_vit.training.freeze`.
         teacher: a model of the same classes to learn from, too: a checkpoint of any format that
             `keras_vit.from_checkpoint` reads, or a `.keras` file that gives logits. Hard labels
@@ -87,9 +91,12 @@ class Job:
         if variant is not None:
             model = build(variant, weights=self.weights, **options)
         elif self.weights:
-            raise ValueError("weights need a model (--variant), the one whose weights they are.")
+            model = from_checkpoint(self.weights, **options)
         else:
-            model = VisionTransformer(**options, name="vit_mini")
+            model = VisionTransformer(**options)
+        if variant is None:  # reports and cards name a model after what it is
+            variant = name_of(model)
+            model.name = builder_name(variant).lower() if variant else "vit_mini"
         if self.weights:
             print(model.load_report)
         else:
@@ -110,6 +117,31 @@ class Job:
         if not self.weights or not (contradicts or self.recipe.name.startswith("own")):
             return self
         return dataclasses.replace(self, recipe=self.recipe.for_weights(model))
+
+    def plan(self):
+        """(job, model): the job as it would run, and its model; published weights are not fetched.
+
+        Where these are not on this machine the model has their architecture and fresh weights.
+        """
+        job, record = self, self.weights and unfetched(self.weights)
+        if record:
+            variant = self.model or record.variant.removeprefix("BiT-")
+            job = dataclasses.replace(self, weights=None, model=variant)
+        model = job.build(self.load(self.split, batch_size=1))
+        if record and record.preprocessing:
+            model.preprocessing = record.preprocessing
+        return self.for_weights(model), model
+
+    def cost(self, model):
+        """What the run of a model from `plan` costs, a `keras_vit.training.cost.Cost`.
+
+        The model is trained for a few batches; nothing is written.
+        """
+        load = functools.partial(self.load, self.split)
+        train = load()
+        model.preprocessing = train.preprocessing
+        cost = count(model, self.recipe, train.steps_per_epoch // self.recipe.accumulate)
+        return measured(cost, self.recipe.compile(self.with_teacher(model)), load)
 
     def with_teacher(self, model):
         """The model, or what trains it with the teacher."""

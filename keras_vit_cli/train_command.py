@@ -39,16 +39,17 @@ NEEDS = {"momentum": ("optimizer", "sgdm"), "end_learning_rate": ("schedule", "l
 NEEDS |= dict.fromkeys(("beta1", "beta2", "epsilon"), ("optimizer", "adam"))
 NEEDS |= dict.fromkeys(("timescale", "cooldown_steps"), ("schedule", "rsqrt"))
 NEEDS |= {"boundaries": ("schedule", "stairs")}
-OWN = "own_images"  # the recipe for any folder: it depends on how many images there are
+OWN = "own_images"  # the recipe for any folder, file or archive of images
 OF_THE_JOB = """output dataset data_dir channels labels problem split test_split model weights
     freeze lora teacher save_every"""
 
 
 def add_arguments(add):
-    text = f"what to do, see `keras-vit recipes`, or {OWN} (default: digits)"
-    add("--recipe", default="digits", help=text)
+    text = f"what to do, see `keras-vit recipes` (default: {OWN} for a folder, or else digits)"
+    add("--recipe", help=text)
     add("--list", action="store_true", help="print the names of all recipes and end")
-    add("--show", action="store_true", help="print the recipe, with every change, and end")
+    text = "print the recipe, with every change, what it costs in memory and time, and end"
+    add("--show", "--dry-run", action="store_true", help=text)
     add("-o", "--output", default="output", help="folder for what the run leaves (default: output)")
     add("--dataset", metavar="DATA", help="other than the recipe's: a name, .npz file, or folder")
     add("--labels", metavar="FILE", help="labels of the images in the folder: .csv or .json")
@@ -57,7 +58,7 @@ def add_arguments(add):
     add("--split", help="training images, such as train[:98%%] (default: the recipe's)")
     add("--test-split", metavar="SPLIT", help="images to test on (default: the recipe's)")
     add("--variant", "--model", dest="model", help="architecture instead of the recipe's: B/16")
-    add("--weights", help="checkpoint of the variant to begin from: name, file, folder or URL")
+    add("--weights", help="checkpoint to begin from: name, file, folder or URL")
     add(
         "--freeze",
         action="extend",
@@ -117,10 +118,10 @@ def run(args):
         Job.read(args.evaluate).evaluate()
         return 0
     job = make_job(args)
-    if args.show:
-        print(job.recipe)
-        return 0
     configure(job.recipe)
+    if args.show:
+        show(job)
+        return 0
     with distribution.setup(args.distribute):
         metrics = job.run()
     if metrics is None:  # another process tests the model and writes
@@ -160,6 +161,7 @@ def check_settings(args):
 def make_job(args):
     """The job that the command line describes."""
     from keras_vit import recipes
+    from keras_vit.data.load import is_named
     from keras_vit.job import Job
 
     fields = {name: getattr(args, name) for name in OF_THE_JOB.split()}
@@ -167,16 +169,18 @@ def make_job(args):
     check_settings(args)
     if args.labels and not args.dataset:
         raise argparse.ArgumentError(None, "--labels needs --dataset, the folder of the images.")
-    recipe, found = recipes.get("digits" if args.recipe == OWN else args.recipe), None
+    is_own = args.labels or (args.dataset and not is_named(args.dataset, args.data_dir))
+    name, found = args.recipe or (OWN if is_own else "digits"), None
+    recipe = recipes.get(name)
+    if name == OWN and not args.dataset:
+        raise argparse.ArgumentError(None, f"--recipe {OWN} needs --dataset, your images.")
     if args.dataset or args.split or not (recipe.examples and recipe.num_classes):
         found = Job(recipe, **fields).load(args.split, batch_size=1)
-    if args.recipe == OWN:
-        if found is None:
-            raise argparse.ArgumentError(None, f"--recipe {OWN} needs --dataset, your images.")
-        recipe = recipes.own_images(found.num_examples, found.num_classes)
+    if name == OWN:
+        recipe = own_recipe(args, found)
     if found is not None:
         recipe = recipe.for_problem(found.problem)
-    if args.model and recipe.variant is None:  # whose architecture is a whole model's
+    if (args.model or args.weights) and recipe.variant is None:  # a whole model's architecture
         recipe = recipe.replace(architecture=())
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
     changes |= args.set
@@ -204,6 +208,33 @@ def make_job(args):
             text = f"--set: {name} has an effect with {field}={value!r} only. Received: "
             raise argparse.ArgumentError(None, f"{text}{name} and {field}={present!r}")
     return Job(recipe, **fields)
+
+
+def show(job):
+    """Prints a recipe and what its run costs; that is unknown where the images are not here."""
+    try:
+        job.load(job.split, batch_size=1)
+    except (ValueError, ImportError) as error:
+        print(job.recipe, f"What it costs is not known without its images: {error}", sep="\n\n")
+        return
+    job, model = job.plan()
+    print(job.recipe, end="\n\n", flush=True)
+    print(job.cost(model))
+
+
+def own_recipe(args, images):
+    """The recipe for a pipeline of one's own images, with the size of weights or of the images."""
+    from keras_vit import recipes
+    from keras_vit.recipes.listing import size_from_scratch
+    from keras_vit.weights.described import image_size_of
+
+    size = args.image_size and (args.image_size * 2)[:2]
+    if size is None and args.weights:
+        size = image_size_of(args.weights)
+    elif size is None:
+        size = size_from_scratch(images.shorter_side)
+    numbers = images.num_examples, images.num_classes
+    return recipes.own_images(*numbers, args.model, size, pretrained=bool(args.weights))
 
 
 def test_again(output):

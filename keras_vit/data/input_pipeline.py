@@ -128,6 +128,7 @@ class Pipeline(keras.utils.PyDataset):
     Attributes:
         name, split, seed, training: what was loaded and how, see `pipeline`.
         num_examples: in the split, unreadable ones included.
+        shorter_side: median of the shorter sides of some images as they are, in pixels.
         problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
         num_classes, class_names: of the dataset; of the targets for regression, where class_names
             is None if they have no names.
@@ -182,6 +183,7 @@ class Pipeline(keras.utils.PyDataset):
     num_classes = property(lambda self: self._read.source.num_classes)
     left_out = property(lambda self: self._read.source.left_out)
     num_examples = property(lambda self: len(self._read.rows))
+    shorter_side = property(lambda self: self._read.source.shorter_side(self._read.rows))
     image_shape = property(lambda self: self._read.image_shape)
     num_batches = property(lambda self: len(self))  # Keras asks for it
 

@@ -1,9 +1,12 @@
 """Data sources: labelled images that are read by number, and the splits of their parts."""
 
+import contextlib
 import math
 import re
 
 import numpy as np
+
+from keras_vit.data.pixels import open_image
 
 # What labels are: the number of the only class; one 0 or 1 for each class; one or more values.
 PROBLEMS = ("single_label", "multi_label", "regression")
@@ -64,6 +67,18 @@ class Source:
         A label is an int for `"single_label"`, else float32 of shape `label_shape`.
         """
         raise NotImplementedError
+
+    def shorter_side(self, rows, most=32):
+        """The median of the shorter sides of some images as they are, in pixels; 0 for none."""
+        sides = []
+        for row in rows[:: max(1, len(rows) // most)]:
+            image, _ = self[row]
+            if isinstance(image, bytes):
+                with contextlib.suppress(Exception), open_image(image) as opened:  # damaged ones
+                    sides.append(min(opened.size))
+            else:
+                sides.append(min(image.shape[:2]))
+        return sorted(sides)[len(sides) // 2] if sides else 0
 
     def place(self, row):
         """Where an example lies, for messages."""

@@ -269,7 +269,7 @@ def settings(recipe):
 def epochs(recipe):
     """Passes as text: a whole number if no number of updates comes nearer to it.
 
-    So is a whole number of a pipeline's epochs, which leave out the few images that fill no batch.
+    So is a whole number of a pipeline's epochs, which leave out the images that fill no batch.
     """
     if not recipe.passes:
         return ""
@@ -277,7 +277,7 @@ def epochs(recipe):
     if recipe.steps == max(1, round(nearest * recipe.examples / recipe.batch_size)):
         return str(nearest)
     epochs, rest = divmod(recipe.steps, max(recipe.examples // recipe.batch_size, 1))
-    return str(epochs) if not rest and epochs < 1.05 * recipe.passes else f"{recipe.passes:.4g}"
+    return str(epochs) if not rest and epochs < 1.2 * recipe.passes else f"{recipe.passes:.4g}"
 
 
 def _shown(value):

@@ -25,6 +25,8 @@ MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # as `Canonical.m
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
 DISTILLATION_HEAD = ("head_distillation/kernel", "head_distillation/bias")
+# What a size is; other kinds of blocks make another family of it.
+SIZE = ("width", "depth", "num_heads", "mlp_dim", "stem", "blocks", "mlp", "norm", "block")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from keras_vit.version import __version__
 from keras_vit.weights.assign import check_model
 from keras_vit.weights.card_loading import MOST_NAMES, loading
 from keras_vit.weights.card_metadata import Source, checked_report, metadata
+from keras_vit.weights.described import name_of
 
 PAPERS = {
     "VisionTransformer": (
@@ -119,6 +120,8 @@ def _architecture(model, source):
         line.name.format(size): f" of {line.title}" for line in FAMILIES for size in line.sizes
     }
     rows = [("built like", name + titles.get(name, "")) for name in same[:1]]
+    if not same and (size := name_of(model)):
+        rows = [("size", size)]
     for field in dataclasses.fields(v):
         value = getattr(v, field.name)
         if field.name in ALWAYS or value != field.default:

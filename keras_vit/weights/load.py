@@ -10,7 +10,7 @@ from keras_vit.checks import marked
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.outputs import reading_of_config
-from keras_vit.variants import VARIANTS
+from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights import (
     aimv2,
     augreg,
@@ -28,7 +28,7 @@ from keras_vit.weights import (
     torchvision,
     vision_towers,
 )
-from keras_vit.weights.assign import MODELS, LoadReport, assign, check_model
+from keras_vit.weights.assign import MODELS, SIZE, LoadReport, assign, check_model
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import fetch
@@ -105,7 +105,7 @@ def load_weights(
     check_model(model)
     hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
     hints.update(image_size=model.image_size, file_image_size=file_image_size)
-    canonical = _read(*_locate(weights), hints, prefix)
+    canonical = read(*locate(weights), hints, prefix)
     report = assign(model, canonical, interpolation, resize_patches, fresh_head)
     if report.differs:
         warnings.warn(
@@ -140,7 +140,7 @@ def from_checkpoint(
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
     hints = {**overrides, "file_image_size": file_image_size}
-    canonical = _read(*_locate(weights), hints, prefix)
+    canonical = read(*locate(weights), hints, prefix)
     model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
     assign(
         model,
@@ -158,14 +158,14 @@ def build_and_load(variant, weights, options):
     A field of the variant that a checkpoint decides (`inherited`) and that is not in `options`
     comes from the checkpoint.
     """
-    row = {**VARIANTS, **BIT_VARIANTS}[variant]
+    row = BIT_VARIANTS.get(variant) or get_variant(variant)
     name = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
-    source, record = _locate(weights)
+    source, record = locate(weights)
     _check_variant(record, variant, row, options)
     # The row says what the arrays of a file may not; all else is the file's to say.
     names = ("width", "num_heads", "interpolation")
     known = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
-    canonical = _read(source, record, {**known, **_computed_positions(row), **options})
+    canonical = read(source, record, {**known, **_computed_positions(row), **options})
     if canonical.model != name:
         raise CheckpointError(
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
@@ -182,10 +182,7 @@ def _check_variant(record, variant, row, options):
     """Raises a ValueError, before anything is downloaded, for weights of another variant."""
     published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
     theirs = published.get(record.variant) if record else None
-    # Of what a builder has and does not take over from its weights.
-    names = ("width", "depth", "num_heads", "mlp_dim", "patch_size", "stem", "blocks")
-    # Of what it takes over, other kinds of blocks would make another family of it.
-    fields = [n for n in (*names, "mlp", "norm", "block") if hasattr(row, n)]
+    fields = [n for n in (*SIZE, "patch_size") if hasattr(row, n)]
     fits = theirs is None or type(theirs) is type(row)
     for name in fields if theirs and fits else ():
         fits = fits and (name in options or getattr(theirs, name) == getattr(row, name))
@@ -200,11 +197,11 @@ def _check_variant(record, variant, row, options):
 
 def file_of(weights):
     """The path of a checkpoint that is here, or has been downloaded."""
-    source, record = _locate(weights)
+    source, record = locate(weights)
     return fetch(source, size=record and record.size) if isinstance(source, str) else source
 
 
-def _locate(weights):
+def locate(weights):
     """A `pathlib.Path` that exists or the URL of a checkpoint, and its record or `None`."""
     if not isinstance(weights, (str, os.PathLike)) or not str(weights):
         raise ValueError(
@@ -235,7 +232,7 @@ def _locate(weights):
         raise ValueError(f"{error}{hub}") from None
 
 
-def _read(source, record, hints, prefix=None):
+def read(source, record, hints, prefix=None):
     """The `Canonical` of a path or URL, with what its record in the catalogue says."""
     if record is None:
         is_url = isinstance(source, str)

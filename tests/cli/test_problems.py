@@ -43,7 +43,7 @@ def run(capsys, *arguments):
 
 def test_several_labels_from_training_to_a_file(photos, tmp_path, capsys):
     output, labels = tmp_path / "run", photos / "labels.csv"
-    data = ("--dataset", photos / "photos", "--labels", labels)
+    data = ("--recipe", "digits", "--dataset", photos / "photos", "--labels", labels)
     settings = ("--steps", 30, "--batch-size", 8, "--learning-rate", 0.01, "--seed", 1)
     code, out, _ = run(capsys, "train", *data, *settings, "-o", output)
     metrics = json.loads((output / "metrics.json").read_text())
