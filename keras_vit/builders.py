@@ -12,6 +12,7 @@ from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS, Variant, get_variant
 from keras_vit.weights.assign import MODELS
 from keras_vit.weights.load import build_and_load
+from keras_vit.weights.locate import variants_named
 
 _ARGUMENTS = """
 
@@ -144,6 +145,12 @@ def build(
         try:
             get_variant(variant)
         except ValueError:
+            if meant := variants_named(str(variant)):
+                raise ValueError(
+                    f"Unknown variant. Received: variant={variant!r}, which is "
+                    f"{' or '.join(map(repr, meant))} here; keras_vit.from_checkpoint(name) builds "
+                    "the model of published weights."
+                ) from None
             listed = "list(keras_vit.VARIANTS)"
             raise unknown("variant", variant, known, listed=listed) from None
     return _builder(variant, builder_name(variant))(weights=weights, **options)

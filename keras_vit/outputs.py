@@ -214,8 +214,17 @@ def record_loss(model, metrics=()):
     """Lets a model of this library, which gives logits, record how its compiled loss reads them.
 
     A loss or metrics that take them for probabilities are warned of.
+
+    Raises:
+        ValueError: the loss is one of a softmax, and the model has a single output.
     """
     reading, takes_logits = reading_of_loss(model.loss)
+    if reading == "softmax" and model.num_classes == 1:
+        raise ValueError(
+            "A softmax of one output is always 1, so nothing is learned. Received: loss="
+            f"{model.loss!r} for {model.name!r}, which has one output; take a loss of values, such "
+            "as 'mse', BinaryCrossentropy(from_logits=True), or a model of two classes."
+        )
     model.reading = reading or model.reading
     wrong = [model.loss] if reading in ("softmax", "sigmoid") and not takes_logits else []
     wrong += [each for each in keras.tree.flatten(metrics) if _of_probabilities(each, reading)]
@@ -244,8 +253,17 @@ def _of_probabilities(metric, reading):
 
 
 def check_problem(model, problem):
-    """Raises a ValueError where labels are of a problem that the compiled loss does not solve."""
-    reading, _ = reading_of_loss(getattr(model, "loss", None))
+    """Raises a ValueError where the loss is not for labels of a problem, and warns of its input."""
+    reading, takes_logits = reading_of_loss(getattr(model, "loss", None))
+    end = None if hasattr(model, "reading") else _end_of(model)[0]  # others warn in `compile`
+    given = {None: None, "linear": "logits"}.get(end, "probabilities")
+    taken = "logits" if takes_logits else "probabilities"
+    if reading in ("softmax", "sigmoid") and given not in (None, taken):
+        warnings.warn(
+            f"{model.name} gives {given}, and its loss takes them for {taken}. Received: "
+            f"loss={model.loss!r}; pass an object with from_logits={given == 'logits'}.",
+            stacklevel=3,
+        )
     if problem in ("multi_label", "regression") and reading not in (None, PROBLEMS[problem]):
         raise ValueError(
             f"The labels are those of problem={problem!r}, which is read by {PROBLEMS[problem]!r}, "
@@ -286,5 +304,14 @@ def _end_of(model):
         if known := _ENDS.get(name.lower()) or _ENDS.get(called.replace("_", "")):
             return known, None
         is_of_keras = activation is not None and getattr(keras.activations, called, 0) is activation
-        return ("linear" if is_of_keras else None), None
+        # A graph that took the layers of a model, with its head: the first keeps its `Origin`.
+        is_head = part.name == "head" and type(part).__module__.startswith("keras_vit.")
+        origins = [getattr(layer, "origin", None) for layer in model.layers if is_head]
+        return ("linear" if is_of_keras else None), next(filter(None, origins), None)
     return None, None
+
+
+def known_of_end(model, name):
+    """An attribute of a model, such as its class names, or of the one inside that it ends with."""
+    own = getattr(model, name, None)
+    return getattr(_end_of(model)[1], name, None) if own is None else own

@@ -8,6 +8,7 @@ import sys
 
 from keras_vit_cli.models import MODEL, PROBLEMS, READING, READINGS, in_the_package, open_model
 from keras_vit_cli.numbers import count
+from keras_vit_cli.output import unreadable
 
 HELP = "measure a classifier on labelled images"
 EXAMPLE = "keras-vit evaluate output digits"
@@ -28,7 +29,7 @@ def add_arguments(add):
         type=count,
         nargs="+",
         metavar="K",
-        help="count images whose class is among K best",
+        help="count images whose class is among K best (default: 1, and 5 of more than 5 classes)",
     )
     add("--batch-size", type=count, default=64, help="images at once (default: 64)")
     add("--json", action="store_true", help="the whole report as JSON instead of a table")
@@ -53,10 +54,7 @@ def run(args):
     names = of_model or source.class_names
     report = evaluation.evaluate(model, data, args.top, class_names=names)
     print(json.dumps(report.to_dict(), indent=1, allow_nan=False) if args.json else report)
-    if report.skipped:
-        told = f"error: {report.skipped} of {len(rows)} images could not be read"
-        print(told, file=sys.stderr)
-    return 1 if report.skipped else 0
+    return unreadable(report.skipped, len(rows))
 
 
 class Batches:

@@ -7,7 +7,7 @@ import pathlib
 import re
 
 MODEL = "a .keras file, the folder of a run, or a checkpoint: name, file, folder or URL"
-IMAGES = "image files, and folders of them at any depth (default: those that come with digits)"
+IMAGES = "image files, and folders of them at any depth (optional for digits, which has its own)"
 PROBLEMS = ("single_label", "multi_label", "regression")
 READINGS = ("softmax", "sigmoid", "values")
 READING = "how outputs are read (default: as the model says)"
@@ -88,31 +88,6 @@ class Settings(argparse.Action):
         setattr(namespace, self.dest, found)
 
 
-def list_files(paths):
-    """The files among `paths`, each once, and the images in the folders among them, sorted.
-
-    Raises:
-        ValueError: a folder without images.
-    """
-    from keras_vit.data.files import Folder, images_among, warn_left_out
-
-    files = []
-    for path in paths:
-        if not os.path.isdir(path):
-            files.append(path)
-            continue
-        folder = Folder(pathlib.Path(path))
-        inside = images_among(folder.names)
-        if not inside:
-            raise ValueError(
-                "The folder holds no image (a file that Pillow opens, such as .jpg, .png, .webp). "
-                f"Received: {path!r} with {len(folder.names)} other files"
-            )
-        files += map(folder.place, inside)
-        warn_left_out(folder, sorted(set(folder.names) - set(inside)))
-    return list(dict.fromkeys(files))
-
-
 def read_names(file):
     """The names in a text, one a line; `None` without a file.
 
@@ -140,7 +115,7 @@ def in_the_package(model):
 
 
 def images_of(model):
-    """The folder of the images that come with a model in the package, in a list.
+    """The paths of the images that come with a model in the package.
 
     Raises:
         ArgumentError: any other model.
@@ -149,5 +124,5 @@ def images_of(model):
 
     if (record := in_the_package(model)) is None:
         raise argparse.ArgumentError(None, "images: they are needed for any model but digits")
-    folder, here = fetch(record.url).parent, pathlib.Path.cwd()
-    return [str(folder.relative_to(here) if folder.is_relative_to(here) else folder)]
+    files, here = sorted(fetch(record.url).parent.glob("*.png")), pathlib.Path.cwd()
+    return [str(file.relative_to(here) if file.is_relative_to(here) else file) for file in files]

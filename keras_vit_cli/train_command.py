@@ -1,6 +1,7 @@
 """`keras-vit train`: trains a model by a recipe, and shows what it has learned."""
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -11,12 +12,22 @@ import time
 
 from keras_vit_cli import parser
 from keras_vit_cli.models import MODEL, PROBLEMS, Settings, file_of
-from keras_vit_cli.numbers import count, interval, not_negative, passes, positive, seed, share
+from keras_vit_cli.numbers import (
+    count,
+    interval,
+    not_negative,
+    passes,
+    positive,
+    probability,
+    seed,
+    share,
+)
 
 HELP = "train a model by a recipe, test it and draw what it has learned"
 EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
 # Flags that change one field of the recipe; --set changes any.
 SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
+SHORTCUTS += ("keep_best", "early_stopping")
 # Fields of the recipe that a flag decides, which then must not be set as well.
 OF_FLAGS = {name: (name,) for name in SHORTCUTS} | {
     "batch_size": ("batch_size",),
@@ -24,7 +35,13 @@ OF_FLAGS = {name: (name,) for name in SHORTCUTS} | {
     "epochs": ("steps", "batch_size"),
     "warmup": ("warmup_steps", "steps"),
     "model": ("variant",),
+    "class_weights": ("class_weights",),
+    "random_erasing": ("train",),
 }
+DEFAULTS = {f"--{name.replace('_', '-')}": "the recipe's" for name in OF_FLAGS}
+DEFAULTS |= {"--variant": "the recipe's", "--dataset": "the recipe's", "--set": "no change"}
+DEFAULTS |= {"--weights": "none: it begins at random", "--problem": "what the labels show"}
+DEFAULTS |= {"--data-dir": "$TFDS_DATA_DIR, or ~/tensorflow_datasets"}
 # Fields that the data decides: only these flags, or other data, change them.
 OF_DATA = {
     "dataset": "--dataset",
@@ -41,7 +58,7 @@ NEEDS |= dict.fromkeys(("timescale", "cooldown_steps"), ("schedule", "rsqrt"))
 NEEDS |= {"boundaries": ("schedule", "stairs")}
 OWN = "own_images"  # the recipe for any folder, file or archive of images
 OF_THE_JOB = """output dataset data_dir channels labels problem split test_split model weights
-    freeze lora teacher save_every"""
+    freeze lora teacher save_every keep_checkpoints"""
 
 
 def add_arguments(add):
@@ -86,6 +103,19 @@ def add_arguments(add):
         default="600s",
         help="updates between checkpoints, or seconds as 600s",
     )
+    add(
+        "--keep-best",
+        action=argparse.BooleanOptionalAction,
+        help=f"end with the weights of the best epoch on validation (default with {OWN})",
+    )
+    text = "end after so many epochs without a better one, with the weights of the best"
+    add("--early-stopping", type=count, metavar="EPOCHS", help=text)
+    text = "let rare classes count as much as frequent ones in the loss"
+    add("--class-weights", choices=("balanced",), help=text)
+    text = "erase a random box of this share of the training images (random erasing)"
+    add("--random-erasing", type=probability, metavar="SHARE", help=text)
+    text = "keep checkpoints after the end, several times as large as the model"
+    add("--keep-checkpoints", action="store_true", help=text)
     add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
     add(
         "--evaluate", metavar="FOLDER", help="only test the model of a run again, as after training"
@@ -169,6 +199,10 @@ def make_job(args):
     check_settings(args)
     if args.labels and not args.dataset:
         raise argparse.ArgumentError(None, "--labels needs --dataset, the folder of the images.")
+    if args.weights and file_of(args.weights).endswith(".keras"):
+        text = "--weights takes a checkpoint, which `keras-vit convert` makes of a Keras model: "
+        text += f"keras-vit convert {args.weights} start.safetensors. Received: {args.weights!r}"
+        raise argparse.ArgumentError(None, text)
     is_own = args.labels or (args.dataset and not is_named(args.dataset, args.data_dir))
     name, found = args.recipe or (OWN if is_own else "digits"), None
     recipe = recipes.get(name)
@@ -185,6 +219,12 @@ def make_job(args):
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
     changes |= args.set
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
+    if args.class_weights:
+        train = found or Job(recipe, **fields).load(args.split, batch_size=1)
+        changes["class_weights"] = train.balanced_class_weights()
+    if args.random_erasing:
+        augment = (*recipe.train.augment, ("random_erasing", args.random_erasing))
+        recipe = recipe.replace(train=dataclasses.replace(recipe.train, augment=augment))
     if args.image_size:
         size = args.image_size[0] if len(args.image_size) == 1 else args.image_size
         recipe = recipe.replace(image_size=size)
@@ -232,7 +272,7 @@ def own_recipe(args, images):
     if size is None and args.weights:
         size = image_size_of(args.weights)
     elif size is None:
-        size = size_from_scratch(images.shorter_side)
+        size = size_from_scratch(images.source.shorter_side(images.rows))
     numbers = images.num_examples, images.num_classes
     return recipes.own_images(*numbers, args.model, size, pretrained=bool(args.weights))
 

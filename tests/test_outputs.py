@@ -291,3 +291,12 @@ def test_labels_of_another_problem_are_refused():
     model = recipe.for_problem("multi_label").compile(model)
     history = model.fit(Data(), verbose=0).history
     assert model.reading == "sigmoid" and history["mean_average_precision"] == [1.0]
+
+
+def test_a_softmax_of_one_output_is_refused_where_it_is_compiled():
+    model = tiny_vit(num_classes=1)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    with pytest.raises(ValueError, match=r"always 1.*Received: loss=.*'mse'"):
+        model.compile(loss=loss)
+    model.compile(loss="mse")
+    assert model.reading == "values"

@@ -20,8 +20,8 @@ from keras_vit.data.preprocess import (
     unreadable,
     warn_of_unreadable,
 )
-from keras_vit.outputs import reading_of
-from keras_vit.text import visible
+from keras_vit.outputs import known_of_end, reading_of
+from keras_vit.text import follow, visible
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.workarounds import one_at_a_time
 
@@ -83,6 +83,7 @@ def predict(
     reading: str | None = None,
     from_logits: bool | Literal["auto"] = "auto",
     skip_corrupt: bool = False,
+    progress: bool | None = False,
 ) -> list[list[Prediction] | None] | list[list[Value] | None]:
     """Classifies images, preprocessed as the weights of the model ask for.
 
@@ -91,7 +92,8 @@ def predict(
 
     Args:
         model: gives outputs of shape (batch, classes).
-        images: whatever `preprocess` takes with a model.
+        images: whatever `preprocess` takes with a model; `keras_vit.data.image_files` names the
+            images of a folder in the order of the result.
         top: how many classes to tell for each image; all of them if there are fewer.
         class_names: sequence of names in the order of the outputs; by default
             `model.class_names`, the names of `model.label_set`, or numbers. A single sigmoid may
@@ -102,6 +104,7 @@ def predict(
         from_logits: whether the outputs are logits; `"auto"` asks model and loss.
         skip_corrupt: whether files that do not exist or cannot be read are left out, with a
             warning that names each, instead of being an error.
+        progress: whether to show a progress bar; None shows it on a terminal or in a notebook.
 
     Returns:
         For each image, the list of its most probable classes as `Prediction`, best first; of a
@@ -124,7 +127,7 @@ def predict(
     items = list_images(images, channels := wanted[1], must_exist=not skip_corrupt)
     read = functools.partial(pixels_of, channels=channels)
     predictions = [None] * len(items)
-    for start in range(0, len(items), batch_size):
+    for start in follow(range(0, len(items), batch_size), model.name, progress=progress):
         batch, errors = prepare(items[start : start + batch_size], read, *wanted)
         errors = {start + index: error for index, error in errors.items()}
         if errors and not skip_corrupt:
@@ -169,8 +172,8 @@ def resolve_class_names(model, counts, class_names=None):
     KERAS_VIT_IMAGENET_CLASSES names, or else downloaded once. If that fails, a warning says so and
     the names are "0", "1", and so on. `counts` are the numbers of names that fit, the usual first.
     """
-    names = getattr(model, "class_names", None) if class_names is None else class_names
-    if names is None and getattr(model, "label_set", None) == IMAGENET_1K:
+    names = known_of_end(model, "class_names") if class_names is None else class_names
+    if names is None and known_of_end(model, "label_set") == IMAGENET_1K:
         names = imagenet_class_names(os.environ.get(IMAGENET_FILE))
     if names is None:  # the one output of yes or no is that of class 1
         names = range(counts[0]) if len(counts) == 1 else ("1",)

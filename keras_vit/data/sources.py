@@ -80,6 +80,32 @@ class Source:
                 sides.append(min(image.shape[:2]))
         return sorted(sides)[len(sides) // 2] if sides else 0
 
+    def label(self, row):
+        """The label alone."""
+        return self[row][1]
+
+    def balanced_class_weights(self, rows):
+        """A weight for each class, for a loss to which all classes are as important: a tuple.
+
+        It is n / (K · n_k) for n rows of K classes, n_k of them of class k, as scikit-learn's
+        `compute_class_weight("balanced")`: the mean over the images is 1.
+
+        Raises:
+            ValueError: images with other labels than one class of several, or a class without any.
+        """
+        if self.problem != "single_label":
+            raise ValueError(
+                "Weights balance classes of which each image has one. Received: images for "
+                f"problem={self.problem!r}; leave class weights out."
+            )
+        counts = np.bincount([self.label(row) for row in rows], minlength=self.num_classes)
+        if missing := [str(self.class_names[k]) for k in np.flatnonzero(counts == 0)]:
+            raise ValueError(
+                f"Balanced weights need an image of each class. Received: {len(rows)} images of "
+                f"{self.name}, none of {', '.join(map(repr, missing[:10]))}."
+            )
+        return tuple((counts.sum() / (len(counts) * counts)).tolist())
+
     def place(self, row):
         """Where an example lies, for messages."""
         part, index = self.find(row)

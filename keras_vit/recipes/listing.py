@@ -133,6 +133,7 @@ def own_images(
         "train": Transform(size, "inception", area=(0.25, 1.0), flip=True),
         "eval": Transform(size, "resize_small_center", resize_small=round(max(size) * margin)),
         "clip_norm": 1.0,
+        "keep_best": True,
     }
     if pretrained:
         longest = 512 * length_for(count)[-1] // batch_size  # which BiT has in batches of 512

@@ -25,8 +25,6 @@ MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # as `Canonical.m
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
 DISTILLATION_HEAD = ("head_distillation/kernel", "head_distillation/bias")
-# What a size is; other kinds of blocks make another family of it.
-SIZE = ("width", "depth", "num_heads", "mlp_dim", "stem", "blocks", "mlp", "norm", "block")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,16 +79,6 @@ class LoadReport:
 def _names(names, limit=6):
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
-
-
-def check_model(model):
-    """Raises a TypeError unless it is a `VisionTransformer`, a `BiT`, or of a subclass of them."""
-    if not isinstance(model, tuple(MODELS.values())):
-        raise TypeError(
-            f"The model must be a keras_vit.{' or a keras_vit.'.join(MODELS)}, or of a subclass. "
-            f"Received: {model!r}. Give the one that it contains (model.get_layer(...)), or take "
-            "Keras's own load_weights and save_weights for any other model."
-        )
 
 
 def assign(model, canonical, interpolation=None, patches_too=False, fresh_head=False, choices=None):

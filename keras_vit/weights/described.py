@@ -6,9 +6,8 @@ from keras_vit.checks import pair
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.variants import VARIANTS
 from keras_vit.weights import catalog
-from keras_vit.weights.assign import SIZE
 from keras_vit.weights.fetch import fetch
-from keras_vit.weights.load import locate, read
+from keras_vit.weights.load import SIZE, locate, read
 
 
 def name_of(model):

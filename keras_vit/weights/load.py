@@ -2,20 +2,18 @@
 
 import dataclasses
 import os
-import pathlib
 import warnings
 from typing import Any
 
-from keras_vit.checks import marked
+from keras_vit.checks import check_names, marked
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.bit import BIT_VARIANTS
+from keras_vit.models.classifier import argument_names
 from keras_vit.outputs import reading_of_config
 from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights import (
     aimv2,
-    augreg,
     bit,
-    catalog,
     google,
     huggingface,
     huggingface_beit,
@@ -28,15 +26,15 @@ from keras_vit.weights import (
     torchvision,
     vision_towers,
 )
-from keras_vit.weights.assign import MODELS, SIZE, LoadReport, assign, check_model
+from keras_vit.weights.assign import MODELS, LoadReport, assign
 from keras_vit.weights.canonical import CONFIG, check_architecture
 from keras_vit.weights.family import nearest
-from keras_vit.weights.fetch import fetch
+from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.packaged import PACKAGE
+from keras_vit.weights.locate import locate, published_for
+from keras_vit.weights.network import check_model
 from keras_vit.weights.parts import find_model
 from keras_vit.weights.resize import for_a_model
-from keras_vit.weights.tables import shortened
 
 # No two recognise the same file, but for timm's and the last, whose names official ones and
 # big_vision share, and which come after these.
@@ -57,7 +55,8 @@ FAMILIES = (
     google.BIG_VISION_FAMILY,
     google.FAMILY,
 )
-SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://", PACKAGE)
+# What a size is; other kinds of blocks make another family of it.
+SIZE = ("width", "depth", "num_heads", "mlp_dim", "stem", "blocks", "mlp", "norm", "block")
 
 
 def load_weights(
@@ -79,7 +78,7 @@ def load_weights(
     that was trained on it.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`, also of a subclass.
+        model: a `VisionTransformer` or a `BiT`, or what has one inside (`keras_vit.backbone`).
         weights: a name of `keras_vit.list_weights`, the path of a file or folder, or a URL
             (https://, gs://, hf://). `"digits"` comes with this package.
         interpolation: how position embeddings are resampled, as in `keras_vit.resize`; `None` for
@@ -102,7 +101,7 @@ def load_weights(
         ValueError: checkpoint and model do not fit; lists both sides and the likely cause. The
             model is then unchanged.
     """
-    check_model(model)
+    model = check_model(model)
     hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
     hints.update(image_size=model.image_size, file_image_size=file_image_size)
     canonical = read(*locate(weights), hints, prefix)
@@ -160,7 +159,11 @@ def build_and_load(variant, weights, options):
     """
     row = BIT_VARIANTS.get(variant) or get_variant(variant)
     name = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
-    source, record = locate(weights)
+    check_names(type(row), options, argument_names(MODELS[name]))  # before a long download
+    try:
+        source, record = locate(weights)
+    except ValueError as error:
+        raise ValueError(f"{error} {published_for(variant)}.") from None
     _check_variant(record, variant, row, options)
     # The row says what the arrays of a file may not; all else is the file's to say.
     names = ("width", "num_heads", "interpolation")
@@ -187,10 +190,9 @@ def _check_variant(record, variant, row, options):
     for name in fields if theirs and fits else ():
         fits = fits and (name in options or getattr(theirs, name) == getattr(row, name))
     if not fits:
-        names = [c.name for c in catalog.checkpoints() if c.variant in (variant, f"BiT-{variant}")]
         raise ValueError(
             f"The weights are of another model. Received: weights={record.name!r}, which are of "
-            f"{record.variant}, for {variant}. Published for {variant}: {shortened(names, 5)}; "
+            f"{record.variant}, for {variant}. {published_for(variant)}; "
             "keras_vit.from_checkpoint builds the model that fits its weights."
         )
 
@@ -198,38 +200,15 @@ def _check_variant(record, variant, row, options):
 def file_of(weights):
     """The path of a checkpoint that is here, or has been downloaded."""
     source, record = locate(weights)
-    return fetch(source, size=record and record.size) if isinstance(source, str) else source
+    return _fetched(source, record) if isinstance(source, str) else source
 
 
-def locate(weights):
-    """A `pathlib.Path` that exists or the URL of a checkpoint, and its record or `None`."""
-    if not isinstance(weights, (str, os.PathLike)) or not str(weights):
-        raise ValueError(
-            "weights must be the path of a checkpoint, a URL or a name that `keras-vit list` or "
-            f"keras_vit.list_weights() prints. Received: {weights!r}."
-        )
-    path, text = pathlib.Path(weights).expanduser(), str(weights)
-    if os.path.exists(path):
-        return path, None
-    found = catalog.lookup(text)
-    record = found[0] if len(found) == 1 else None
-    if text.startswith(SCHEMES):
-        return text, record
-    if record is not None and not path.is_absolute():
-        return record.url, record
-    # The catalogue lists the best of the files of "How to train your ViT?"; all have names.
-    if url := augreg.augreg_url(text):
-        return url, None
-    is_file_name = path.suffix in (".npz", ".safetensors", ".pth", ".bin", ".h5", ".keras")
-    if isinstance(weights, os.PathLike) or is_file_name or path.is_absolute():
-        raise FileNotFoundError(
-            f"There is no checkpoint file {text!r}, and no published one has that name."
-        )
+def _fetched(source, record):
+    """The path of a download, or a `DownloadError` that says for which published weights."""
     try:
-        return catalog.find(text).url, None
-    except ValueError as error:  # which proposes names
-        hub = f" hf://{text} would be a repository of the hub." if text.count("/") == 1 else ""
-        raise ValueError(f"{error}{hub}") from None
+        return fetch(source, size=record and record.size)
+    except DownloadError as error:
+        raise DownloadError(f"{record.name}: {error}" if record else str(error)) from error
 
 
 def read(source, record, hints, prefix=None):
@@ -240,7 +219,7 @@ def read(source, record, hints, prefix=None):
         canonical.source = source if is_url else source.resolve().name
         return canonical
     hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
-    canonical = read_checkpoint(fetch(source, size=record.size), hints, prefix)
+    canonical = read_checkpoint(_fetched(source, record), hints, prefix)
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
     canonical.assumed.pop("preprocessing", None)  # the catalogue says it, or that it is the usual
     canonical.label_set, canonical.source = record.label_set, record.name

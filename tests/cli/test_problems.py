@@ -48,6 +48,7 @@ def test_several_labels_from_training_to_a_file(photos, tmp_path, capsys):
     code, out, _ = run(capsys, "train", *data, *settings, "-o", output)
     metrics = json.loads((output / "metrics.json").read_text())
     assert code == 0 and "Test mean average precision" in out
+    assert (output / "predictions.png").is_file()
     figure = metrics["test_mean_average_precision"]
     assert figure == metrics["test_mean_average_precision_reloaded"] > 0.9
     report = json.loads((output / "evaluation.json").read_text())

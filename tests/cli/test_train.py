@@ -123,6 +123,15 @@ def test_a_variant_and_weights_of_another_are_refused(photos, weights):
 
 
 @pytest.mark.any_backend
+def test_the_model_of_an_earlier_run_is_converted_first(photos, tmp_path, capsys):
+    (tmp_path / "model.keras").touch()
+    for weights in (tmp_path, tmp_path / "model.keras"):
+        with pytest.raises(SystemExit):
+            main(["train", "--dataset", str(photos / "photos"), "--weights", str(weights)])
+        assert f"keras-vit convert {weights} start.safetensors" in capsys.readouterr().err
+
+
+@pytest.mark.any_backend
 def test_a_size_has_one_name_wherever_it_comes_from():
     from keras_vit.weights.described import name_of
 

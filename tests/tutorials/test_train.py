@@ -196,7 +196,7 @@ def test_the_recipe_for_own_images_depends_on_how_many_there_are(main, tmp_path,
         (["--dataset", "nowhere/photos"], "nowhere/photos"),
         (["--evaluate", "nowhere"], "settings.json is missing"),
         (["--set", "mixop=0.1"], r"field='mixop'; the nearest are .'mixup'"),
-        (["--weights", "some.npz"], "no checkpoint file 'some.npz'"),
+        (["--weights", "some.npz"], "no checkpoint file or folder 'some.npz'"),
         (["--freeze", "blok_0"], "block_0"),
     ],
 )
