@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
+from keras_vit.heads import ask_of_head, check_one_head, heads_of
 
 READINGS = ("softmax", "sigmoid", "values")
 PROBLEMS = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "values"}
@@ -124,18 +125,21 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     The first of these decides: `reading`; the model's own record, `model.reading`, which a
     `Classifier` saves, takes from the loss that it is compiled with, and may have from the config
     of its weights; a softmax or a sigmoid at the end of the model; its compiled loss; the record
-    of the model inside that it ends with. Else two outputs or more are logits of a softmax.
+    of the model inside that it ends with. Else two outputs or more are logits of a softmax, but not
+    those of a head of several, which are seldom alike.
 
     Args:
-        model: a Keras model with one output of shape (batch, outputs).
+        model: a Keras model with one output of shape (batch, outputs), or one of the models of
+            `keras_vit.heads.heads_of`.
         reading: `"softmax"`, `"sigmoid"` or `"values"`.
         from_logits: whether the outputs are logits; `"auto"` for what model and loss say.
         outputs: their number; by default that of `model.output_shape`.
 
     Raises:
-        ValueError: nothing says how a single output is read, a softmax is to be taken of one, or
-            the model ends with another function than the reading.
+        ValueError: nothing says how a single output or a head is read, a softmax is to be taken of
+            one, the model ends with another function than the reading, or it has several heads.
     """
+    check_one_head(model, "Reading its outputs at once")
     check_choice("reading", reading, (*READINGS, None))
     check_choice("from_logits", from_logits, ("auto", True, False))
     end, inner = _end_of(model)
@@ -144,6 +148,8 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     asked = reading or getattr(model, "reading", None)
     name = asked or activation or of_loss or getattr(inner, "reading", None)
     outputs = outputs or model.output_shape[-1]
+    if name is None:
+        ask_of_head(model)
     if name is None and outputs == 1:
         raise ValueError(
             "One output may be the logit of a yes-or-no question or a value, and nothing says "
@@ -296,6 +302,10 @@ def _end_of(model):
     for part in reversed(parts or getattr(model, "operations", ())):
         name, activation = type(part).__name__, getattr(part, "activation", None)
         if isinstance(part, keras.Model):
+            if heads := heads_of(part):  # called, with outputs of the same names
+                part = heads.get(getattr(model, "head_name", None))
+                if part is None or part.output_shape != model.output_shape:
+                    return None, None
             end, inner = _end_of(part)
             return end, inner or part
         if name in _PASSING or (name == "Activation" and activation is keras.activations.linear):

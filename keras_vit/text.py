@@ -106,7 +106,8 @@ def follow(steps, name, total=None, progress=None):
     console = Console(stderr=True)
     if progress is None:
         progress = console.is_terminal or console.is_jupyter
-    return track(steps, name, total, console=console, transient=True, disable=not progress)
+    transient = console.is_terminal  # elsewhere it would never be seen
+    return track(steps, name, total, console=console, transient=transient, disable=not progress)
 
 
 def percent(share):

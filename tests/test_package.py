@@ -95,6 +95,7 @@ FLOORS = {
     "checks": 1,
     "text": 0,
     "preprocessing": 2,
+    "heads": 1,
     "outputs": 2,
     "later": 2,
     "arguments": 3,

@@ -1,5 +1,6 @@
 """Images in; names and probabilities, or values, out."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -20,7 +21,8 @@ from keras_vit.data.preprocess import (
     unreadable,
     warn_of_unreadable,
 )
-from keras_vit.outputs import known_of_end, reading_of
+from keras_vit.heads import check_one_head, errors_of, for_each, heads_of, split
+from keras_vit.outputs import Reading, known_of_end, reading_of
 from keras_vit.text import follow, visible
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.workarounds import one_at_a_time
@@ -77,21 +79,23 @@ def predict(
     model: keras.Model,
     images: Any,
     top: int = 5,
-    class_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | dict[str, Sequence[str]] | None = None,
     batch_size: int = 32,
     threshold: float | None = None,
-    reading: str | None = None,
+    reading: str | dict[str, str] | None = None,
     from_logits: bool | Literal["auto"] = "auto",
     skip_corrupt: bool = False,
     progress: bool | None = False,
-) -> list[list[Prediction] | None] | list[list[Value] | None]:
+) -> list[list[Any] | None] | dict[str, list[list[Any] | None]]:
     """Classifies images, preprocessed as the weights of the model ask for.
 
     The model decides what its outputs mean: `keras_vit.outputs.reading_of` tells how. Of a softmax
-    the probabilities of an image sum to 1; of sigmoids each class has its own.
+    the probabilities of an image sum to 1; of sigmoids each class has its own. Of several heads
+    each is read by its own loss, or by `model.reading` and `model.class_names`, which are then
+    dicts {head: value}, as `top`, `class_names`, `threshold`, `reading` and `from_logits` may be.
 
     Args:
-        model: gives outputs of shape (batch, classes).
+        model: gives outputs of shape (batch, classes), one or several with names (heads).
         images: whatever `preprocess` takes with a model; `keras_vit.data.image_files` names the
             images of a folder in the order of the result.
         top: how many classes to tell for each image; all of them if there are fewer.
@@ -109,24 +113,24 @@ def predict(
     Returns:
         For each image, the list of its most probable classes as `Prediction`, best first; of a
         regression, the list of all its outputs as `Value`, in their order; `None` for an
-        image that was left out.
+        image that was left out. Of a model with several heads: {head: such a list}.
 
     Raises:
         FileNotFoundError: names the files that do not exist.
         ValueError: images that cannot be read, a model whose outputs are no numbers for each image
             or cannot be read without being told how, or another number of names than classes.
     """
-    top, batch_size = positive_int(top, "top"), positive_int(batch_size, "batch_size")
-    reading, names = reading_and_names(model, class_names, reading, from_logits)
-    if threshold is not None and (reading.name == "values" or not 0 <= threshold <= 1):
-        raise ValueError(
-            "threshold must be a probability in [0, 1], and the outputs those of classes. "
-            f"Received: threshold={threshold!r}, for outputs read as {reading.name!r}."
-        )
+    batch_size, heads = positive_int(batch_size, "batch_size"), heads_of(model)
+    options = {"top": top, "class_names": class_names, "threshold": threshold}
+    options |= {"reading": reading, "from_logits": from_logits}
+    tellers = {}
+    for head, its_options in for_each(heads or (None,), **options).items():
+        with errors_of(head):
+            tellers[head] = _teller(heads.get(head, model), **its_options)
     wanted = input_of(model)
     items = list_images(images, channels := wanted[1], must_exist=not skip_corrupt)
     read = functools.partial(pixels_of, channels=channels)
-    predictions = [None] * len(items)
+    predictions = {head: [None] * len(items) for head in tellers}
     for start in follow(range(0, len(items), batch_size), model.name, progress=progress):
         batch, errors = prepare(items[start : start + batch_size], read, *wanted)
         errors = {start + index: error for index, error in errors.items()}
@@ -138,20 +142,51 @@ def predict(
             continue
         batch = batch[np.array(kept) - start] if errors else batch
         with one_at_a_time(model):
-            (outputs,) = keras.tree.flatten(model.predict_on_batch(batch))
-        outputs = keras.ops.convert_to_numpy(outputs)
-        reading = reading.decided(outputs)  # by the first of them
-        for index, row in zip(kept, reading.scores(outputs, len(names))):
-            if reading.name == "values":
-                predictions[index] = [Value(names[i], i, float(x)) for i, x in enumerate(row)]
-                continue
-            best = [i for i in np.argsort(-row, kind="stable")[:top] if row[i] >= (threshold or 0)]
-            predictions[index] = [Prediction(names[i], int(i), float(row[i])) for i in best]
-    return predictions
+            parts = split(model.predict_on_batch(batch), heads, model.name)
+        for head, outputs in parts.items():
+            with errors_of(head):
+                told = tellers[head].tell(keras.ops.convert_to_numpy(outputs))
+            for index, one in zip(kept, told):
+                predictions[head][index] = one
+    return predictions if heads else predictions[None]
+
+
+@dataclasses.dataclass
+class _Teller:
+    """What `predict` makes of the outputs of a model, or of one of its heads."""
+
+    reading: Reading
+    names: Sequence[str]
+    top: int
+    threshold: float
+
+    def tell(self, outputs):
+        """A list of `Prediction` or of `Value` for each row of outputs."""
+        self.reading, names = self.reading.decided(outputs), self.names  # by the first of them
+        scores = self.reading.scores(outputs, len(names))
+        if self.reading.name == "values":
+            return [[Value(names[i], i, float(x)) for i, x in enumerate(row)] for row in scores]
+        best = np.argsort(-scores, axis=1, kind="stable")[:, : self.top]
+        return [
+            [Prediction(names[i], int(i), float(row[i])) for i in order if row[i] >= self.threshold]
+            for row, order in zip(scores, best)
+        ]
+
+
+def _teller(model, top=5, class_names=None, threshold=None, reading=None, from_logits="auto"):
+    """The `_Teller` of a model with one output, for arguments as of `predict`."""
+    reading, names = reading_and_names(model, class_names, reading, from_logits)
+    if threshold is not None and (reading.name == "values" or not 0 <= threshold <= 1):
+        raise ValueError(
+            "threshold must be a probability in [0, 1], and the outputs those of classes. "
+            f"Received: threshold={threshold!r}, for outputs read as {reading.name!r}."
+        )
+    return _Teller(reading, names, positive_int(top, "top"), threshold or 0)
 
 
 def reading_and_names(model, class_names=None, reading=None, from_logits="auto"):
     """The `Reading` of a model and the names of its outputs, for arguments as of `predict`."""
+    check_one_head(model, "Reading its outputs at once")
     shape = getattr(model, "output_shape", None)
     if getattr(model, "num_classes", None) == 0 or not (
         isinstance(shape, tuple) and len(shape) == 2 and shape[1] is not None

@@ -13,7 +13,7 @@ from keras_vit.evaluation.benchmarks import (
     vtab_mean,
 )
 from keras_vit.evaluation.confusion import ConfusionMatrix, confusion_matrix
-from keras_vit.evaluation.evaluate import evaluate
+from keras_vit.evaluation.evaluate import HeadReports, evaluate
 from keras_vit.evaluation.feature_files import save_features
 from keras_vit.evaluation.features import embed, extract_features, features
 from keras_vit.evaluation.fewshot import (
@@ -32,6 +32,7 @@ __all__ = [
     "Calibration",
     "ConfusionMatrix",
     "FewShot",
+    "HeadReports",
     "LeastSquares",
     "LinearProbe",
     "MultiLabelReport",

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import keras
@@ -14,7 +14,7 @@ from keras_vit.evaluation import metrics
 from keras_vit.evaluation.benchmarks import check_real, real_accuracy
 from keras_vit.evaluation.confusion import class_names_of, confusion_matrix
 from keras_vit.evaluation.features import labelled_outputs
-from keras_vit.evaluation.metrics import class_numbers
+from keras_vit.evaluation.metrics import Result, class_numbers
 from keras_vit.evaluation.reports import (
     MultiLabelReport,
     RegressionReport,
@@ -22,25 +22,65 @@ from keras_vit.evaluation.reports import (
     multi_label_report,
     regression_report,
 )
+from keras_vit.heads import errors_of, for_each, heads_of
 from keras_vit.outputs import reading_of
+from keras_vit.text import visible
 
 _FEW_CLASSES = 2048  # the confusion matrix then takes 32 MiB
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class HeadReports(Result, Mapping):
+    """How well each head of a model does: a mapping from the name of a head to its report.
+
+    Attributes:
+        model: its name.
+        heads: name of each head -> its `Report`, `MultiLabelReport` or `RegressionReport`.
+    """
+
+    model: str
+    heads: dict
+
+    def __getitem__(self, head):
+        return self.heads[head]
+
+    def __iter__(self):
+        return iter(self.heads)
+
+    def __len__(self):
+        return len(self.heads)
+
+    @property
+    def figures(self):
+        """The figures of the heads, such as "species_accuracy"; the first one decides."""
+        return {
+            f"{head}_{name}": figure
+            for head, report in self.items()
+            for name, figure in report.figures.items()
+        }
+
+    def completed(self, **fields):
+        heads = {head: report.completed(**fields) for head, report in self.items()}
+        return dataclasses.replace(self, heads=heads)
+
+    def __str__(self):
+        return "\n\n".join(f"Head {visible(head)}: {each}" for head, each in self.items())
 
 
 def evaluate(
     model: keras.Model,
     data: Any,
-    top: int | Sequence[int] | None = None,
-    confusion: bool | None = None,
-    class_names: Sequence[str] | None = None,
+    top: int | Sequence[int] | dict[str, Any] | None = None,
+    confusion: bool | dict[str, bool] | None = None,
+    class_names: Sequence[str] | dict[str, Sequence[str]] | None = None,
     batch_size: int = 64,
     steps: int | None = None,
     real: Any = None,
     from_logits: bool | Literal["auto"] = "auto",
     progress: bool | None = None,
-    reading: str | None = None,
-    threshold: float = 0.5,
-) -> Report | MultiLabelReport | RegressionReport:
+    reading: str | dict[str, str] | None = None,
+    threshold: float | dict[str, float] = 0.5,
+) -> Report | MultiLabelReport | RegressionReport | HeadReports:
     """Measures a model on labelled images.
 
     The images are read once, batch by batch, and a few numbers for each of them are kept. Files
@@ -50,13 +90,18 @@ def evaluate(
     The model decides what its outputs mean (`keras_vit.outputs.reading_of`): of exclusive classes
     the result is a `Report`; of sigmoids and labels with a column of 0 or 1 for each class, a
     `MultiLabelReport`; of values, a `RegressionReport`. A single sigmoid has the classes 0 and 1.
+    A model with several heads is run once and gives `HeadReports`, a report of each; its outputs
+    are kept in memory until then. `top`, `confusion`, `class_names`, `real`, `from_logits`,
+    `reading` and `threshold` may then be dicts {head: value}, and else are those of all heads.
 
     Args:
-        model: any Keras model that gives (batch, classes) logits or probabilities, or values.
+        model: any Keras model that gives (batch, classes) logits or probabilities, or values; or
+            several such outputs with names (heads).
         data: (images, labels), a dataset of `keras_vit.data` (its test images) or a pipeline of
             it, a tf.data dataset, a PyDataset, or any iterable of batches (images, labels).
             Labels are class numbers or one-hot; a third part of a batch holds weights, 0 for rows
-            that are no examples and 1 for the others. Paths, datasets of `keras_vit.data`, and
+            that are no examples and 1 for the others; labels of several heads are a dict
+            {head: labels}. Paths, datasets of `keras_vit.data`, and
             uint8 images for a model with a `preprocessing` are preprocessed as its weights ask
             for; others go into the model as they are.
         top: a number k or several: images whose class is among the k best are counted. By default
@@ -79,11 +124,44 @@ def evaluate(
         ValueError: no images; labels or names that do not fit the outputs of the model; outputs
             that are not finite, or that nothing says how to read.
     """
-    if top is not None:
-        top = [positive_int(k, "top") for k in (top if np.ndim(top) else [top])]
-    real = None if real is None else check_real(real)
-    began, left_out = time.perf_counter(), []
+    began, left_out, heads = time.perf_counter(), [], heads_of(model)
+    options = {"top": top, "confusion": confusion, "class_names": class_names, "real": real}
+    options |= {"from_logits": from_logits, "reading": reading, "threshold": threshold}
+    options = for_each(heads or (None,), **options)
+    for head, given in options.items():
+        with errors_of(head):
+            if given.get("top") is not None:
+                many = given["top"] if np.ndim(given["top"]) else [given["top"]]
+                given["top"] = [positive_int(k, "top") for k in many]
+            if given.get("real") is not None:
+                given["real"] = check_real(given["real"])
     batches = labelled_outputs(model, data, batch_size, steps, progress, left_out)
+    if heads:
+        batches, reports = list(batches), {}
+        for head, one in heads.items():
+            with errors_of(head):
+                of_head = ((outputs[head], labels[head]) for outputs, labels in batches)
+                reports[head] = _report(one, of_head, data, **options[head])
+        report = HeadReports(model.name, reports)
+    else:
+        report = _report(model, batches, data, **options[None])
+    skipped = len(getattr(data, "skipped", ())) + len(left_out)
+    return report.completed(skipped=skipped, seconds=time.perf_counter() - began)
+
+
+def _report(
+    model,
+    batches,
+    data,
+    top=None,
+    confusion=None,
+    class_names=None,
+    real=None,
+    from_logits="auto",
+    reading=None,
+    threshold=0.5,
+):
+    """The report of batches (outputs, labels) of a model with one output."""
     first = next(batches)
     batches = itertools.chain([first], batches)
     outputs = metrics.check_scores(first[0], least=1)
@@ -100,14 +178,11 @@ def evaluate(
     if not is_multi_label:
         _refuse(threshold=None if threshold == 0.5 else threshold)
     if reading.name == "values":
-        report = regression_report(batches, names, **known)
-    elif is_multi_label:
-        report = multi_label_report(batches, reading, names, threshold, **known)
-    else:
-        options = {"top": top, "confusion": confusion, "real": real}
-        report = _of_exclusive_classes(batches, reading, names, **options, **known)
-    skipped = len(getattr(data, "skipped", ())) + len(left_out)
-    return dataclasses.replace(report, skipped=skipped, seconds=time.perf_counter() - began)
+        return regression_report(batches, names, **known)
+    if is_multi_label:
+        return multi_label_report(batches, reading, names, threshold, **known)
+    options = {"top": top, "confusion": confusion, "real": real}
+    return _of_exclusive_classes(batches, reading, names, **options, **known)
 
 
 def _refuse(**options):

@@ -16,6 +16,7 @@ from keras_vit.data.preprocess import (
     preprocess_readable,
 )
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
+from keras_vit.heads import heads_of, picked, split
 from keras_vit.inspection.forward import check_shape, to_array
 from keras_vit.models.features import features
 from keras_vit.models.trainer import compare_images, look, one_look
@@ -110,6 +111,7 @@ def check_features(vectors, labels, what="features", num_classes=None):
 def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left_out=None):
     """Yields (outputs, labels), two arrays, for each batch of data as `evaluate` takes it.
 
+    Of a model with several heads both are dicts {head: array}.
     The model is called with batches of one size, so that a backend compiles once; a smaller one is
     filled up and the filling dropped. One batch of images is in memory at a time. Files that cannot
     be read are an error, unless `left_out` is a list: it gets them, and a warning names each.
@@ -117,7 +119,8 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
     if not isinstance(model, keras.Model):
         raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")
     compare_images(model, data)
-    batches, total = _batches(data, positive_int(batch_size, "batch_size"))
+    heads = heads_of(model)
+    batches, total = _batches(data, positive_int(batch_size, "batch_size"), model, heads)
     if steps is not None:
         batches = itertools.islice(batches, positive_int(steps, "steps"))
         total = steps if total is None else min(steps, total)
@@ -126,45 +129,48 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
     # The images of a dataset in memory are as `keras_vit.data.load` has read them.
     stored, size, looked = hasattr(data, "test_images"), None, set()
     for index, batch in enumerate(follow(batches, model.name, total, progress)):
-        images, labels = _split(batch, index)
+        images, labels = _split(batch, index, model, heads)
         files = isinstance(images, list) or images.dtype.kind in "OSU"
-        if files and left_out is not None and len(labels):
+        if files and left_out is not None and len(images):
             items = list(images)
             images, gone = preprocess_readable(items, model)
             left_out += [items[i] for i in gone]
-            labels = np.delete(labels, gone, axis=0)
-        elif len(labels) and (
+            labels = {head: np.delete(each, gone, axis=0) for head, each in labels.items()}
+        elif len(images) and (
             files or stored or (images.dtype == np.uint8 and prepares_bytes(model))
         ):
             images = preprocess(list(images) if files else images, model)
-        if not len(labels):
+        if not len(images):
             continue
         check_shape(model, images)
         size = size or len(batch[0])  # those that are left out are fewer in the next batch
-        found = []
+        found = {head: [] for head in labels}
         for part in (images[start : start + size] for start in range(0, len(images), size)):
             filled = np.resize(part, (size, *part.shape[1:]))  # by repeating images
             with one_look(looked), one_at_a_time(model):
                 look(model, "predict", filled)
-                outputs = keras.tree.flatten(model.predict_on_batch(filled))
-            if len(outputs) != 1:
-                raise ValueError(
-                    "The model must have one output; keras.Model(model.inputs, model.outputs[0]) "
-                    f"picks one. Received: {model.name!r} with {len(outputs)} outputs."
-                )
-            found.append(to_array(outputs[0])[: len(part)])
-        yield np.concatenate(found), labels
+                parts = split(model.predict_on_batch(filled), heads, model.name)
+            for head, outputs in parts.items():
+                found[head].append(to_array(outputs)[: len(part)])
+        outputs = {head: np.concatenate(parts) for head, parts in found.items()}
+        yield (outputs, labels) if heads else (outputs[None], labels[None])
     if size is None:
         raise ValueError("The data must hold at least one image. Received: none.")
 
 
-def _batches(data, batch_size):
+def _batches(data, batch_size, model, heads):
     """The batches of the data, and how many: infinity if they never end, None if unknown."""
     if hasattr(data, "test_images"):
         data = data.test_images, data.test_labels
     if isinstance(data, tuple) and len(data) == 2 and all(hasattr(x, "__len__") for x in data):
-        starts = range(0, max(map(len, data)), batch_size)
-        return (tuple(x[i : i + batch_size] for x in data) for i in starts), len(starts)
+        images, labels = data[0], _labels_by_head(data[1], model, heads)
+        starts = range(0, max(map(len, (images, *labels.values()))), batch_size)
+
+        def cut(start):
+            part = {head: each[start : start + batch_size] for head, each in labels.items()}
+            return images[start : start + batch_size], part if heads else part[None]
+
+        return map(cut, starts), len(starts)
     refused = tuple, str, bytes, collections.abc.Mapping
     if isinstance(data, refused) or not hasattr(data, "__iter__"):
         parts = f" of {[type(x).__name__ for x in data]}" if isinstance(data, tuple) else ""
@@ -181,29 +187,52 @@ def _batches(data, batch_size):
     return iter(data), len(data) if hasattr(data, "__len__") else None
 
 
-def _split(batch, index):
-    """(images, labels) of a batch in NumPy, without the rows of weight 0 that fill it up."""
+def _labels_by_head(labels, model, heads):
+    """{head: its labels} of what data give as labels; {None: labels} of a model with one output.
+
+    Those of outputs in a list may be one too, as Keras takes them.
+    """
+    if isinstance(labels, (list, tuple)) and isinstance(model.output, list) and heads:
+        labels = dict(zip(heads, labels)) if len(labels) == len(heads) else labels
+    is_dict = isinstance(labels, collections.abc.Mapping)
+    if not heads and not is_dict:
+        return {None: labels}
+    if not heads or not is_dict or set(labels) != set(heads):
+        received = f"those of {', '.join(map(repr, labels))}" if is_dict else type(labels).__name__
+        expected = "one array, as the model has one output"
+        if heads:
+            expected = f"a dict {{head: labels}} of {', '.join(map(repr, heads))}"
+            expected += f"; to measure one head, give {picked(model, heads)} and its labels"
+        raise ValueError(f"Labels must be {expected}. Received: labels {received}.")
+    return {head: labels[head] for head in heads}
+
+
+def _split(batch, index, model, heads):
+    """(images, {head: labels}) of a batch in NumPy, without the rows of weight 0 that fill it."""
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
         raise ValueError(
             "Every batch must be (images, labels), as of dataset.map(lambda e: (e['image'], "
             f"e['label'])). Received: {type(batch).__name__} as batch {index}."
         )
     images, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
-    images, labels = images if isinstance(images, list) else to_array(images), to_array(labels)
-    if labels.ndim == 0 or len(labels) != len(images):
-        raise ValueError(
-            "There must be one label for each image; call .batch(...) on a dataset of single "
-            f"images. Received: {len(images)} images and labels of shape {labels.shape} in batch "
-            f"{index}."
-        )
+    images = images if isinstance(images, list) else to_array(images)
+    labels = _labels_by_head(labels, model, heads)
+    labels = {head: to_array(each) for head, each in labels.items()}
+    for each in labels.values():
+        if each.ndim == 0 or len(each) != len(images):
+            raise ValueError(
+                "There must be one label for each image; call .batch(...) on a dataset of single "
+                f"images. Received: {len(images)} images and labels of shape {each.shape} in batch "
+                f"{index}."
+            )
     if weights is None:
         return images, labels
     weights = to_array(weights)
-    if weights.shape != labels.shape[:1] or not np.isin(weights, (0, 1)).all():
+    if weights.shape != (len(images),) or not np.isin(weights, (0, 1)).all():
         raise ValueError(
             "Weights of examples must be 0 or 1, one for each. Received: weights of shape "
             f"{weights.shape} from {weights.min():g} to {weights.max():g} in batch {index}."
         )
     kept = np.flatnonzero(weights)
     images = [images[i] for i in kept] if isinstance(images, list) else images[kept]
-    return images, labels[kept]
+    return images, {head: each[kept] for head, each in labels.items()}

@@ -25,6 +25,10 @@ class Result:
         names += [name for name, value in vars(type(self)).items() if isinstance(value, property)]
         return {name: _plain(getattr(self, name)) for name in names if name not in self.omitted}
 
+    def completed(self, **fields):
+        """The same result with these fields."""
+        return dataclasses.replace(self, **fields)
+
     def save(self, path):
         """Writes `to_dict()` as JSON."""
         write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")

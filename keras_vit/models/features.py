@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import keras
 
+from keras_vit.heads import check_one_head
 from keras_vit.models.backbone import backbone
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.intermediate import block_features, chosen
@@ -198,6 +199,7 @@ def _representation(model, layer):
             return read
         other = model.get_layer("head_distillation").input
         return keras.layers.Average(dtype=read.dtype)([read, other])
+    check_one_head(model, "Finding the features that a head reads, without layer=...,")
     after = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Dropout)
     ending = list(itertools.takewhile(lambda each: isinstance(each, after), model.layers[::-1]))
     last = model.layers[-1 - len(ending)]

@@ -71,6 +71,11 @@ def block_features(model, blocks, as_maps, norm, learned_tokens, attention):
     tokens = [keras.tree.flatten(block.output)[0] for block in layers]
     if norm and (last := final_norm(model)):
         tokens = [last(x) for x in tokens]
+    elif norm and _lost_norm(model):
+        raise ValueError(
+            "norm=True needs the model's last norm, the layer 'norm'. Received: a graph that has "
+            "the blocks of one and no such layer; choose norm=False."
+        )
     encoder, learned, dtype = _encoder(model), learned_count(model), layers[0].dtype_policy
     if not as_maps:
         patches = Tokens(learned, dtype=dtype)
@@ -100,6 +105,12 @@ def learned_count(model):
     return int(encoder.has_class_token) + int(encoder.distillation) + encoder.num_registers
 
 
+def _lost_norm(model):
+    """Whether a graph of a user has left out the last norm of the model that it is made of."""
+    built = getattr(getattr(model, "origin", None), "variant", model.variant)
+    return getattr(built, "final_norm", False) and not model.variant.final_norm
+
+
 def final_norm(model):
     """The norm that the tokens after the last block get, a layer; `None` where there is none.
 
@@ -107,12 +118,6 @@ def final_norm(model):
     """
     layers, variant = {layer.name: layer for layer in model.layers}, getattr(model, "variant", None)
     norm, pool = layers.get("norm"), layers.get("pool")
-    origin = getattr(model, "origin", None)  # which has one that a graph around may have left out
-    if norm is None and (origin is None or getattr(origin.variant, "final_norm", False)):
-        raise ValueError(
-            "norm=True needs the model's last norm, the layer 'norm'. Received: "
-            f"{model.name!r}, which has no such layer; choose norm=False."
-        )
     after_mean = norm is not None and len(norm.input.shape) == 2 and pool.pool == "mean"
     return None if after_mean or getattr(variant, "norm_after_pool", False) else norm
 

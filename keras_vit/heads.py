@@ -1,0 +1,133 @@
+"""Models with several outputs: each is a head with a name, read and measured by itself.
+
+Such a model is `keras.Model(vit.input, {"species": Dense(3)(f), "weight": Dense(1)(f)})`. One call
+of it gives all heads; what a head is, a model of it alone tells, which shares its layers.
+"""
+
+import contextlib
+from collections.abc import Mapping
+
+import keras
+
+_OF_HEADS = ("reading", "class_names", "label_set")  # which may be dicts {head: value}
+_OF_IMAGES = ("preprocessing", "image_size", "channels")
+
+
+def heads_of(model):
+    """{name: the model of that output alone} of a model with several; {} of any other.
+
+    The names are the keys of a dict of outputs, and those of the last layers of a list of them.
+    Each model has the loss of its head, and what the model's `reading`, `class_names` and
+    `label_set` say of it: dicts {head: value}, or one value of all heads.
+
+    Raises:
+        ValueError: outputs in dicts of dicts, or two of one name.
+    """
+    if len(getattr(model, "outputs", None) or ()) < 2:
+        return {}
+    output, is_dict = model.output, isinstance(model.output, Mapping)
+    names, tensors = (list(output), [*output.values()]) if is_dict else (model.output_names, output)
+    if len(set(names)) < len(tensors) or len(model.outputs) != len(tensors):
+        raise ValueError(
+            "The outputs of a model must have different names, {head: output}, or be a list of "
+            f"those of layers of different names. Received: {model.name!r} with the outputs "
+            f"{keras.tree.map_structure(lambda x: tuple(x.shape), output)} of {names}."
+        )
+    heads = {}
+    for index, (name, tensor) in enumerate(zip(names, tensors)):
+        heads[name] = head = keras.Model(model.inputs, tensor, name=model.name)
+        head.head_name = name
+        for fact in _OF_IMAGES:
+            if hasattr(model, fact):
+                setattr(head, fact, getattr(model, fact))
+        for fact in _OF_HEADS:
+            value = getattr(model, fact, None)
+            setattr(head, fact, value.get(name) if isinstance(value, Mapping) else value)
+        loss = getattr(model, "loss", None)
+        if isinstance(loss, Mapping):
+            loss = loss.get(name)
+        elif isinstance(loss, (list, tuple)):
+            loss = loss[index] if index < len(loss) else None
+        head.loss = loss
+    return heads
+
+
+def check_one_head(model, purpose="This"):
+    """Raises a ValueError that tells how to pick one output of a model that has several."""
+    if heads := heads_of(model):
+        raise ValueError(
+            f"{purpose} takes a model with one output. Received: {model.name!r} with the heads "
+            f"{', '.join(map(repr, heads))}; {picked(model, heads)} is the first of them."
+        )
+
+
+def ask_of_head(model):
+    """Raises a ValueError where a model whose reading is unknown is one head of several."""
+    if (head := getattr(model, "head_name", None)) is not None:
+        raise ValueError(
+            "Each head has a reading of its own: 'softmax', 'sigmoid' or 'values'. Received: "
+            f"{model.name!r}, with no loss for {head!r} that tells. Set model.reading = "
+            f"{{{head!r}: ...}} or pass reading={{{head!r}: ...}}."
+        )
+
+
+def picked(model, heads):
+    """The code that makes a model of the first head."""
+    key = next(iter(heads)) if isinstance(model.output, Mapping) else 0
+    return f"keras.Model(model.input, model.output[{key!r}])"
+
+
+def split(outputs, heads, name="The model"):
+    """{head: its part} of what a model with these heads gives; {None: outputs} of one without.
+
+    Raises:
+        ValueError: several outputs of a model that has no graph to name them.
+    """
+    if heads:
+        return {head: outputs[head] for head in heads} if isinstance(outputs, Mapping) else dict(
+            zip(heads, outputs)
+        )  # fmt: skip
+    outputs = keras.tree.flatten(outputs)
+    if len(outputs) != 1:
+        raise ValueError(
+            "Several outputs are named by the graph of a Functional model, keras.Model(inputs, "
+            f"{{name: output}}). Received: {name!r} with {len(outputs)} outputs and without one."
+        )
+    return {None: outputs[0]}
+
+
+def for_each(heads, **options):
+    """{head: its options}: each is a dict {head: value}, without those left out, or one for all.
+
+    Raises:
+        ValueError: a dict that names what is no head.
+    """
+    for name, value in options.items():
+        if isinstance(value, Mapping) and (unknown := [key for key in value if key not in heads]):
+            known = ", ".join(repr(head) for head in heads if head is not None)
+            raise ValueError(
+                f"A dict as {name} must name heads of the model, which has {known or 'none'}. "
+                f"Received: {', '.join(map(repr, unknown))}."
+            )
+    return {
+        head: {
+            name: value[head] if isinstance(value, Mapping) else value
+            for name, value in options.items()
+            if not isinstance(value, Mapping) or head in value
+        }
+        for head in heads
+    }
+
+
+@contextlib.contextmanager
+def errors_of(head):
+    """Errors within it name the head, unless it is `None`."""
+    try:
+        yield
+    except ValueError as error:
+        if head is None:
+            raise
+        note = f" (What is said for one head alone is a dict: {{{head!r}: ...}}.)"
+        raise ValueError(
+            f"Head {head!r}: {error}{'' if f'{{{head!r}: ' in str(error) else note}"
+        ) from error

@@ -1,0 +1,206 @@
+"""Models of users with several outputs: each is read, told and measured as a model of it alone."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import evaluation
+from keras_vit.heads import heads_of
+from keras_vit.outputs import reading_of
+from tests.support import images, tiny_vit
+
+LABELS = {
+    "species": np.array([0, 1, 2, 0, 1, 2]),
+    "weight": np.array([3.5, 1.0, 2.0, 0.5, 7.0, 4.0]),
+    "marks": np.eye(4)[[0, 1, 2, 3, 0, 1]] + np.eye(4)[[1, 1, 3, 0, 2, 2]] > 0,
+}
+LOSSES = {
+    "species": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    "weight": "mse",
+    "marks": keras.losses.BinaryCrossentropy(from_logits=True),
+}
+READINGS = {"species": "softmax", "weight": "values", "marks": "sigmoid"}
+NAMES = {"species": ["ant", "bee", "fly"], "weight": ["grams"], "marks": ["a", "b", "c", "d"]}
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 16, 16, 3), "uint8")
+
+
+def three_heads(as_list=False, compiled=True):
+    """As a user makes it, of the features of a ViT."""
+    vit = tiny_vit(num_classes=0)
+    features = keras.layers.Dropout(0.1)(vit.output)
+    outputs = {
+        # In a list, the names of layers are those of heads; in a dict they are its keys.
+        name: keras.layers.Dense(units, name=name if as_list else f"dense_{units}")(features)
+        for name, units in (("species", 3), ("weight", 1), ("marks", 4))
+    }
+    model = keras.Model(vit.input, list(outputs.values()) if as_list else outputs)
+    model.preprocessing = vit.preprocessing
+    if compiled:
+        model.compile("sgd", list(LOSSES.values()) if as_list else LOSSES)
+    return model
+
+
+def alone(model, name):
+    """The model of one head, which is told how it is read."""
+    tensors = model.output if isinstance(model.output, dict) else dict(zip(READINGS, model.output))
+    one = keras.Model(model.input, tensors[name])
+    one.preprocessing, one.reading = model.preprocessing, READINGS[name]
+    return one
+
+
+def same(found, expected):
+    """Predictions or values of the same classes, with numbers that are equal but for rounding."""
+    assert [[one[:2] for one in row] for row in found] == [
+        [one[:2] for one in row] for row in expected
+    ]
+    pairs = [(a[2], b[2]) for x, y in zip(found, expected) for a, b in zip(x, y)]
+    np.testing.assert_allclose(*zip(*pairs), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_each_head_is_told_and_measured_as_a_model_of_it_alone(as_list):
+    model = three_heads(as_list)
+    told = keras_vit.predict(model, PIXELS, class_names=NAMES)
+    measured = evaluation.evaluate(model, (PIXELS, LABELS), batch_size=4, class_names=NAMES)
+    assert list(told) == list(measured) == list(READINGS)
+    for name in READINGS:
+        one = alone(model, name)
+        same(told[name], keras_vit.predict(one, PIXELS, class_names=NAMES[name]))
+        data = PIXELS, LABELS[name]
+        expected = evaluation.evaluate(one, data, batch_size=4, class_names=NAMES[name])
+        assert type(measured[name]) is type(expected) and measured[name].examples == 6
+        assert measured[name].figures == pytest.approx(expected.figures, rel=1e-4)
+        for key, figure in expected.figures.items():
+            assert measured.figures[f"{name}_{key}"] == pytest.approx(figure, rel=1e-4)
+    text = str(measured)
+    assert all(f"Head {name}: " in text for name in READINGS) and "grams" in text
+
+
+@pytest.mark.any_backend
+def test_data_of_every_form(tmp_path):
+    model = three_heads()
+    expected = evaluation.evaluate(model, (PIXELS, LABELS))
+    parts = slice(0, 4), slice(4, 6)
+    cut = lambda part: {name: each[part] for name, each in LABELS.items()}  # noqa: E731
+    batches = [(PIXELS[part], cut(part)) for part in parts]
+    filled = np.array([1, 1, 1, 1, 0])
+    more = {name: np.concatenate([each[:4], each[:1]]) for name, each in LABELS.items()}
+    weighted = [(PIXELS[[0, 1, 2, 3, 0]], more, filled), batches[1]]
+    for data in (batches, weighted):
+        assert evaluation.evaluate(model, data).figures == pytest.approx(expected.figures, rel=1e-4)
+    files = [str(tmp_path / f"{i}.png") for i in range(6)]
+    for path, image in zip(files, PIXELS):
+        keras.utils.save_img(path, image, scale=False)
+    (tmp_path / "3.png").write_bytes(b"no image")
+    with pytest.warns(UserWarning, match=r"3\.png"):
+        report = evaluation.evaluate(model, (files, LABELS))
+    assert {(one.examples, one.skipped) for one in report.values()} == {(5, 1)}
+    with pytest.warns(UserWarning, match=r"3\.png"):
+        told = keras_vit.predict(model, files, skip_corrupt=True)
+    assert all([one is None for one in rows] == [False] * 3 + [True] + [False] * 2
+               for rows in told.values())  # fmt: skip
+
+
+@pytest.mark.any_backend
+def test_of_a_file_by_the_loss_and_without_one_by_the_record(tmp_path):
+    model = three_heads()
+    expected = keras_vit.predict(model, PIXELS[:2])
+    model.save(tmp_path / "model.keras")
+    opened = keras.saving.load_model(tmp_path / "model.keras")
+    opened.preprocessing = model.preprocessing
+    for name, rows in keras_vit.predict(opened, PIXELS[:2]).items():
+        same(rows, expected[name])
+    bare = keras.Model(model.input, model.output)
+    bare.preprocessing = model.preprocessing
+    with pytest.raises(ValueError, match=r"no loss for 'species' that tells.*model\.reading"):
+        keras_vit.predict(bare, PIXELS)
+    for name, rows in keras_vit.predict(bare, PIXELS[:2], reading=READINGS).items():
+        same(rows, expected[name])
+    bare.reading = {**READINGS, "weight": None}
+    with pytest.raises(ValueError, match=r"^Head 'weight': .*'weight': \.\.\."):
+        evaluation.evaluate(bare, (PIXELS, LABELS))
+    bare.reading, bare.class_names = READINGS, NAMES
+    assert keras_vit.predict(bare, PIXELS[:1])["weight"][0][0].label == "grams"
+
+
+@pytest.mark.any_backend
+def test_a_model_called_in_another_and_activations_at_the_end():
+    inner = three_heads()
+    x = keras.Input((16, 16, 3))
+    outer = keras.Model(x, inner(x))
+    outer.preprocessing = inner.preprocessing
+    outer.reading = READINGS
+    expected = keras_vit.predict(inner, PIXELS[:1])
+    for name, rows in keras_vit.predict(outer, PIXELS[:1]).items():
+        same(rows, expected[name])
+    ended = {name: keras.layers.Activation(end)(inner.output[name])
+             for name, end in (("species", "softmax"), ("marks", "sigmoid"))}  # fmt: skip
+    model = keras.Model(inner.input, ended)
+    found = {name: reading_of(one) for name, one in heads_of(model).items()}
+    assert {name: one.name for name, one in found.items()} == {
+        "species": "softmax",
+        "marks": "sigmoid",
+    }
+    assert all(one.applied for one in found.values())
+
+
+@pytest.mark.any_backend
+def test_the_result_is_saved(tmp_path):
+    report = evaluation.evaluate(three_heads(), (PIXELS, LABELS))
+    report.save(tmp_path / "report.json")
+    saved = json.loads((tmp_path / "report.json").read_text())
+    assert saved["heads"]["weight"]["r2"] == pytest.approx(report["weight"].r2)
+    assert saved["figures"]["species_accuracy"] == report["species"].top1
+    assert next(iter(report.figures)) == "species_accuracy"
+
+
+@pytest.mark.any_backend
+def test_options_of_one_head_and_of_all():
+    model = three_heads()
+    told = keras_vit.predict(model, PIXELS, top={"marks": 2}, threshold={"species": 1.0})
+    assert {len(row) for row in told["marks"]} == {2} and not any(told["species"])
+    report = evaluation.evaluate(model, (PIXELS, LABELS), threshold={"marks": 0.3})
+    assert report["marks"].threshold == 0.3 and report["species"].examples == 6
+    wrong = [
+        ({"threshold": {"mark": 0.3}}, r"as threshold must name.*'marks'\. Received: 'mark'"),
+        ({"threshold": 0.3}, r"^Head 'species': threshold is for.*\{'species': \.\.\.\}"),
+        ({"class_names": {"weight": "ab"}}, "^Head 'weight': .*class_names|class names"),
+        ({"reading": {"species": "maximum"}}, "^Head 'species': Unknown reading"),
+    ]
+    for options, match in wrong:
+        with pytest.raises(ValueError, match=match):
+            evaluation.evaluate(model, (PIXELS, LABELS), **options)
+    with pytest.raises(ValueError, match=r"which has none\. Received: 'a'"):
+        keras_vit.predict(tiny_vit(), PIXELS, class_names={"a": ["x", "y", "z"]})
+
+
+@pytest.mark.any_backend
+def test_labels_that_are_not_those_of_the_heads():
+    model = three_heads()
+    few = {name: LABELS[name] for name in ("species", "marks")}
+    for labels, received in ((LABELS["species"], "ndarray"), (few, "those of 'species', 'marks'")):
+        for data in ((PIXELS, labels), [(PIXELS, labels)]):
+            with pytest.raises(ValueError, match=rf"to measure one head.*{received}"):
+                evaluation.evaluate(model, data)
+    with pytest.raises(ValueError, match="one array, as the model has one output"):
+        evaluation.evaluate(alone(model, "species"), (PIXELS, LABELS))
+    short = {**LABELS, "weight": LABELS["weight"][:5]}
+    with pytest.raises(ValueError, match="one label for each image"):
+        evaluation.evaluate(model, (PIXELS, short))
+
+
+@pytest.mark.any_backend
+def test_what_takes_one_head_says_how_to_pick_it():
+    model = three_heads()
+    pick = r"one output.*'species', 'weight', 'marks'; keras\.Model\(model\.input, model\.output"
+    for use in (reading_of, evaluation.features, lambda m: evaluation.embed(m, images())):
+        with pytest.raises(ValueError, match=pick):
+            use(model)
+    name = model.layers[-4].name  # what the heads read
+    assert evaluation.features(model, layer=name).output_shape == (None, 8)
+    twice = keras.Model(model.input, [model.output["species"]] * 2)
+    with pytest.raises(ValueError, match="must have different names"):
+        keras_vit.predict(twice, PIXELS)
