@@ -2,9 +2,11 @@
 
 import argparse
 import ast
+import json
 import os
 import pathlib
 import re
+import sys
 
 MODEL = "a .keras file, the folder of a run, or a checkpoint: name, file, folder or URL"
 IMAGES = "image files, and folders of them at any depth (optional for digits, which has its own)"
@@ -23,9 +25,10 @@ def open_model(text, reading=None, **settings):
     Raises:
         FileNotFoundError, ValueError: there is no such model, or it cannot be read.
     """
+    path = file_of(text)
+    use_precision(settings_of_run(text).get("recipe", {}).get("precision"))
     import keras
 
-    path = file_of(text)
     if not path.endswith(".keras"):
         model = _from_checkpoint(text, settings)
         model.reading = reading or model.reading
@@ -44,6 +47,29 @@ def file_of(text):
     """The model.keras in the folder of a run; other texts as they are."""
     of_a_run = os.path.join(text, "model.keras")
     return of_a_run if os.path.isfile(of_a_run) else text
+
+
+def settings_of_run(text):
+    """What `settings.json` says in the folder of a run, or beside its model; `{}` for others."""
+    folder = text if os.path.isdir(text) else os.path.dirname(text)
+    path = os.path.join(folder, "settings.json")
+    if os.path.basename(file_of(text)) != "model.keras" or not os.path.isfile(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        found = json.load(file)
+    return found if isinstance(found, dict) and isinstance(found.get("recipe"), dict) else {}
+
+
+def use_precision(precision):
+    """Lets this process compute in float64 where a run does: JAX must be told before it begins."""
+    if precision != "float64":
+        return
+    os.environ["JAX_ENABLE_X64"] = "1"  # read when JAX is imported,
+    if "jax" in sys.modules:  # as `python -m keras_vit` has done already
+        sys.modules["jax"].config.update("jax_enable_x64", True)
+    import keras
+
+    keras.config.set_floatx("float64")
 
 
 def _from_checkpoint(text, settings):

@@ -11,7 +11,14 @@ import sys
 import time
 
 from keras_vit_cli import parser
-from keras_vit_cli.models import MODEL, PROBLEMS, Settings, file_of
+from keras_vit_cli.models import (
+    MODEL,
+    PROBLEMS,
+    Settings,
+    file_of,
+    settings_of_run,
+    use_precision,
+)
 from keras_vit_cli.numbers import (
     count,
     interval,
@@ -127,10 +134,8 @@ def run(args):
     if args.epochs is not None and args.steps is not None:
         text = f"give --epochs or --steps. Received: {args.epochs} and {args.steps}."
         raise argparse.ArgumentError(None, text)
-    if "float64" in (args.precision or args.set.get("precision") or ""):
-        os.environ["JAX_ENABLE_X64"] = "1"  # read when JAX is imported,
-        if "jax" in sys.modules:  # as `python -m keras_vit` has done already
-            sys.modules["jax"].config.update("jax_enable_x64", True)
+    of_run = settings_of_run(args.evaluate).get("recipe", {}) if args.evaluate else {}
+    use_precision(of_run.get("precision") or args.precision or args.set.get("precision"))
     from keras_vit import distribution, recipes
     from keras_vit.job import Job, configure
     from keras_vit.text import visible

@@ -14,8 +14,7 @@ from keras_vit.layers import kernels
 from keras_vit.layers.head import head_policy
 from keras_vit.layers.layer import Layer
 from keras_vit.models.origin import Origin, kept
-from keras_vit.models.trainer import Trainer
-from keras_vit.outputs import record_loss
+from keras_vit.models.trainer import Trainer, record_loss
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import own_policy, policies_in, policy_at
 

@@ -9,7 +9,6 @@ from keras_vit.checks import check_names, marked
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.models.classifier import argument_names
-from keras_vit.outputs import reading_of_config
 from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights import (
     aimv2,
@@ -27,7 +26,7 @@ from keras_vit.weights import (
     vision_towers,
 )
 from keras_vit.weights.assign import MODELS, LoadReport, assign
-from keras_vit.weights.canonical import CONFIG, check_architecture
+from keras_vit.weights.canonical import CONFIG, check_architecture, reading_of_config
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.weights.files import CheckpointError
