@@ -39,6 +39,7 @@ from keras_vit import data, evaluation, inspection, recipes, training
 from keras_vit.exports import export
 
 keras.utils.set_random_seed(0)
+warnings.filterwarnings("ignore", message="IProgress")  # scikit-image looks for progress bars
 
 # %% [markdown]
 # ## 1. A folder
@@ -65,6 +66,7 @@ for name, scene in scenes.items():
             crop = Image.fromarray(half[top : top + height, left : left + width])
             crop.resize((3 * width, 3 * height)).save(folder / f"{number:02}.jpg")
 pathlib.Path("photos/train/stars/broken.jpg").write_bytes(b"no photograph")
+print(len(list(pathlib.Path("photos").rglob("*.jpg"))), "files")
 
 # %% [markdown]
 # ## 2. Published weights
@@ -150,14 +152,14 @@ for path in paths[::13]:
     print(f"{path}: {best.label} {best.probability:.1%}, {second.label} {second.probability:.1%}")
 
 # %% [markdown]
-# Where does it look? The attention of the class token in the last block, on one image of each
-# class: bright patches are what the answer is made of.
+# Where does it look? The attention of the class token in the last block, on one image of three
+# classes: bright patches are what the answer is made of.
 
 # %% tags=["cover"]
-shown = paths[4::10]
-images = data.preprocess(shown, model)
+images = data.preprocess([paths[4], paths[44], paths[54]], model)
 maps = inspection.attention_maps(model, images)
-inspection.plot_maps(images, maps)
+pixels = images * model.preprocessing.std + model.preprocessing.mean
+inspection.plot_maps(pixels, maps, titles=["attention"], unit="attention")
 
 # %% [markdown]
 # ## 5. A file for production
