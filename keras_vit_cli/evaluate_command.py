@@ -47,6 +47,7 @@ def add_arguments(add):
 def run(args):
     from keras_vit import evaluation
     from keras_vit.data.load import open_source
+    from keras_vit.heads import check_one_head
 
     # Sums of floats depend on the batch: as in its run, a model has the run's figures.
     recipe = settings_of_run(args.model).get("recipe") or {"batch_size": 64, "accumulate": 1}
@@ -57,6 +58,7 @@ def run(args):
     source = open_source(args.data, args.data_dir, args.labels, args.problem)
     rows = source.rows(args.split or "test")
     model, numbers = open_model(args.model, args.reading), None
+    check_one_head(model, "keras-vit evaluate")
     of_model, outputs = getattr(model, "class_names", None), model.output_shape[-1]
     if source.problem != "regression":
         # One output tells two classes, but for labels that have a column for each.

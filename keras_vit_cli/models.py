@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import sys
+import zipfile
 
 MODEL = "a .keras file, the folder of a run, or a checkpoint: name, file, folder or URL"
 IMAGES = "image files, and folders of them at any depth (optional for digits, which has its own)"
@@ -38,9 +39,23 @@ def open_model(text, reading=None, **settings):
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no such model. Received: {text!r}")
     model = keras.saving.load_model(path, compile=False)
+    if not hasattr(model, "reading"):  # a model of the user's: its loss tells
+        model.loss = _loss_in(path)
     if reading:
         model.reading = reading
     return model
+
+
+def _loss_in(path):
+    """The loss in a .keras file, or `None` where there is none, or only code can tell it."""
+    import keras
+
+    with zipfile.ZipFile(path) as archive:
+        compiled = json.loads(archive.read("config.json")).get("compile_config") or {}
+    try:
+        return keras.saving.deserialize_keras_object(compiled.get("loss"))
+    except (TypeError, ValueError):
+        return None
 
 
 def file_of(text):

@@ -223,7 +223,7 @@ class Recipe:
 
         Of several labels at once the mean over the classes of the average precision, which Keras
         finds from 200 thresholds (`keras_vit.evaluation.evaluate` finds the exact one); of a
-        regression the mean absolute error.
+        regression the mean absolute error and R2.
         """
         if self.loss == "own":
             return []
@@ -231,7 +231,7 @@ class Recipe:
             name = "mean_average_precision"
             return [keras.metrics.AUC(curve="PR", multi_label=True, from_logits=True, name=name)]
         if self.problem == "regression":
-            return [keras.metrics.MeanAbsoluteError()]
+            return [keras.metrics.MeanAbsoluteError(), keras.metrics.R2Score(name="r2")]
         top_5 = [training.Accuracy(top=5)] if (self.num_classes or 0) >= 100 else []
         return [training.Accuracy(name="accuracy"), *top_5]
 

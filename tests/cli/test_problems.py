@@ -11,6 +11,7 @@ from PIL import Image
 from keras_vit import evaluation
 from keras_vit_cli import main
 from tests.support import tiny_vit
+from tests.test_heads import three_heads
 
 pytestmark = pytest.mark.any_backend
 COUNT = 24
@@ -107,3 +108,32 @@ def test_values_from_a_file_of_labels(photos, capsys, tmp_path):
     assert model.reading == "values"
     with pytest.raises(ValueError, match="one for each output"):
         evaluation.evaluate(model, (np.zeros((2, 16, 16, 3), "float32"), np.zeros((2, 3))))
+
+
+def test_a_model_of_the_user_is_read_by_the_loss_in_its_file(photos, capsys, tmp_path):
+    vit = tiny_vit(num_classes=0)
+    model = keras.Model(vit.input, keras.layers.Dense(1)(vit.output))
+    model.compile("sgd", loss="mse")
+    model.save(tmp_path / "value.keras")
+    image = photos / "photos" / "1.png"
+    (row,) = json.loads(run(capsys, "predict", tmp_path / "value.keras", image, "--json")[1])
+    assert "value" in row
+
+
+def test_several_heads_and_columns_of_different_problems(photos, capsys, tmp_path):
+    """They are for Python, and what says so names the heads, or the columns."""
+    model = three_heads()
+    model.save(tmp_path / "heads.keras")
+    folder, pick = photos / "photos", "keras.Model(model.input, model.output['species'])"
+    image = folder / "1.png"
+    for arguments in (("predict", image), ("evaluate", folder, "--labels", photos / "labels.csv")):
+        command, *others = arguments
+        code = main([command, str(tmp_path / "heads.keras"), *map(str, others)])
+        assert code and pick in capsys.readouterr().err
+    rows = [("file", "species", "grams"), *((f"{i}.png", "ab"[i % 2], i) for i in range(COUNT))]
+    with open(tmp_path / "two.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    options = ("--labels", str(tmp_path / "two.csv"), "-o", str(tmp_path / "out"), "--show")
+    code = main(["train", "--dataset", str(folder), *options])
+    told = capsys.readouterr().err
+    assert code and "the column 'species'" in told and "a model with several heads" in told

@@ -241,7 +241,7 @@ def test_recipes_of_other_problems():
     assert isinstance(several.make_loss(), training.SigmoidLoss)
     values = recipe.for_problem("regression")
     assert isinstance(values.make_loss(), keras.losses.MeanSquaredError)
-    assert [metric.name for metric in values.metrics()] == ["mean_absolute_error"]
+    assert [metric.name for metric in values.metrics()] == ["mean_absolute_error", "r2"]
     assert values.for_problem("single_label").loss == "softmax"
     assert recipe.replace(loss="sigmoid").for_problem("single_label").loss == "sigmoid"
     assert type(recipe).from_dict(several.to_dict()) == several
