@@ -132,7 +132,7 @@ def input_of(model, preprocessing=None, image_size=None):
     """((height, width), channels, `Preprocessing`) of a model, or what is given instead."""
     inner = None
     if model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
-        inner = _network_of_images(model)
+        inner = network_of_images(model)
     if inner is not None:
         preprocessing = preprocessing_of(inner)
     elif model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
@@ -167,10 +167,10 @@ def input_of(model, preprocessing=None, image_size=None):
 
 def prepares_bytes(model):
     """Whether a model says how its images are prepared; one that begins with that does not."""
-    return hasattr(model, "preprocessing") or _network_of_images(model, False) is not None
+    return hasattr(model, "preprocessing") or network_of_images(model, False) is not None
 
 
-def _network_of_images(model, required=True):
+def network_of_images(model, required=True):
     """The network inside of a model that says how images are prepared, or `None` for none inside.
 
     It is `None`, too, where layers before it change pixels, unless it is `required`.

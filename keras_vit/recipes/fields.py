@@ -10,6 +10,7 @@ import keras
 from keras_vit import training
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.data import keras_layers
+from keras_vit.data.preprocess import network_of_images
 from keras_vit.data.transform import RESIZES, Transform
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
@@ -202,13 +203,16 @@ def for_weights(recipe: Recipe, model: Any) -> Recipe:
     takes any. A random crop, flip and augmentations of training stay.
 
     Args:
-        model: a model with a `preprocessing`, such as one of this library; or a
-            `keras_vit.Preprocessing`, which leaves the size as it is.
+        model: a model with a `preprocessing`, such as one of this library, or with one inside; or
+            a `keras_vit.Preprocessing`, which leaves the size as it is.
 
     Raises:
         TypeError: nothing says what the weights want.
     """
-    preprocessing = preprocessing_of(model, model)
+    owner = model
+    if isinstance(model, keras.Model) and not hasattr(model, "preprocessing"):
+        owner = network_of_images(model) or model
+    preprocessing = preprocessing_of(owner, model)
     if not isinstance(preprocessing, Preprocessing):
         raise TypeError(
             "model must have a preprocessing, as the models of keras_vit do; set "
