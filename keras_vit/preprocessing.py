@@ -64,6 +64,11 @@ class Preprocessing:
             )
         for number in self.std:
             positive_float(number, "std")
+        if max(self.mean) > 2:
+            raise ValueError(
+                "mean and std are of images with values in [0, 1]; divide those of values 0..255 "
+                f"by 255. Received: mean={brief(self.mean)}, std={brief(self.std)}."
+            )
         check_choice("resize", self.resize, RESIZES)
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("library", self.library, LIBRARIES)
@@ -119,6 +124,8 @@ class Preprocessing:
 
     def differs(self, other):
         """Whether the means or the deviations of another one are others, beyond rounding."""
+        if 1 in (len(self.mean), len(other.mean)):  # gray images have one for the three of RGB
+            self, other = self.for_channels(1), other.for_channels(1)
         pairs = [(self.mean, other.mean), (self.std, other.std)]
         wide = [(a, b) if len(a) == len(b) else (set(a), set(b)) for a, b in pairs]
         return any(len(a) != len(b) or not np.allclose([*a], [*b]) for a, b in wide)

@@ -42,6 +42,41 @@ def python_random(seed):
         random.setstate(state)
 
 
+def draw_apart(layer):
+    """Lets a layer of Keras draw gamma and beta on PyTorch without PyTorch's global generator.
+
+    Keras 3.15 seeds that one for the draw and sets it back. What another thread draws meanwhile,
+    such as the dropout of the model, then differs from run to run, and so does the draw itself.
+    """
+    for part in (layer, *getattr(layer, "layers", ())):
+        backend = getattr(part, "backend", None)
+        if keras.backend.backend() == "torch" and hasattr(backend, "random"):
+            backend.random = _Random(backend.random)
+
+
+class _Random:
+    """The module `random` of a backend of Keras, but for two distributions."""
+
+    def __init__(self, module):
+        self._module = module
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
+
+    def beta(self, shape, alpha, beta, dtype=None, seed=None):
+        return self._drawn("beta", shape, (alpha, beta), dtype, seed)
+
+    def gamma(self, shape, alpha, dtype=None, seed=None):
+        return self._drawn("gamma", shape, (alpha,), dtype, seed)
+
+    def _drawn(self, name, shape, parameters, dtype, seed):
+        seeds = seed if hasattr(seed, "next") else keras.random.SeedGenerator(seed)
+        rng = np.random.default_rng([int(each) for each in seeds.next()])
+        parameters = [keras.ops.convert_to_numpy(each) for each in parameters]
+        drawn = getattr(rng, name)(*parameters, size=tuple(shape))
+        return keras.ops.convert_to_tensor(drawn, dtype or keras.config.floatx())
+
+
 def keep_memory() -> bool:
     """Lets this process keep the memory that it frees, instead of returning it to the system.
 

@@ -25,6 +25,7 @@ def test_preprocessing_says_what_it_is():
         {"mean": 0.5},
         {"mean": ("a", "b", "c")},
         {"mean": (0.5,)},
+        {"mean": (123.675, 116.28, 103.53), "std": (58.4, 57.1, 57.4)},
         {"std": (0.5, 0.5, 0.0)},
         {"resize": "stretch"},
         {"interpolation": "lanczos"},

@@ -52,13 +52,12 @@ def pipeline(
             training example, so "train[:98%]" does and "train[98%:]" does not.
         seed: whole number that decides order and augmentation; None is the recipe's.
         data_dir: as in `load`.
-        channels: 1 (grayscale) or 3 (RGB); None keeps what there is, and means 3 for image files.
-            One channel is normalised by the means of the recipe's three.
+        channels: 1 (grayscale) or 3 (RGB); None is what `model` takes or there is, 3 of image
+            files. One channel is normalised by the means of the recipe's three.
         threads: batches to read at a time, in each process; None is the number of cores.
         workers: processes that read beside this one; 0 reads in threads of this one only.
-        labels: as in `load`.
-        problem: as in `load`; arrays of labels of several classes are known by their rows of 0 and
-            1, unless each row has a single 1.
+        labels, problem: as in `load`; arrays of labels of several classes are known by their rows
+            of 0 and 1, unless each row has a single 1.
         model: whose weights decide about the images: short for `recipe.for_weights(model)`.
 
     Returns:
@@ -72,7 +71,8 @@ def pipeline(
     if batch_size is None:
         batch_size = getattr(recipe, "micro_batch_size", recipe.batch_size)
     opened = open_source(source, data_dir, labels, problem)
-    channels = (opened.channels or 3) if channels is None else channels
+    given = getattr(model, "channels", None) or opened.channels or 3
+    channels = given if channels is None else channels
     check_choice("channels", channels, (1, 3))
     check_choice("training", training, (None, True, False))
     split = None if split is None else str(split)
@@ -152,7 +152,7 @@ class Pipeline(keras.utils.PyDataset):
         transform = recipe.train if training else recipe.eval
         self._read = batches.Reader(source, source.rows(split), transform, channels, training)
         self.preprocessing = recipe.eval.preprocessing
-        if len(self.preprocessing.mean) != channels:
+        if len(self.preprocessing.mean) in {1, 3} - {channels}:
             self.preprocessing = self.preprocessing.for_channels(channels)
         self._normalization = per_channel(self.preprocessing, channels)
         if training and batch_size > self.num_examples:

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from keras_vit.text import abridged, brief
-from keras_vit.workarounds import python_random
+from keras_vit.workarounds import draw_apart, python_random
 
 # One thread computes with the layers, whoever asks. They keep state, and here neither a `strategy`,
 # a `distribution` nor a dtype policy that a caller has set reaches them.
@@ -195,6 +195,7 @@ class _Layer:
         if "keras_cv" in config:
             _import_keras_cv()
         self.layer = keras.saving.deserialize_keras_object(json.loads(config))
+        draw_apart(self.layer)
         ancestors = type(self.layer).__mro__
         self.is_keras_cv = any(each.__module__.startswith("keras_cv.") for each in ancestors)
         self.takes_labels = True

@@ -230,3 +230,16 @@ def test_gray_images_have_one_mean(folder):
     test = pipeline(folder, recipe_for(), "test", model=gray, channels=1)
     expected = preprocess(sorted(folder.glob("test/*/*")), gray)
     np.testing.assert_array_equal(np.concatenate([images for images, _ in test]), expected)
+    assert pipeline(folder, recipe_for(), model=gray).image_shape[-1] == 1
+
+
+def test_three_means_of_a_gray_model_are_no_contradiction(folder):
+    assert not DINO.differs(DINO.for_channels(1)) and not DINO.for_channels(1).differs(DINO)
+    assert DINO.differs(preprocessing.GOOGLE.for_channels(1))
+
+
+def test_means_of_other_channels_are_refused(folder):
+    """Two or five means say nothing about the three channels of a photograph."""
+    two = recipe_for().eval.like(preprocessing.Preprocessing(mean=(0.4, 0.5), std=(0.2, 0.3)))
+    with pytest.raises(ValueError, match="one number for each of the 3 channels"):
+        pipeline(folder, recipe_for().replace(train=two, eval=two), "test")

@@ -66,6 +66,20 @@ def test_a_batch_is_a_function_of_seed_and_step():
     assert np.abs(next(iter(other))[0] - expected[0][0]).max() > 0.01
 
 
+def test_the_generator_of_the_model_is_left_alone(monkeypatch):
+    """A model that drops out draws from PyTorch's own while the next batch is being made."""
+    if BACKEND == "torch":
+        import torch
+
+        monkeypatch.setattr(torch, "manual_seed", lambda seed: pytest.fail("seeded for all"))
+    factors = [keras.layers.MixUp(0.4), keras.layers.CutMix(), keras.layers.AugMix(num_chains=1)]
+    for layer in factors if BACKEND == "torch" else factors[:1]:
+        batches = pipeline(grey(), with_layers([layer]), training=True)
+        images, labels = next(iter(batches))
+        assert np.isfinite(images).all()
+        np.testing.assert_allclose(labels.sum(axis=-1), 1, atol=1e-5)
+
+
 def test_processes_draw_alike_and_take_their_rows():
     whole = pipeline(numbered(16), with_layers(mixing()), training=True)
     parts = [whole.shard(process, 2) for process in range(2)]
