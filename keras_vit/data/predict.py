@@ -20,6 +20,7 @@ from keras_vit.data.preprocess import (
     unreadable,
     warn_of_unreadable,
 )
+from keras_vit.models.trainer import one_look
 from keras_vit.outputs import reading_of
 from keras_vit.text import follow, visible
 from keras_vit.weights.fetch import DownloadError, fetch
@@ -137,7 +138,7 @@ def predict(
         if not kept:
             continue
         batch = batch[np.array(kept) - start] if errors else batch
-        with one_at_a_time(model):
+        with one_at_a_time(model), one_look({(id(model), "predict")}):  # prepared above
             (outputs,) = keras.tree.flatten(model.predict_on_batch(batch))
         outputs = keras.ops.convert_to_numpy(outputs)
         reading = reading.decided(outputs)  # by the first of them
