@@ -241,10 +241,9 @@ def _decode(transform, encoded, rng, channels, upright, crop):
         raise
     # Pillow's decoders answer damaged files with errors of many unrelated types.
     except Exception as error:
-        reason = str(error).partition(" <_io.")[0]  # the address of an object helps nobody
         raise ValueError(
             f"The image cannot be decoded. Received: {len(encoded)} bytes that begin with "
-            f"{encoded[:8]!r} ({type(error).__name__}: {reason})"
+            f"{encoded[:8]!r} ({type(error).__name__}: {error})"
         ) from error
 
 
