@@ -108,7 +108,7 @@ def _of_run(folder):
         "data": source,
         "test_data": source,
         "test_split": settings["test_split"] or recipe.test_split,
-        "outcome": settings.get("training"),
+        "outcome": {**settings, **(settings.get("training") or {})},
     }
 
 

@@ -195,6 +195,7 @@ class Job:
         with devices.scope():
             model = recipe.compile(self.with_teacher(model))
         settings = {"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze}
+        settings["lora"] = self.lora
         options = {"save_every": self.save_every, "settings": settings}
         options |= {"validation": validation, "callbacks": recipe.callbacks()}
         start, ended = time.perf_counter(), False

@@ -6,7 +6,7 @@ import os
 import pathlib
 
 import numpy as np
-from PIL import ExifTags, Image, TiffImagePlugin
+from PIL import ExifTags, Image, TiffImagePlugin, UnidentifiedImageError
 
 from keras_vit.workarounds import decode, quiet_tags
 
@@ -30,7 +30,12 @@ def open_image(source):
     if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
         there = pathlib.Path(source).exists()
         raise OSError(f"{source} {'is no regular file' if there else 'does not exist'}")
-    image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    try:
+        image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+    except UnidentifiedImageError as error:
+        if isinstance(source, bytes):  # the address of an object in memory helps nobody
+            raise UnidentifiedImageError("no image of a known format") from error
+        raise
     tags = getattr(image, "tag_v2", {})  # of a TIFF, whose tiles may be larger than the image
     tile = [tags.get(tag) for tag in (TiffImagePlugin.TILEWIDTH, TiffImagePlugin.TILELENGTH)]
     sizes = [image.size] + [tile] * all(isinstance(side, int) for side in tile)

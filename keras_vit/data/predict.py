@@ -22,6 +22,7 @@ from keras_vit.data.preprocess import (
     warn_of_unreadable,
 )
 from keras_vit.heads import check_one_head, errors_of, for_each, heads_of, split
+from keras_vit.models.trainer import one_look
 from keras_vit.outputs import Reading, known_of_end, reading_of
 from keras_vit.text import follow, visible
 from keras_vit.weights.fetch import DownloadError, fetch
@@ -141,7 +142,7 @@ def predict(
         if not kept:
             continue
         batch = batch[np.array(kept) - start] if errors else batch
-        with one_at_a_time(model):
+        with one_at_a_time(model), one_look({(id(model), "predict")}):  # prepared above
             parts = split(model.predict_on_batch(batch), heads, model.name)
         for head, outputs in parts.items():
             with errors_of(head):

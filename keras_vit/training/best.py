@@ -93,11 +93,11 @@ class BestWeights(keras.callbacks.Callback):
                 variable.assign(value)
             self.weights = None  # the model has them
 
-    def summary(self, epoch):
-        """Which epoch the weights are of, for people, after training until this one."""
+    def summary(self, epoch, epochs):
+        """Which epoch the weights are of, for people, after training until this one of `epochs`."""
         if self.epoch is None:
             return f"No epoch has a {self.monitor}: the weights are those of the last one."
-        early = self.patience is not None and self.wait >= self.patience
+        early = self.patience is not None and self.wait >= self.patience and epoch + 1 < epochs
         return (
             (f"Stopped early, after {self.wait} epochs without a better one. " if early else "")
             + f"The weights are those of epoch {self.epoch + 1} of {epoch + 1}, the best on "

@@ -188,7 +188,7 @@ class Run(keras.callbacks.CallbackList):
         for best in self.keeping:
             if isinstance(best, BestWeights):
                 self.log.note("best", {"epoch": best.epoch, **best.figures})
-                self.say(best.summary(self.epoch))
+                self.say(best.summary(self.epoch, self.epochs))
         self.save()
 
     def _take(self, count):

@@ -8,10 +8,13 @@ import pathlib
 
 import keras
 
-from keras_vit.text import abridged, brief
+from keras_vit.data.files import listed
+from keras_vit.text import brief
 from keras_vit.training.checkpoint import RECORD, Checkpoints, inner_optimizer
 from keras_vit.training.freeze import nested_layers
 from keras_vit.writing import output_place, write_text
+
+LATER = ("settings.recipe.keep_best", "settings.lora")
 
 
 def describe(model, **settings):
@@ -34,14 +37,14 @@ def check_same_run(output, there, here):
     """Raises a ValueError that names where two results of `describe` differ."""
     names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
     # Which runs of before there was such a field do not name.
-    names = [name for name in names if name != "settings.recipe.keep_best" or name in there]
+    names = [name for name in names if name not in LATER or name in there]
+    names.sort(key=lambda name: not name.startswith("settings."))  # these somebody has chosen
     if names:
         both = [(name, brief(there.get(name)), brief(here.get(name))) for name in names]
         told = [f"{name}: {theirs} there, {ours} here" for name, theirs, ours in both]
         raise ValueError(
             f"{output} holds a run with other settings, which cannot be continued with these. "
-            "Received:\n  " + abridged("\n  ".join(told)) + "\nUse the settings of that run, or "
-            "another output folder."
+            f"Received:\n{listed(told)}\nUse the settings of that run, or another output folder."
         )
 
 

@@ -51,7 +51,7 @@ def make_card(
         file: path of the weights; of a `.keras` file the name is enough.
         place: what the reader shall open instead of `file`: `hf://ORG/REPO`.
         format: of `file`, as `save_weights` has it; `None` for Keras's own.
-        outcome: what `settings.json` says of a training under that name: epochs, the best one,
+        outcome: what `settings.json` says of a run, and of its training: epochs, the best one,
             images that could not be read.
     """
     from huggingface_hub import ModelCard
@@ -158,7 +158,8 @@ def _training(recipe, source, outcome):
     if recipe is not None:
         rows = [row for row in recipe.table() if row[0] != "note"]
         notes = [text for what, text in recipe.table() if what == "note"]
-        about = f"{begun}{_best(outcome)}The recipe (`keras_vit.recipes.Recipe`):"
+        about = f"{begun}{_trained(outcome)}{_best(outcome)}"
+        about += "The recipe (`keras_vit.recipes.Recipe`):"
         return "\n\n".join([about, _table(rows), *notes])
     if source.state == "published":
         return f"The weights are those of {source.link}; no change since they were loaded is known."
@@ -168,6 +169,20 @@ def _training(recipe, source, outcome):
     if source.name and source.state is None:
         return f"{begun}Whether it was changed after that is not recorded."
     return f"{begun}How it was trained is not recorded."
+
+
+def _trained(outcome):
+    """What a run has trained other than all of the model by the labels alone."""
+    frozen, rank, teacher = (outcome.get(name) for name in ("freeze", "lora", "teacher"))
+    text = ""
+    if frozen:
+        patterns = " ".join(map(code, frozen))
+        text += f"The layers that {patterns} choose were frozen (`keras_vit.training.freeze`). "
+    if rank:
+        text += f"Head and low-rank changes (LoRA) of rank {rank} alone were trained, then merged. "
+    if teacher:
+        text += f"It was distilled from {code(pathlib.PurePath(teacher).name)}. "
+    return text
 
 
 def _best(outcome):

@@ -11,6 +11,7 @@ from PIL import Image
 
 from keras_vit import VisionTransformer
 from keras_vit.data import Prediction, predict, preprocess
+from keras_vit.evaluation import embed
 from keras_vit.outputs import reading_of
 from keras_vit.preprocessing import GOOGLE
 from keras_vit.weights.fetch import DownloadError
@@ -279,3 +280,13 @@ def test_members_of_an_ensemble_and_outputs_with_names(model):
     parts = [keras.layers.Activation("sigmoid")(output) for output in outputs]
     joined = reading_of(keras.Model(x, keras.layers.Concatenate()(parts)))
     assert (joined.name, joined.applied) == ("sigmoid", True)
+
+
+@any_backend
+def test_of_a_white_page_that_is_prepared_here_nobody_is_warned(tmp_path, recwarn):
+    """All its values are above 0, as those of images without a normalisation are."""
+    model, path = tiny_vit(), tmp_path / "page.png"
+    Image.fromarray(np.arange(200, 248, dtype="uint8").reshape(4, 4, 3)).save(path)
+    predict(model, path)
+    embed(model, path)
+    assert not [w for w in recwarn if "wants values" in str(w.message)]

@@ -248,7 +248,7 @@ def test_damaged_files_are_refused(crop):
     photo = photographs()[-1]
     files = encoded(photo, "JPEG")[:700], encoded(photo)[:900], b"no image at all", b""
     for file in files:
-        with pytest.raises(ValueError, match=r"cannot be decoded\. Received: .* bytes"):
+        with pytest.raises(ValueError, match=r"cannot be decoded\. Received: [^<]* bytes[^<]*$"):
             apply(Transform(16, crop), file, rng(0))
 
 

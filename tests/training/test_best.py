@@ -168,3 +168,10 @@ def test_of_an_ended_run_no_checkpoint_is_needed(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run.json").read_text())["finished"]
     with pytest.raises(ValueError, match="steps: 13 there, 14 here"):
         case.run(tmp_path, steps=14)
+
+
+def test_a_run_that_reaches_its_last_epoch_was_not_stopped_early():
+    best = training.BestWeights("val_loss", patience=2)
+    best.epoch, best.figures, best.wait = 3, {"val_loss": 0.5}, 2
+    assert best.summary(5, 20).startswith("Stopped early, after 2 epochs")
+    assert best.summary(5, 6).startswith("The weights are those of epoch 4 of 6")

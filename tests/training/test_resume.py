@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit import training
+from keras_vit.training import same_run
 from tests.training import resume_case as case
 
 UPDATES = 13  # two epochs of five and a part of the third
@@ -180,6 +181,14 @@ def test_another_run_is_refused_and_what_differs_is_named(tmp_path):
     assert "optimizer.beta_1: 0.9 there, 0.8 here" in str(error.value)
     assert "steps: 13 there, 14 here" in str(error.value)
     assert str(error.value).count(" there, ") == 3
+
+
+def test_of_many_other_settings_the_chosen_ones_are_told_and_the_number_of_all():
+    there = {f"model.{number}.lora_rank": 4 for number in range(100)} | {"settings.lora": 4}
+    with pytest.raises(ValueError, match=r"settings\.lora: 4 there, 8 here") as error:
+        same_run.check_same_run("run", there, dict.fromkeys(there, 8))
+    assert str(error.value).count("there, 8 here") == 10 and "and 91 more" in str(error.value)
+    same_run.check_same_run("run", {}, {"settings.lora": None})  # before there was such a field
 
 
 @pytest.mark.parametrize(

@@ -118,16 +118,18 @@ def test_what_is_given_is_in_the_text_and_the_metadata(model, tmp_path):
 
 
 def test_a_run_tells_its_recipe_data_and_accuracy(model, tmp_path):
-    recipe = recipes.get("digits").replace(learning_rate=0.0125)
-    settings = {"recipe": recipe.to_dict(), "dataset": "/home/someone/photos", "test_split": "val"}
+    recipe = recipes.get("digits").replace(learning_rate=0.0125).to_dict()
+    settings = {"recipe": recipe, "dataset": "/home/someone/photos", "test_split": "val"}
+    settings |= {"freeze": ["*", "!head"], "lora": 4, "teacher": "/home/someone/big.keras"}
     with pytest.raises(ValueError, match=r"no finished run.*settings\.json"):
         keras_vit.model_card(model, run=tmp_path)
     (tmp_path / "settings.json").write_text(json.dumps(settings))
     assert "Unknown: no report" in keras_vit.model_card(model, run=tmp_path).text
     report_of(model).save(tmp_path / "evaluation.json")
     card = keras_vit.model_card(model, run=tmp_path, license="mit")
-    assert "| learning_rate | 0.0125 |" in card.text and "someone" not in str(card)
-    assert "Measured on 8 images of photos (split `val`)" in card.text
+    words = ["layers that `*` `!head` choose", "rank 4 alone", "distilled from `big.keras`"]
+    words += ["| learning_rate | 0.0125 |", "Measured on 8 images of photos (split `val`)"]
+    assert all(each in card.text for each in words) and "someone" not in str(card)
     assert card.data.datasets == ["photos"] and card.data.license == "mit"
 
 
