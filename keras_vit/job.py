@@ -14,6 +14,7 @@ import numpy as np
 from keras_vit import data, distribution, evaluation, inspection, recipes, training
 from keras_vit.builders import build
 from keras_vit.data.pixels import per_channel
+from keras_vit.data.units import in_units, turn_head, units_of, units_told
 from keras_vit.hub import model_card
 from keras_vit.models import VisionTransformer
 from keras_vit.outputs import reading_of
@@ -148,15 +149,20 @@ class Job:
         if devices.writes:
             print(recipe, train, sep="\n")
         model.preprocessing = train.preprocessing
+        units = units_of(train)
+        if units is not None:
+            print(units_told(units))
+            turn_head(model, units, back=True)
+        learned, validation = (in_units(each, units) for each in (train, test))
         with devices.scope():
             model = recipe.compile(self.with_teacher(model))
         start = time.perf_counter()
         history = training.fit(
             model,
-            train,
+            learned,
             output,
             steps=recipe.steps,
-            validation=test,
+            validation=validation,
             save_every=self.save_every,
             callbacks=recipe.callbacks(),
             settings={"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze},
@@ -168,6 +174,8 @@ class Job:
             return None
         if self.lora is not None:
             model = training.merge_lora(model)
+        if units is not None:
+            turn_head(model, units)
         self._save(model)
         report = self.evaluate(model, test)
         draw_predictions(model, test, output / "predictions.png")

@@ -16,6 +16,7 @@ from keras_vit.data.files import LISTED, listed
 from keras_vit.data.load import check_seed, open_source
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
+from keras_vit.data.units import standardized
 
 
 def pipeline(
@@ -178,6 +179,9 @@ class Pipeline(keras.utils.PyDataset):
         how = self.batch_size, self.seed, self.num_classes, self._mixing, share
         self._dataset = batches.make_batches(self._read, *how)
 
+    units = None  # of the values to estimate, see `keras_vit.data.units`
+    rows = property(lambda self: self._read.rows)
+    source = property(lambda self: self._read.source)
     problem = property(lambda self: self._read.source.problem)
     num_classes = property(lambda self: self._read.source.num_classes)
     left_out = property(lambda self: self._read.source.left_out)
@@ -200,6 +204,7 @@ class Pipeline(keras.utils.PyDataset):
         """What decides about the batches, besides the recipe, as a dict that JSON can hold."""
         names = "name split num_examples batch_size seed training".split()
         names += ["problem"] * (self.problem != "single_label")  # which older runs do not name
+        names += ["units"] * (self.units is not None)
         return {name: getattr(self, name) for name in names}
 
     def __len__(self):
@@ -247,7 +252,7 @@ class Pipeline(keras.utils.PyDataset):
             self._note(notes)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
-            yield images, labels
+            yield images, standardized(labels, self.units) if self.units else labels
             missing -= 1
         for _ in range(missing):  # of a share that has no row in the last batch
             images, labels = self._read.empty
