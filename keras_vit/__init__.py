@@ -4,6 +4,7 @@
 
 import importlib
 import importlib.util
+import sys
 import typing
 
 try:
@@ -30,7 +31,9 @@ from keras_vit.models import (
     BiTVariant,
     NaFlexVisionTransformer,
     VisionTransformer,
+    features,
 )
+from keras_vit.models.backbone import backbone
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS, Variant, get_variant
 from keras_vit.version import __version__
@@ -49,6 +52,10 @@ from keras_vit.weights.resize import fold, merge_tokens, resize
 _MODULES = ("evaluation", "exports", "inspection", "recipes")
 _LATER = {name: name for name in _MODULES}
 _LATER |= {"export": "exports", "model_card": "hub", "push_to_hub": "hub"}
+# What other libraries have for `from_checkpoint`, and for `list_weights`.
+_BUILDING = """create_model from_pretrained from_preset load_pretrained AutoModel ViTModel
+AutoModelForImageClassification ViTForImageClassification""".split()
+_LISTING = ("list_models", "list_pretrained", "available_models")
 
 if typing.TYPE_CHECKING:
     from keras_vit import evaluation, exports, inspection, recipes
@@ -60,7 +67,11 @@ else:
         if name in _LATER:
             module = importlib.import_module(f"keras_vit.{_LATER[name]}")
             return module if name in _MODULES else getattr(module, name)
-        raise AttributeError(f"module 'keras_vit' has no attribute {name!r}")
+        advice = "; list_weights() prints what is published" * (name in _LISTING)
+        if name in _BUILDING:
+            advice = "; from_checkpoint(name) builds a model with weights, build(variant) a new one"
+        text = f"module 'keras_vit' has no attribute {name!r}{advice}"
+        raise AttributeError(text, name=name, obj=sys.modules[__name__])
 
 
 __all__ = [
@@ -80,11 +91,13 @@ __all__ = [
     "Variant",
     "VisionTransformer",
     "__version__",
+    "backbone",
     "data",
     "distribution",
     "evaluation",
     "export",
     "exports",
+    "features",
     "fold",
     "from_checkpoint",
     "get_variant",

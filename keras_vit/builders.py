@@ -9,9 +9,10 @@ from keras_vit.arguments import BiTOptions, ViTOptions
 from keras_vit.families import FAMILIES
 from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
 from keras_vit.text import unknown
-from keras_vit.variants import VARIANTS, Variant
+from keras_vit.variants import VARIANTS, Variant, get_variant
 from keras_vit.weights.assign import MODELS
 from keras_vit.weights.load import build_and_load
+from keras_vit.weights.locate import variants_named
 
 _ARGUMENTS = """
 
@@ -54,8 +55,12 @@ _SIZE, _WEIGHTS = int | tuple[int, int], str | os.PathLike[str] | None
 _PARAMETERS = {}
 
 
+_NAMES = {}  # variant -> name of its builder
+
+
 def _builder(variant, name):
     """The builder of a row of a table; its models have its name in lower case."""
+    _NAMES.setdefault(variant, name)
     model = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
 
     def build(
@@ -77,7 +82,7 @@ def _builder(variant, name):
         return build_and_load(variant, weights, options)
 
     build.__name__ = build.__qualname__ = name
-    row = {"name": name.lower(), **vars({**VARIANTS, **BIT_VARIANTS}[variant])}
+    row = {"name": name.lower(), **vars(BIT_VARIANTS.get(variant) or get_variant(variant))}
     *own, _ = inspect.signature(build).parameters.values()
     further = [
         p if row.get(p.name, p.default) == p.default else p.replace(default=row[p.name])
@@ -124,7 +129,8 @@ def build(
 
     Args:
         variant: a key of `keras_vit.VARIANTS`, such as `"B/16"`, `"R50+B/16"` or `"DINOv2-S/14"`,
-            or of `keras_vit.BIT_VARIANTS`, such as `"R50x1"`.
+            or one of these sizes with another patch size, such as `"Ti/4"`; or a key of
+            `keras_vit.BIT_VARIANTS`, such as `"R50x1"`.
         weights: `None`, or a checkpoint: see `keras_vit.ViT_B16`.
         **options: arguments of that builder, such as `num_classes` and `image_size`.
 
@@ -136,10 +142,23 @@ def build(
     """
     known = [*VARIANTS, *BIT_VARIANTS]
     if variant not in known:
-        raise unknown("variant", variant, known, listed="list(keras_vit.VARIANTS)")
-    model = "bit" if variant in BIT_VARIANTS else "visiontransformer"
-    name = f"{model}_" + re.sub(r"\W", "_", variant.lower().replace("/", ""))
-    return _builder(variant, name)(weights=weights, **options)
+        try:
+            get_variant(variant)
+        except ValueError:
+            if meant := variants_named(str(variant)):
+                raise ValueError(
+                    f"Unknown variant. Received: variant={variant!r}, which is "
+                    f"{' or '.join(map(repr, meant))} here; keras_vit.from_checkpoint(name) builds "
+                    "the model of published weights."
+                ) from None
+            listed = "list(keras_vit.VARIANTS)"
+            raise unknown("variant", variant, known, listed=listed) from None
+    return _builder(variant, builder_name(variant))(weights=weights, **options)
+
+
+def builder_name(variant):
+    """The name of the builder of a variant, which that of its models is in lower case."""
+    return _NAMES.get(variant) or "ViT_" + re.sub(r"\W", "_", variant.replace("/", ""))
 
 
 ViT_Ti16 = _vit("Ti/16", "ViT-Ti/16")

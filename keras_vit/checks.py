@@ -145,7 +145,51 @@ def check_names(variant, names, further=()):
     known = [field.name for field in dataclasses.fields(variant)] + list(further)
     for name in names:
         if name not in known:
-            raise unknown("argument", name, known)
+            here = [own for own, theirs in ELSEWHERE.items() if name in theirs.split()]
+            if not here or (here[0].isidentifier() and here[0] not in known):
+                raise unknown("argument", name, known)
+            raise ValueError(f"Unknown argument. Received: argument={name!r}; use {here[0]}.")
+
+
+# Arguments here, and what they are called in timm, Hugging Face, torchvision, keras.applications,
+# KerasHub and vit-pytorch.
+ELSEWHERE = {
+    "num_classes": "classes num_labels num_class n_classes nb_classes nclass",
+    "image_size": "img_size input_size input_resolution resolution crop_size",
+    "image_size=(height, width) and channels=3": "input_shape image_shape",
+    "channels": "in_chans in_channels num_channels input_channels n_channels",
+    "width": "embed_dim hidden_size hidden_dim dim d_model embedding_dim",
+    "depth": "num_layers num_hidden_layers layers n_layers num_blocks",
+    "num_heads": "heads num_attention_heads n_heads nhead",
+    "mlp_dim": "intermediate_size feedforward_dim mlp_hidden_dim dim_feedforward",
+    "mlp_dim, which is the width times that ratio": "mlp_ratio",
+    "patch_size": "patch patch_dim patch_shape",
+    "dropout": """drop_rate dropout_rate hidden_dropout_prob proj_drop_rate pos_drop_rate
+        emb_dropout""",
+    "attention_dropout": """attn_drop_rate attn_drop attention_probs_dropout_prob
+        attention_dropout_rate""",
+    "stochastic_depth": "drop_path_rate drop_path stochastic_depth_prob",
+    "patch_dropout": "patch_drop_rate",
+    "pool": "global_pool pooling pool_type classifier",
+    "layer_scale": "init_values layerscale_value layer_scale_init_value layerscale_init",
+    "registers": "reg_tokens num_register_tokens num_registers",
+    "epsilon": "layer_norm_eps layer_norm_epsilon norm_eps",
+    "norm": "norm_layer",
+    "activation": "act_layer hidden_act activation_fn",
+    "variable_size": "dynamic_img_size interpolate_pos_encoding",
+    "remat": "gradient_checkpointing grad_checkpointing",
+    "class_token": "use_class_token cls_token use_cls_token",
+    "dtype": "torch_dtype dtype_policy",
+    "name": "model_name",
+    "include_top=False or num_classes=0": "features_only no_head",
+    "class_names, an attribute of the model": "id2label label2id",
+    "weights='NAME' of a builder such as keras_vit.ViT_B16; keras_vit.list_weights() and "
+    "`keras-vit list` print the names": """pretrained weights checkpoint_path ckpt checkpoint
+        ckpt_path weights_path pretrained_cfg load_weights preset
+        pretrained_model_name_or_path""",
+    "keras.layers.Softmax() behind the model, which gives logits": "classifier_activation",
+    "model(tensor), a call of the model that was built": "input_tensor",
+}
 
 
 def marked(variant_class, mark):

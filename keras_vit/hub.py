@@ -9,10 +9,10 @@ import tempfile
 import warnings
 
 from keras_vit.text import unknown
-from keras_vit.weights.assign import check_model
 from keras_vit.weights.card import is_untouched, make_card
 from keras_vit.weights.fetch import is_offline
 from keras_vit.weights.files import FOLDER_FILES
+from keras_vit.weights.network import check_model
 from keras_vit.weights.save import BY_SUFFIX, save_weights, write_card
 
 CARD = "README.md"
@@ -69,7 +69,7 @@ def model_card(
             not exist; a `path` where somebody's own text stands.
     """
     found = {"recipe": recipe, "report": report, "data": data}
-    found |= {"test_data": test_data, "test_split": test_split}
+    found |= {"test_data": test_data, "test_split": test_split, "outcome": None}
     if run is not None:
         found = {key: found[key] or value for key, value in _of_run(run).items()}
     if not hasattr(found["recipe"], "table") and found["recipe"] is not None:
@@ -108,6 +108,7 @@ def _of_run(folder):
         "data": source,
         "test_data": source,
         "test_split": settings["test_split"] or recipe.test_split,
+        "outcome": settings.get("training"),
     }
 
 
@@ -154,7 +155,7 @@ def push_to_hub(
     """
     import huggingface_hub
 
-    check_model(model)
+    model = check_model(model, whole=True)
     if format not in FILES:
         raise unknown("format", format, FILES)
     parts = repository.split("/") if isinstance(repository, str) else ()

@@ -1,25 +1,26 @@
 """A job: a recipe, the data and the model that it is run with, and what the run leaves."""
 
 import dataclasses
-import importlib.util
-import itertools
+import functools
 import json
-import math
 import pathlib
 import time
 
 import keras
 import numpy as np
 
-from keras_vit import data, distribution, evaluation, inspection, recipes, training
-from keras_vit.builders import build
-from keras_vit.data.pixels import per_channel
+from keras_vit import data, distribution, evaluation, recipes, training
+from keras_vit.builders import build, builder_name
 from keras_vit.data.units import in_units, turn_head, units_of, units_told
 from keras_vit.hub import model_card
+from keras_vit.inspection.predictions import draw_predictions
 from keras_vit.models import VisionTransformer
-from keras_vit.outputs import reading_of
+from keras_vit.outcome import metrics_of, outcome_of, outcome_of_ended
+from keras_vit.plan import header
 from keras_vit.text import visible
+from keras_vit.training.cost import count, measured
 from keras_vit.weights import from_checkpoint
+from keras_vit.weights.described import name_of, unfetched
 from keras_vit.writing import output_place, replacing_files, write_text
 
 # What a run leaves beside the files of `training.fit`.
@@ -44,13 +45,15 @@ class Job:
         labels, problem: see `keras_vit.data.load`; the recipe is one for that problem.
         split, test_split: images to train and to test on; by default the recipe's.
         model: a published variant instead of the recipe's, such as `"B/16"`.
-        weights: a checkpoint to begin from, for a `model`.
+        weights: a checkpoint to begin from. Without a `model` or a variant of the recipe it
+            decides the architecture.
         freeze: patterns of layers that do not train, see `keras_vit.training.freeze`.
         teacher: a model of the same classes to learn from, too: a checkpoint of any format that
             `keras_vit.from_checkpoint` reads, or a `.keras` file that gives logits. Hard labels
             and half of the loss, as in `keras_vit.training.Distiller`.
         lora: rank of the changes of the weights that alone are trained, or `None`.
         save_every: see `keras_vit.training.fit`.
+        keep_checkpoints: whether they stay after the end, several times as large as the model.
     """
 
     recipe: recipes.Recipe
@@ -68,6 +71,7 @@ class Job:
     lora: int | None = None
     teacher: str | None = None
     save_every: str | int = "600s"
+    keep_checkpoints: bool = False
 
     def load(self, split, batch_size=None):
         """A split of the data, in batches of `model.fit`."""
@@ -80,6 +84,19 @@ class Job:
         """The images to test on."""
         return self.load(self.test_split or self.recipe.test_split)
 
+    def load_validation(self, train, test):
+        """The images that each epoch is measured on; those to test on, unless they choose an epoch.
+
+        Then it is the part for validation, where the data has one that is not trained on.
+        """
+        chooses = self.recipe.keep_best or self.recipe.early_stopping
+        has_part = train.source.has_part("validation") or self.recipe.validation_split
+        if not (chooses and has_part):
+            return test
+        found = self.load("validation")
+        others = np.union1d(train.rows, test.rows)
+        return test if np.isin(found.rows, others).any() else found
+
     def build(self, train):
         """The uncompiled model for the images and classes of a pipeline."""
         options = self.recipe.model_options()
@@ -88,12 +105,13 @@ class Job:
         if variant is not None:
             model = build(variant, weights=self.weights, **options)
         elif self.weights:
-            raise ValueError("weights need a model (--variant), the one whose weights they are.")
+            model = from_checkpoint(self.weights, **options)
         else:
-            model = VisionTransformer(**options, name="vit_mini")
-        if self.weights:
-            print(model.load_report)
-        else:
+            model = VisionTransformer(**options)
+        if variant is None:  # reports and cards name a model after what it is
+            variant = name_of(model)
+            model.name = builder_name(variant).lower() if variant else "vit_mini"
+        if not self.weights:
             model.preprocessing = train.preprocessing
         model.class_names = train.class_names and tuple(train.class_names)
         if self.freeze:
@@ -111,6 +129,31 @@ class Job:
         if not self.weights or not (contradicts or self.recipe.name.startswith("own")):
             return self
         return dataclasses.replace(self, recipe=self.recipe.for_weights(model))
+
+    def plan(self):
+        """(job, model): the job as it would run, and its model; published weights are not fetched.
+
+        Where these are not on this machine the model has their architecture and fresh weights.
+        """
+        job, record = self, self.weights and unfetched(self.weights)
+        if record:
+            variant = self.model or record.variant.removeprefix("BiT-")
+            job = dataclasses.replace(self, weights=None, model=variant)
+        model = job.build(self.load(self.split, batch_size=1))
+        if record and record.preprocessing:
+            model.preprocessing = record.preprocessing
+        return self.for_weights(model), model
+
+    def cost(self, model):
+        """What the run of a model from `plan` costs, a `keras_vit.training.cost.Cost`.
+
+        The model is trained for a few batches; nothing is written.
+        """
+        load = functools.partial(self.load, self.split)
+        train = load()
+        model.preprocessing = train.preprocessing
+        cost = count(model, self.recipe, train.steps_per_epoch // self.recipe.accumulate)
+        return measured(cost, self.recipe.compile(self.with_teacher(model)), load)
 
     def with_teacher(self, model):
         """The model, or what trains it with the teacher."""
@@ -146,60 +189,58 @@ class Job:
         """`run` of a built model and its training data."""
         output, devices, recipe = pathlib.Path(self.output), distribution.current(), self.recipe
         test = self.load_test()
+        validation = self.load_validation(train, test)
         if devices.writes:
-            print(recipe, train, sep="\n")
+            print(header(self, model, train, test))
         model.preprocessing = train.preprocessing
         units = units_of(train)
         if units is not None:
             print(units_told(units))
             turn_head(model, units, back=True)
-        learned, validation = (in_units(each, units) for each in (train, test))
         with devices.scope():
             model = recipe.compile(self.with_teacher(model))
-        start = time.perf_counter()
-        history = training.fit(
-            model,
-            learned,
-            output,
-            steps=recipe.steps,
-            validation=validation,
-            save_every=self.save_every,
-            callbacks=recipe.callbacks(),
-            settings={"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze},
-        )
+        settings = {"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze}
+        options = {"save_every": self.save_every, "settings": settings}
+        options |= {"validation": in_units(validation, units), "callbacks": recipe.callbacks()}
+        start, ended = time.perf_counter(), False
+        try:
+            history = training.fit(
+                model, in_units(train, units), output, steps=recipe.steps, **options
+            )
+        except training.RunEnded as error:
+            history, ended = error.history, True
         seconds = time.perf_counter() - start
-        model = devices.local_copy(model.student if self.teacher else model)
+        model = None if ended else devices.local_copy(model.student if self.teacher else model)
         devices.close()  # the rest is done by one process alone
         if not devices.writes:
             return None
-        if self.lora is not None:
-            model = training.merge_lora(model)
-        if units is not None:
-            turn_head(model, units)
-        self._save(model)
-        report = self.evaluate(model, test)
-        draw_predictions(model, test, output / "predictions.png")
-        try:
-            model_card(model, output / "README.md", run=output)
-        except ValueError as error:  # somebody has edited the one of an earlier run
-            print(visible(error))
-        return {
-            **{f"test_{name}": value for name, value in report.to_dict()["figures"].items()},
-            "train_loss": history["loss"][-1],
-            "epochs": math.ceil(recipe.steps * recipe.accumulate / train.steps_per_epoch),
-            "seconds_training": round(seconds, 1),
-            "parameters": model.count_params(),
-            "skipped_images": len(test.skipped),
-            "backend": keras.backend.backend(),
-            "keras": keras.__version__,
-        }
+        if ended:
+            outcome = outcome_of_ended(output)
+        else:
+            outcome = outcome_of(recipe, history, seconds, train, validation, test)
+            finished = training.merge_lora(model) if self.lora is not None else model
+            if units is not None:
+                turn_head(finished, units)
+            self._save(finished, outcome)
+        # What was saved is what is tested, so that whoever opens it finds the same figures.
+        saved = keras.saving.load_model(output / "model.keras", compile=False)
+        report = self.evaluate(saved, test)
+        draw_predictions(saved, test, output / "predictions.png")
+        if model is not None or not (output / "README.md").exists():
+            try:
+                model_card(model or saved, output / "README.md", run=output)
+            except ValueError as error:  # somebody has edited the one of an earlier run
+                print(visible(error))
+        if not self.keep_checkpoints:
+            training.remove_checkpoints(output)
+        return metrics_of(outcome, report, saved)
 
-    def _save(self, model):
+    def _save(self, model, outcome=None):
         """Leaves the model without its optimizer, which only this backend could use."""
         output = pathlib.Path(self.output)
         portable = type(model).from_config(model.get_config())
         portable.set_weights(model.get_weights())
-        fields = {**dataclasses.asdict(self), "recipe": self.recipe.to_dict()}
+        fields = {**dataclasses.asdict(self), "recipe": self.recipe.to_dict(), "training": outcome}
         for name in ("evaluation.json", "metrics.json"):  # of the model that was here before
             output_place(output / name).unlink(missing_ok=True)
         with replacing_files(output / "settings.json") as draft:
@@ -213,6 +254,7 @@ class Job:
         if not settings.is_file():
             raise ValueError(f"There is no finished run in {output!r}: {settings.name} is missing.")
         fields = json.loads(settings.read_text())
+        fields.pop("training", None)  # what it came to
         return cls(**{**fields, "recipe": recipes.Recipe.from_dict(fields["recipe"])})
 
     def evaluate(self, model=None, test=None):
@@ -224,29 +266,3 @@ class Job:
         print(report)
         report.save(output / "evaluation.json")
         return report
-
-
-def draw_predictions(model, test, path, count=12):
-    """Draws test images and their attention maps, mistakes first, which teach most.
-
-    A model without attention, labels of another kind than one class of several, and a machine
-    without matplotlib, draw nothing.
-    """
-    if not isinstance(model, VisionTransformer) or not importlib.util.find_spec("matplotlib"):
-        return
-    if test.problem != "single_label":
-        return
-    batches = list(itertools.islice(test, 8))
-    images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
-    outputs = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
-    probabilities = reading_of(model).scores(outputs)
-    mean, std = per_channel(test.preprocessing, images.shape[-1])
-    chosen = np.argsort(probabilities.argmax(-1) == labels, kind="stable")[:count]
-    inspection.plot_predictions(
-        (images[chosen] * std + mean).clip(0, 1),
-        inspection.attention_maps(model, images[chosen]),
-        labels[chosen],
-        probabilities[chosen],
-        test.class_names,
-        path,
-    )

@@ -17,12 +17,6 @@ from keras_vit.heads import ask_of_head, check_one_head, heads_of
 READINGS = ("softmax", "sigmoid", "values")
 PROBLEMS = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "values"}
 """What the labels of a data set are -> how the outputs of a model for them are read."""
-PROBLEM_TYPES = {
-    "single_label_classification": "softmax",
-    "multi_label_classification": "sigmoid",
-    "regression": "values",
-}
-"""The same by the names that configs of Hugging Face have for the problems."""
 
 # Classes and functions of losses, in lower case without underscores, and Keras's short names.
 _LOSSES = {
@@ -38,8 +32,12 @@ _OF_THIS_LIBRARY = ("softmaxloss", "sigmoidloss")  # which take logits and have 
 _PASSING = ("Dropout", "Identity", "Reshape", "Flatten", "Cast", "Squeeze", "ExpandDims")
 _PASSING += ("Average", "Mean", "Stack", "Concatenate")  # of members that end alike
 # Layers, operations and activations that give probabilities.
-_ENDS = {"softmax": "softmax", "sparsemax": "softmax"}
-_ENDS |= {"sigmoid": "sigmoid", "hardsigmoid": "sigmoid"}
+_ENDS = {
+    "sparsemax": "softmax",
+    "hardsigmoid": "sigmoid",
+    "softmax": "softmax",
+    "sigmoid": "sigmoid",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,64 +197,23 @@ def reading_of_loss(loss):
     return None, None
 
 
-def reading_of_config(config):
-    """The reading that `problem_type` in the config of a checkpoint stands for, or `None`.
-
-    Raises:
-        ValueError: it is of another problem.
-    """
-    problem = (config or {}).get("problem_type")
-    check_choice("problem_type", problem, (*PROBLEM_TYPES, None))
-    return PROBLEM_TYPES.get(problem)
-
-
-def config_of(model):
-    """What a config beside weights says of the reading, as a dict: nothing where it is unknown."""
-    found = [problem for problem, reading in PROBLEM_TYPES.items() if reading == model.reading]
-    return {"problem_type": found[0]} if found else {}
-
-
-def record_loss(model, metrics=()):
-    """Lets a model of this library, which gives logits, record how its compiled loss reads them.
-
-    A loss or metrics that take them for probabilities are warned of.
-    """
-    reading, takes_logits = reading_of_loss(model.loss)
-    model.reading = reading or model.reading
-    wrong = [model.loss] if reading in ("softmax", "sigmoid") and not takes_logits else []
-    wrong += [each for each in keras.tree.flatten(metrics) if _of_probabilities(each, reading)]
-    if wrong:
+def check_problem(model, problem):
+    """Raises a ValueError where the loss is not for labels of a problem, and warns of its input."""
+    reading, takes_logits = reading_of_loss(getattr(model, "loss", None))
+    end = None if hasattr(model, "reading") else _end_of(model)[0]  # others warn in `compile`
+    given = {None: None, "linear": "logits"}.get(end, "probabilities")
+    taken = "logits" if takes_logits else "probabilities"
+    if reading in ("softmax", "sigmoid") and given not in (None, taken):
         warnings.warn(
-            f"{model.name} gives logits, and what it is compiled with takes its outputs for "
-            f"probabilities. Received: {wrong}; pass objects with from_logits=True, and "
-            "threshold=0 where they have a threshold.",
+            f"{model.name} gives {given}, and its loss takes them for {taken}. Received: "
+            f"loss={model.loss!r}; pass an object with from_logits={given == 'logits'}.",
             stacklevel=3,
         )
-
-
-def _of_probabilities(metric, reading):
-    """Whether a metric, as `compile` takes it, asks for probabilities of a sigmoid or softmax."""
-    if isinstance(metric, str):
-        return reading == "sigmoid" and metric in ("accuracy", "acc", "binary_accuracy")
-    if not isinstance(metric, keras.metrics.Metric):
-        return False
-    config = metric.get_config()
-    if "from_logits" in config:
-        return not config["from_logits"]
-    found = config.get("threshold")
-    if "thresholds" in config:  # of which Keras takes none for 0.5
-        found = 0.5 if config["thresholds"] is None else config["thresholds"]
-    return reading == "sigmoid" and found is not None and 0.5 in np.ravel(found)
-
-
-def check_problem(model, problem):
-    """Raises a ValueError where labels are of a problem that the compiled loss does not solve."""
-    reading, _ = reading_of_loss(getattr(model, "loss", None))
     if problem in ("multi_label", "regression") and reading not in (None, PROBLEMS[problem]):
         raise ValueError(
-            f"The labels are those of problem={problem!r}, which is read by {PROBLEMS[problem]!r}, "
-            f"and the loss trains for {reading!r}. Received: loss={model.loss!r}; "
-            "recipe.for_problem(problem) changes loss and metrics of a recipe."
+            f"Labels of problem={problem!r} are read by {PROBLEMS[problem]!r}, and the loss trains "
+            f"for {reading!r}. Received: loss={model.loss!r}; recipe.for_problem(problem) changes "
+            "loss and metrics of a recipe."
         )
 
 
@@ -296,5 +253,14 @@ def _end_of(model):
         if known := _ENDS.get(name.lower()) or _ENDS.get(called.replace("_", "")):
             return known, None
         is_of_keras = activation is not None and getattr(keras.activations, called, 0) is activation
-        return ("linear" if is_of_keras else None), None
+        # A graph that took the layers of a model, with its head: the first keeps its `Origin`.
+        is_head = part.name == "head" and type(part).__module__.startswith("keras_vit.")
+        origins = [getattr(layer, "origin", None) for layer in model.layers if is_head]
+        return ("linear" if is_of_keras else None), next(filter(None, origins), None)
     return None, None
+
+
+def known_of_end(model, name):
+    """An attribute of a model, such as its class names, or of the one inside that it ends with."""
+    own = getattr(model, name, None)
+    return getattr(_end_of(model)[1], name, None) if own is None else own

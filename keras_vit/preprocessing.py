@@ -10,7 +10,6 @@ import inspect
 import math
 import warnings
 
-import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_float
@@ -98,6 +97,8 @@ class Preprocessing:
         """
         if not getattr(images, "is_fully_addressable", True):  # JAX: parts are in other processes
             return False
+        import keras  # the catalogue of weights is read without it
+
         images = np.asarray(keras.ops.convert_to_numpy(images[:32]))
         if not images.size or images.dtype.kind not in "fiuV":  # V: bfloat16
             return False
@@ -191,7 +192,7 @@ def _channels(values, name):
 def _level_of_caller():
     """The `stacklevel` of the first line that neither this library nor Keras wrote."""
     frame, level = inspect.currentframe().f_back, 1
-    while frame.f_back and frame.f_globals["__name__"].split(".")[0] in _NOT_THE_CALLER:
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1
     return level
 

@@ -95,6 +95,21 @@ def table(rows, header=None, left=1):
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
+def follow(steps, name, total=None, progress=None):
+    """Gives what is in `steps`, and shows on stderr how far that is, for a person alone.
+
+    With `progress=None` it is shown on a terminal or in a notebook.
+    """
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    if progress is None:
+        progress = console.is_terminal or console.is_jupyter
+    transient = console.is_terminal  # elsewhere it would never be seen
+    return track(steps, name, total, console=console, transient=transient, disable=not progress)
+
+
 def percent(share):
     """A share from 0 to 1 as text, with two decimals."""
     return f"{100 * share:.2f} %"

@@ -28,6 +28,20 @@ def set_random_seed(seed: int) -> None:
         tf.random.set_seed(seed)
 
 
+@contextlib.contextmanager
+def python_random(seed):
+    """Seeds Python's `random`, and sets it back afterwards.
+
+    `keras.layers.AugMix` of Keras 3.15 chooses its operations from there, whatever its own seed.
+    """
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
 def keep_memory() -> bool:
     """Lets this process keep the memory that it frees, instead of returning it to the system.
 

@@ -6,19 +6,22 @@ module of a command imports what it needs when it runs.
 
 import argparse
 import contextlib
+import functools
 import importlib
 import os
 import re
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 import warnings
 
-from keras_vit_cli.backend import BACKENDS, choose_backend, versions
+from keras_vit_cli.backend import BACKENDS, choose_backend, versions, without_keras
 from keras_vit_cli.output import set_escapes
 
-COMMANDS = ("train", "predict", "evaluate", "explore", "convert", "export")
-COMMANDS += ("list", "info", "fetch", "recipes")
+COMMANDS = ("train", "sweep", "predict", "evaluate", "embed", "probe", "explore", "convert")
+COMMANDS += ("export", "list", "info", "fetch", "recipes")
 
 
 def main(arguments=None):
@@ -28,15 +31,21 @@ def main(arguments=None):
         arguments: list of text; `None` takes those of the process.
 
     Returns:
-        The exit code: 0 if all went well; 1 after an error, told in one line on stderr; 130 after
-        Ctrl-C; 141 if nobody reads the output any more. Wrong usage exits with 2.
+        The exit code: 0 if all went well, or after the help, where no command is given; 1 after an
+        error, told in one line on stderr; 130 after Ctrl-C; 141 if nobody reads the output any
+        more. Wrong usage exits with 2.
     """
-    args = parser().parse_args(arguments)
+    form = parser()
+    args = form.parse_args(arguments)
+    if args.command is None:
+        form.print_help()
+        return 0
     try:
         import absl.logging
 
         set_escapes()
-        choose_backend(args.backend)
+        if args.needs_backend:
+            choose_backend(args.backend)
         absl.logging.set_verbosity(absl.logging.ERROR)  # Grain warns that there is no JAX
         with warnings.catch_warnings(), _interruptible():
             warnings.showwarning = _warn
@@ -68,31 +77,49 @@ def parser():
     top = argparse.ArgumentParser(
         prog="keras-vit",
         description="Vision Transformers in Keras 3: published weights, predictions, conversions.",
-        epilog="keras-vit COMMAND --help tells what a command takes, with an example.",
+        epilog="keras-vit COMMAND --help tells what a command takes, with an example. What stands "
+        "in [brackets] may be left out; flags without a value are off by default.",
         formatter_class=form,
     )
     top.add_argument("--version", action=Version, help="print the versions and the backend")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for name in COMMANDS:
         module = importlib.import_module(f"keras_vit_cli.{name}_command")
         text = module.HELP[0].upper() + module.HELP[1:] + "."
+        text = textwrap.fill(text, shutil.get_terminal_size().columns - 2)
         command = commands.add_parser(
             name,
             help=module.HELP,
             description=text,
-            epilog=f"example:\n  {module.EXAMPLE}",
+            epilog=f"What stands in [brackets] may be left out.\n\nexample:\n  {module.EXAMPLE}",
             formatter_class=form,
         )
-        module.add_arguments(command.add_argument)
+        module.add_arguments(functools.partial(_add, command, getattr(module, "DEFAULTS", {})))
         group = command.add_argument_group("of every command")
-        group.add_argument(
+        _add(
+            group,
+            {},
             "--backend",
             choices=BACKENDS,
             help="what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)",
         )
         group.add_argument("--traceback", action="store_true", help="show where an error came from")
-        command.set_defaults(run=module.run, refuse=command.error)
+        needs_backend = getattr(module, "NEEDS_BACKEND", True)
+        command.set_defaults(run=module.run, refuse=command.error, needs_backend=needs_backend)
     return top
+
+
+def _add(group, defaults, *names, **options):
+    """Adds an argument whose help says whether it may be left out, and what holds then.
+
+    `defaults` has texts for flags whose default is decided later.
+    """
+    may_be_left_out = names[0].startswith("-") or options.get("nargs") in ("?", "*")
+    takes_a_value = options.get("action") not in ("store_true", "store_const")
+    if may_be_left_out and takes_a_value and not re.search("default:|optional", options["help"]):
+        default = options.get("default") or defaults.get(names[0])
+        options["help"] += f" (default: {default})" if default else " (optional)"
+    return group.add_argument(*names, **options)
 
 
 class Version(argparse.Action):
@@ -108,7 +135,8 @@ class Version(argparse.Action):
 
 def _one_line(text):
     """A text of several lines in one: "; " parts what no punctuation parts."""
-    from keras_vit.text import abridged, visible
+    with without_keras():
+        from keras_vit.text import abridged, visible
 
     line = " ".join(re.sub(r"(?<=[^.,:;\s])\s*\n", "; ", str(text).strip()).split())
     return abridged(visible(line))

@@ -1,5 +1,6 @@
 """The backend of Keras, chosen before Keras is imported."""
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
@@ -55,6 +56,25 @@ def versions():
     file = pathlib.Path(importlib.util.find_spec("keras_vit").origin).with_name("version.py")
     own, keras = runpy.run_path(str(file))["__version__"], importlib.metadata.version("keras")
     return f"keras-vit {own}, Keras {keras} on {name}{missing}"
+
+
+@contextlib.contextmanager
+def without_keras():
+    """Meanwhile modules of keras_vit that need no Keras can be imported without it.
+
+    The packages around them stand there empty, unless keras_vit has been imported already.
+    """
+    if "keras_vit" in sys.modules:
+        yield
+        return
+    try:
+        for name in ("keras_vit", "keras_vit.weights"):
+            spec = importlib.util.find_spec(name)
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+        yield
+    finally:
+        for name in [name for name in sys.modules if name.split(".")[0] == "keras_vit"]:
+            del sys.modules[name]
 
 
 def _default():

@@ -29,6 +29,7 @@ def add_arguments(add):
 def run(args):
     import keras_vit
     from keras_vit.text import visible
+    from keras_vit.weights.save import BY_SUFFIX, reader_of
     from keras_vit.writing import output_place, save_whole
 
     path = pathlib.Path(args.output)
@@ -52,7 +53,8 @@ def run(args):
     else:
         options = {"force": args.allow_differences, "dtype": args.dtype}
         keras_vit.save_weights(model, path, format, **options)
-    print(f"{'written':<22} {visible(path)}")
+    reader = reader_of(model, format or BY_SUFFIX[path.suffix])
+    print(f"{'class':<22} {visible(reader)}", f"{'written':<22} {visible(path)}", sep="\n")
 
 
 def check_place(path, force):

@@ -6,8 +6,18 @@ import json
 import os
 import sys
 
-from keras_vit_cli.models import MODEL, PROBLEMS, READING, READINGS, in_the_package, open_model
+from keras_vit_cli.models import (
+    MODEL,
+    PROBLEMS,
+    READING,
+    READINGS,
+    in_the_package,
+    open_model,
+    settings_of_run,
+    use_precision,
+)
 from keras_vit_cli.numbers import count
+from keras_vit_cli.output import unreadable
 
 HELP = "measure a classifier on labelled images"
 EXAMPLE = "keras-vit evaluate output digits"
@@ -28,9 +38,9 @@ def add_arguments(add):
         type=count,
         nargs="+",
         metavar="K",
-        help="count images whose class is among K best",
+        help="count images whose class is among K best (default: 1, and 5 of more than 5 classes)",
     )
-    add("--batch-size", type=count, default=64, help="images at once (default: 64)")
+    add("--batch-size", type=count, help="images at once (default: those of the run, or 64)")
     add("--json", action="store_true", help="the whole report as JSON instead of a table")
 
 
@@ -39,7 +49,10 @@ def run(args):
     from keras_vit.data.load import open_source
     from keras_vit.heads import check_one_head
 
-    size = args.batch_size
+    # Sums of floats depend on the batch: as in its run, a model has the run's figures.
+    recipe = settings_of_run(args.model).get("recipe") or {"batch_size": 64, "accumulate": 1}
+    use_precision(recipe.get("precision"))
+    size = args.batch_size or recipe["batch_size"] // recipe["accumulate"]
     if args.data is None:
         take_data_of_run(args)
     source = open_source(args.data, args.data_dir, args.labels, args.problem)
@@ -55,16 +68,13 @@ def run(args):
     names = of_model or source.class_names
     report = evaluation.evaluate(model, data, args.top, class_names=names)
     print(json.dumps(report.to_dict(), indent=1, allow_nan=False) if args.json else report)
-    if report.skipped:
-        told = f"error: {report.skipped} of {len(rows)} images could not be read"
-        print(told, file=sys.stderr)
-    return 1 if report.skipped else 0
+    return unreadable(report.skipped, len(rows))
 
 
 class Batches:
     """The images of a source as a model wants them, for `evaluate`; one is at its full size.
 
-    `skipped` tells where those lie that could not be read; they have the weight 0.
+    `skipped` tells where those lie that could not be read; they are left out.
     """
 
     def __init__(self, source, rows, model, size, numbers):
@@ -96,11 +106,10 @@ class Batches:
             places = {index: self.source.place(rows[index]) for index in errors}
             warn_of_unreadable(places, errors)
             self.skipped += places.values()
-            weights = np.ones(len(rows))
-            weights[list(errors)] = 0
-            if labels:
-                none = np.zeros_like(next(iter(labels.values())))
-                yield images, np.array([labels.pop(row, none) for row in rows]), weights
+            kept = [index for index in range(len(rows)) if index not in errors]
+            if kept:  # as a pipeline leaves them out
+                yield images[kept], np.array([labels[rows[index]] for index in kept])
+            labels.clear()
 
     def label(self, given):
         """A label of the data as one of the model."""

@@ -9,11 +9,11 @@ from keras_vit_cli.models import (
     READING,
     READINGS,
     images_of,
-    list_files,
     open_model,
     read_names,
 )
 from keras_vit_cli.numbers import count, positive
+from keras_vit_cli.output import unreadable
 
 HELP = "write a page that shows what a model attends to"
 EXAMPLE = "keras-vit explore output cat.jpg dog.jpg -o report.html"
@@ -44,15 +44,21 @@ def add_arguments(add):
 
 def run(args):
     from keras_vit import inspection
+    from keras_vit.data import image_files
+    from keras_vit.data.preprocess import preprocess_readable
     from keras_vit.text import visible
 
     if args.compare == args.model:
         text = f"--compare: takes another model than the first. Received: {args.model!r} twice."
         raise argparse.ArgumentError(None, text)
     options = {name: getattr(args, name) for name in ("blocks", "top", "megabytes")}
-    names, files = read_names(args.class_names), list_files(args.images or images_of(args.model))
+    names, files = read_names(args.class_names), image_files(args.images or images_of(args.model))
     model = open_model(args.model, args.reading)
+    _, broken = preprocess_readable(files, model)
+    shown = [file for index, file in enumerate(files) if index not in broken]
     if args.compare:
         model = {args.model: model, args.compare: open_model(args.compare, args.reading)}
-    path = inspection.explore(model, files, args.output, class_names=names, **options)
-    print(f"{visible(path)} ({path.stat().st_size / 1e6:.2f} MB)")
+    if shown:
+        path = inspection.explore(model, shown, args.output, class_names=names, **options)
+        print(f"{visible(path)} ({path.stat().st_size / 1e6:.2f} MB)")
+    return unreadable(len(broken), len(files))

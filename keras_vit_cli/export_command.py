@@ -1,6 +1,6 @@
 """`keras-vit export`: a file that other programs run."""
 
-from keras_vit_cli.models import MODEL, READING, READINGS, list_files, open_model
+from keras_vit_cli.models import MODEL, READING, READINGS, open_model
 
 HELP = "write a model as a file that other programs run"
 EXAMPLE = "keras-vit export output model.onnx --preprocess --check"
@@ -25,7 +25,8 @@ def add_arguments(add):
 
 def run(args):
     import keras_vit
+    from keras_vit.data import image_files
 
     model, check = open_model(args.model, args.reading), args.check or bool(args.images)
-    options = {"check": check, "images": args.images and list_files(args.images)}
+    options = {"check": check, "images": args.images and image_files(args.images)}
     print(keras_vit.export(model, args.output, args.format, args.preprocess, **options))

@@ -1,10 +1,12 @@
 """`keras-vit info`: what a file, a folder, a URL or a name is."""
 
+from keras_vit_cli.backend import choose_backend, without_keras
 from keras_vit_cli.models import MODEL, open_model
 from keras_vit_cli.output import print_json
 
 HELP = "tell what a model, a checkpoint or a name of published weights is"
 EXAMPLE = "keras-vit info deit_tiny_patch16_224.fb_in1k"
+NEEDS_BACKEND = False  # but to open a model
 
 
 def add_arguments(add):
@@ -16,25 +18,34 @@ def add_arguments(add):
 def run(args):
     import os
 
-    from keras_vit.text import table
-    from keras_vit.weights import catalog
+    with without_keras():
+        from keras_vit.weights import catalog
 
-    found = [] if os.path.exists(args.model) else catalog.lookup(args.model)
-    published = len(found) == 1 and not args.open
-    facts = of_record(found[0]) if published else of_model(open_model(args.model))
+        found = [] if os.path.exists(args.model) else catalog.lookup(args.model)
+        published = len(found) == 1 and not args.open
+        if published:
+            _show(of_record(found[0]), args)
+            return
+    choose_backend(args.backend)
+    _show(of_model(open_model(args.model)), args)
+
+
+def _show(facts, args):
+    from keras_vit.text import table
+
     if args.json:
         print_json(facts, default=str)
     else:
         lines = [(name, _text(value)) for name, value in facts.items() if value not in (None, "")]
         print(table(lines, left=2))
-        if published:
+        if "published at" in facts:
             what = "opens the weights, and downloads those that are not here"
             print(f"\nThis is what the catalogue says; --open {what}.")
 
 
 def of_record(c):
     """The facts of published weights, without opening them."""
-    from keras_vit.weights import fetch
+    from keras_vit.weights.fetch import fetch
 
     return {
         "name": c.name,

@@ -1,17 +1,19 @@
 """`keras-vit list`: published weights, as a table, CSV or JSON."""
 
+from keras_vit_cli.backend import without_keras
 from keras_vit_cli.numbers import count, not_negative, positive
 from keras_vit_cli.output import add_forms, print_rows
 
 HELP = "list published weights that the names of other commands mean"
-EXAMPLE = "keras-vit list --variant B/16 --data imagenet-1k --min-accuracy 84"
+EXAMPLE = "keras-vit list --family dinov2 --max-size 400"
+NEEDS_BACKEND = False
 COLUMNS = ("name", "family", "variant", "px", "classes", "pretrained on", "finetuned on")
 COLUMNS += ("MB", "top-1", "licence")
 
 
 def add_arguments(add):
-    add("--variant", help="architecture, such as B/16")
-    add("--family", help="who published it: google, big_vision, timm, huggingface, meta, bit, ...")
+    add("--variant", help="one architecture, such as B/16 or DINOv2-S/14")
+    add("--family", help="architectures, such as dino, clip or mae; or who published it: timm, ...")
     add("--data", help="the data set of the last training, such as imagenet-1k")
     add("--image-size", type=count, metavar="PX", help="resolution")
     add("--max-size", type=positive, metavar="MB", help="no larger files than that")
@@ -25,17 +27,18 @@ def add_arguments(add):
 
 
 def run(args):
-    from keras_vit.weights import checkpoints
+    with without_keras():
+        from keras_vit.weights.catalog import checkpoints
 
-    rows = [
-        row
-        for row in map(_row, checkpoints(args.variant, args.family, args.data, args.image_size))
-        if (args.max_size is None or (row["MB"] is not None and row["MB"] <= args.max_size))
-        and (args.min_accuracy is None or (row["top-1"] or 0) >= args.min_accuracy)
-    ]
-    if not rows:
-        raise ValueError("No published weights are so; leave out one of the filters.")
-    print_rows(rows, COLUMNS, args, left=3)
+        rows = [
+            row
+            for row in map(_row, checkpoints(args.variant, args.family, args.data, args.image_size))
+            if (args.max_size is None or (row["MB"] is not None and row["MB"] <= args.max_size))
+            and (args.min_accuracy is None or (row["top-1"] or 0) >= args.min_accuracy)
+        ]
+        if not rows:
+            raise ValueError("No published weights are so; leave out one of the filters.")
+        print_rows(rows, COLUMNS, args, left=3)
 
 
 def _row(c):

@@ -6,10 +6,11 @@ import json
 import os
 import pathlib
 import re
+import sys
 import zipfile
 
 MODEL = "a .keras file, the folder of a run, or a checkpoint: name, file, folder or URL"
-IMAGES = "image files, and folders of them at any depth (default: those that come with digits)"
+IMAGES = "image files, and folders of them at any depth (optional for digits, which has its own)"
 PROBLEMS = ("single_label", "multi_label", "regression")
 READINGS = ("softmax", "sigmoid", "values")
 READING = "how outputs are read (default: as the model says)"
@@ -25,9 +26,10 @@ def open_model(text, reading=None, **settings):
     Raises:
         FileNotFoundError, ValueError: there is no such model, or it cannot be read.
     """
+    path = file_of(text)
+    use_precision(settings_of_run(text).get("recipe", {}).get("precision"))
     import keras
 
-    path = file_of(text)
     if not path.endswith(".keras"):
         model = _from_checkpoint(text, settings)
         model.reading = reading or model.reading
@@ -60,6 +62,29 @@ def file_of(text):
     """The model.keras in the folder of a run; other texts as they are."""
     of_a_run = os.path.join(text, "model.keras")
     return of_a_run if os.path.isfile(of_a_run) else text
+
+
+def settings_of_run(text):
+    """What `settings.json` says in the folder of a run, or beside its model; `{}` for others."""
+    folder = text if os.path.isdir(text) else os.path.dirname(text)
+    path = os.path.join(folder, "settings.json")
+    if os.path.basename(file_of(text)) != "model.keras" or not os.path.isfile(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        found = json.load(file)
+    return found if isinstance(found, dict) and isinstance(found.get("recipe"), dict) else {}
+
+
+def use_precision(precision):
+    """Lets this process compute in float64 where a run does: JAX must be told before it begins."""
+    if precision != "float64":
+        return
+    os.environ["JAX_ENABLE_X64"] = "1"  # read when JAX is imported,
+    if "jax" in sys.modules:  # as `python -m keras_vit` has done already
+        sys.modules["jax"].config.update("jax_enable_x64", True)
+    import keras
+
+    keras.config.set_floatx("float64")
 
 
 def _from_checkpoint(text, settings):
@@ -104,31 +129,6 @@ class Settings(argparse.Action):
         setattr(namespace, self.dest, found)
 
 
-def list_files(paths):
-    """The files among `paths`, each once, and the images in the folders among them, sorted.
-
-    Raises:
-        ValueError: a folder without images.
-    """
-    from keras_vit.data.files import Folder, images_among, warn_left_out
-
-    files = []
-    for path in paths:
-        if not os.path.isdir(path):
-            files.append(path)
-            continue
-        folder = Folder(pathlib.Path(path))
-        inside = images_among(folder.names)
-        if not inside:
-            raise ValueError(
-                "The folder holds no image (a file that Pillow opens, such as .jpg, .png, .webp). "
-                f"Received: {path!r} with {len(folder.names)} other files"
-            )
-        files += map(folder.place, inside)
-        warn_left_out(folder, sorted(set(folder.names) - set(inside)))
-    return list(dict.fromkeys(files))
-
-
 def read_names(file):
     """The names in a text, one a line; `None` without a file.
 
@@ -156,7 +156,7 @@ def in_the_package(model):
 
 
 def images_of(model):
-    """The folder of the images that come with a model in the package, in a list.
+    """The paths of the images that come with a model in the package.
 
     Raises:
         ArgumentError: any other model.
@@ -165,5 +165,5 @@ def images_of(model):
 
     if (record := in_the_package(model)) is None:
         raise argparse.ArgumentError(None, "images: they are needed for any model but digits")
-    folder, here = fetch(record.url).parent, pathlib.Path.cwd()
-    return [str(folder.relative_to(here) if folder.is_relative_to(here) else folder)]
+    files, here = sorted(fetch(record.url).parent.glob("*.png")), pathlib.Path.cwd()
+    return [str(file.relative_to(here) if file.is_relative_to(here) else file) for file in files]

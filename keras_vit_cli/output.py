@@ -30,6 +30,13 @@ def _is_utf8():
     return encoding.lower().replace("-", "").startswith("utf")
 
 
+def unreadable(count, total):
+    """The exit code after `count` of `total` images could not be read, which stderr tells."""
+    if count:
+        print(f"error: {count} of {total} images could not be read", file=sys.stderr)
+    return 1 if count else 0
+
+
 def add_forms(add, form=("csv", "json")):
     """Adds the options `--csv` and `--json`."""
     for name in form:

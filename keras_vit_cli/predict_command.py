@@ -1,6 +1,6 @@
 """`keras-vit predict`: the classes that images show."""
 
-import sys
+import os
 
 from keras_vit_cli.models import (
     IMAGES,
@@ -9,12 +9,11 @@ from keras_vit_cli.models import (
     READING,
     READINGS,
     images_of,
-    list_files,
     open_model,
     read_names,
 )
 from keras_vit_cli.numbers import count, probability
-from keras_vit_cli.output import add_forms, print_rows
+from keras_vit_cli.output import add_forms, print_rows, unreadable
 
 HELP = "tell which classes images show"
 EXAMPLE = "keras-vit predict output photos/ cat.jpg --top 3"
@@ -25,8 +24,9 @@ OF_VALUES = ("image", "output", "index", "value")
 def add_arguments(add):
     add("model", help=MODEL)
     add("images", nargs="*", help=IMAGES)
-    add("--top", type=count, default=5, help="classes for each image (default: 5)")
-    help = "classes of at least this probability alone"
+    text = "classes for each image (default: 1 in the table; 5 in CSV and JSON)"
+    add("--top", type=count, metavar="K", help=text)
+    help = "classes of at least this probability alone, all of them without --top"
     add("--threshold", type=probability, metavar="P", help=help)
     add("--reading", choices=READINGS, help=READING)
     add("--class-names", metavar="FILE", help=NAMES)
@@ -35,28 +35,53 @@ def add_arguments(add):
 
 
 def run(args):
-    from tqdm import tqdm
-
     import keras_vit
+    from keras_vit.data import image_files
     from keras_vit.data.predict import reading_and_names
 
-    names, files = read_names(args.class_names), list_files(args.images or images_of(args.model))
+    names, files = read_names(args.class_names), image_files(args.images or images_of(args.model))
     model = open_model(args.model, args.reading)
     is_regression = reading_and_names(model, names)[0].name == "values"
-    rows, broken = [], 0
-    starts = range(0, len(files), args.batch_size)
-    for start in tqdm(starts, unit="batch", leave=False, disable=None):  # None: on a terminal alone
-        batch = files[start : start + args.batch_size]
-        options = {"class_names": names, "threshold": args.threshold, "skip_corrupt": True}
-        found = keras_vit.predict(model, batch, args.top, batch_size=args.batch_size, **options)
-        broken += found.count(None)
-        rows += [row for file, best in zip(batch, found) for row in _rows(file, best or ())]
-    if rows or args.csv or args.json:
-        columns, left = (OF_VALUES, 2) if is_regression else (COLUMNS, 3)
-        print_rows(rows, columns, args, left)
-    if broken:
-        print(f"error: {broken} of {len(files)} images could not be read", file=sys.stderr)
-    return 1 if broken else 0
+    is_table = not (args.csv or args.json)
+    most = model.output_shape[-1] if args.threshold is not None else 1 if is_table else 5
+    found = keras_vit.predict(
+        model,
+        files,
+        args.top or most,
+        names,
+        args.batch_size,
+        args.threshold,
+        skip_corrupt=True,
+        progress=None,
+    )
+    readable = [(file, best) for file, best in zip(files, found) if best is not None]
+    if is_table and readable:
+        _print_table(readable, is_regression)
+    elif not is_table:
+        rows = [row for file, best in readable for row in _rows(file, best)]
+        print_rows(rows, OF_VALUES if is_regression else COLUMNS, args)
+    return unreadable(found.count(None), len(files))
+
+
+def _print_table(found, is_regression):
+    """A line for each image, which is named below the folder that all are in."""
+    from keras_vit.text import table
+
+    places = [os.path.abspath(file) for file, _ in found]
+    above = os.path.commonpath([os.path.dirname(place) for place in places])
+    width = max(len(best) for _, best in found)
+    rows = [
+        [os.path.relpath(place, above), *map(str, best), *[""] * (width - len(best))]
+        for place, (_, best) in zip(places, found)
+    ]
+    ranks = ["class", *(f"{rank}." for rank in range(2, width + 1))] if width else []
+    print(
+        table(
+            rows,
+            ["image", *(["value"] + [""] * (width - 1) if is_regression else ranks)],
+            width + 1,
+        )
+    )
 
 
 def _rows(file, predictions):

@@ -20,6 +20,7 @@ def run(args):
         raise argparse.ArgumentError(None, "--json shows one recipe: give its name, too")
     if args.name is None:
         recipes.list_recipes()
+        print("\nown_images is the recipe of any folder of images, here for 1,000 of them.")
     else:
         recipe = recipes.get(args.name)
         print(json.dumps(recipe.to_dict(), indent=1) if args.json else recipe)

@@ -1,6 +1,7 @@
 """`keras-vit train`: trains a model by a recipe, and shows what it has learned."""
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -10,13 +11,30 @@ import sys
 import time
 
 from keras_vit_cli import parser
-from keras_vit_cli.models import MODEL, PROBLEMS, Settings, file_of
-from keras_vit_cli.numbers import count, interval, not_negative, passes, positive, seed, share
+from keras_vit_cli.models import (
+    MODEL,
+    PROBLEMS,
+    Settings,
+    file_of,
+    settings_of_run,
+    use_precision,
+)
+from keras_vit_cli.numbers import (
+    count,
+    interval,
+    not_negative,
+    passes,
+    positive,
+    probability,
+    seed,
+    share,
+)
 
 HELP = "train a model by a recipe, test it and draw what it has learned"
 EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
 # Flags that change one field of the recipe; --set changes any.
 SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
+SHORTCUTS += ("keep_best", "early_stopping")
 # Fields of the recipe that a flag decides, which then must not be set as well.
 OF_FLAGS = {name: (name,) for name in SHORTCUTS} | {
     "batch_size": ("batch_size",),
@@ -24,7 +42,13 @@ OF_FLAGS = {name: (name,) for name in SHORTCUTS} | {
     "epochs": ("steps", "batch_size"),
     "warmup": ("warmup_steps", "steps"),
     "model": ("variant",),
+    "class_weights": ("class_weights",),
+    "random_erasing": ("train",),
 }
+DEFAULTS = {f"--{name.replace('_', '-')}": "the recipe's" for name in OF_FLAGS}
+DEFAULTS |= {"--variant": "the recipe's", "--dataset": "the recipe's", "--set": "no change"}
+DEFAULTS |= {"--weights": "none: it begins at random", "--problem": "what the labels show"}
+DEFAULTS |= {"--data-dir": "$TFDS_DATA_DIR, or ~/tensorflow_datasets"}
 # Fields that the data decides: only these flags, or other data, change them.
 OF_DATA = {
     "dataset": "--dataset",
@@ -39,16 +63,17 @@ NEEDS = {"momentum": ("optimizer", "sgdm"), "end_learning_rate": ("schedule", "l
 NEEDS |= dict.fromkeys(("beta1", "beta2", "epsilon"), ("optimizer", "adam"))
 NEEDS |= dict.fromkeys(("timescale", "cooldown_steps"), ("schedule", "rsqrt"))
 NEEDS |= {"boundaries": ("schedule", "stairs")}
-OWN = "own_images"  # the recipe for any folder: it depends on how many images there are
+OWN = "own_images"  # the recipe for any folder, file or archive of images
 OF_THE_JOB = """output dataset data_dir channels labels problem split test_split model weights
-    freeze lora teacher save_every"""
+    freeze lora teacher save_every keep_checkpoints"""
 
 
 def add_arguments(add):
-    text = f"what to do, see `keras-vit recipes`, or {OWN} (default: digits)"
-    add("--recipe", default="digits", help=text)
+    text = f"what to do, see `keras-vit recipes` (default: {OWN} for a folder, or else digits)"
+    add("--recipe", help=text)
     add("--list", action="store_true", help="print the names of all recipes and end")
-    add("--show", action="store_true", help="print the recipe, with every change, and end")
+    text = "print the recipe, with every change, what it costs in memory and time, and end"
+    add("--show", "--dry-run", action="store_true", help=text)
     add("-o", "--output", default="output", help="folder for what the run leaves (default: output)")
     add("--dataset", metavar="DATA", help="other than the recipe's: a name, .npz file, or folder")
     add("--labels", metavar="FILE", help="labels of the images in the folder: .csv or .json")
@@ -57,7 +82,7 @@ def add_arguments(add):
     add("--split", help="training images, such as train[:98%%] (default: the recipe's)")
     add("--test-split", metavar="SPLIT", help="images to test on (default: the recipe's)")
     add("--variant", "--model", dest="model", help="architecture instead of the recipe's: B/16")
-    add("--weights", help="checkpoint of the variant to begin from: name, file, folder or URL")
+    add("--weights", help="checkpoint to begin from: name, file, folder or URL")
     add(
         "--freeze",
         action="extend",
@@ -85,6 +110,19 @@ def add_arguments(add):
         default="600s",
         help="updates between checkpoints, or seconds as 600s",
     )
+    add(
+        "--keep-best",
+        action=argparse.BooleanOptionalAction,
+        help=f"end with the weights of the best epoch on validation (default with {OWN})",
+    )
+    text = "end after so many epochs without a better one, with the weights of the best"
+    add("--early-stopping", type=count, metavar="EPOCHS", help=text)
+    text = "let rare classes count as much as frequent ones in the loss"
+    add("--class-weights", choices=("balanced",), help=text)
+    text = "erase a random box of this share of the training images (random erasing)"
+    add("--random-erasing", type=probability, metavar="SHARE", help=text)
+    text = "keep checkpoints after the end, several times as large as the model"
+    add("--keep-checkpoints", action="store_true", help=text)
     add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
     add(
         "--evaluate", metavar="FOLDER", help="only test the model of a run again, as after training"
@@ -96,10 +134,8 @@ def run(args):
     if args.epochs is not None and args.steps is not None:
         text = f"give --epochs or --steps. Received: {args.epochs} and {args.steps}."
         raise argparse.ArgumentError(None, text)
-    if "float64" in (args.precision or args.set.get("precision") or ""):
-        os.environ["JAX_ENABLE_X64"] = "1"  # read when JAX is imported,
-        if "jax" in sys.modules:  # as `python -m keras_vit` has done already
-            sys.modules["jax"].config.update("jax_enable_x64", True)
+    of_run = settings_of_run(args.evaluate).get("recipe", {}) if args.evaluate else {}
+    use_precision(of_run.get("precision") or args.precision or args.set.get("precision"))
     from keras_vit import distribution, recipes
     from keras_vit.job import Job, configure
     from keras_vit.text import visible
@@ -117,10 +153,10 @@ def run(args):
         Job.read(args.evaluate).evaluate()
         return 0
     job = make_job(args)
-    if args.show:
-        print(job.recipe)
-        return 0
     configure(job.recipe)
+    if args.show:
+        show(job)
+        return 0
     with distribution.setup(args.distribute):
         metrics = job.run()
     if metrics is None:  # another process tests the model and writes
@@ -160,6 +196,7 @@ def check_settings(args):
 def make_job(args):
     """The job that the command line describes."""
     from keras_vit import recipes
+    from keras_vit.data.load import is_named
     from keras_vit.job import Job
 
     fields = {name: getattr(args, name) for name in OF_THE_JOB.split()}
@@ -167,20 +204,32 @@ def make_job(args):
     check_settings(args)
     if args.labels and not args.dataset:
         raise argparse.ArgumentError(None, "--labels needs --dataset, the folder of the images.")
-    recipe, found = recipes.get("digits" if args.recipe == OWN else args.recipe), None
+    if args.weights and file_of(args.weights).endswith(".keras"):
+        text = "--weights takes a checkpoint, which `keras-vit convert` makes of a Keras model: "
+        text += f"keras-vit convert {args.weights} start.safetensors. Received: {args.weights!r}"
+        raise argparse.ArgumentError(None, text)
+    is_own = args.labels or (args.dataset and not is_named(args.dataset, args.data_dir))
+    name, found = args.recipe or (OWN if is_own else "digits"), None
+    recipe = recipes.get(name)
+    if name == OWN and not args.dataset:
+        raise argparse.ArgumentError(None, f"--recipe {OWN} needs --dataset, your images.")
     if args.dataset or args.split or not (recipe.examples and recipe.num_classes):
         found = Job(recipe, **fields).load(args.split, batch_size=1)
-    if args.recipe == OWN:
-        if found is None:
-            raise argparse.ArgumentError(None, f"--recipe {OWN} needs --dataset, your images.")
-        recipe = recipes.own_images(found.num_examples, found.num_classes)
+    if name == OWN:
+        recipe = own_recipe(args, found)
     if found is not None:
         recipe = recipe.for_problem(found.problem)
-    if args.model and recipe.variant is None:  # whose architecture is a whole model's
+    if (args.model or args.weights) and recipe.variant is None:  # a whole model's architecture
         recipe = recipe.replace(architecture=())
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
     changes |= args.set
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
+    if args.class_weights:
+        train = found or Job(recipe, **fields).load(args.split, batch_size=1)
+        changes["class_weights"] = train.balanced_class_weights()
+    if args.random_erasing:
+        augment = (*recipe.train.augment, ("random_erasing", args.random_erasing))
+        recipe = recipe.replace(train=dataclasses.replace(recipe.train, augment=augment))
     if args.image_size:
         size = args.image_size[0] if len(args.image_size) == 1 else args.image_size
         recipe = recipe.replace(image_size=size)
@@ -204,6 +253,33 @@ def make_job(args):
             text = f"--set: {name} has an effect with {field}={value!r} only. Received: "
             raise argparse.ArgumentError(None, f"{text}{name} and {field}={present!r}")
     return Job(recipe, **fields)
+
+
+def show(job):
+    """Prints a recipe and what its run costs; that is unknown where the images are not here."""
+    try:
+        job.load(job.split, batch_size=1)
+    except (ValueError, ImportError) as error:
+        print(job.recipe, f"What it costs is not known without its images: {error}", sep="\n\n")
+        return
+    job, model = job.plan()
+    print(job.recipe, end="\n\n", flush=True)
+    print(job.cost(model))
+
+
+def own_recipe(args, images):
+    """The recipe for a pipeline of one's own images, with the size of weights or of the images."""
+    from keras_vit import recipes
+    from keras_vit.recipes.listing import size_from_scratch
+    from keras_vit.weights.described import image_size_of
+
+    size = args.image_size and (args.image_size * 2)[:2]
+    if size is None and args.weights:
+        size = image_size_of(args.weights)
+    elif size is None:
+        size = size_from_scratch(images.source.shorter_side(images.rows))
+    numbers = images.num_examples, images.num_classes
+    return recipes.own_images(*numbers, args.model, size, pretrained=bool(args.weights))
 
 
 def test_again(output):

@@ -13,6 +13,7 @@ import sys
 import keras
 
 import keras_vit
+from keras_vit.training.cost import vit_products  # noqa: F401  (docs/studies/compute.md)
 
 # Images of an epoch: section 4.1 of the paper.
 JFT, IMAGENET_21K, IMAGENET = 303e6, 14e6, 1.28e6
@@ -106,33 +107,6 @@ def macs(model: keras.Model) -> float:
         sides = model.image_size
     variables = [described(model.trainable_variables), described(model.non_trainable_variables)]
     return (flops(3) - flops(2)) / 2
-
-
-def vit_products(
-    variant: keras_vit.Variant | str, image_size: int | tuple[int, int], channels: int = 3
-) -> int:
-    """Multiply-accumulates of the matrix products of a ViT for one image, by formula.
-
-    For N patches of P x P pixels, T tokens and depth L: N P² C D for the embedding of the patches,
-    and L (4 T D² + 2 T² D + 2 T D M) for the blocks: the projections of query, key, value and
-    output, the two products of the attention, and the MLP with M hidden units (three products with
-    a gate). An axial block has twice the projections and the MLPs, but T (rows + columns) in place
-    of T². What follows the last block is not counted.
-
-    Raises:
-        ValueError: a hybrid, whose stem has no formula here.
-    """
-    v = keras_vit.get_variant(variant)
-    if v.stem is not None:
-        raise ValueError(f"Only macs counts hybrids. Received: variant={variant!r}.")
-    rows, columns = v.grid(image_size)
-    patches, width = rows * columns, v.width
-    tokens = patches + v.learned_tokens
-    seen = rows + columns if v.block == "axial" else tokens
-    products = {"mlp": 2, "swiglu": 3}[v.mlp]
-    embedding = patches * math.prod(v.patch_size) * channels * width
-    linear = v.block_layers * tokens * width * (4 * width + products * v.mlp_dim)
-    return embedding + linear + v.depth * 2 * tokens * seen * width
 
 
 def exaflops(forward_macs: float, images: float) -> float:

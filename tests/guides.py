@@ -1,7 +1,8 @@
 """What a page of docs/guides shows, block by block, and whether it comes out as shown.
 
 A fence with `python` or `bash` is a block. An HTML comment in the line before it, which readers do
-not see, says when it is not run: `<!-- slow -->` in the fast test, `<!-- not run: why -->` never.
+not see, says when it is not run: `<!-- slow -->` in the fast test, `<!-- not run: why -->` never,
+`<!-- jax -->` and so on but on that backend.
 A fence with `text` after a block holds what the block prints; "..." stands for anything.
 """
 
@@ -43,6 +44,12 @@ def blocks(text):
     return found
 
 
+def of_backend(text, backend):
+    """The sections of a page that have blocks of a backend, and what is before all sections."""
+    first, *sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return "".join([first, *(part for part in sections if f"<!-- {backend} -->" in part)])
+
+
 def run(block, names, environment=None):
     """Runs a block, Python in the namespace `names`, and returns what it prints."""
     if block.language == "python":
@@ -81,3 +88,10 @@ def agrees(shown, printed, tolerance):
         return True
     pairs = zip(*([float(n.replace(",", "")) for n in NUMBER.findall(t)] for t in (shown, printed)))
     return all(abs(a - b) <= tolerance * max(a, b) + 1e-5 for a, b in pairs)
+
+
+if __name__ == "__main__":  # python -m tests.guides PAGE: its Python, for its figures and pictures
+    page, names = pathlib.Path(sys.argv[1]), {}
+    for block in blocks(page.read_text()):
+        if block.language == "python" and not block.mark.startswith("not run"):
+            print(run(block, names), end="", flush=True)

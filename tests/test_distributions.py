@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 
 import pytest
@@ -62,3 +63,29 @@ def test_what_is_built_has_the_right_files(tmp_path):
     command = [sys.executable, "-m", "build", "--outdir", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     assert distributions.mistakes(tmp_path) == []
+
+
+def extras():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+def test_extras_that_are_named_exist():
+    """In errors, docstrings, pages and notebooks."""
+    named = {}
+    for folder in ("keras_vit", "keras_vit_cli", "docs", "tutorials", "tests"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".md", ".ipynb"):
+                for found in re.findall(r"keras3-vit\[([a-z,]+)\]", path.read_text("utf-8")):
+                    named |= dict.fromkeys(found.split(","), path)
+    assert {name: path for name, path in named.items() if name not in extras()} == {}
+    assert {"data", "tfds", "plot", "export"} <= set(named)
+
+
+def test_the_page_on_installing_has_every_extra():
+    rows = re.findall(r"^\| (`.*?`) \|", (ROOT / "docs" / "installing.md").read_text(), re.M)
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == set(extras())
+
+
+def test_folders_and_pipelines_need_no_package_of_tensorflow():
+    assert not [name for name in extras()["data"] if "tensorflow" in name or "pyarrow" in name]
+    assert "keras3-vit[data]" in extras()["tfds"]

@@ -7,7 +7,7 @@ import pytest
 import keras_vit
 from keras_vit.data import augment
 from keras_vit.weights import load
-from tests.guides import FOLDER, agrees, blocks, environment_with_commands, run
+from tests.guides import FOLDER, agrees, blocks, environment_with_commands, of_backend, run
 from tests.recipes.snippets import mistakes
 from tests.support import BACKEND, ROOT, slow_unless_torch
 
@@ -26,7 +26,7 @@ def a_small_checkpoint_of_digits(folder):
 
 
 def a_small_vit_s14(folder):
-    """`vit_s14.npz` of inspect.md in a model of width 12, with random weights."""
+    """`vit_s14.npz` of two pages in a model of width 12, with random weights."""
     model = keras_vit.VisionTransformer(
         image_size=224, patch_size=14, width=12, depth=12, num_heads=6, num_classes=0
     )
@@ -34,9 +34,16 @@ def a_small_vit_s14(folder):
 
 
 # What a page has from a command or a download, as the fast test makes it.
-STAND_INS = {"fine_tune.md": a_small_checkpoint_of_digits, "inspect.md": a_small_vit_s14}
+STAND_INS = {
+    "fine_tune.md": a_small_checkpoint_of_digits,
+    "inspect.md": a_small_vit_s14,
+    "segmentation.md": a_small_vit_s14,
+}
 # Sizes that take minutes on a page, and those of the fast test.
-SMALLER = {"inspect.md": {"448": "56", "32, 32": "4, 4"}}
+SMALLER = {
+    "inspect.md": {"448": "56", "32, 32": "4, 4"},
+    "segmentation.md": {"count=32": "count=3", "count=16": "count=2", "epochs=30": "epochs=1"},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +57,8 @@ def tidy(tmp_path, monkeypatch):
         del augment.AUGMENTATIONS[name]
 
 
-def follow(page, chosen, tolerance, environment=None, smaller=None):
-    names, text = {}, page.read_text()
+def follow(page, chosen, tolerance, environment=None, smaller=None, part=None):
+    names, text = {}, part or page.read_text()
     for old, new in (smaller or {}).items():
         assert old in text
         text = text.replace(old, new)
@@ -61,14 +68,24 @@ def follow(page, chosen, tolerance, environment=None, smaller=None):
             assert agrees(block.shown, printed, tolerance), f"{block.code}\nprinted:\n{printed}"
 
 
+def is_fast(block):
+    return block.language == "python" and block.mark in ("", BACKEND)
+
+
 @slow_unless_torch
 @pytest.mark.any_backend
 @pytest.mark.parametrize("page", PAGES, **by_name)
 def test_the_python_of_a_guide_runs(page, tmp_path):
     if page.name in STAND_INS:
         STAND_INS[page.name](tmp_path)
-    fast = lambda block: block.language == "python" and not block.mark  # noqa: E731
-    follow(page, fast, 0.01, smaller=SMALLER.get(page.name))
+    follow(page, is_fast, 0.01, smaller=SMALLER.get(page.name))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if "<!-- jax -->" in p.read_text()], **by_name)
+def test_what_a_guide_has_for_one_backend_runs_there(page):
+    part = of_backend(page.read_text(), BACKEND)
+    assert {block.mark for block in blocks(part)} >= {"", BACKEND}
+    follow(page, is_fast, 0.01, part=part)
 
 
 @pytest.mark.slow
@@ -76,10 +93,10 @@ def test_the_python_of_a_guide_runs(page, tmp_path):
 @pytest.mark.skipif(BACKEND != "torch", reason="the pages show what PyTorch prints")
 @pytest.mark.parametrize("page", PAGES, **by_name)
 def test_a_guide_followed_from_top_to_bottom(page, tmp_path):
-    if page.name == "inspect.md":
-        STAND_INS[page.name](tmp_path)  # 90 MB otherwise
+    if STAND_INS.get(page.name) is a_small_vit_s14:
+        a_small_vit_s14(tmp_path)  # 90 MB otherwise
     environment = environment_with_commands(tmp_path / ".bin")
-    follow(page, lambda block: not block.mark.startswith("not run"), 0.2, environment)
+    follow(page, lambda block: block.mark in ("", "slow", BACKEND), 0.2, environment)
 
 
 @pytest.mark.any_backend

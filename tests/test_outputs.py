@@ -10,7 +10,7 @@ import pytest
 
 import keras_vit
 from keras_vit import evaluation, recipes, training
-from keras_vit.outputs import Reading, reading_of, reading_of_config, reading_of_loss
+from keras_vit.outputs import Reading, reading_of, reading_of_loss
 from keras_vit.training.feed import check_labels
 from tests.support import images, tiny_vit
 
@@ -184,19 +184,17 @@ def test_the_record_travels(tmp_path):
     loaded = keras_vit.from_checkpoint(tmp_path / "hf")
     assert loaded.reading == "sigmoid"
     close(told(loaded), SIGMOIDS)
-    for problem, reading in (("regression", "values"), ("single_label_classification", "softmax")):
-        config["problem_type"] = problem
-        (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
-        assert keras_vit.from_checkpoint(tmp_path / "hf").reading == reading
-    config["problem_type"] = "ranking"
-    (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
+
+    def opened(problem, **options):
+        (tmp_path / "hf/config.json").write_text(json.dumps({**config, "problem_type": problem}))
+        return keras_vit.from_checkpoint(tmp_path / "hf", **options).reading
+
+    assert opened("regression") == "values"
+    assert opened("single_label_classification") == "softmax"
     with pytest.raises(ValueError, match=r"problem_type.*ranking"):
-        keras_vit.from_checkpoint(tmp_path / "hf")
+        opened("ranking")
     # A new head is for other classes, of which the file says nothing.
-    config["problem_type"] = "multi_label_classification"
-    (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
-    assert keras_vit.from_checkpoint(tmp_path / "hf", num_classes=5).reading is None
-    assert reading_of_config({}) is reading_of_config(None) is None
+    assert opened("multi_label_classification", num_classes=5) is opened(None) is None
 
 
 @pytest.mark.any_backend
@@ -291,3 +289,12 @@ def test_labels_of_another_problem_are_refused():
     model = recipe.for_problem("multi_label").compile(model)
     history = model.fit(Data(), verbose=0).history
     assert model.reading == "sigmoid" and history["mean_average_precision"] == [1.0]
+
+
+def test_a_softmax_of_one_output_is_refused_where_it_is_compiled():
+    model = tiny_vit(num_classes=1)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    with pytest.raises(ValueError, match=r"always 1.*Received: loss=.*'mse'"):
+        model.compile(loss=loss)
+    model.compile(loss="mse")
+    assert model.reading == "values"

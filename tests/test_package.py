@@ -29,7 +29,7 @@ share = (time.process_time() - start) / (end - begin)
 new = sorted({name.split(".")[0] for name in set(sys.modules) - before})
 print(json.dumps({"share": share, "new": new}))
 """
-HEAVY = {"jax", "matplotlib", "sklearn", "tensorflow", "tensorflow_datasets", "torch"}
+HEAVY = {"jax", "keras_cv", "matplotlib", "sklearn", "tensorflow", "tensorflow_datasets", "torch"}
 
 
 def test_the_import_adds_little_to_that_of_keras():

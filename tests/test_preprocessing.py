@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from keras_vit import preprocessing
@@ -45,3 +46,11 @@ def test_preprocessing_refuses(arguments):
 def test_crop_fractions_of_big_vision_are_exact(image_size, shorter_side):
     fraction = Preprocessing(resize="shortest", crop_fraction=image_size / shorter_side)
     assert int(image_size / fraction.crop_fraction) == shorter_side
+
+
+def test_values_are_warned_of_in_code_without_a_name_of_a_module():
+    """As `exec` of a notebook, a console or a test of documentation runs it."""
+    code = "preprocessing.warn_of_values(np.full((2, 4, 4, 3), 255.0), 'mine')"
+    names = {"np": np, "preprocessing": Preprocessing()}
+    with pytest.warns(UserWarning, match=r"mine wants values from -1 to 1.*from 255 to 255"):
+        exec(code, names)

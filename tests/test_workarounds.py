@@ -22,6 +22,22 @@ def test_a_seed_repeats_what_python_and_numpy_draw():
     assert drawn[0] == drawn[1]
 
 
+def test_augmix_still_draws_from_python():
+    images = np.random.default_rng(0).uniform(0, 255, (1, 8, 8, 3)).astype("float32")
+
+    def drawn(seed):
+        with workarounds.python_random(seed):
+            return np.asarray(keras.layers.AugMix(seed=1)(images))
+
+    state = random.getstate()
+    first, again = drawn(0), drawn(0)
+    assert random.getstate() == state
+    np.testing.assert_array_equal(first, again)
+    others = [drawn(seed) for seed in range(1, 5)]
+    told = "keras_vit.workarounds.python_random may go"
+    assert any(np.abs(other - first).max() > 0 for other in others), told
+
+
 @pytest.mark.slow
 @NO_TENSORFLOW
 def test_keras_still_imports_tensorflow_for_a_seed():

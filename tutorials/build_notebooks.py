@@ -34,13 +34,13 @@ REPOSITORY = ""
 BADGE = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({})"
 COLAB = "https://colab.research.google.com/github/{}/blob/main/tutorials/{}.ipynb"
 INSTALL = """\
-# Installs the library where it is missing, as on Colab; elsewhere nothing happens.
+# Installs the library where it is missing, as on Colab, from its wheel beside the notebook.
 import importlib.util
 import subprocess
 import sys
 
 if importlib.util.find_spec("keras_vit") is None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--find-links", "."]
     subprocess.run([*pip, "keras3-vit[{backend},data,plot]"], check=True)"""
 TIME = "# {} about {} s of CPU time.\n"
 TIMES = re.compile(r"^# (Takes|The whole notebook takes) about \d+ s of CPU time\.\n")

@@ -1,6 +1,6 @@
 """Serves an exported classifier over HTTP, within limits for all that strangers may send.
 
-    pip install "keras3-vit[torch,export,serve]"
+    pip install -e ".[torch,export,serve]"  # in a checkout
     keras-vit export MODEL model.onnx --preprocess
     python tutorials/serve.py model.onnx --port 8000
     curl --data-binary @cat.jpg http://localhost:8000

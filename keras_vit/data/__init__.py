@@ -6,6 +6,7 @@
 
 from keras_vit.data.augment import augmentation
 from keras_vit.data.dataset import ImageDataset
+from keras_vit.data.files import image_files
 from keras_vit.data.input_pipeline import Pipeline, pipeline
 from keras_vit.data.load import load
 from keras_vit.data.naflex import naflex_inputs
@@ -20,6 +21,7 @@ __all__ = [
     "Transform",
     "Value",
     "augmentation",
+    "image_files",
     "load",
     "naflex_inputs",
     "pipeline",

@@ -59,6 +59,60 @@ def randaugment(image, rng, operations=2, magnitude=10.0):
     return image
 
 
+@augmentation
+def random_erasing(
+    image,
+    rng,
+    probability=0.25,
+    min_area=0.02,
+    max_area=1 / 3,
+    min_aspect=0.3,
+    max_aspect=None,
+    fill="random",
+):
+    """Replaces a box of some of the images: `augment=[("random_erasing", 0.25)]`.
+
+    The share of the area is uniform in `min_area` to `max_area`, height / width log-uniform in
+    `min_aspect` to `max_aspect` (by default 1 / `min_aspect`), the place uniform. A box that would
+    not fit is drawn anew, ten times at most, as in torchvision and timm. `fill` is `"random"`, a
+    value of 0 to 255 for each pixel and channel as in the paper, or one number of 0 to 255.
+
+    The defaults are timm's areas and aspects, and the probability of DeiT's and timm's recipes;
+    torchvision erases half of the images, of 0.02 to 0.33, in black once they are normalized. Both
+    erase after the normalization and this before it: the grey of a mean is a number for `fill`.
+    Put it last, as these do; the `randaugment` of a `Transform` comes after all names, but
+    `augment=[("randaugment", 2, 9), "random_erasing"]` does not.
+
+    Source: Zhong et al., Random Erasing, https://arxiv.org/abs/1708.04896; `RandomErasing` of
+    torchvision.transforms and of timm.data.random_erasing.
+    """
+    largest = 1 / min_aspect if max_aspect is None and min_aspect else max_aspect
+    is_fill = fill == "random" or (not isinstance(fill, str) and 0 <= fill <= 255)
+    if not (0 <= probability <= 1 and 0 < min_area <= max_area <= 1 and is_fill) or not (
+        0 < min_aspect <= largest
+    ):  # no ValueError, which would say that the image cannot be read
+        raise RuntimeError(
+            "random_erasing takes a probability of 0 to 1, 0 < min_area <= max_area <= 1, 0 < "
+            "min_aspect <= max_aspect, and for fill 'random' or a number of 0 to 255. Received: "
+            f"{probability=}, {min_area=}, {max_area=}, {min_aspect=}, {max_aspect=}, {fill=}."
+        )
+    if rng.random() >= probability:
+        return image
+    width, height = image.size
+    aspects = np.log([min_aspect, largest])
+    for _ in range(10):
+        area = rng.uniform(min_area, max_area) * width * height
+        aspect = math.exp(rng.uniform(*aspects))
+        rows, columns = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < rows < height and 0 < columns < width:
+            top, left = rng.integers(height - rows + 1), rng.integers(width - columns + 1)
+            pixels = np.array(image)
+            box = pixels[top : top + rows, left : left + columns]
+            box[...] = rng.integers(256, size=box.shape) if fill == "random" else fill
+            return Image.fromarray(pixels)
+    return image
+
+
 # An operation is a function `(image, level, rng) -> image` of a PIL image, RGB or grayscale. The
 # level is a tenth of the magnitude, so that the authors' constants stand as they wrote them.
 

@@ -7,10 +7,14 @@ batch, or the last image for the first. One share holds for the whole batch, as 
 """
 
 import functools
+import math
+import os
 import sys
 
 import numpy as np
 
+from keras_vit.data.arrays import ArraySource
+from keras_vit.data.keras_layers import augment
 from keras_vit.data.pixels import convert_channels, normalized
 from keras_vit.data.transform import apply
 from keras_vit.workarounds import report_ended_workers
@@ -18,7 +22,7 @@ from keras_vit.workarounds import report_ended_workers
 LOST_AT_MOST = 4  # one in four examples may be unreadable
 
 
-def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1)):
+def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1), layers=()):
     """A `grain.MapDataset` of the batches of a split, by step.
 
     For training they are shuffled, mixed, full, and repeated without end, with one-hot labels in
@@ -31,6 +35,7 @@ def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1
         num_classes: of the labels.
         mixing: parameters of mixup and CutMix, 0 for none.
         share: (process, processes); the batches hold this process's part.
+        layers: configs of `keras_layers.layer_configs`, applied before images are mixed.
     """
     process, processes = share
     collate = functools.partial(_collate, empty=read.empty)
@@ -40,14 +45,17 @@ def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1
         return dataset.batch(batch_size // processes, batch_fn=collate)
 
     # An image is mixed with one that may belong to another process, so that batches are cut later.
-    parts = 1 if any(mixing) else processes
+    mixes = any(mixing) or bool(layers)
+    parts = 1 if mixes else processes
     dataset = import_grain().MapDataset.source(read.rows).seed(seed)
     dataset = dataset.shuffle()  # anew in each epoch
     dataset = dataset.random_map(read)  # read, decode, crop, flip, ...: one uint8 image
     dataset = dataset[: len(read.rows) // batch_size * batch_size]  # full batches only
     dataset = dataset.batch(batch_size // parts, batch_fn=collate)[process % parts :: parts]
     dataset = dataset.map(functools.partial(_one_hot, num_classes=num_classes))
-    if any(mixing):
+    if layers:
+        dataset = dataset.random_map(functools.partial(augment, configs=layers))
+    if mixes:
         dataset = dataset.random_map(functools.partial(_mixed_part, alphas=mixing, share=share))
     return dataset.repeat()
 
@@ -88,6 +96,14 @@ def read_ahead(dataset, mean, std, threads, workers=0):
         yield from iterator
     finally:
         iterator.close()
+
+
+def threads_for(source, image_size):
+    """The number of cores, up to 16; 0 for small images in memory, which threads slow down."""
+    if isinstance(source, ArraySource) and math.prod(image_size) <= 64 * 64:
+        return 0
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(count or 1, 16)
 
 
 def _check_main():

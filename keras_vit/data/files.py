@@ -34,6 +34,42 @@ def images_among(names):
     return [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
 
 
+def image_files(paths):
+    """The files among paths, each once, and the images in the folders among them, sorted.
+
+    It is the order in which `keras_vit.predict`, `preprocess` and `evaluation.embed` take a folder.
+
+    Args:
+        paths: a path of a file or of a folder, or several. Folders are searched at any depth.
+
+    Raises:
+        FileNotFoundError: none of the paths exists.
+        ValueError: no paths, or a folder without images.
+    """
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if not any(map(os.path.exists, paths)):
+        raise FileNotFoundError(
+            "Images are files and folders of them, and none of these exists; a pattern that "
+            f"matches no file stays a pattern. Received: {', '.join(map(repr, map(str, paths)))}"
+        )
+    return list(dict.fromkeys(str(file) for path in paths for file in files_at(path)))
+
+
+def files_at(path):
+    """A file in a list, or the images in a folder; a warning tells of its other files."""
+    if not os.path.isdir(path):
+        return [path]
+    folder = Folder(pathlib.Path(path))
+    inside = images_among(folder.names)
+    if not inside:
+        raise ValueError(
+            "The folder holds no image (a file that Pillow opens, such as .jpg, .png, .webp). "
+            f"Received: {str(path)!r} with {len(folder.names)} other files"
+        )
+    warn_left_out(folder, sorted(set(folder.names) - set(inside)))
+    return [folder.place(name) for name in inside]
+
+
 def open_files(path):
     """The files of a folder, a zip archive or a tar archive that is not compressed.
 

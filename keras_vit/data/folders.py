@@ -55,6 +55,9 @@ class FileSource(Source):
         name, label = self._listing[row]
         return self._files.read(name), label
 
+    def label(self, row):
+        return self._listing[row][1]
+
     def place(self, row):
         return self._files.place(self._listing[row][0])
 

@@ -9,14 +9,12 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.data import batches
-from keras_vit.data.arrays import ArraySource
+from keras_vit.data import batches, keras_layers, units
 from keras_vit.data.dataset import problem_told
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.load import check_seed, open_source
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
-from keras_vit.data.units import standardized
 
 
 def pipeline(
@@ -85,6 +83,7 @@ def pipeline(
     # test part must not replace.
     elif (part := part_of(split)) in HELD_OUT and not opened.has_part(part):
         split = getattr(recipe, f"{part}_split", None) or split
+    usual = batches.threads_for(opened, recipe.train.image_size)
     return Pipeline(
         opened,
         recipe,
@@ -93,18 +92,9 @@ def pipeline(
         training=starts_training(split) if training is None else bool(training),
         seed=seed,
         channels=channels,
-        threads=_threads(opened, recipe) if threads is None else positive_int(threads, "threads"),
+        threads=usual if threads is None else positive_int(threads, "threads"),
         workers=workers and positive_int(workers, "workers"),
     )
-
-
-def _threads(source, recipe):
-    """The number of cores, up to 16; 0 for small images in memory, which threads slow down."""
-    height, width = recipe.train.image_size
-    if isinstance(source, ArraySource) and height * width <= 64 * 64:
-        return 0
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(count or 1, 16)
 
 
 class Pipeline(keras.utils.PyDataset):
@@ -130,11 +120,11 @@ class Pipeline(keras.utils.PyDataset):
         name, split, seed, training: what was loaded and how, see `pipeline`.
         num_examples: in the split, unreadable ones included.
         problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
-        num_classes, class_names: of the dataset; of the targets for regression, where class_names
-            is None if they have no names.
+        num_classes, class_names: of the dataset; for regression of the targets, if these have any.
         preprocessing: what makes later images like those of the recipe's evaluation; a model that
             `training.fit` or its own `fit` trains with this pipeline has it from then on.
         left_out: places of the files that are no images, or lie where none of the set should be.
+        source, rows: where the examples are read, and their numbers there.
         steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
             is the same unless `from_step` changed it.
         batch_size: images per batch, of all processes together.
@@ -171,17 +161,20 @@ class Pipeline(keras.utils.PyDataset):
                 f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}"
             )
         self._mixing = (recipe.mixup, recipe.cutmix) if training else (0, 0)
+        self._layers = getattr(recipe, "augment_layers", ()) if training else ()
+        labels = (self.num_classes,) if self.problem == "single_label" else source.label_shape
+        keras_layers.check(self._layers, (batch_size, *self.image_shape), tuple(labels))
         self._unreadable = {}  # row -> reason, of all objects that are made of this one
         self.start, self._steps, self._passes = 0, None, 0
         self._cut((0, 1))
 
     def _cut(self, share):
-        how = self.batch_size, self.seed, self.num_classes, self._mixing, share
+        how = self.batch_size, self.seed, self.num_classes, self._mixing, share, self._layers
         self._dataset = batches.make_batches(self._read, *how)
 
     units = None  # of the values to estimate, see `keras_vit.data.units`
-    rows = property(lambda self: self._read.rows)
     source = property(lambda self: self._read.source)
+    rows = property(lambda self: self._read.rows)
     problem = property(lambda self: self._read.source.problem)
     num_classes = property(lambda self: self._read.source.num_classes)
     left_out = property(lambda self: self._read.source.left_out)
@@ -202,10 +195,9 @@ class Pipeline(keras.utils.PyDataset):
     @property
     def settings(self):
         """What decides about the batches, besides the recipe, as a dict that JSON can hold."""
-        names = "name split num_examples batch_size seed training".split()
-        names += ["problem"] * (self.problem != "single_label")  # which older runs do not name
-        names += ["units"] * (self.units is not None)
-        return {name: getattr(self, name) for name in names}
+        names = "name split num_examples batch_size seed training problem units".split()
+        as_ever = {"problem": "single_label", "units": None}  # which older runs do not name
+        return {n: getattr(self, n) for n in names if as_ever.get(n, ...) != getattr(self, n)}
 
     def __len__(self):
         if self._steps is not None:
@@ -252,11 +244,10 @@ class Pipeline(keras.utils.PyDataset):
             self._note(notes)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
-            yield images, standardized(labels, self.units) if self.units else labels
+            yield images, units.standardized(labels, self.units) if self.units else labels
             missing -= 1
         for _ in range(missing):  # of a share that has no row in the last batch
-            images, labels = self._read.empty
-            yield images.astype(np.float32), labels
+            yield self._read.empty[0].astype(np.float32), self._read.empty[1]
 
     def _note(self, notes):
         """Records unreadable examples, with a warning for each of the first ones."""
@@ -273,6 +264,17 @@ class Pipeline(keras.utils.PyDataset):
                 )
             if len(unreadable) <= LISTED:  # `skipped` tells the others
                 warnings.warn(f"{place(row)} is left out: {reason}", stacklevel=3)
+
+    def balanced_class_weights(self) -> tuple[float, ...]:
+        """Weights of the classes, see `keras_vit.data.sources.Source.balanced_class_weights`."""
+        return self._read.source.balanced_class_weights(self._read.rows)
+
+    def get_state(self):
+        """What a run remembers: (row, reason) of each example that could not be read."""
+        return [[int(row), reason] for row, reason in self._unreadable.items()]
+
+    def set_state(self, state):
+        self._unreadable.update((row, reason) for row, reason in state)
 
     # What follows is for Keras.
 

@@ -144,9 +144,9 @@ def _numbers(cells, names, file, path):
         raise ValueError(
             f"Labels in several columns, and values to estimate, must be numbers; keep one column "
             f"of names, or call it label. Received: {cells[at]!r} in the column {names[at]!r} for "
-            f"{file!r} in {path}. Columns of different problems are for a model with several "
-            "heads, which is trained in Python, keras.Model(vit.input, {'a': ..., 'b': ...}), on "
-            "batches (images, {'a': ..., 'b': ...})."
+            f"{file!r} in {path}. Columns of different problems are for a model of several heads, "
+            "which is trained in Python, keras.Model(vit.input, {'a': ..., 'b': ...}), on batches "
+            "(images, {'a': ..., 'b': ...})."
         )
     return numbers
 

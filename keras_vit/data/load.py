@@ -152,6 +152,13 @@ def _find_named(source, data_dir, test_fraction, seed):
     return _find_prepared(source, data_dir)
 
 
+def is_named(source, data_dir=None):
+    """Whether a source is a set with a name, built in or prepared; all others are one's own."""
+    if source in ("digits", "fashion_mnist"):
+        return True
+    return isinstance(source, str) and _find_prepared(source, data_dir) is not None
+
+
 def _check_problem(found, problem):
     """A set whose labels are what was said, or a ValueError."""
     if problem not in (None, found.problem):

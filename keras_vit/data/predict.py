@@ -22,8 +22,8 @@ from keras_vit.data.preprocess import (
     warn_of_unreadable,
 )
 from keras_vit.heads import check_one_head, errors_of, for_each, heads_of, split
-from keras_vit.outputs import Reading, reading_of
-from keras_vit.text import visible
+from keras_vit.outputs import Reading, known_of_end, reading_of
+from keras_vit.text import follow, visible
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.workarounds import one_at_a_time
 
@@ -85,6 +85,7 @@ def predict(
     reading: str | dict[str, str] | None = None,
     from_logits: bool | Literal["auto"] = "auto",
     skip_corrupt: bool = False,
+    progress: bool | None = False,
 ) -> list[list[Any] | None] | dict[str, list[list[Any] | None]]:
     """Classifies images, preprocessed as the weights of the model ask for.
 
@@ -95,7 +96,8 @@ def predict(
 
     Args:
         model: gives outputs of shape (batch, classes), one or several with names (heads).
-        images: whatever `preprocess` takes with a model.
+        images: whatever `preprocess` takes with a model; `keras_vit.data.image_files` names the
+            images of a folder in the order of the result.
         top: how many classes to tell for each image; all of them if there are fewer.
         class_names: sequence of names in the order of the outputs; by default
             `model.class_names`, the names of `model.label_set`, or numbers. A single sigmoid may
@@ -106,6 +108,7 @@ def predict(
         from_logits: whether the outputs are logits; `"auto"` asks model and loss.
         skip_corrupt: whether files that do not exist or cannot be read are left out, with a
             warning that names each, instead of being an error.
+        progress: whether to show a progress bar; None shows it on a terminal or in a notebook.
 
     Returns:
         For each image, the list of its most probable classes as `Prediction`, best first; of a
@@ -128,7 +131,7 @@ def predict(
     items = list_images(images, channels := wanted[1], must_exist=not skip_corrupt)
     read = functools.partial(pixels_of, channels=channels)
     predictions = {head: [None] * len(items) for head in tellers}
-    for start in range(0, len(items), batch_size):
+    for start in follow(range(0, len(items), batch_size), model.name, progress=progress):
         batch, errors = prepare(items[start : start + batch_size], read, *wanted)
         errors = {start + index: error for index, error in errors.items()}
         if errors and not skip_corrupt:
@@ -204,8 +207,8 @@ def resolve_class_names(model, counts, class_names=None):
     KERAS_VIT_IMAGENET_CLASSES names, or else downloaded once. If that fails, a warning says so and
     the names are "0", "1", and so on. `counts` are the numbers of names that fit, the usual first.
     """
-    names = getattr(model, "class_names", None) if class_names is None else class_names
-    if names is None and getattr(model, "label_set", None) == IMAGENET_1K:
+    names = known_of_end(model, "class_names") if class_names is None else class_names
+    if names is None and known_of_end(model, "label_set") == IMAGENET_1K:
         names = imagenet_class_names(os.environ.get(IMAGENET_FILE))
     if names is None:  # the one output of yes or no is that of class 1
         names = range(counts[0]) if len(counts) == 1 else ("1",)

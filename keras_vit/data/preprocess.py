@@ -12,9 +12,10 @@ from PIL import Image
 
 from keras_vit.checks import pair
 from keras_vit.data.dataset import check_pixels
-from keras_vit.data.files import listed
+from keras_vit.data.files import files_at, listed
 from keras_vit.data.pixels import PATHS, normalized, per_channel, pixels_of
 from keras_vit.data.resize import fit_image
+from keras_vit.models.backbone import backbones, entering
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
 
 
@@ -34,7 +35,8 @@ def preprocess(
         images: a path, a PIL image, an array of shape (height, width, channels), or (height,
             width) for grayscale; a list of any of these, of different sizes if need be; or an
             array of shape (images, height, width, channels). Arrays are uint8 in 0..255, or
-            floats in [0, 1]. Alone, only the last kind.
+            floats in [0, 1]. Alone, only the last kind. The path of a folder stands for the images
+            in it at any depth, in the order of `keras_vit.data.image_files`.
         model: a `VisionTransformer`, or any Keras model of images (batch, height, width,
             channels). One without `preprocessing` gets `Preprocessing()`, with a warning.
         preprocessing: a `keras_vit.preprocessing.Preprocessing` instead of the model's.
@@ -128,7 +130,12 @@ def warn_of_unreadable(items, errors, stacklevel=2):
 
 def input_of(model, preprocessing=None, image_size=None):
     """((height, width), channels, `Preprocessing`) of a model, or what is given instead."""
+    inner = None
     if model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
+        inner = network_of_images(model)
+    if inner is not None:
+        preprocessing = preprocessing_of(inner)
+    elif model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
         warnings.warn(
             f"{getattr(model, 'name', model)} does not say how its images are prepared: they are "
             "resized as a whole and mapped to [-1, 1]. Set model.preprocessing, such as to that of "
@@ -145,6 +152,8 @@ def input_of(model, preprocessing=None, image_size=None):
     has_shape = isinstance(shape, tuple) and len(shape) == 4
     *sides, channels = shape[1:] if has_shape else (None, None, None)
     size = image_size if image_size is not None else getattr(model, "image_size", None)
+    if size is None and inner is not None and None in sides:
+        size, channels = inner.image_size, channels or inner.channels
     size = sides if size is None else pair(size, "image_size")
     channels = getattr(model, "channels", channels)
     channels = len(preprocessing.mean) if model is None else channels
@@ -154,6 +163,46 @@ def input_of(model, preprocessing=None, image_size=None):
             f"width) if any size will do. Received: {type(model).__name__} with input_shape {shape}"
         )
     return size, channels, preprocessing
+
+
+def prepares_bytes(model):
+    """Whether a model says how its images are prepared; one that begins with that does not."""
+    return hasattr(model, "preprocessing") or network_of_images(model, False) is not None
+
+
+def network_of_images(model, required=True):
+    """The network inside of a model that says how images are prepared, or `None` for none inside.
+
+    It is `None`, too, where layers before it change pixels, unless it is `required`.
+
+    Raises:
+        ValueError: networks that want different images, or layers before one that change pixels.
+    """
+    found = backbones(model) if isinstance(model, keras.Model) else {}
+    found = {place: each for place, each in found.items() if hasattr(each, "preprocessing")}
+    if not found:
+        return None
+    first, *others = found.values()
+    advice = "Set model.preprocessing to what the model takes, or pass preprocessing=..."
+    wanted = lambda one: (one.preprocessing, one.image_size, one.channels)  # noqa: E731
+    if any(wanted(other) != wanted(first) for other in others):
+        listed = "; ".join(f"{place}: {each.preprocessing}" for place, each in found.items())
+        raise ValueError(f"{model.name!r} has networks of different images: {listed}. {advice}")
+    shape = getattr(model, "input_shape", None)
+    sides = shape[1:] if isinstance(shape, tuple) and len(shape) == 4 else (None,) * 3
+    own = (*first.image_size, first.channels)
+    size = [side or of_network for side, of_network in zip(sides, own)]
+    image = np.random.default_rng(0).uniform(-1, 1, (1, *size)).astype("float32")
+    for place, each in found.items():
+        x = entering(model, each, image)
+        if x.shape != image.shape or not np.allclose(x, image, atol=1e-2):
+            if not required:
+                return None
+            raise ValueError(
+                f"{model.name!r} changes pixels before they reach {place}, and nothing says which "
+                f"it takes. {advice}"
+            )
+    return first
 
 
 def list_images(images, channels, must_exist=True):
@@ -168,6 +217,8 @@ def list_images(images, channels, must_exist=True):
     items = list(images) if many else [images]
     if not items:
         raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
+    parts = [files_at(item) if isinstance(item, PATHS) else [item] for item in items]
+    items = [item for part in parts for item in part]
     for index, item in enumerate(items):
         if not isinstance(item, (*PATHS, Image.Image)):
             if not hasattr(item, "__array__"):

@@ -1,9 +1,12 @@
 """Data sources: labelled images that are read by number, and the splits of their parts."""
 
+import contextlib
 import math
 import re
 
 import numpy as np
+
+from keras_vit.data.pixels import open_image
 
 # What labels are: the number of the only class; one 0 or 1 for each class; one or more values.
 PROBLEMS = ("single_label", "multi_label", "regression")
@@ -64,6 +67,44 @@ class Source:
         A label is an int for `"single_label"`, else float32 of shape `label_shape`.
         """
         raise NotImplementedError
+
+    def shorter_side(self, rows, most=32):
+        """The median of the shorter sides of some images as they are, in pixels; 0 for none."""
+        sides = []
+        for row in rows[:: max(1, len(rows) // most)]:
+            image, _ = self[row]
+            if isinstance(image, bytes):
+                with contextlib.suppress(Exception), open_image(image) as opened:  # damaged ones
+                    sides.append(min(opened.size))
+            else:
+                sides.append(min(image.shape[:2]))
+        return sorted(sides)[len(sides) // 2] if sides else 0
+
+    def label(self, row):
+        """The label alone."""
+        return self[row][1]
+
+    def balanced_class_weights(self, rows):
+        """A weight for each class, for a loss to which all classes are as important: a tuple.
+
+        It is n / (K · n_k) for n rows of K classes, n_k of them of class k, as scikit-learn's
+        `compute_class_weight("balanced")`: the mean over the images is 1.
+
+        Raises:
+            ValueError: images with other labels than one class of several, or a class without any.
+        """
+        if self.problem != "single_label":
+            raise ValueError(
+                "Weights balance classes of which each image has one. Received: images for "
+                f"problem={self.problem!r}; leave class weights out."
+            )
+        counts = np.bincount([self.label(row) for row in rows], minlength=self.num_classes)
+        if missing := [str(self.class_names[k]) for k in np.flatnonzero(counts == 0)]:
+            raise ValueError(
+                f"Balanced weights need an image of each class. Received: {len(rows)} images of "
+                f"{self.name}, none of {', '.join(map(repr, missing[:10]))}."
+            )
+        return tuple((counts.sum() / (len(counts) * counts)).tolist())
 
     def place(self, row):
         """Where an example lies, for messages."""

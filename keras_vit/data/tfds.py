@@ -65,7 +65,7 @@ def how_to_prepare(dataset, data_dir):
     or_images = f" Or put one folder of images per class into {data_dir}/imagenet2012/train."
     return (
         "On a machine with network, prepare it with:\n"
-        '  pip install "keras3-vit[data,tensorflow]"\n'
+        '  pip install "keras3-vit[tfds,tensorflow]"\n'
         f"  tfds build {dataset} --data_dir={data_dir} --file_format=array_record\n"
         "and pass that folder as data_dir, or set TFDS_DATA_DIR."
     ) + or_images * dataset.startswith("imagenet2012")
@@ -83,7 +83,7 @@ class PreparedSource(Source):
         except ImportError as error:
             raise ImportError(
                 f"{folder} was prepared by TensorFlow Datasets, which is not installed. Install it "
-                'with: pip install "keras3-vit[data]"'
+                'with: pip install "keras3-vit[tfds]"'
             ) from error
         self._folder, self._task, self._examples = folder, task, {}
         self._skip = {"image": tfds.decode.SkipDecoding()}

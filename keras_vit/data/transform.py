@@ -7,7 +7,7 @@ import dataclasses
 import math
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.data.augment import AUGMENTATIONS
@@ -241,9 +241,11 @@ def _decode(transform, encoded, rng, channels, upright, crop):
         raise
     # Pillow's decoders answer damaged files with errors of many unrelated types.
     except Exception as error:
+        is_unknown = isinstance(error, UnidentifiedImageError)  # whose text names an object
+        reason = "Pillow knows no such format" if is_unknown else f"{type(error).__name__}: {error}"
         raise ValueError(
             f"The image cannot be decoded. Received: {len(encoded)} bytes that begin with "
-            f"{encoded[:8]!r} ({type(error).__name__}: {error})"
+            f"{encoded[:8]!r} ({reason})"
         ) from error
 
 

@@ -40,7 +40,9 @@ def units_of(pipeline):
 
 
 def in_units(pipeline, units):
-    """The `Pipeline` of the same batches, whose labels are in these units."""
+    """The `Pipeline` of the same batches, whose labels are in these units; itself without any."""
+    if pipeline is None or units is None:
+        return pipeline
     other = copy.copy(pipeline)
     other.units = units
     return other

@@ -14,6 +14,7 @@ from keras_vit.evaluation.benchmarks import (
 )
 from keras_vit.evaluation.confusion import ConfusionMatrix, confusion_matrix
 from keras_vit.evaluation.evaluate import HeadReports, evaluate
+from keras_vit.evaluation.feature_files import save_features
 from keras_vit.evaluation.features import embed, extract_features, features
 from keras_vit.evaluation.fewshot import (
     FewShot,
@@ -23,7 +24,7 @@ from keras_vit.evaluation.fewshot import (
     pick_shots,
 )
 from keras_vit.evaluation.metrics import Calibration, calibration, fit_temperature
-from keras_vit.evaluation.probes import LinearProbe, NearestNeighbours, knn, linear_probe
+from keras_vit.evaluation.probes import LinearProbe, NearestNeighbours, knn, linear_probe, probe
 from keras_vit.evaluation.reports import MultiLabelReport, RegressionReport, Report
 
 __all__ = [
@@ -52,6 +53,8 @@ __all__ = [
     "least_squares",
     "linear_probe",
     "pick_shots",
+    "probe",
     "real_accuracy",
+    "save_features",
     "vtab_mean",
 ]

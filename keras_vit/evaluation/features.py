@@ -8,84 +8,20 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
+from keras_vit.data.preprocess import (
+    input_of,
+    list_images,
+    prepares_bytes,
+    preprocess,
+    preprocess_readable,
+)
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
-from keras_vit.heads import check_one_head, heads_of, picked, split
+from keras_vit.heads import heads_of, picked, split
 from keras_vit.inspection.forward import check_shape, to_array
+from keras_vit.models.features import features
 from keras_vit.models.trainer import compare_images, look, one_look
+from keras_vit.text import follow
 from keras_vit.workarounds import one_at_a_time
-
-
-def features(model: keras.Model, layer: str | None = None, normalize: bool = False) -> keras.Model:
-    """The model that gives features instead of classes; it shares the layers and their weights.
-
-    Args:
-        model: a `VisionTransformer` or `BiT`, whose features are what its head reads (after
-            `pre_logits` or `projection`, if there is one) or, without a head, its output; where
-            two heads read class and distillation token, the mean of both; or any other
-            Functional or Sequential Keras model: what its last Dense layer reads, if nothing but
-            an activation follows that layer, and its own output if it ends with neither.
-        layer: name of the layer whose output to take instead.
-        normalize: whether each vector is divided by its length, as CLIP compares images.
-
-    Returns:
-        A Keras model with output (batch, features).
-
-    Raises:
-        TypeError: not a Keras model, or one without a graph, as subclasses of `keras.Model` are.
-        ValueError: no such layer, features that are no vectors, or a head that is not known.
-    """
-    if not isinstance(model, keras.Model) or getattr(model, "inputs", None) is None:
-        raise TypeError(
-            "Features are taken from the graph of a Functional or Sequential Keras model; of "
-            "another, compute them yourself and pass (features, labels). Received: "
-            f"{type(model).__name__}."
-        )
-    output = _representation(model, layer)
-    shape = tuple(getattr(output, "shape", ()))
-    if len(shape) < 2 or any(side != 1 for side in shape[1:-1]):
-        raise ValueError(
-            "Features must be one vector per image, (batch, features); build the model with a pool "
-            "other than None, or name a layer after the pooling with layer=... Received: shape "
-            f"{shape} in {model.name!r}."
-        )
-    if len(shape) > 2:
-        output = keras.layers.Reshape((shape[-1],))(output)
-    if normalize:
-        precise = keras.backend.result_type(output.dtype, "float32")
-        output = keras.layers.UnitNormalization(dtype=precise)(output)
-    # A single input without its list, as arrays come; a Sequential model has only the list.
-    inputs = model.inputs[0] if len(model.inputs) == 1 else model.input
-    backbone = keras.Model(inputs, output, name=f"{model.name}_features")
-    for fact in ("preprocessing", "image_size", "channels"):  # what `preprocess` asks for
-        if hasattr(model, fact):
-            setattr(backbone, fact, getattr(model, fact))
-    return backbone
-
-
-def _representation(model, layer):
-    if layer is not None:
-        return model.get_layer(layer).output
-    if getattr(model, "num_classes", None) is not None and hasattr(model, "preprocessing"):
-        if not model.num_classes:
-            return model.outputs[0]
-        read = model.get_layer("head").input
-        if not getattr(model.variant, "distillation", False):
-            return read
-        other = model.get_layer("head_distillation").input
-        return keras.layers.Average(dtype=read.dtype)([read, other])
-    check_one_head(model, "Finding the features that a head reads, without layer=...,")
-    after = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Dropout)
-    ending = list(itertools.takewhile(lambda each: isinstance(each, after), model.layers[::-1]))
-    last = model.layers[-1 - len(ending)]
-    if isinstance(last, (keras.layers.Dense, keras.layers.EinsumDense)):
-        return last.input
-    if ending:  # the outputs may be probabilities of classes
-        raise ValueError(
-            f"{model.name} ends with no Dense layer; name the layer whose output the features are "
-            f"with layer=... Received: {last.name!r}, then {[each.name for each in ending[::-1]]}."
-        )
-    return model.outputs[0]
 
 
 def embed(
@@ -94,6 +30,8 @@ def embed(
     normalize: bool = False,
     layer: str | None = None,
     batch_size: int = 64,
+    skip_corrupt: bool = False,
+    progress: bool | None = False,
 ) -> np.ndarray:
     """The features of images without labels: of CLIP and SigLIP, their embeddings.
 
@@ -101,20 +39,27 @@ def embed(
         model, normalize, layer: as in `features`.
         images: what `keras_vit.preprocess` takes with a model, prepared as the weights ask; or a
             float array (images, height, width, channels), which goes into the model as it is.
+            `keras_vit.data.image_files` names the images of a folder in the order of the result.
         batch_size: images per call of the model.
+        skip_corrupt, progress: as in `keras_vit.predict`.
 
     Returns:
-        A float array (images, features), in the order of the images.
+        A float array (images, features), in the order of the images; a row of NaN for an image
+        that was left out.
 
     Raises:
         ValueError: images that cannot be read or do not fit; otherwise as `features`.
     """
     backbone = features(model, layer, normalize)
     if getattr(images, "ndim", None) != 4:
-        images = list_images(images, input_of(backbone)[1])
-    data = images, np.zeros(len(images), "int64")
-    parts = labelled_outputs(backbone, data, batch_size, progress=False)
-    return np.concatenate([vectors for vectors, _ in parts])
+        images = list_images(images, input_of(backbone)[1], must_exist=not skip_corrupt)
+    data = images, np.arange(len(images))
+    left_out = [] if skip_corrupt else None
+    parts = labelled_outputs(backbone, data, batch_size, progress=progress, left_out=left_out)
+    vectors, rows = map(np.concatenate, zip(*parts))
+    found = np.full((len(images), vectors.shape[1]), np.nan, vectors.dtype)
+    found[rows] = vectors
+    return found
 
 
 def extract_features(
@@ -171,9 +116,6 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
     filled up and the filling dropped. One batch of images is in memory at a time. Files that cannot
     be read are an error, unless `left_out` is a list: it gets them, and a warning names each.
     """
-    from rich.console import Console
-    from rich.progress import track
-
     if not isinstance(model, keras.Model):
         raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")
     compare_images(model, data)
@@ -184,12 +126,9 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
         total = steps if total is None else min(steps, total)
     elif total == np.inf:
         raise ValueError("The data never ends. Say after how many batches to stop: steps=...")
-    if progress is None:
-        console = Console()
-        progress = console.is_terminal or console.is_jupyter
     # The images of a dataset in memory are as `keras_vit.data.load` has read them.
     stored, size, looked = hasattr(data, "test_images"), None, set()
-    for index, batch in enumerate(track(batches, model.name, total, disable=not progress)):
+    for index, batch in enumerate(follow(batches, model.name, total, progress)):
         images, labels = _split(batch, index, model, heads)
         files = isinstance(images, list) or images.dtype.kind in "OSU"
         if files and left_out is not None and len(images):
@@ -198,7 +137,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
             left_out += [items[i] for i in gone]
             labels = {head: np.delete(each, gone, axis=0) for head, each in labels.items()}
         elif len(images) and (
-            files or stored or (images.dtype == np.uint8 and hasattr(model, "preprocessing"))
+            files or stored or (images.dtype == np.uint8 and prepares_bytes(model))
         ):
             images = preprocess(list(images) if files else images, model)
         if not len(images):

@@ -1,12 +1,17 @@
 """Classifiers of scikit-learn on frozen features: nearest neighbours and a linear probe."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from typing import Any
 
+import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, positive_float, positive_int, rate
+from keras_vit.evaluation.features import extract_features
+from keras_vit.evaluation.fewshot import FewShot, fewshot
 from keras_vit.evaluation.metrics import Result, class_numbers
 
 CS = tuple(10.0**exponent for exponent in range(-4, 3))
@@ -156,8 +161,9 @@ def linear_probe(
         if isinstance(validation, (tuple, list)):
             fit_x, fit_y, held_x, held_y = x, y, validation[0], class_numbers(validation[1])
         else:
+            _check_counts(y, rate(validation, "validation"))
             fit_x, held_x, fit_y, held_y = sklearn.model_selection.train_test_split(
-                x, y, test_size=rate(validation, "validation"), random_state=seed, stratify=y
+                x, y, test_size=validation, random_state=seed, stratify=y
             )
         for each in cs:
             scores[each] = float(fit(fit_x, fit_y, each).score(held_x, held_y))
@@ -167,6 +173,48 @@ def linear_probe(
     converged = bool(classifier[-1].n_iter_.max() < max_iter)
     examples = len(x), len(test_features)
     return LinearProbe(accuracy, best, scores, converged, *examples, classifier)
+
+
+def _check_counts(labels, validation):
+    """Raises a ValueError where a share of the images has not one of each class on both sides."""
+    classes, counts = np.unique(labels, return_counts=True)
+    held = math.ceil(len(labels) * validation)
+    if counts.min() < 2 or min(held, len(labels) - held) < len(classes):
+        raise ValueError(
+            "The images that choose C need one of each class, and so do those that are left to "
+            f"fit. Received: {len(labels)} images of {len(classes)} classes, {counts.min()} of the "
+            f"smallest one, and validation={validation:g}, which is {held} of them. Give a larger "
+            "share, images of their own as validation=(features, labels), or one C, such as c=1.0, "
+            "which needs none."
+        )
+
+
+def probe(
+    model: keras.Model,
+    train: Any,
+    test: Any,
+    shots: int | Sequence[int] | None = None,
+    seed: int = 0,
+    layer: str | None = None,
+    batch_size: int = 64,
+    progress: bool | None = None,
+) -> LinearProbe | FewShot:
+    """How good frozen features are: `linear_probe` on all training images, or `fewshot` on a few.
+
+    Args:
+        model, layer: as in `features`.
+        train, test, batch_size, progress: as in `extract_features`.
+        shots: training images of each class, or several numbers; `None` for all of them.
+        seed: of the validation split of `linear_probe`, or of the images that `fewshot` picks.
+
+    Raises:
+        ImportError, ValueError: as in `linear_probe` and `fewshot`.
+    """
+    options = {"layer": layer, "batch_size": batch_size, "progress": progress}
+    train, test = (extract_features(model, data, **options) for data in (train, test))
+    if shots is not None:
+        return fewshot(None, train, test, shots, seeds=(seed,))
+    return linear_probe(*train, *test, seed=seed)
 
 
 def _sklearn():

@@ -17,7 +17,6 @@ from keras_vit.inspection.learned import FilterComponents, filter_components, po
 from keras_vit.inspection.plot_images import (
     plot_components,
     plot_maps,
-    plot_predictions,
     plot_queries,
     plot_reconstructions,
 )
@@ -28,6 +27,7 @@ from keras_vit.inspection.plot_model import (
     plot_position_similarity,
     plot_token_norms,
 )
+from keras_vit.inspection.predictions import plot_predictions
 from keras_vit.inspection.relevance import input_gradients, relevance_maps
 from keras_vit.inspection.similarity import (
     TokenNorms,

@@ -24,7 +24,8 @@ def attention_weights(
     """A = softmax(q kᵀ / √D_h) of some blocks for some images.
 
     Args:
-        model: a `VisionTransformer`.
+        model: a `VisionTransformer`, or any Keras model around one (`keras_vit.backbone`), whose
+            blocks are looked at with what enters them for its images.
         images: preprocessed images, (batch, height, width, channels); or what
             `keras_vit.preprocess` takes.
         blocks: indices of blocks, negative ones counting from the last; `None` for all.
@@ -65,7 +66,7 @@ def attention_maps(
         float array of shape (batch, rows, columns), one value per patch, or (batch, heads, rows,
         columns). The values of an image sum to the attention that is not given to learned tokens.
     """
-    images = forward.as_inputs(model, images)
+    model, images = forward.look_into(model, images)
     layout, fuse = forward.layout_of(model, images.shape[1:3]), fused(heads)
     parts = iterate_attention(
         model, images, [block], batch_size, lambda a: layout.query_rows(fuse(a), query)
@@ -84,7 +85,7 @@ def probe_maps(
     Raises:
         ValueError: the model pools in another way; images that it does not take.
     """
-    images, fuse = forward.as_inputs(model, images), fused(heads)
+    (model, images), fuse = forward.look_into(model, images), fused(heads)
     layout = forward.layout_of(model, images.shape[1:3])
     pool = next((layer for layer in model.layers if isinstance(layer, AttentionPool)), None)
     if pool is None:
@@ -163,7 +164,7 @@ def rollout_maps(
         float64 array of shape (batch, rows, columns). The values of an image sum to 1 less what
         comes from learned tokens.
     """
-    images, fuse = forward.as_inputs(model, images), fused(heads or "mean")
+    (model, images), fuse = forward.look_into(model, images), fused(heads or "mean")
     layout = forward.layout_of(model, images.shape[1:3])
     # Fused block by block, so that the heads of one block are all that is held.
     parts = iterate_attention(model, images, blocks, batch_size, lambda a: fuse(a)[:, None])
@@ -228,7 +229,7 @@ def attention_distances(
     Returns:
         float64 array of shape (blocks, images, heads), in pixels of the model's input.
     """
-    images = forward.as_inputs(model, images)
+    model, images = forward.look_into(model, images)
     layout = forward.layout_of(model, images.shape[1:3])
 
     def distance(attention):
@@ -243,7 +244,8 @@ def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a:
 
     A has shape (batch, heads, tokens, tokens); that of one block is in memory at a time.
     """
-    images, chosen = forward.as_inputs(model, images), forward.transformer_blocks(model, blocks)
+    model, images = forward.look_into(model, images)
+    chosen = forward.transformer_blocks(model, blocks)
     # The tokens before every block, so that one program serves all choices of blocks.
     every = forward.transformer_blocks(model)
     entering = {block.name: keras.tree.flatten(block.input) for block in every}

@@ -8,6 +8,7 @@ import numpy as np
 from keras_vit.checks import positive_int
 from keras_vit.inspection import forward
 from keras_vit.models import VisionTransformer
+from keras_vit.models.intermediate import final_norm
 
 
 class PatchComponents(typing.NamedTuple):
@@ -57,7 +58,8 @@ def patch_components(
     Source: Oquab et al. (2024), "DINOv2: learning robust visual features without supervision",
     Fig. 1.
     """
-    (tokens,) = patch_tokens(model, forward.as_inputs(model, images), [block], norm, batch_size)
+    model, images = forward.look_into(model, images)
+    (tokens,) = patch_tokens(model, images, [block], norm, batch_size)
     if positive_int(count, "count") > tokens.shape[-1]:
         raise ValueError(f"A token has {tokens.shape[-1]} values. Received: count={count}.")
     return components_of(tokens, count, foreground)
@@ -69,15 +71,13 @@ def patch_tokens(model, images, blocks, norm=True, batch_size=8):
     `images` are what `forward.as_inputs` returns; `norm` is as in `patch_components`.
     """
     chosen = forward.transformer_blocks(model, blocks)
-    layout, v = forward.layout_of(model, images.shape[1:3]), model.variant
-    normalise = lambda x: x  # noqa: E731
-    if norm and v.final_norm and not v.norm_after_pool:
-        normalise = forward.compiled(model, "norm", model.get_layer("norm"))
+    layout, last = forward.layout_of(model, images.shape[1:3]), final_norm(model) if norm else None
+    normalise = forward.compiled(model, "norm", last) if last else lambda x: x
     found = [
         [forward.to_array(normalise(x))[:size, layout.learned :] for x in tokens]
         for tokens, size in forward.outputs(model, [b.output for b in chosen], images, batch_size)
     ]
-    shape = (len(images), *layout.grid, v.width)
+    shape = (len(images), *layout.grid, model.variant.width)
     return [np.concatenate(parts).astype("float64").reshape(shape) for parts in zip(*found)]
 
 

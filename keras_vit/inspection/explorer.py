@@ -67,11 +67,13 @@ def explore(
         raise ValueError("There must be at least one model. Received: an empty dict.")
     facts, codes, parts = {"images": None, "models": []}, {}, {}
     for m, (name, one) in enumerate(models.items()):
-        x = forward.as_inputs(one, images)
+        given = forward.floats_of(one, images)
+        network, x = forward.look_into(one, given)
         facts["images"] = _titles(images, len(x))
-        facts["models"].append(_facts(name, one, x, blocks))
-        parts[f"positions-{m}"] = _positions(one, forward.layout_of(one, x.shape[1:3]))
-        looks = _looks(one, x, blocks, top, class_names)
+        facts["models"].append(_facts(one.name if name is None else name, network, x, blocks))
+        parts[f"positions-{m}"] = _positions(network, forward.layout_of(network, x.shape[1:3]))
+        predictions = _predictions(one, given, top, class_names)
+        looks = _looks(network, x, blocks, predictions)
         facts["models"][-1]["looks"] = [look for look, _, _ in looks]
         for i, (_, part, found) in enumerate(looks):
             parts[f"look-{m}-{i}"], codes[m, i] = part, found
@@ -98,7 +100,7 @@ def _facts(name, model, x, blocks):
     names = [block.name for block in forward.transformer_blocks(model)]
     chosen = forward.transformer_blocks(model, blocks)
     return {
-        "name": visible(model.name if name is None else name),
+        "name": visible(name),
         "rows": layout.grid[0],
         "columns": layout.grid[1],
         "learned": layout.learned,
@@ -110,12 +112,12 @@ def _facts(name, model, x, blocks):
     }
 
 
-def _looks(model, x, blocks, top, class_names):
+def _looks(model, x, blocks, predictions):
     """For each image: facts that the page reads at once, what it reads when needed, and codes."""
     layout = forward.layout_of(model, x.shape[1:3])
     colors, explained = _components(model, x, blocks)
     looks = []
-    for i, (answers, relevance) in enumerate(_predictions(model, x, top, class_names)):
+    for i, (answers, relevance) in enumerate(predictions):
         codes, scales, distances, joint = _attention(model, x[i : i + 1], blocks, layout)
         joint_codes, joint_scales = quantize(joint)
         facts = {

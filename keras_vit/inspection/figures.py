@@ -40,9 +40,9 @@ def plain(text):
     return visible(text).replace("$", r"\$")
 
 
-def color_bar(figure, drawn, axes, label, extend="neither"):
+def color_bar(figure, drawn, axes, label, extend="neither", **options):
     """A colour bar beside one or more axes, with what is drawn and its unit."""
-    bar = figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.03, extend=extend)
+    bar = figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.03, extend=extend, **options)
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)

@@ -11,6 +11,7 @@ from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import preprocess
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.models import VisionTransformer
+from keras_vit.models.backbone import backbone, backbones, entering
 from keras_vit.workarounds import one_at_a_time
 
 _PROGRAMS = weakref.WeakKeyDictionary()  # model -> key -> what JAX has compiled
@@ -23,6 +24,24 @@ def as_inputs(model, images):
     Raises:
         ValueError: another shape, no images, or values that no preprocessed image has.
     """
+    images = floats_of(model, images)
+    largest = np.abs(images).max()
+    if not largest <= _LARGEST:
+        raise ValueError(
+            "Float images must be preprocessed, as keras_vit.preprocess(images, model) does; bytes "
+            f"may be uint8. Received: floats with a largest absolute value of {largest:.4g}."
+        )
+    return images
+
+
+def look_into(model, images):
+    """(the network with blocks in a model, what enters it for images of the model)."""
+    network = network_of(model)
+    return network, as_inputs(network, to_array(entering(model, network, floats_of(model, images))))
+
+
+def floats_of(model, images):
+    """Images as `as_inputs` has them, of values that layers before a network may still change."""
     if keras.ops.is_tensor(images):
         images = to_array(images)
     if not (isinstance(images, np.ndarray) and images.dtype.kind == "f"):
@@ -30,12 +49,6 @@ def as_inputs(model, images):
     check_shape(model, images)
     if not len(images):
         raise ValueError("There must be at least one image. Received: none.")
-    largest = np.abs(images).max()
-    if not largest <= _LARGEST:
-        raise ValueError(
-            "Float images must be preprocessed, as keras_vit.preprocess(images, model) does; bytes "
-            f"may be uint8. Received: floats with a largest absolute value of {largest:.4g}."
-        )
     return images
 
 
@@ -60,6 +73,7 @@ def shape_error(name, expected, array):
 
 def transformer_blocks(model, blocks=None):
     """The chosen blocks of a model, in the order asked for; `None` for all."""
+    model = network_of(model)
     layers = getattr(model, "layers", ())
     layers = [layer for layer in layers if isinstance(layer, TransformerBlock)]
     count = len(layers)
@@ -71,7 +85,7 @@ def transformer_blocks(model, blocks=None):
         raise ValueError(
             "A model with Transformer blocks is needed. Received: "
             f"{type(model).__name__} {getattr(model, 'name', '')!r}, which has 0 Transformer "
-            f"blocks in its graph.{inside(model)}"
+            "blocks in its graph."
         )
     if not blocks:
         raise ValueError("blocks must hold at least one index, or be None. Received: blocks=[].")
@@ -84,22 +98,10 @@ def transformer_blocks(model, blocks=None):
     return [layers[index] for index in blocks]
 
 
-def inside(model):
-    """The end of an error for a model that is not a `VisionTransformer`, but has one inside."""
-    found = list(_inner_models(model, "model"))
-    return f" Look into the one inside: {' or '.join(found)}." if found else ""
-
-
-def _inner_models(model, place):
-    """Where the VisionTransformers in a model are, as Python says it."""
-    if isinstance(getattr(model, "encoder", None), VisionTransformer):  # one that is pre-trained
-        yield f"{place}.encoder"
-    for layer in getattr(model, "layers", ()):
-        inner = f"{place}.get_layer({layer.name!r})"
-        if isinstance(layer, VisionTransformer):
-            yield inner
-        else:
-            yield from _inner_models(layer, inner)
+def network_of(model):
+    """The network with blocks in a model, or the model itself where it has none of this library."""
+    has_one = isinstance(model, keras.Model) and backbones(model)
+    return backbone(model) if has_one else model
 
 
 def _check_whole(model):
@@ -183,11 +185,12 @@ def layout_of(model: VisionTransformer, image_size: tuple[int, int] | None = Non
 
     `image_size`, (height, width), is needed only for a model that takes images of any size.
     """
+    model = network_of(model)
     v = getattr(model, "variant", None)
     if not hasattr(v, "learned_tokens"):
         raise ValueError(
             "A VisionTransformer is needed, whose tokens are patches. Received: "
-            f"{type(model).__name__} {getattr(model, 'name', '')!r}.{inside(model)}"
+            f"{type(model).__name__} {getattr(model, 'name', '')!r}."
         )
     _check_whole(model)
     grid = v.grid(image_size or model.image_size)
@@ -211,7 +214,7 @@ def graph(model, tensors):
     if getattr(model, "inputs", None) is None:
         raise ValueError(
             "A Functional model, or a Sequential one that is built, is needed. Received: "
-            f"{type(model).__name__} {model.name!r}.{inside(model)}"
+            f"{type(model).__name__} {model.name!r}."
         )
     return keras.Model(model.inputs, tensors)
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.inspection.forward import inside, to_array
+from keras_vit.inspection.forward import network_of, to_array
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.position import PositionEmbedding
 from keras_vit.layers.rotary import RotaryPosition
@@ -35,6 +35,7 @@ def position_similarity(model: VisionTransformer, block: int | None = None) -> n
 
     Source: the paper's Fig. 7 centre, and Fig. 10 for other hyperparameters.
     """
+    model = network_of(model)
     layer = _position_layer(model, block)
     with one_at_a_time(model):
         if isinstance(layer, RotaryPosition):
@@ -59,7 +60,7 @@ def _position_layer(model, block):
         raise ValueError(
             "The model must have positions of single patches: position='learned_1d', 'learned_2d' "
             "or 'sincos_2d', or rotary ones; relative positions belong to pairs of patches. "
-            f"Received: {model.name!r} with position={kind!r}.{inside(model)}"
+            f"Received: {model.name!r} with position={kind!r}."
         )
     if block is not None and not -len(found) <= block < len(found):
         raise ValueError(
@@ -110,6 +111,7 @@ def filter_components(model: keras.Model, count: int = 28) -> FilterComponents:
 
 def pixel_filters(model):
     """The filters over pixels, float64, shape (height, width, channels, filters)."""
+    model = network_of(model)
     channels = getattr(model, "input_shape", (None,))[-1]
     with one_at_a_time(model):
         for owner, layer in _flat(model):
@@ -125,7 +127,7 @@ def pixel_filters(model):
                 return to_array(kernels[0]).astype("float64")
     raise ValueError(
         "A model with a patch embedding or a convolution over pixels is needed. Received: "
-        f"{type(model).__name__} {getattr(model, 'name', '')!r}.{inside(model)}"
+        f"{type(model).__name__} {getattr(model, 'name', '')!r}."
     )
 
 

@@ -4,6 +4,7 @@ Functions return the matplotlib figure, and write it to `path` if that is given.
 """
 
 import os
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike
 from keras_vit.checks import check_choice
 from keras_vit.inspection.attention import upsample
 from keras_vit.inspection.components import PatchComponents, component_colors
-from keras_vit.inspection.figures import color_bar, finish, new_figure, plain
+from keras_vit.inspection.figures import color_bar, finish, new_figure
 from keras_vit.inspection.forward import Layout, shape_error
 
 
@@ -61,15 +62,21 @@ def plot_maps(
     count = 1 + maps.shape[1]
     columns = count if count <= 5 else min(5, int(np.ceil(np.sqrt(1.6 * count))))
     rows = -(-count // columns)
-    figure = new_figure((2.1 * columns + 0.8, 2.2 * rows * len(images)))
-    parts = figure.subfigures(len(images), 1, squeeze=False)[:, 0]
-    for part, image, of_image in zip(parts, images, maps):
-        grid = part.subplots(rows, columns, squeeze=False)
+    titles = [textwrap.fill(title, 24) for title in titles]
+    lines = 1 + max(title.count("\n") for title in titles)
+    shapes = [np.clip(image.shape[0] / image.shape[1], 0.3, 3) for image in images]
+    heights = [(1.9 * shape + 0.16 * lines + 0.1) * rows for shape in shapes]
+    figure = new_figure((2.1 * columns + 0.9, sum(heights)))
+    # One grid for all images, or a longer number at a colour bar would shift the columns of one.
+    ratios = np.repeat(heights, rows)
+    places = figure.subplots(rows * len(images), columns, squeeze=False, height_ratios=ratios)
+    for index, (image, of_image) in enumerate(zip(images, maps)):
+        grid = places[index * rows : (index + 1) * rows]
         for axes in grid.ravel():
             axes.set_axis_off()
         first, *others = grid.ravel()
-        picture = _as_picture(image)
-        first.imshow(picture, cmap="gray", extent=_extent_of(picture))
+        picture = as_picture(image)
+        first.imshow(picture, cmap="gray", extent=extent_of(picture))
         first.set_title("image", fontsize=9)
         # The value that is drawn brightest: in rollout few patches stand far above all others.
         largest = of_image.max() if style == "overlay" else np.percentile(of_image, 97)
@@ -77,7 +84,8 @@ def plot_maps(
             drawn = _draw(axes, picture, values, float(largest) or 1.0, style)
             axes.set_title(title, fontsize=9)
         extend = "max" if style == "spotlight" else "neither"
-        color_bar(part, drawn, grid.ravel().tolist(), unit, extend)
+        options = {"panchor": False, "aspect": 20 * rows}
+        color_bar(figure, drawn, grid[:, -1].tolist(), unit, extend, **options)
     return finish(figure, path)
 
 
@@ -86,7 +94,7 @@ def _draw(axes, picture, values, largest, style):
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    extent, fine = _extent_of(picture), upsample(values, picture.shape[:2])
+    extent, fine = extent_of(picture), upsample(values, picture.shape[:2])
     share = (fine / largest).clip(0, 1)
     if style == "spotlight":
         colored = picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=-1)
@@ -125,7 +133,7 @@ def plot_queries(
     figure = plot_maps([image], maps[None], None, names, unit)
     from matplotlib.patches import Rectangle
 
-    panels = [axes for axes in figure.subfigs[0].axes if axes.get_images()][1:]
+    panels = [axes for axes in figure.axes if axes.get_images()][1:]
     for axes, query in zip(panels, queries):
         token = layout.token(query) - layout.learned if query != "mean" else -1
         if token >= 0:
@@ -163,52 +171,12 @@ def plot_components(
     for axes in grid.ravel():
         axes.set_axis_off()
     for (left, right), image, color in zip(grid, images, component_colors(found)):
-        picture = _as_picture(image)
-        left.imshow(picture, cmap="gray", extent=_extent_of(picture))
-        right.imshow(color, extent=_extent_of(picture), interpolation="nearest")
+        picture = as_picture(image)
+        left.imshow(picture, cmap="gray", extent=extent_of(picture))
+        right.imshow(color, extent=extent_of(picture), interpolation="nearest")
     shares = ", ".join(f"{share:.0%}" for share in found.explained[:3])
     figure.suptitle(f"Principal components of the patches: {shares} of the variance", fontsize=10)
     return finish(figure, path)
-
-
-def plot_predictions(
-    images: ArrayLike,
-    maps: ArrayLike,
-    labels: ArrayLike,
-    probabilities: ArrayLike,
-    class_names: Sequence[str],
-    path: str | os.PathLike[str] | None,
-) -> Any:
-    """Draws each image beside its attention map, under the predicted and the right class.
-
-    Args:
-        images, path: as in `plot_maps`.
-        maps: (n, rows, columns), what `attention_maps` returns.
-        labels: (n,) true classes.
-        probabilities: (n, classes) of the model.
-        class_names: names of the classes.
-    """
-    pairs_in_a_row = min(4, len(images))
-    rows = -(-len(images) // pairs_in_a_row)
-    figure = new_figure((4.2 * pairs_in_a_row, 2.3 * rows + 0.6))
-    grid = figure.subplots(rows, 2 * pairs_in_a_row, squeeze=False).reshape(-1, 2)
-    for axes in grid.ravel():
-        axes.set_axis_off()
-    for (left, right), image, attention, label, p in zip(grid, images, maps, labels, probabilities):
-        guess, picture = int(np.argmax(p)), _as_picture(image)
-        extent = _extent_of(picture)
-        for axes in (left, right):
-            axes.imshow(picture, cmap="gray", extent=extent)
-        drawn = right.imshow(attention, cmap="inferno", alpha=0.7, extent=extent, vmin=0)
-        figure.colorbar(drawn, ax=right, fraction=0.046, pad=0.04).ax.tick_params(labelsize=7)
-        left.set_title(
-            f"{plain(class_names[guess])} ({p[guess]:.0%})\ntruth: {plain(class_names[label])}",
-            color="darkgreen" if guess == label else "crimson",
-            fontsize=9,
-        )
-        right.set_title("attention", fontsize=9)
-    figure.suptitle("Predictions, and attention to each patch in the last block")
-    return finish(figure, path, dpi=120)
 
 
 def plot_reconstructions(
@@ -243,14 +211,14 @@ def plot_reconstructions(
     }
     for row, pictures in zip(figure.subplots(len(images), 3, squeeze=False), zip(*parts.values())):
         for axes, picture, title in zip(row, pictures, parts):
-            axes.imshow(_as_picture(picture), cmap="gray", vmin=0, vmax=1)
+            axes.imshow(as_picture(picture), cmap="gray", vmin=0, vmax=1)
             axes.set_axis_off()
             if row[0].get_subplotspec().is_first_row():
                 axes.set_title(title, fontsize=9)
     return finish(figure, path)
 
 
-def _as_picture(image):
+def as_picture(image):
     """An image in [0, 1], (height, width, 3), or (height, width) of its first channel.
 
     Floats beyond [0, 1], as those of preprocessed images, are stretched to it.
@@ -263,6 +231,6 @@ def _as_picture(image):
     return image if image.shape[-1] == 3 else image[..., 0]
 
 
-def _extent_of(image):
+def extent_of(image):
     """Where matplotlib puts an image so that its axes count pixels."""
     return (0, image.shape[1], image.shape[0], 0)

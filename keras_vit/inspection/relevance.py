@@ -1,5 +1,6 @@
 """Which patches speak for a class: gradients of a logit by attention, or by the pixels."""
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from keras_vit.checks import check_choice
 from keras_vit.inspection import forward
 from keras_vit.layers import kernels
 from keras_vit.models import VisionTransformer
+from keras_vit.models.backbone import replaced
 
 
 def relevance_maps(
@@ -47,18 +49,17 @@ def relevance_maps(
     self-attention.
     """
     check_choice("method", method, ("chefer", "last_block"))
-    blocks, images = forward.transformer_blocks(model), forward.as_inputs(model, images)
-    layout = forward.layout_of(model, images.shape[1:3])
-    read = _tokens_that_heads_read(model.variant)
+    blocks, images = forward.transformer_blocks(model), forward.floats_of(model, images)
+    network, first = forward.look_into(model, images[:1])
+    layout = forward.layout_of(network, first.shape[1:3])
+    read = _tokens_that_heads_read(network.variant)
     run = forward.compiled(model, "by attention", _gradients(_logits_of_attention(model, blocks)))
-    entering = [keras.tree.flatten(block.input) for block in blocks]
     maps = []
     for x, hot, expected, count in _batches_with_classes(model, images, classes, batch_size):
-        ((found, _),) = forward.outputs(model, entering, x, len(x))
         size = len(x), blocks[0].attention.num_heads, layout.tokens, layout.tokens
         dtypes = [kernels.at_least_float32(block.compute_dtype) for block in blocks]
         additions = [np.zeros(size, dtype) for dtype in dtypes]
-        slopes, (found, *weights) = run(additions, hot, x, [positions for _, *positions in found])
+        slopes, (found, *weights) = run(additions, hot, x)
         error = np.abs(forward.to_array(found) - expected).max()
         if not error <= 0.05 * np.abs(expected).max() + 1e-3:  # bfloat16 keeps two or three digits
             raise ValueError(
@@ -158,31 +159,26 @@ def _batches_with_classes(model, images, classes, batch_size):
 def _logits_of_attention(model, blocks):
     """The function from additions to the attention of each block to the logits and the attention.
 
-    A block does not take A as an argument, so its parts compute it here, and the graph of the model
-    what lies between the blocks. The further arguments are images, and the relative positions that
-    enter each block, a list of none or one.
+    A block does not take A as an argument, so that another function stands for its own `call`.
     """
-    ends = [model.inputs[0], *(block.output for block in blocks)]
-    begins = [*(keras.tree.flatten(block.input)[0] for block in blocks), model.outputs[0]]
-    between = [_segment(end, begin) for end, begin in zip(ends, begins)]
+    outer = weakref.ref(model)  # see `forward.compiled`
 
-    def logits(additions, x, positions):
-        weights = []
-        for segment, block, addition, position in zip(between, blocks, additions, positions):
-            x = segment(x)
-            weights.append(block.attention_scores(x, *position) + addition)
-            x = _block_with(block, x, weights[-1])
-        return [between[-1](x), *weights]
+    def logits(additions, x):
+        weights = {}
+
+        def attending(block, addition):
+            def call(x, relative_position=None, training=False):
+                position = [] if relative_position is None else [relative_position]
+                weights[block] = block.attention_scores(x, *position) + addition
+                return _block_with(block, x, weights[block])
+
+            return call
+
+        with replaced({b: attending(b, addition) for b, addition in zip(blocks, additions)}):
+            found = keras.tree.flatten(outer()(x, training=False))
+        return [found[0], *(weights[block] for block in blocks)]
 
     return logits
-
-
-def _segment(end, begin):
-    """The function from one tensor of a graph to another."""
-    if begin is end:
-        return lambda x: x
-    model = keras.Model([end], [begin])
-    return lambda x: keras.tree.flatten(model([x], training=False))[0]
 
 
 def _block_with(block, x, weights):

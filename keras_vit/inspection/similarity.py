@@ -71,11 +71,12 @@ def layer_similarity(
     """
     check_choice("estimate", estimate, ("minibatch", "exact"))
     exact = estimate == "exact"
-    layers, least = _outputs(model, layers), 2 if exact else 4
-    parts = _features(model, layers, images, batch_size)
+    (seen, x), least = _owner(model, images, layers), 2 if exact else 4
+    layers = _outputs(seen, layers)
+    parts = _features(seen, layers, x, batch_size)
     if other or other_layers:
-        others = _outputs(other or model, other_layers)
-        others = _features(other or model, others, images, batch_size)
+        seen, x = _owner(other or model, images, other_layers)
+        others = _features(seen, _outputs(seen, other_layers), x, batch_size)
         parts = ([*a, *b] for a, b in zip(parts, others))
     if exact:
         parts = [[np.concatenate(arrays) for arrays in zip(*parts)]]
@@ -92,6 +93,13 @@ def layer_similarity(
         )
     similarity = _cka(sum(sums))
     return similarity[: len(layers), len(layers) :] if other or other_layers else similarity
+
+
+def _owner(model, images, names):
+    """(the model whose layers are named, its images): a model, or the network inside of it."""
+    layers = [layer.name for layer in getattr(model, "layers", ())]
+    own = names is not None and all(name in layers for name in names)
+    return (model, images) if own else forward.look_into(model, images)
 
 
 def _features(model, outputs, images, batch_size):
@@ -112,7 +120,7 @@ def _outputs(model, names):
     if missing or not names:
         raise ValueError(
             f"layers must name layers of {getattr(model, 'name', model)!r}. Received: "
-            f"layers={list(names)}; it has {list(layers)}.{forward.inside(model)}"
+            f"layers={list(names)}; it has {list(layers)}."
         )
     return [keras.tree.flatten(layers[name].output)[0] for name in names]
 
@@ -174,7 +182,8 @@ def token_norms(
 
     Source: Darcet et al. (2024), "Vision transformers need registers", Fig. 3 and 4.
     """
-    images, chosen = forward.as_inputs(model, images), forward.transformer_blocks(model, blocks)
+    model, images = forward.look_into(model, images)
+    chosen = forward.transformer_blocks(model, blocks)
     layout = forward.layout_of(model, images.shape[1:3])
     parts = [
         np.stack([np.linalg.norm(x.astype("float64"), axis=-1) for x in tokens])

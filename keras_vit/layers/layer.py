@@ -62,7 +62,12 @@ class Layer(FloatInputs, keras.layers.Layer):
 
     `compute_output_spec` describes its output, which has the shape of its input unless a subclass
     says otherwise; `compute_output_shape` follows from it.
+
+    The first layer of a model has an `origin`: what the model is beside its graph. It goes into the
+    config of the layer, for a user's model that takes the layers alone.
     """
+
+    origin = None
 
     def __new__(cls, *args, **kwargs):
         layer = super().__new__(cls, *args, **kwargs)
@@ -99,7 +104,16 @@ class Layer(FloatInputs, keras.layers.Layer):
             name: dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
             for name, value in self._arguments.items()
         }
-        return {**plain, **super().get_config()}
+        known = keras.saving.serialize_keras_object(self.origin) if self.origin else None
+        return {**plain, **super().get_config(), **({"origin": known} if known else {})}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        origin = config.pop("origin", None)
+        layer = super().from_config(config)
+        layer.origin = origin and keras.saving.deserialize_keras_object(origin)
+        return layer
 
 
 @functools.cache

@@ -1,7 +1,15 @@
 """Whole networks."""
 
 from keras_vit.models.bit import BIT_VARIANTS, BiT, BiTVariant
+from keras_vit.models.features import features
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.models.vit import VisionTransformer
 
-__all__ = ["BIT_VARIANTS", "BiT", "BiTVariant", "NaFlexVisionTransformer", "VisionTransformer"]
+__all__ = [
+    "BIT_VARIANTS",
+    "BiT",
+    "BiTVariant",
+    "NaFlexVisionTransformer",
+    "VisionTransformer",
+    "features",
+]

@@ -155,6 +155,8 @@ class BiT(Classifier):
             x = linear_head(2, common["num_classes"], head_bias, dtype=policy)(x)
         super().__init__(images, x, v, common, BIT, name)
 
+    variant_of = staticmethod(get_bit_variant)
+
 
 @keras.saving.register_keras_serializable("keras_vit")
 class GlobalMean(Layer):

@@ -12,8 +12,9 @@ import numpy as np
 from keras_vit.checks import pair, positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.head import head_policy
-from keras_vit.models.trainer import Trainer
-from keras_vit.outputs import record_loss
+from keras_vit.layers.layer import Layer
+from keras_vit.models.origin import Origin, kept
+from keras_vit.models.trainer import Trainer, record_loss
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import own_policy, policies_in, policy_at
 
@@ -78,15 +79,45 @@ class Classifier(Trainer, keras.Model):
     """
 
     input_spec = None  # Keras would refuse wrong images first, without saying what to do
+    variant_of = None  # a subclass: the function from fields to the dataclass of its architecture
+    preprocessing, weights_from = kept("preprocessing"), kept("weights_from")
+    class_names, label_set, reading = kept("class_names"), kept("label_set"), kept("reading")
 
     def __init__(self, images, outputs, variant, common, preprocessing, name, **options):
+        self._set(
+            images, outputs, Origin(type(self), variant, common, options, preprocessing), name
+        )
+        first = next((layer for layer in self.layers if isinstance(layer, Layer)), None)
+        if first is not None:
+            first.origin = self.origin
+
+    @classmethod
+    def of_graph(cls, images, outputs, origin, name, **changes):
+        """A model of layers that are there: it shares them, their weights and the `Origin`.
+
+        `changes` are its variant and number of classes, where it has a part of the layers.
+        """
+        model = cls.__new__(cls)
+        model._set(images, outputs, origin, name)
+        for attribute, value in changes.items():
+            setattr(model, attribute, value)
+        return model
+
+    @classmethod
+    def parts_of(cls, image_size, num_classes, channels, head_bias, dtype, **others):
+        """(class, variant, common, options) of the arguments of a model, for its `Origin`."""
+        names = [name for name in argument_names(cls) if name in others]
+        options = {name: others.pop(name) for name in names}
+        common = arguments(image_size, num_classes, True, channels, head_bias, dtype)
+        return cls, cls.variant_of(**others), common, options
+
+    def _set(self, images, outputs, origin, name):
         super().__init__(images, outputs, name=name)
+        self.origin, self.variant = origin, origin.variant
         # Functional models ignore dtype as an argument. That of layers may change.
-        common = {**common, "dtype_policy": own_policy(common["dtype_policy"])}
-        for attribute, value in common.items():
+        policy = own_policy(origin.common["dtype_policy"])
+        for attribute, value in {**origin.common, "dtype_policy": policy}.items():
             setattr(self, attribute, value)
-        self.variant, self.preprocessing, self._options = variant, preprocessing, options
-        self.class_names = self.label_set = self.reading = self.weights_from = None
 
     def call(self, inputs, training=None, mask=None):
         inputs = keras.tree.map_structure(_as_tensor, self.checked(inputs))
@@ -143,7 +174,7 @@ class Classifier(Trainer, keras.Model):
             "num_classes": self.num_classes,
             "channels": self.channels,
             "head_bias": self.head_bias,
-            **self._options,
+            **self.origin.options,
             **dataclasses.asdict(self.variant),
             "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),

@@ -7,9 +7,10 @@ import itertools
 import warnings
 
 import keras
+import numpy as np
 
 from keras_vit.layers import kernels
-from keras_vit.outputs import check_problem
+from keras_vit.outputs import check_problem, reading_of_loss
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import keep_values_after_errors, one_at_a_time
 
@@ -180,3 +181,45 @@ def _first_of(batches, count):
         return first, again
     # Of the same specification, so that nothing is traced or compiled once more.
     return first, iter(tf.data.Dataset.from_generator(lambda: again, output_signature=spec))
+
+
+def record_loss(model, metrics=()):
+    """Lets a model of this library, which gives logits, record how its compiled loss reads them.
+
+    A loss or metrics that take them for probabilities are warned of.
+
+    Raises:
+        ValueError: the loss is one of a softmax, and the model has a single output.
+    """
+    reading, takes_logits = reading_of_loss(model.loss)
+    if reading == "softmax" and model.num_classes == 1:
+        raise ValueError(
+            "A softmax of one output is always 1, so nothing is learned. Received: loss="
+            f"{model.loss!r} for {model.name!r}; take 'mse' for values, "
+            "BinaryCrossentropy(from_logits=True), or a model of two classes."
+        )
+    model.reading = reading or model.reading
+    wrong = [model.loss] if reading in ("softmax", "sigmoid") and not takes_logits else []
+    wrong += [each for each in keras.tree.flatten(metrics) if _of_probabilities(each, reading)]
+    if wrong:
+        warnings.warn(
+            f"{model.name} gives logits, and what it is compiled with takes its outputs for "
+            f"probabilities. Received: {wrong}; pass objects with from_logits=True, and "
+            "threshold=0 where they have a threshold.",
+            stacklevel=3,
+        )
+
+
+def _of_probabilities(metric, reading):
+    """Whether a metric, as `compile` takes it, asks for probabilities of a sigmoid or softmax."""
+    if isinstance(metric, str):
+        return reading == "sigmoid" and metric in ("accuracy", "acc", "binary_accuracy")
+    if not isinstance(metric, keras.metrics.Metric):
+        return False
+    config = metric.get_config()
+    if "from_logits" in config:
+        return not config["from_logits"]
+    found = config.get("threshold")
+    if "thresholds" in config:  # of which Keras takes none for 0.5
+        found = 0.5 if config["thresholds"] is None else config["thresholds"]
+    return reading == "sigmoid" and found is not None and 0.5 in np.ravel(found)

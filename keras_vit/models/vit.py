@@ -180,8 +180,21 @@ class VisionTransformer(Classifier):
         options = {**rates, "remat": remat, "variable_size": bool(variable_size)}
         options["token_merging"] = token_merging
         super().__init__(images, x, v, common, Preprocessing(), name, **options)
-        self.grid, self.variable_size = grid, bool(variable_size)
-        self.token_merging = token_merging
+
+    variant_of = staticmethod(get_variant)
+
+    @property
+    def grid(self):
+        """(rows, columns) of the patches of an image of `image_size`."""
+        return self.variant.grid(self.image_size)
+
+    @property
+    def variable_size(self):
+        return self.origin.options["variable_size"]
+
+    @property
+    def token_merging(self):
+        return self.origin.options["token_merging"]
 
     def checked(self, images):
         images = super().checked(images)

@@ -5,7 +5,12 @@ import math
 import re
 from typing import Any, TypeVar
 
-from keras_vit.checks import check_choice, positive_float, positive_int
+import keras
+
+from keras_vit import training
+from keras_vit.checks import check_choice, positive_int
+from keras_vit.data import keras_layers
+from keras_vit.data.preprocess import network_of_images
 from keras_vit.data.transform import RESIZES, Transform
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
@@ -121,6 +126,13 @@ def check_fields(r):
         "'squared'; for_problem(...) changes both": (
             r.loss != "own" and r.loss not in LOSSES[r.problem]
         ),
+        "class_weights need the problem 'single_label', as an image of several classes has several "
+        "weights and a number has none, and a loss that is not 'own'": (
+            r.class_weights and (r.problem != "single_label" or r.loss == "own")
+        ),
+        "class_weights must be one for each of num_classes": (
+            r.class_weights and r.num_classes not in (None, len(r.class_weights))
+        ),
         "patch_sizes must divide the images of train": any(
             side % patch for side in r.image_size for patch in r.patch_sizes
         ),
@@ -130,69 +142,6 @@ def check_fields(r):
             named = [word for word in re.findall(r"\w+", expected) if word in vars(r)]
             received = ", ".join(f"{name}={getattr(r, name)!r}" for name in named)
             raise ValueError(f"{expected}. Received: {received}.")
-
-
-def scale(
-    recipe: Recipe,
-    batch_size: int | None = None,
-    steps: int | None = None,
-    epochs: float | None = None,
-) -> Recipe:
-    """The recipe for another batch or number of updates.
-
-    With k times the batch, the run sees as many images: steps, warm-up, boundaries and so on are
-    divided by k, and per update
-
-    - the learning rate, and those of the sweep, are multiplied by k under SGD (Goyal et al., 2017;
-      the authors of BiT), and by √k under Adam (Malladi et al., 2022);
-    - the weight decay is multiplied by √k under Adam, so that a kernel shrinks as much in the
-      whole run as before (under SGD it does so by itself);
-    - the momentum of the averaged weights is taken to the power of k (Busbridge et al., 2023),
-      so that the average reaches as many images back.
-
-    With another number of steps or epochs, warm-up, boundaries and so on keep their share of
-    the run; learning rate, decay and averaging stay.
-
-    Args:
-        batch_size: images per update; `None` keeps it.
-        steps: updates in the whole run; `None` follows from `epochs`, or from as many images.
-        epochs: passes through the training images, instead of `steps`.
-
-    Raises:
-        ValueError: a number is not positive, both `steps` and `epochs` are given, or `epochs`
-            without a known number of images.
-    """
-    batch_size = positive_int(recipe.batch_size if batch_size is None else batch_size, "batch_size")
-    k = batch_size / recipe.batch_size
-    if epochs is not None:
-        if steps is not None:
-            raise ValueError(f"Give steps or epochs, not both. Received: {steps=}, {epochs=}.")
-        if not recipe.examples:
-            raise ValueError(
-                f"{recipe.name} has no known number of images; give steps, or first "
-                f"replace(examples=...). Received: {epochs=}."
-            )
-        wanted = positive_float(epochs, "epochs") * recipe.examples / batch_size
-        steps = max(1, round(min(wanted, 2.0 * MOST_UPDATES)))
-    if steps is None:
-        steps = max(1, round(recipe.steps / k))
-    share = updates(steps, "steps") / recipe.steps
-    adam = recipe.optimizer == "adam"
-    factor = k**0.5 if adam else k
-    return dataclasses.replace(
-        recipe,
-        batch_size=batch_size,
-        accumulate=recipe.accumulate if batch_size % recipe.accumulate == 0 else 1,
-        steps=steps,
-        warmup_steps=min(round(recipe.warmup_steps * share), steps - 1),
-        cooldown_steps=round(recipe.cooldown_steps * share),
-        timescale=max(1, round(recipe.timescale / k)),
-        boundaries=tuple(round(boundary * share) for boundary in recipe.boundaries),
-        learning_rate=recipe.learning_rate * factor,
-        learning_rates=tuple(rate * factor for rate in recipe.learning_rates),
-        weight_decay=recipe.weight_decay * (factor if adam else 1),
-        ema=recipe.ema and recipe.ema**k,
-    )
 
 
 def for_problem(recipe: Recipe, problem: str) -> Recipe:
@@ -211,6 +160,41 @@ def for_problem(recipe: Recipe, problem: str) -> Recipe:
     return dataclasses.replace(recipe, problem=problem, loss=loss, label_smoothing=0.0)
 
 
+def make_schedule(recipe: Recipe) -> Any:
+    """The learning rate: a `LearningRateSchedule`, or a number if it is constant."""
+    run = (recipe.learning_rate, recipe.steps, recipe.warmup_steps)
+    if recipe.schedule == "linear":
+        return training.WarmupLinear(*run, end=recipe.end_learning_rate)
+    if recipe.schedule == "rsqrt":
+        return training.WarmupRsqrt(*run, recipe.timescale, recipe.cooldown_steps)
+    if recipe.schedule in ("stairs", "constant"):  # stairs without a step
+        return training.WarmupStairs(*run, boundaries=recipe.boundaries)
+    return training.WarmupCosine(*run)
+
+
+def make_loss(recipe: Recipe) -> Any:
+    """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels; `None` for `"own"`.
+
+    Of a regression Keras's `MeanSquaredError`.
+    """
+    if recipe.loss == "own":
+        return None
+    dtype = "float64" if recipe.precision == "float64" else "float32"
+    if recipe.loss == "squared":
+        return keras.losses.MeanSquaredError(dtype=dtype)
+    losses = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}
+    weights = recipe.class_weights or None
+    return losses[recipe.loss](recipe.label_smoothing, dtype=dtype, class_weights=weights)
+
+
+def monitor(recipe: Recipe) -> str:
+    """The figure of the validation that tells the best epoch: the first metric, or the loss."""
+    if recipe.loss == "own":
+        return "val_loss"
+    names = {"multi_label": "mean_average_precision", "regression": "mean_absolute_error"}
+    return f"val_{names.get(recipe.problem, 'accuracy')}"
+
+
 def for_weights(recipe: Recipe, model: Any) -> Recipe:
     """The recipe with images as the weights of a model want them.
 
@@ -219,13 +203,16 @@ def for_weights(recipe: Recipe, model: Any) -> Recipe:
     takes any. A random crop, flip and augmentations of training stay.
 
     Args:
-        model: a model with a `preprocessing`, such as one of this library; or a
-            `keras_vit.Preprocessing`, which leaves the size as it is.
+        model: a model with a `preprocessing`, such as one of this library, or with one inside; or
+            a `keras_vit.Preprocessing`, which leaves the size as it is.
 
     Raises:
         TypeError: nothing says what the weights want.
     """
-    preprocessing = preprocessing_of(model, model)
+    owner = model
+    if isinstance(model, keras.Model) and not hasattr(model, "preprocessing"):
+        owner = network_of_images(model) or model
+    preprocessing = preprocessing_of(owner, model)
     if not isinstance(preprocessing, Preprocessing):
         raise TypeError(
             "model must have a preprocessing, as the models of keras_vit do; set "
@@ -259,6 +246,7 @@ def settings(recipe):
     rows = []
     for field in dataclasses.fields(recipe):
         value = getattr(recipe, field.name)
+        value = keras_layers.described(value) if field.name == "augment_layers" else value
         if (value or field.name == "seed") and field.name not in unused | {"notes"}:
             rows.append((field.name, _shown(value)))
         if field.name == "steps" and recipe.passes:
@@ -269,7 +257,7 @@ def settings(recipe):
 def epochs(recipe):
     """Passes as text: a whole number if no number of updates comes nearer to it.
 
-    So is a whole number of a pipeline's epochs, which leave out the few images that fill no batch.
+    So is a whole number of a pipeline's epochs, which leave out the images that fill no batch.
     """
     if not recipe.passes:
         return ""
@@ -277,7 +265,7 @@ def epochs(recipe):
     if recipe.steps == max(1, round(nearest * recipe.examples / recipe.batch_size)):
         return str(nearest)
     epochs, rest = divmod(recipe.steps, max(recipe.examples // recipe.batch_size, 1))
-    return str(epochs) if not rest and epochs < 1.05 * recipe.passes else f"{recipe.passes:.4g}"
+    return str(epochs) if not rest and epochs < 1.2 * recipe.passes else f"{recipe.passes:.4g}"
 
 
 def _shown(value):

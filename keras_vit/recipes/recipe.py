@@ -10,14 +10,17 @@ import keras
 from keras_vit import training
 from keras_vit.checks import pair, positive_float, positive_int, rate
 from keras_vit.data.transform import Transform
+from keras_vit.models.backbone import count_blocks
 from keras_vit.outputs import PROBLEMS
 from keras_vit.recipes import fields
 from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
+from keras_vit.recipes.scaling import scale
 from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
 
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
-LATER = {"problem": "single_label", "draft": True}
+LATER = {"problem": "single_label", "draft": True, "augment_layers": ()}
+LATER |= {"keep_best": False, "early_stopping": None, "class_weights": ()}
 LATER |= dict.fromkeys(("mean", "std", "library", "crop_fraction"))
 
 
@@ -35,11 +38,13 @@ class Recipe:
         batch_size, steps: images per update, and updates in the whole run.
         train, eval: `keras_vit.data.Transform` of training and of evaluation images.
         mixup, cutmix: parameter of the Beta distribution of the mixing weight; 0 for none.
+        augment_layers: layers of Keras or KerasCV for training batches of 0..255, before `mixup`.
         problem: what the labels are: `"single_label"`, one class of several for each image;
-            `"multi_label"`, any number of them; `"regression"`, numbers. `for_problem` changes it
-            with the loss.
+            `"multi_label"`, any number of them; `"regression"`, numbers. See `for_problem`.
         loss, label_smoothing: `"softmax"`, `"sigmoid"` or, of a regression, `"squared"`, and its
             smoothing; `"own"` for the loss of the model itself, which learns without labels.
+        class_weights: of the loss, one for each class, or none; see `SoftmaxLoss`, and
+            `Pipeline.balanced_class_weights`.
         head_bias, representation_size, pool, position, dropout, stochastic_depth, remat: arguments
             of the model; `None` leaves the variant's.
         optimizer: `"adam"` (`keras_vit.training.AdamW`) or `"sgdm"` (`SGDM`).
@@ -58,6 +63,9 @@ class Recipe:
             still make one update.
         precision: dtype policy of the model.
         seed: of everything random.
+        keep_best: whether the run ends with the weights of its best epoch on validation, by
+            `monitor`, or with those of the last one, as published runs do.
+        early_stopping: epochs without a better one after which it ends (with the best), or `None`.
 
     Raises:
         ValueError: a value is out of range.
@@ -81,6 +89,7 @@ class Recipe:
     architecture: tuple = checked(fields.pairs, ())
     mixup: float = checked(fields.not_negative, 0.0)
     cutmix: float = checked(fields.not_negative, 0.0)
+    augment_layers: tuple = checked(fields.keras_layers.layer_configs, ())
     problem: str = checked(fields.choice(*PROBLEMS), "single_label")
     loss: str = checked(fields.choice("softmax", "sigmoid", "squared", "own"), "softmax")
     label_smoothing: float = checked(rate, 0.0)
@@ -116,6 +125,9 @@ class Recipe:
         fields.choice("float32", "mixed_bfloat16", "mixed_float16", "float64"), "float32"
     )
     seed: int = checked(fields.whole, 0)
+    keep_best: bool = checked(fields.choice(False, True), False)
+    early_stopping: int | None = checked(optional(positive_int), None)
+    class_weights: tuple[float, ...] = checked(tuple_of(positive_float), ())
 
     def __post_init__(self):
         fields.check_fields(self)
@@ -164,8 +176,11 @@ class Recipe:
                 changes[name] = fields.resized(value, size)
         return dataclasses.replace(self, **changes)
 
-    scale = fields.scale
+    scale = scale
     for_problem = fields.for_problem
+    make_schedule = fields.make_schedule
+    make_loss = fields.make_loss
+    monitor = property(fields.monitor)
     for_weights = fields.for_weights
 
     def model_options(self) -> dict[str, Any]:
@@ -184,28 +199,16 @@ class Recipe:
         options = {name: value for name, value in options.items() if value is not None}
         return options | dict(self.architecture)
 
-    def make_schedule(self) -> Any:
-        """The learning rate: a `LearningRateSchedule`, or a number if it is constant."""
-        run = (self.learning_rate, self.steps, self.warmup_steps)
-        if self.schedule == "linear":
-            return training.WarmupLinear(*run, end=self.end_learning_rate)
-        if self.schedule == "rsqrt":
-            return training.WarmupRsqrt(*run, self.timescale, self.cooldown_steps)
-        if self.schedule in ("stairs", "constant"):  # stairs without a step
-            return training.WarmupStairs(*run, boundaries=self.boundaries)
-        return training.WarmupCosine(*run)
-
     def make_optimizer(self, model: keras.Model | None = None) -> keras.optimizers.Optimizer:
         """A `keras_vit.training` optimizer; `layer_decay` counts the blocks of `model`."""
         of_blocks = getattr(model, "student", model)
-        names = [layer.name for layer in getattr(of_blocks, "layers", ())]
-        blocks = [name for name in names if re.fullmatch(r"block_\d+", name)]  # frozen ones, too
+        blocks = count_blocks(of_blocks) if self.layer_decay else None
         shared = {
             "weight_decay": self.weight_decay,
             "decayed": self.decayed,
             "global_clipnorm": self.clip_norm,
             "layer_decay": self.layer_decay,
-            "num_blocks": len(blocks) or None,
+            "num_blocks": blocks,
             "use_ema": self.ema is not None,
             "ema_momentum": self.ema or 0.99,
             "gradient_accumulation_steps": self.accumulate if self.accumulate > 1 else None,
@@ -214,19 +217,6 @@ class Recipe:
         if self.optimizer == "sgdm":
             return training.SGDM(schedule, self.momentum, **shared)
         return training.AdamW(schedule, self.beta1, self.beta2, self.epsilon, **shared)
-
-    def make_loss(self) -> keras.losses.Loss:
-        """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels; `None` for `"own"`.
-
-        Of a regression Keras's `MeanSquaredError`.
-        """
-        if self.loss == "own":
-            return None
-        dtype = "float64" if self.precision == "float64" else "float32"
-        if self.loss == "squared":
-            return keras.losses.MeanSquaredError(dtype=dtype)
-        losses = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}
-        return losses[self.loss](self.label_smoothing, dtype=dtype)
 
     def metrics(self) -> list[Any]:
         """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5.
@@ -246,10 +236,12 @@ class Recipe:
         return [training.Accuracy(name="accuracy"), *top_5]
 
     def callbacks(self) -> list[keras.callbacks.Callback]:
-        """A list of what the recipe itself needs: patch sizes, evaluation of the averages."""
+        """A list of what the recipe needs: patch sizes, evaluated averages, the best weights."""
         patches, seed = self.patch_sizes, self.seed
         flexible = [training.FlexiblePatches(patches, seed)] if patches else []
-        return [*flexible, *([training.EvaluateAverages()] if self.ema is not None else [])]
+        averages = [training.EvaluateAverages()] if self.ema is not None else []
+        best = [training.BestWeights(self.monitor, self.early_stopping)]
+        return [*flexible, *averages, *(best if self.keep_best or self.early_stopping else [])]
 
     def compile(self, model: keras.Model, **options: Any) -> keras.Model:
         """Compiles a model with the optimizer, loss and metrics of the recipe, and returns it.

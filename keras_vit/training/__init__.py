@@ -1,5 +1,6 @@
 """What stands around `model.fit`."""
 
+from keras_vit.training.best import BestWeights, best_epoch
 from keras_vit.training.checkpoint import CheckpointError
 from keras_vit.training.distillation import Distiller
 from keras_vit.training.ema import EvaluateAverages, averaged_weights, return_weights
@@ -17,6 +18,7 @@ from keras_vit.training.losses import (
 from keras_vit.training.masked_autoencoder import MaskedAutoencoder
 from keras_vit.training.masked_patches import MaskedPatchModel
 from keras_vit.training.optimizers import SGDM, AdamW, adamw
+from keras_vit.training.same_run import remove_checkpoints
 from keras_vit.training.schedules import (
     WarmupCosine,
     WarmupLinear,
@@ -24,7 +26,7 @@ from keras_vit.training.schedules import (
     WarmupStairs,
     layer_rates,
 )
-from keras_vit.training.stop import DivergenceError, Interrupted
+from keras_vit.training.stop import DivergenceError, Interrupted, RunEnded
 from keras_vit.training.sweep import SweepResult, sweep
 from keras_vit.workarounds import keep_memory, set_random_seed
 
@@ -32,6 +34,7 @@ __all__ = [
     "SGDM",
     "Accuracy",
     "AdamW",
+    "BestWeights",
     "CheckpointError",
     "DistillationLoss",
     "Distiller",
@@ -41,6 +44,7 @@ __all__ = [
     "Interrupted",
     "MaskedAutoencoder",
     "MaskedPatchModel",
+    "RunEnded",
     "SigmoidLoss",
     "SoftmaxLoss",
     "SweepResult",
@@ -51,6 +55,7 @@ __all__ = [
     "WarmupStairs",
     "adamw",
     "averaged_weights",
+    "best_epoch",
     "enable_lora",
     "fit",
     "freeze",
@@ -58,6 +63,7 @@ __all__ = [
     "layer_rates",
     "load_lora",
     "merge_lora",
+    "remove_checkpoints",
     "return_weights",
     "save_lora",
     "set_random_seed",

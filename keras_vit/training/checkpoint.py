@@ -1,6 +1,6 @@
-"""The state of a training run, the files that keep it, and what makes two runs the same run."""
+"""The state of a training run, and the files that keep it."""
 
-import importlib
+import itertools
 import json
 import re
 import shutil
@@ -10,11 +10,11 @@ import keras
 import numpy as np
 
 from keras_vit.distribution import to_numpy
-from keras_vit.text import abridged, brief, visible
-from keras_vit.training.freeze import nested_layers
+from keras_vit.text import abridged, visible
 from keras_vit.writing import output_place, replacing
 
 NAME = r"step-\d+\.npz"
+RECORD = "run.json"  # in a checkpoint; what stays of the last one in the folder of an ended run
 
 
 class CheckpointError(OSError):
@@ -124,19 +124,19 @@ class Checkpoints:
     checksum (CRC-32, by the zip format), by which a damaged file is recognised.
 
     Args:
-        folder: a `pathlib.Path` to where the files are; it is created.
+        folder: a `pathlib.Path` to where the files are; the first one makes it.
         keep: how many of the newest stay.
         writes: whether this process does; of several that train one model, one writes.
 
     Raises:
-        ValueError: something that is no file has the name of one.
+        ValueError: something that is no file has the name of one, or no folder that of theirs.
     """
 
     def __init__(self, folder, keep=2, writes=True):
         self.folder, self.keep, self.writes = folder, keep, writes
         self._damaged = set()
+        output_place(folder, folder=True)
         if writes:
-            folder.mkdir(parents=True, exist_ok=True)
             for partial in folder.glob("step-*.npz.*"):
                 if not partial.is_dir():
                     partial.unlink()  # of a run that was killed while it wrote
@@ -152,19 +152,29 @@ class Checkpoints:
         Args:
             step: batches done so far.
             arrays: pairs of a name and an array.
-            meta: what JSON can hold.
+            meta: what JSON can hold, and NumPy arrays.
         """
         path = self.folder / f"step-{step:010d}.npz"
         if not self.writes:
             for _ in arrays:  # reading a value may need all processes
                 pass
             return path
+        of_meta = {}
+
+        def name_of(array):
+            if not isinstance(array, np.ndarray):
+                raise TypeError(f"JSON cannot hold a {type(array).__name__}. Received: {array!r}.")
+            name = f"meta/{len(of_meta):04d}"
+            of_meta[name] = array
+            return {"array": name}
+
+        text = json.dumps(meta, default=name_of)
         try:
             with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
-                for name, array in arrays:
+                for name, array in itertools.chain(arrays, of_meta.items()):
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                         np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
-                archive.writestr("run.json", json.dumps(meta))
+                archive.writestr(RECORD, text)
         except OSError as error:
             left = [f"{old} is untouched" for old in self.paths()] or ["there is none before it"]
             free = shutil.disk_usage(self.folder).free
@@ -185,7 +195,7 @@ class Checkpoints:
             try:
                 with np.load(path, allow_pickle=False) as file:  # zipfile compares the checksums
                     arrays = {name: file[name] for name in file.files}
-                return path, json.loads(arrays.pop("run.json")), arrays
+                return path, _meta_of(arrays.pop(RECORD), arrays), arrays
             except Exception as error:  # a damaged archive may raise nearly anything
                 self._damaged.add(path)
                 text = f"The checkpoint {path} is damaged: {error}. Looking at the one before."
@@ -197,58 +207,11 @@ class Checkpoints:
         return None
 
 
-# ---- what makes two runs the same run
+def _meta_of(text, arrays):
+    """What JSON holds, with the arrays that it names in their places; they leave `arrays`."""
 
+    def placed(found):
+        is_name = found.keys() == {"array"} and found["array"] in arrays
+        return arrays.pop(found["array"]) if is_name else found
 
-def describe(model, **settings):
-    """Settings and what a compiled model is, as a flat dict from a name to a value for JSON."""
-    optimizer = inner_optimizer(model)
-    rate = getattr(optimizer, "schedule", None) or optimizer.get_config()["learning_rate"]
-    settings |= {
-        "backend": keras.backend.backend(),
-        "model": [_facts(layer) for layer in nested_layers(model) if layer is not model],
-        "optimizer": _facts(optimizer),
-        "learning_rate": _facts(rate),
-        "loss": _facts(model.loss),
-        **({"own": model.facts()} if hasattr(model, "facts") else {}),
-    }
-    plain = json.loads(json.dumps(settings, default=str))
-    return {".".join(map(str, at)): v for at, v in keras.tree.flatten_with_path(plain)}
-
-
-def check_same_run(output, there, here):
-    """Raises a ValueError that names where two results of `describe` differ."""
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    if names:
-        both = [(name, brief(there.get(name)), brief(here.get(name))) for name in names]
-        told = [f"{name}: {theirs} there, {ours} here" for name, theirs, ours in both]
-        raise ValueError(
-            f"{output} holds a run with other settings, which cannot be continued with these. "
-            "Received:\n  " + abridged("\n  ".join(told)) + "\nUse the settings of that run, or "
-            "another output folder."
-        )
-
-
-def versions():
-    """The packages on which the last bits depend."""
-    module = importlib.import_module(keras.backend.backend())
-    return {"keras": keras.__version__, module.__name__: module.__version__}
-
-
-def _facts(thing):
-    """The class of an object and its public attributes that are numbers or text.
-
-    The names that Keras gives to layers are not among them: they differ from model to model. Nor
-    is how the outputs of a model inside are read, which has no part in training.
-    """
-    if thing is None or isinstance(thing, (str, int, float, dict, list)):
-        return thing
-    found, left_out = {"class": type(thing).__name__}, ("name", "built", "training", "reading")
-    for name, value in vars(thing).items():
-        parts = value if isinstance(value, tuple) else (value,)
-        plain = all(part is None or isinstance(part, (int, float, str)) for part in parts)
-        if plain and not name.startswith("_") and name not in left_out:
-            found[name] = value
-    if isinstance(thing, keras.Layer):
-        found |= {"dtype": thing.dtype_policy.name, "trainable": thing.trainable}
-    return found
+    return json.loads(text, object_hook=placed)

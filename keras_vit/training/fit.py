@@ -14,6 +14,7 @@ from keras_vit import distribution
 from keras_vit.checks import positive_int
 from keras_vit.models.trainer import compare_images, one_look
 from keras_vit.outputs import check_problem
+from keras_vit.training.best import BestWeights
 from keras_vit.training.checkpoint import inner_optimizer
 from keras_vit.training.run import Run
 from keras_vit.training.stop import only_run_in
@@ -48,6 +49,9 @@ def fit(
     Ctrl-C and SIGTERM let the present batch end and save. After `kill -9`, an exception, or on a
     full disk, the last checkpoint is what the run goes on from; a damaged one is passed over.
 
+    After the end the last checkpoint stays, for who calls this again; `remove_checkpoints(output)`
+    takes it away when the model is saved.
+
     Args:
         model: a compiled `keras.Model`. Keras's own `use_ema` is refused, as it replaces the
             weights at the end of each `model.fit`; the optimizers of `keras_vit.training` do not.
@@ -64,7 +68,9 @@ def fit(
         keep, log_every: how many checkpoints stay; updates between two lines of the log.
         callbacks: more callbacks, which see one training, whatever was stopped in between. What
             one remembers is saved with the run if it has methods `get_state()`, which returns what
-            JSON can hold, and `set_state(state)`, called after its `on_train_begin`.
+            JSON can hold and NumPy arrays, and `set_state(state)`, called after its
+            `on_train_begin`. So do `data` with these methods. `BestWeights(...)` among them lets
+            the run end with the weights that were best on `validation`, and early.
         settings: a dict of what else makes this run what it is, such as the recipe.
         curves: whether to draw `history.png`, which needs matplotlib.
 
@@ -78,6 +84,7 @@ def fit(
             settings.
         DivergenceError: the loss or the weights are no longer finite.
         CheckpointError: a checkpoint cannot be written, or all are damaged.
+        RunEnded: `output` has this run, which has ended, and whose checkpoints were removed.
         Interrupted: a signal stopped the run. It is a SystemExit with code 130 or 143.
     """
     if not (hasattr(data, "from_step") and hasattr(data, "steps_per_epoch")):
@@ -112,6 +119,11 @@ def fit(
     keep, log_every = positive_int(keep, "keep"), positive_int(log_every, "log_every")
     validation_freq = positive_int(validation_freq, "validation_freq")
     output, callbacks = pathlib.Path(output), list(callbacks)
+    if validation is None and any(isinstance(callback, BestWeights) for callback in callbacks):
+        raise ValueError(
+            "The best weights are found on images for validation. Received: BestWeights in "
+            "callbacks and validation=None; give validation=..., or leave the callback out."
+        )
     writes = distribution.current().writes
     output_place(output, folder=True)
     for name in FILES if writes else ():

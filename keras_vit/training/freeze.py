@@ -1,5 +1,6 @@
 """Freezing parts of a model by pattern."""
 
+import collections
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from fnmatch import fnmatchcase
 
 import keras
 
+from keras_vit.models.backbone import backbones
 from keras_vit.text import nearest, table
 
 
@@ -46,8 +48,9 @@ def freeze(model: keras.Model, patterns: str | Sequence[str]) -> TrainableSummar
 
     A pattern is a shell glob (`fnmatch`) that selects everything below what it names: a layer or
     variable at any depth, such as `"patch_encoder"`, `"block_[0-8]"`, `"attention"`, `"bias"`, or
-    a path from the top, such as `"block_*/attention/query"`, `"block_0/*"`. One that begins with
-    `!` takes back what those before it selected: `["*", "!head"]`.
+    a path from the top, such as `"block_*/attention/query"`, `"block_0/*"`. The top is that of a
+    network inside of the model, too; where two have equal paths, these begin with the name of each.
+    A pattern that begins with `!` takes back what those before it selected: `["*", "!head"]`.
 
     Layers that are frozen as a whole also have `layer.trainable` False. A saved model of this
     library keeps what is frozen. Compile the model afterwards.
@@ -96,13 +99,27 @@ def paths(model):
         raise ValueError(
             f"The model is not built. Received: {model.name!r}; call it on a batch first."
         )
-    return {v.path.removeprefix(f"{model.name}/"): v for v in model.weights}
+    return _by_path(model, model.weights, lambda network: network.weights)
 
 
 def layer_paths(model):
     """Path of each layer with weights, at any depth -> the layer."""
     layers = [layer for layer in nested_layers(model) if layer is not model and layer.weights]
-    return {layer.path.removeprefix(f"{model.name}/"): layer for layer in layers if layer.path}
+    return _by_path(model, [layer for layer in layers if layer.path], nested_layers)
+
+
+def _by_path(model, items, below):
+    """Path of each variable or layer -> the item; in two networks with the name of its own."""
+    paths = [item.path.removeprefix(f"{model.name}/") for item in items]
+    counts, owners = collections.Counter(paths), {}
+    if len(counts) < len(paths):
+        networks = backbones(model).values()
+        owners = {id(item): network.name for network in networks for item in below(network)}
+    named = zip(paths, items)
+    return {
+        f"{owners[id(x)]}/{path}" if counts[path] > 1 and id(x) in owners else path: x
+        for path, x in named
+    }
 
 
 def nested_layers(layer, seen=None):
@@ -111,6 +128,7 @@ def nested_layers(layer, seen=None):
     if id(layer) not in seen:
         seen[id(layer)] = layer
         for value in vars(layer).values():
+            value = list(value.values()) if isinstance(value, dict) else value
             for each in value if isinstance(value, (list, tuple)) else [value]:
                 if isinstance(each, keras.Layer):
                     nested_layers(each, seen)

@@ -87,14 +87,17 @@ class RunLog(keras.callbacks.Callback):
         self._mark = (run.batch, time.perf_counter())
         return measured
 
-    def _write(self, kind, where, place, logs):
-        numbers = {**{k: float(v) for k, v in (logs or {}).items()}, **self._measured}
+    def note(self, kind, values):
+        """Adds a record to the file."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         if self.writes:
-            record = {"kind": kind, "time": now, **place, **numbers}
             with self.file.open("ab") as file:
-                file.write(json.dumps(record).encode() + b"\n")
+                file.write(json.dumps({"kind": kind, "time": now, **values}).encode() + b"\n")
                 self.length = file.tell()
+
+    def _write(self, kind, where, place, logs):
+        numbers = {**{k: float(v) for k, v in (logs or {}).items()}, **self._measured}
+        self.note(kind, place | numbers)
         if self.shown:
             epoch = f"epoch {place['epoch'] + 1}/{self.run.epochs}"
             self.run.say("  ".join([epoch, where, *(f"{k} {v:.4g}" for k, v in numbers.items())]))
@@ -104,6 +107,7 @@ class RunLog(keras.callbacks.Callback):
 def plot_history(rows, path):
     """Draws every column of the rows, one dict an epoch, with its validation, into a picture."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     names = dict.fromkeys(name.removeprefix("val_") for row in rows for name in row)
     names = [name for name in names if name not in ("epoch", "step", "images_per_second")]
@@ -116,6 +120,9 @@ def plot_history(rows, path):
             if points:
                 axes.plot(*zip(*points), marker=".", label=f"{label}, last {points[-1][1]:.3g}")
         axes.set(title=name.replace("_", " "), xlabel="epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        if len(rows) == 1:  # or the axis would show parts of an epoch
+            axes.set_xlim(rows[0]["epoch"], rows[0]["epoch"] + 2)
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
     save_figure(figure, path, dpi=110)

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import positive_int
+from keras_vit.models.backbone import backbones, outside
 from keras_vit.training.freeze import (
     TrainableSummary,
     layer_paths,
@@ -33,7 +34,7 @@ def enable_lora(
     rank: int,
     patterns: str | Sequence[str] = ("attention", "mlp"),
     alpha: float | None = None,
-    train: Sequence[str] = ("head*",),
+    train: Sequence[str] | None = None,
 ) -> TrainableSummary:
     """Adds a trained product of two small matrices to kernels that stay as they are.
 
@@ -50,8 +51,8 @@ def enable_lora(
         rank: columns of A and rows of B.
         patterns: which layers, as in `keras_vit.training.freeze`; of those, the dense ones.
         alpha: strength of the product, `rank` if not given, so that the factor is 1.
-        train: patterns of variables that are trained as well, by default those of the head, or of
-            both heads; `()` for none.
+        train: patterns of variables that are trained as well; `()` for none. `None` for those of
+            the head, or of both heads, and what a user's model has around its `keras_vit.backbone`.
 
     Returns:
         A `TrainableSummary`.
@@ -60,7 +61,7 @@ def enable_lora(
         ValueError: a pattern selects no dense layer, the rank exceeds a kernel's, or LoRA is on.
     """
     rank, dense = positive_int(rank, "rank"), _dense_layers(model)
-    also_trained = select(paths(model), train)
+    also_trained = _trained_beside(model) if train is None else select(paths(model), train)
     chosen = select(dense, patterns)
     for path in chosen:
         layer = dense[path]
@@ -81,6 +82,15 @@ def enable_lora(
     trained = {path for path in also_trained if path.removesuffix("/kernel") not in adapted}
     trained |= {path for path in paths(model) if path.endswith(_FACTORS)}
     return set_frozen(model, set(paths(model)) - trained)
+
+
+def _trained_beside(model):
+    """The paths of the heads, and of all that stands around the networks of a model."""
+    known = paths(model)
+    around = {id(v) for v in outside(model)} if backbones(model) else set()
+    chosen = [path for path, v in known.items() if id(v) in around]
+    is_head = any(name.startswith("head") for path in known for name in path.split("/"))
+    return chosen + (select(known, "head*") if is_head or not chosen else [])
 
 
 def _dense_layers(model):

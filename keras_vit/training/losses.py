@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -51,10 +52,18 @@ class ClassificationLoss(Loss):
         label_smoothing: s in [0, 1): labels y become y · (1 - s) + s / classes.
         reduction, name, dtype: as in `keras.losses.Loss`; with `dtype="float64"` nothing is
             rounded to float32 on the way.
+        class_weights: a weight w for each class, of labels with one class for each image: the loss
+            of an example is the sum over the classes of w · y · (the loss, were it of that class).
+            So the parts of a mixed image have each the weight of its own class, as in PyTorch's
+            `CrossEntropyLoss(weight=w)`; the mean is taken over the examples. See
+            `keras_vit.data.Pipeline.balanced_class_weights`.
 
     Raises:
-        ValueError: `label_smoothing` is out of range, or labels and logits do not fit.
+        ValueError: `label_smoothing` is out of range, labels and logits do not fit, or
+            `class_weights` are not positive or not one for each logit.
     """
+
+    class_weights: tuple[float, ...] | None = None
 
     def __init__(
         self,
@@ -62,9 +71,12 @@ class ClassificationLoss(Loss):
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
         dtype: Any = None,
+        class_weights: Sequence[float] | None = None,
     ):
         super().__init__(name=name or type(self).__name__, reduction=reduction, dtype=dtype)
         self.label_smoothing = rate(label_smoothing, "label_smoothing")
+        if class_weights is not None:  # otherwise not there: older checkpoints do not name it
+            self.class_weights = tuple(positive_float(w, "class_weights") for w in class_weights)
 
     def per_example(self, labels, logits):
         """(batch, classes), twice, -> (batch,)."""
@@ -89,11 +101,19 @@ class ClassificationLoss(Loss):
             )
         if s := self.label_smoothing:
             labels = labels * (1.0 - s) + s / classes
+        if self.class_weights is not None:
+            if len(self.class_weights) != classes:
+                raise ValueError(
+                    "class_weights must be one for each logit of the model. Received: "
+                    f"{len(self.class_weights)} weights for logits of shape {tuple(logits.shape)}."
+                )
+            labels = labels * ops.convert_to_tensor(self.class_weights, dtype)
         return self.per_example(labels, logits)
 
     def get_config(self):
         names = ("label_smoothing", "reduction", "name", "dtype")
-        return {name: getattr(self, name) for name in names}
+        weights = self.class_weights and {"class_weights": self.class_weights}
+        return {name: getattr(self, name) for name in names} | (weights or {})
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -104,14 +124,16 @@ class SigmoidLoss(ClassificationLoss):
     smaller, and a norm of 1 never clips it.
 
     Args:
-        label_smoothing, reduction, name, dtype: as in `ClassificationLoss`.
+        label_smoothing, reduction, name, dtype, class_weights: as in `ClassificationLoss`.
 
     Source: big_vision/utils.py, `sigmoid_xent`.
     """
 
     def per_example(self, labels, logits):
+        # Of one class the others are not: of a weighted label 1 is the weight of the class.
+        one = 1.0 if self.class_weights is None else ops.sum(labels, axis=-1, keepdims=True)
         positive = labels * ops.log_sigmoid(logits)
-        return -ops.sum(positive + (1.0 - labels) * ops.log_sigmoid(-logits), axis=-1)
+        return -ops.sum(positive + (one - labels) * ops.log_sigmoid(-logits), axis=-1)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -119,7 +141,7 @@ class SoftmaxLoss(ClassificationLoss):
     """Cross-entropy between the labels and the softmax of the logits, averaged over the batch.
 
     Args:
-        label_smoothing, reduction, name, dtype: as in `ClassificationLoss`.
+        label_smoothing, reduction, name, dtype, class_weights: as in `ClassificationLoss`.
 
     Source: big_vision/utils.py, `softmax_xent`; vit_jax/train.py, `cross_entropy_loss`.
     """

@@ -14,11 +14,11 @@ import numpy as np
 from keras_vit import distribution
 from keras_vit.models.trainer import look
 from keras_vit.text import visible
-from keras_vit.training import checkpoint, ema, feed
-from keras_vit.training.checkpoint import versions
+from keras_vit.training import checkpoint, ema, feed, same_run
+from keras_vit.training.best import BestWeights
 from keras_vit.training.log import RunLog
-from keras_vit.training.stop import DivergenceError, Interrupted, Signals
-from keras_vit.writing import replacing
+from keras_vit.training.same_run import versions
+from keras_vit.training.stop import Interrupted, RunEnded, Signals, diverged
 
 _SAVED = ("batch", "seed", "rows", "epoch_logs", "finished")  # besides the variables
 _TALK_EVERY = 10  # batches, where there are several processes
@@ -54,6 +54,8 @@ class Run(keras.callbacks.CallbackList):
         self.finished = False
         terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
         self.log = RunLog(self, log_every, not terminal, curves)
+        # The best weights come last: others may change the weights at the end, too.
+        callbacks = sorted(callbacks, key=lambda callback: isinstance(callback, BestWeights))
         self.keeping = [callback for callback in callbacks if hasattr(callback, "get_state")]
         super().__init__(
             [*self.devices.callbacks(), *callbacks, self.log],
@@ -92,6 +94,7 @@ class Run(keras.callbacks.CallbackList):
 
     def train(self, validation, validation_freq, settings):
         """Trains what is left; returns the history of the whole run, column -> values."""
+        self.read = [each for each in (self.data, validation) if hasattr(each, "get_state")]
         memories = self._begin(settings)
         if not self.finished:
             super().on_train_begin()
@@ -108,12 +111,16 @@ class Run(keras.callbacks.CallbackList):
                 raise explained from error
             finally:
                 gc.collect()  # TensorFlow's threads call Python, and must not when it has ended
+        return self._by_column()
+
+    def _by_column(self):
         columns = dict.fromkeys(name for row in self.rows for name in row)
         return {name: [row.get(name) for row in self.rows] for name in columns}
 
     def _begin(self, settings):
         """Opens the data and builds the state, or restores it; returns what callbacks remember."""
-        path, meta, arrays = self.checkpoints.latest() or (None, {}, {})
+        ended = same_run.record_of_ended(self.output)
+        path, meta, arrays = self.checkpoints.latest() or ended or (None, {}, {})
         self.batch = meta.get("batch", 0)
         rest = feed.batches(self.model, self.shared, self.batch, self.total)
         first = next(rest, None)
@@ -122,7 +129,7 @@ class Run(keras.callbacks.CallbackList):
         look(self.model, "train", keras.utils.unpack_x_y_sample_weight(self.example)[0])
         with self.devices.scope():
             checkpoint.build_state(self.model, self.example)
-        self.settings = checkpoint.describe(
+        self.settings = same_run.describe(
             self.model,
             steps=self.total // self.accumulate,
             steps_per_epoch=self.per_epoch,
@@ -131,12 +138,17 @@ class Run(keras.callbacks.CallbackList):
             settings=settings or {},
         )
         if path:
-            checkpoint.check_same_run(self.output, meta["settings"], self.settings)
-            checkpoint.assign_state(self.model, arrays)
+            same_run.check_same_run(self.output, meta["settings"], self.settings)
             vars(self).update({name: meta[name] for name in _SAVED})
+            for each, state in zip(self.read, meta.get("data", ())):
+                each.set_state(state)
+            if not arrays:
+                raise RunEnded(self.output, self._by_column())
+            checkpoint.assign_state(self.model, arrays)
             self.log.length, self.saved = meta["log"], (self.updates, time.monotonic())
             total, then, now = self.total // self.accumulate, meta["versions"], versions()
-            self.say(f"{path}: continuing after update {self.updates} of {total}.")
+            what = "this run has ended," if self.finished else "continuing"
+            self.say(f"{path}: {what} after update {self.updates} of {total}.")
             if then != now:
                 self.say(f"It is of {then}, not {now}. The last bits may differ.")
         self.metrics = {name: v for name, v in arrays.items() if name.startswith("metrics/")}
@@ -173,6 +185,10 @@ class Run(keras.callbacks.CallbackList):
             if not self.finished:
                 self._save_or_stop()
         super().on_train_end()
+        for best in self.keeping:
+            if isinstance(best, BestWeights):
+                self.log.note("best", {"epoch": best.epoch, **best.figures})
+                self.say(best.summary(self.epoch))
         self.save()
 
     def _take(self, count):
@@ -230,7 +246,7 @@ class Run(keras.callbacks.CallbackList):
         self.batch = self._start + batch + 1
         for name, value in (logs or {}).items():
             if name.endswith("loss") and not math.isfinite(value):
-                raise self._diverged(f"{name} is {value}")
+                raise diverged(self, f"{name} is {value}")
         super().on_train_batch_end(batch + self._start % self.per_epoch, logs)
         if not self.ends_epoch:  # otherwise it is saved after the validation
             self._save_or_stop()
@@ -263,38 +279,20 @@ class Run(keras.callbacks.CallbackList):
 
     def _stop(self):
         self.finished = False
-        path = self.save()
-        self.say(f"Stopped and saved: {path}. The same command continues the run.")
+        text = f"Stopped and saved: {self.save()}. The same command continues the run."
+        self.say("\n" * (not (self.log.shown or self.ends_epoch)) + text)  # after Keras's bar
         raise Interrupted(128 + (self.signals.asked or signal.SIGTERM))  # of another process
 
     def save(self):
         """Writes a checkpoint of the present moment, and returns its path."""
         meta = {name: getattr(self, name) for name in _SAVED}
-        meta |= {
-            "settings": self.settings,
-            "versions": versions(),
-            "log": self.log.length,
-        }
+        meta |= {"settings": self.settings, "versions": versions(), "log": self.log.length}
         meta |= {"callbacks": [callback.get_state() for callback in self.keeping]}
+        meta |= {"data": [data.get_state() for data in self.read]}
         try:
             arrays = checkpoint.read_state(self.model)
             path = self.checkpoints.save(self.batch, arrays, meta)
         except FloatingPointError as error:
-            raise self._diverged(str(error)) from None
+            raise diverged(self, str(error)) from None
         self.saved = self.updates, time.monotonic()
         return path
-
-    def _diverged(self, what):
-        """The error for what is not finite; the batch is saved."""
-        checkpoint.sync(self.model)
-        path = self.output / "nan_batch.npz"
-        batch = keras.tree.flatten(next(iter(self.data.from_step(self.batch - 1))))
-        with replacing(path) as stream:
-            np.savez(stream, *[keras.ops.convert_to_numpy(part) for part in batch])
-        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
-        return DivergenceError(
-            f"At update {self.updates} (epoch {self.epoch + 1}), with learning rate {rate:.3g}, "
-            f"{what}, so training stopped. The batch is in {path}. The last good weights are in "
-            f"{self.output / 'checkpoints'}. Lower the learning rate, lengthen its warm-up, clip "
-            "the gradients, or compute in float32, in another output folder."
-        )

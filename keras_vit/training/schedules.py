@@ -155,7 +155,9 @@ def layer_rates(
         paths: paths of variables, such as `"block_3/attention/query/kernel"`; names of models
             around them do not matter.
         layer_decay: in (0, 1], or `None` for factors of 1.
-        num_blocks: depth of the model; `None` counts up to the last block among the paths.
+        num_blocks: depth of the network of blocks, with which layers of any other name have the
+            factor 1, as those that a user's model has around it; `None` counts up to the last block
+            among the paths, and takes no other names.
 
     Returns:
         A tuple of floats, one per path.
@@ -175,6 +177,8 @@ def layer_rates(
         )
     places = [_place(path) for path in paths]
     unknown = [path for path, place in zip(paths, places) if place is None]
+    if num_blocks:  # the blocks of a network, around which anything may stand, as a head
+        unknown, places = [], [math.inf if place is None else place for place in places]
     blocks = [place for place in places if place not in (0, None, math.inf)]
     if unknown or not (blocks or num_blocks):
         raise ValueError(

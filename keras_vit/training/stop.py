@@ -7,6 +7,11 @@ import sys
 import threading
 
 import filelock
+import keras
+import numpy as np
+
+from keras_vit.training import checkpoint
+from keras_vit.writing import replacing
 
 
 class DivergenceError(ValueError):
@@ -15,6 +20,21 @@ class DivergenceError(ValueError):
 
 class Interrupted(SystemExit):
     """A run was stopped by a signal, and saved; its code is 130 after Ctrl-C, 143 after SIGTERM."""
+
+
+class RunEnded(ValueError):
+    """The output has a run with these settings that has ended, and no checkpoint of it any more.
+
+    Attributes:
+        history: what `keras_vit.training.fit` returned.
+    """
+
+    def __init__(self, output, history):
+        self.history = history
+        super().__init__(
+            f"{output} has this run already, which has ended; nothing is left to train. Load the "
+            "model that was saved, or choose another output folder."
+        )
 
 
 class Signals:
@@ -38,7 +58,9 @@ class Signals:
                 self._before[number] = signal.signal(number, self._remember)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, error=None, *_):
+        if error not in (None, Interrupted) and sys.stdout is not None and sys.stdout.isatty():
+            print(flush=True)  # what went wrong is not told behind a progress bar
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -52,7 +74,9 @@ class Signals:
         # Past Python's buffer: a signal that comes within a `print` must not print. A notebook's
         # output is no file; there the run says at its end what it did.
         with contextlib.suppress(AttributeError, OSError, ValueError):
-            os.write(sys.stdout.fileno(), text.encode())
+            place = sys.stdout.fileno()
+            on_a_new_line = "\n" * os.isatty(place)  # not behind `^C` and a progress bar
+            os.write(place, (on_a_new_line + text).encode())
 
 
 def only_run_in(folder):
@@ -68,3 +92,19 @@ def only_run_in(folder):
             f"Another run is writing to this folder. Received: output={str(folder)!r}; wait for "
             "its end, or choose another folder."
         ) from None
+
+
+def diverged(run, what):
+    """The error for what is not finite in a `Run`; the batch is saved."""
+    checkpoint.sync(run.model)
+    path = run.output / "nan_batch.npz"
+    batch = keras.tree.flatten(next(iter(run.data.from_step(run.batch - 1))))
+    with replacing(path) as stream:
+        np.savez(stream, *[keras.ops.convert_to_numpy(part) for part in batch])
+    rate = float(keras.ops.convert_to_numpy(run.model.optimizer.learning_rate))
+    return DivergenceError(
+        f"At update {run.updates} (epoch {run.epoch + 1}), with learning rate {rate:.3g}, "
+        f"{what}, so training stopped. The batch is in {path}. The last good weights are in "
+        f"{run.output / 'checkpoints'}. Lower the learning rate, lengthen its warm-up, clip "
+        "the gradients, or compute in float32, in another output folder."
+    )

@@ -60,7 +60,7 @@ def sweep(
         validation: the same, apart from `train` and from the test set.
         learning_rates: to try; those of the recipe if not given.
         monitor: the metric that decides, by its name in `model.evaluate`. Higher is better,
-            but for a loss.
+            but for a loss or an error.
         early_stop: end a run after this many epochs without a better score, and take the weights
             of its best epoch (`keras.callbacks.EarlyStopping`); `None` for the full length.
         path: a .json file for the result, written after each run.
@@ -87,7 +87,7 @@ def sweep(
     if "epochs" not in options:
         per_epoch = math.ceil(len(train[0]) / options["batch_size"]) if arrays else len(train)
         options["epochs"] = math.ceil(recipe.steps * recipe.accumulate / per_epoch)
-    sign, mode = (-1, "min") if monitor.endswith("loss") else (1, "max")
+    sign, mode = (-1, "min") if monitor.endswith(("loss", "error")) else (1, "max")
     options["callbacks"] = [*options.get("callbacks", ()), keras.callbacks.TerminateOnNaN()]
     if early_stop is not None:
         patience = positive_int(early_stop, "early_stop")

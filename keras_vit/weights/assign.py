@@ -81,16 +81,6 @@ def _names(names, limit=6):
     return ", ".join(names[:limit]) + more
 
 
-def check_model(model):
-    """Raises a TypeError unless it is a `VisionTransformer`, a `BiT`, or of a subclass of them."""
-    if not isinstance(model, tuple(MODELS.values())):
-        raise TypeError(
-            f"The model must be a keras_vit.{' or a keras_vit.'.join(MODELS)}, or of a subclass. "
-            f"Received: {model!r}. Give the one that it contains (model.get_layer(...)), or take "
-            "Keras's own load_weights and save_weights for any other model."
-        )
-
-
 def assign(model, canonical, interpolation=None, patches_too=False, fresh_head=False, choices=None):
     """Resizes what may be resized, assigns all or nothing, and gives a `LoadReport`.
 

@@ -7,7 +7,7 @@ caller, from a config beside the file, or from the custom of the family; `assume
 import dataclasses
 import re
 
-from keras_vit.checks import pair, positive_int
+from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.later import BIASES
 from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.bit import BiTVariant
@@ -21,6 +21,12 @@ ROOT = "root/conv/kernel"
 # Where a fact in `Canonical.assumed` is from.
 CONFIG = "its config.json"
 CUSTOM = "the family's, as no config.json says it"
+# How outputs are read, by the names that configs of Hugging Face have for the problems.
+PROBLEM_TYPES = {
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+    "regression": "values",
+}
 IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
 SQUARE = "positions that make a square"
 MAX_SIDE = 1 << 14  # pixels; no image that a config names is larger
@@ -243,3 +249,20 @@ def check_architecture(canonical):
             f"Its arrays tell of a model with {needed:.3g} weights, and it has {there}: the file "
             "is damaged or of another format."
         )
+
+
+def reading_of_config(config):
+    """The reading that `problem_type` in the config of a checkpoint stands for, or `None`.
+
+    Raises:
+        ValueError: it is of another problem.
+    """
+    problem = (config or {}).get("problem_type")
+    check_choice("problem_type", problem, (*PROBLEM_TYPES, None))
+    return PROBLEM_TYPES.get(problem)
+
+
+def config_of(model):
+    """What a config beside weights says of the reading, as a dict: nothing where it is unknown."""
+    found = [problem for problem, reading in PROBLEM_TYPES.items() if reading == model.reading]
+    return {"problem_type": found[0]} if found else {}

@@ -14,9 +14,10 @@ from keras_vit.models.bit import BIT_VARIANTS, BiT
 from keras_vit.text import code, markdown, percent, visible
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
-from keras_vit.weights.assign import check_model
 from keras_vit.weights.card_loading import MOST_NAMES, loading
 from keras_vit.weights.card_metadata import Source, checked_report, metadata
+from keras_vit.weights.described import name_of
+from keras_vit.weights.network import check_model
 
 PAPERS = {
     "VisionTransformer": (
@@ -41,6 +42,7 @@ def make_card(
     test_split=None,
     recipe=None,
     report=None,
+    outcome=None,
     limits=(),
 ):
     """The `huggingface_hub.ModelCard` of a model; see `keras_vit.model_card`.
@@ -49,18 +51,20 @@ def make_card(
         file: path of the weights; of a `.keras` file the name is enough.
         place: what the reader shall open instead of `file`: `hf://ORG/REPO`.
         format: of `file`, as `save_weights` has it; `None` for Keras's own.
+        outcome: what `settings.json` says of a training under that name: epochs, the best one,
+            images that could not be read.
     """
     from huggingface_hub import ModelCard
 
-    check_model(model)
+    model = check_model(model, whole=True)
     if isinstance(limits, str):
         raise ValueError(f"limits must be a sequence of sentences. Received: {limits!r}.")
     source, report = Source(model, recipe), checked_report(report, model)
     name, data = visible(name or model.name), data or (recipe and recipe.dataset)
     parts = {
         "Architecture": _architecture(model, source),
-        "Data": _data(data, source),
-        "Training": _training(recipe, source),
+        "Data": _data(data, source, outcome or {}),
+        "Training": _training(recipe, source, outcome or {}),
         "Accuracy": _accuracy(report, (test_data, test_split), source),
         "Images": _images(model, format),
         "Classes": _classes(model),
@@ -97,7 +101,7 @@ def _summary(model):
     return (
         f"A {what} ({paper}) that turns {_inputs(model)} into {gives}, with "
         f"{model.count_params():,} parameters. Written by keras_vit {__version__} "
-        "(`pip install keras3-vit`)."
+        "(`pip install` of a wheel or a checkout of keras3-vit)."
     )
 
 
@@ -119,6 +123,8 @@ def _architecture(model, source):
         line.name.format(size): f" of {line.title}" for line in FAMILIES for size in line.sizes
     }
     rows = [("built like", name + titles.get(name, "")) for name in same[:1]]
+    if not same and (size := name_of(model)):
+        rows = [("size", size)]
     for field in dataclasses.fields(v):
         value = getattr(v, field.name)
         if field.name in ALWAYS or value != field.default:
@@ -128,7 +134,7 @@ def _architecture(model, source):
     return f"{about}; those that are left out have their defaults.\n\n{_table(rows)}"
 
 
-def _data(data, source):
+def _data(data, source, outcome):
     lines = []
     if source.record:
         first, second = source.record.pretrained_on or "unknown data", source.record.finetuned_on
@@ -138,17 +144,21 @@ def _data(data, source):
         lines.append(f"What the checkpoint {source.link} was trained on is unknown here.")
     if data:
         lines.append(f"{'Then trained' if source.name else 'Trained'} on {markdown(data)}.")
+        read = outcome.get("training_images")
+        lines[-1] += f" These were {read:,} images." if read else ""
+        for part, count in outcome.get("skipped", {}).items():
+            lines[-1] += f" {count} more for {part} could not be read." if count else ""
     elif source.state == "trained" or not source.name:
         lines.append(f"What it was {'then ' if source.name else ''}trained on is not recorded.")
     return "\n".join(lines)
 
 
-def _training(recipe, source):
+def _training(recipe, source, outcome):
     begun = f"It began with the checkpoint {source.link}. " if source.name else ""
     if recipe is not None:
         rows = [row for row in recipe.table() if row[0] != "note"]
         notes = [text for what, text in recipe.table() if what == "note"]
-        about = f"{begun}The recipe (`keras_vit.recipes.Recipe`):"
+        about = f"{begun}{_best(outcome)}The recipe (`keras_vit.recipes.Recipe`):"
         return "\n\n".join([about, _table(rows), *notes])
     if source.state == "published":
         return f"The weights are those of {source.link}; no change since they were loaded is known."
@@ -158,6 +168,20 @@ def _training(recipe, source):
     if source.name and source.state is None:
         return f"{begun}Whether it was changed after that is not recorded."
     return f"{begun}How it was trained is not recorded."
+
+
+def _best(outcome):
+    """Which epoch the weights are of, where a training has chosen one."""
+    if "best_epoch" not in outcome:
+        return ""
+    figure = next(name for name in outcome if name.startswith("best_val_"))
+    text = (
+        f"The weights are those of epoch {outcome['best_epoch']} of {outcome['epochs']}, the best "
+        f"by {code(figure.removeprefix('best_'))} ({outcome[figure]:.4f})"
+    )
+    if outcome["chosen_on"] == "test":
+        return f"{text} on the images to test on: new images may well do worse. "
+    return f"{text} on images for validation. "
 
 
 def _accuracy(report, tested, source):

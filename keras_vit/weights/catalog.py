@@ -28,8 +28,8 @@ from fractions import Fraction
 from keras_vit.checks import check_choice
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import unknown
+from keras_vit.weights.catalog_families import FAMILIES, of_family
 
-FAMILIES = (*"google big_vision timm huggingface meta torchvision bit keras_hub keras_vit".split(),)
 STATISTICS = {  # (mean, std) of each channel
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "openai": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
@@ -200,7 +200,7 @@ def checkpoints(
 
     Args:
         variant: such as `"B/16"`, also written `"B16"`, `"ViT-B/16"`, `"ViT_B16"` or `"vit_b16"`.
-        family: one of `FAMILIES`.
+        family: what architectures are called, such as `"dino"` or `"mae"`; or one of `FAMILIES`.
         data: the data set that the weights were trained on last, such as `"imagenet-1k"`.
         image_size: the resolution in pixels.
 
@@ -208,10 +208,10 @@ def checkpoints(
         A tuple of `Checkpoint`, in the order of the catalogue.
 
     Raises:
-        ValueError: a variant or data set that no checkpoint has, or an unknown family.
+        ValueError: a variant, a family or a data set that no checkpoint has.
     """
     everything, _ = read_tables()
-    check_choice("family", family, (None, *FAMILIES))
+    found = of_family(family, everything)
     check_choice("data", data, (None, *dict.fromkeys(map(_last_data, everything))))
     if variant is not None:
         like = _variants_like(str(variant))
@@ -222,7 +222,7 @@ def checkpoints(
         c
         for c in everything
         if variant in (None, c.variant)
-        and family in (None, c.family)
+        and (found is None or c in found)
         and data in (None, _last_data(c))
         and image_size in (None, c.image_size)
     )

@@ -6,6 +6,7 @@ SHA-256 of large ones of the hub.
 """
 
 import base64
+import contextlib
 import functools
 import hashlib
 import os
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from keras_vit.weights.downloads import DownloadError, check_file, reason_of
 from keras_vit.weights.packaged import PACKAGE, packaged
 from keras_vit.writing import output_place
 
@@ -27,10 +29,6 @@ _HF_FILES = """config.json preprocessor_config.json model.safetensors model.safe
 model.npz adapter_config.json adapter_model.safetensors"""
 _SLOWEST = 10_000  # bytes per second; from a slower server nothing is taken
 _PASSING = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that may be gone the next time
-
-
-class DownloadError(OSError):
-    """A file could not be had, or is not the one it should be."""
 
 
 def cache_dir() -> Path:
@@ -99,31 +97,8 @@ def fetch(
         if not path.is_file():
             _fetch_url(url, path, size, sha256, timeout, retries)
     if size is not None or sha256 is not None:
-        _check_file(path, name, size, sha256)
+        check_file(path, name, size, sha256)
     return path
-
-
-def _check_file(path, name, size, sha256):
-    import pooch
-
-    if path.is_dir():
-        raise ValueError(
-            f"size and sha256 are those of one file, and {name!r} names a folder. Received: "
-            f"size={size}, sha256={sha256}; add the name of the file."
-        )
-    expected = (size, sha256 and sha256.lower())
-    received = (
-        None if size is None else path.stat().st_size,
-        sha256 and pooch.file_hash(str(path)),
-    )
-    if expected != received:
-        advice = "Delete it, and it will be downloaded anew."
-        advice = "Install keras3-vit anew." if name.startswith(PACKAGE) else advice
-        raise DownloadError(
-            f"The file {path} is not what it should be, or has been altered since it came from "
-            f"{name}. {advice}\n"
-            f"  Expected: {expected}\n  Received: {received}"
-        )
 
 
 # ---- https
@@ -172,13 +147,18 @@ def _fetch_url(url, path, size, sha256, timeout, retries):
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         output_place(path)
-        with WeakFileLock(path.with_name(path.name + ".lock")):
-            if not path.is_file():  # whoever had the lock before us may have brought it
-                download = functools.partial(_download, size=size, timeout=timeout)
-                store.fetch(path.name, downloader=download)
+        lock = path.with_name(path.name + ".lock")
+        with WeakFileLock(lock):
+            try:
+                if not path.is_file():  # whoever had the lock before us may have brought it
+                    download = functools.partial(_download, size=size, timeout=timeout)
+                    store.fetch(path.name, downloader=download)
+            finally:
+                with contextlib.suppress(OSError):  # Windows keeps what is open
+                    lock.unlink()
     except Exception as error:  # of pooch, of requests and what it uses, of the disk
         raise DownloadError(
-            f"Could not download {url}: {str(error) or type(error).__name__}.\nNothing was kept. A "
+            f"Could not download {url}: {reason_of(error, url, retries)}.\nNothing was kept. A "
             f"file got by other means belongs at {path}; KERAS_VIT_CACHE names another folder for "
             "downloads, and KERAS_VIT_OFFLINE=1 forbids them."
         ) from error
@@ -284,12 +264,20 @@ def _fetch_hub(name, offline, timeout):
             path = Path(huggingface_hub.snapshot_download(allow_patterns=wanted, **options))
     except Exception as error:  # of the library, and of what it uses for HTTP
         advice = "unset KERAS_VIT_OFFLINE and HF_HUB_OFFLINE" if offline else "call again"
+        host = options["endpoint"] or "https://huggingface.co"
+        reason = reason_of(error, host)
+        if offline:
+            reason = "it is not in the cache, and nothing is downloaded in offline mode"
+        elif reason == str(error):
+            reason = f"{type(error).__name__}: {error}"
         raise DownloadError(
-            f"huggingface_hub could not get {name}: {type(error).__name__}: {error}\nCheck the "
-            f"name and HF_TOKEN, then {advice}, or pass the path of a copy of its folder."
+            f"huggingface_hub could not get {name}: {reason}\nCheck the name and HF_TOKEN, then "
+            f"{advice}; or put the files of {host}/{found['repo']} (config.json, "
+            "model.safetensors, preprocessor_config.json where there is one) into a folder, and "
+            "pass its path."
         ) from error
     for file in path.iterdir() if path.is_dir() else [path]:
         # The hub calls a large file by its SHA-256, and so does the cache, which does not check it.
         if re.fullmatch("[0-9a-f]{64}", file.resolve().name):
-            _check_file(file.resolve(), name, None, file.resolve().name)
+            check_file(file.resolve(), name, None, file.resolve().name)
     return path

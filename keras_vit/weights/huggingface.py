@@ -11,10 +11,9 @@ import re
 import numpy as np
 
 from keras_vit.layers.resample import resize_grid
-from keras_vit.outputs import config_of
 from keras_vit.weights import tables
 from keras_vit.weights import timm_facts as facts
-from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.canonical import POSITION, config_of
 from keras_vit.weights.family import ANY, Family
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.huggingface_images import preprocessing_of, processor_of

@@ -2,20 +2,17 @@
 
 import dataclasses
 import os
-import pathlib
 import warnings
 from typing import Any
 
-from keras_vit.checks import marked
+from keras_vit.checks import check_names, marked
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.bit import BIT_VARIANTS
-from keras_vit.outputs import reading_of_config
-from keras_vit.variants import VARIANTS
+from keras_vit.models.classifier import argument_names
+from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights import (
     aimv2,
-    augreg,
     bit,
-    catalog,
     google,
     huggingface,
     huggingface_beit,
@@ -28,15 +25,15 @@ from keras_vit.weights import (
     torchvision,
     vision_towers,
 )
-from keras_vit.weights.assign import MODELS, LoadReport, assign, check_model
-from keras_vit.weights.canonical import CONFIG, check_architecture
+from keras_vit.weights.assign import MODELS, LoadReport, assign
+from keras_vit.weights.canonical import CONFIG, check_architecture, reading_of_config
 from keras_vit.weights.family import nearest
-from keras_vit.weights.fetch import fetch
+from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.packaged import PACKAGE
+from keras_vit.weights.locate import locate, published_for
+from keras_vit.weights.network import check_model
 from keras_vit.weights.parts import find_model
 from keras_vit.weights.resize import for_a_model
-from keras_vit.weights.tables import shortened
 
 # No two recognise the same file, but for timm's and the last, whose names official ones and
 # big_vision share, and which come after these.
@@ -57,7 +54,8 @@ FAMILIES = (
     google.BIG_VISION_FAMILY,
     google.FAMILY,
 )
-SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://", PACKAGE)
+# What a size is; other kinds of blocks make another family of it.
+SIZE = ("width", "depth", "num_heads", "mlp_dim", "stem", "blocks", "mlp", "norm", "block")
 
 
 def load_weights(
@@ -79,7 +77,7 @@ def load_weights(
     that was trained on it.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`, also of a subclass.
+        model: a `VisionTransformer` or a `BiT`, or what has one inside (`keras_vit.backbone`).
         weights: a name of `keras_vit.list_weights`, the path of a file or folder, or a URL
             (https://, gs://, hf://). `"digits"` comes with this package.
         interpolation: how position embeddings are resampled, as in `keras_vit.resize`; `None` for
@@ -102,10 +100,10 @@ def load_weights(
         ValueError: checkpoint and model do not fit; lists both sides and the likely cause. The
             model is then unchanged.
     """
-    check_model(model)
+    model = check_model(model)
     hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
     hints.update(image_size=model.image_size, file_image_size=file_image_size)
-    canonical = _read(*_locate(weights), hints, prefix)
+    canonical = read(*locate(weights), hints, prefix)
     report = assign(model, canonical, interpolation, resize_patches, fresh_head)
     if report.differs:
         warnings.warn(
@@ -140,7 +138,7 @@ def from_checkpoint(
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
     hints = {**overrides, "file_image_size": file_image_size}
-    canonical = _read(*_locate(weights), hints, prefix)
+    canonical = read(*locate(weights), hints, prefix)
     model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
     assign(
         model,
@@ -158,14 +156,18 @@ def build_and_load(variant, weights, options):
     A field of the variant that a checkpoint decides (`inherited`) and that is not in `options`
     comes from the checkpoint.
     """
-    row = {**VARIANTS, **BIT_VARIANTS}[variant]
+    row = BIT_VARIANTS.get(variant) or get_variant(variant)
     name = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
-    source, record = _locate(weights)
+    check_names(type(row), options, argument_names(MODELS[name]))  # before a long download
+    try:
+        source, record = locate(weights)
+    except ValueError as error:
+        raise ValueError(f"{error} {published_for(variant)}.") from None
     _check_variant(record, variant, row, options)
     # The row says what the arrays of a file may not; all else is the file's to say.
     names = ("width", "num_heads", "interpolation")
     known = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
-    canonical = _read(source, record, {**known, **_computed_positions(row), **options})
+    canonical = read(source, record, {**known, **_computed_positions(row), **options})
     if canonical.model != name:
         raise CheckpointError(
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
@@ -182,60 +184,33 @@ def _check_variant(record, variant, row, options):
     """Raises a ValueError, before anything is downloaded, for weights of another variant."""
     published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
     theirs = published.get(record.variant) if record else None
-    # Of what a builder has and does not take over from its weights.
-    names = ("width", "depth", "num_heads", "mlp_dim", "patch_size", "stem", "blocks")
-    # Of what it takes over, other kinds of blocks would make another family of it.
-    fields = [n for n in (*names, "mlp", "norm", "block") if hasattr(row, n)]
+    fields = [n for n in (*SIZE, "patch_size") if hasattr(row, n)]
     fits = theirs is None or type(theirs) is type(row)
     for name in fields if theirs and fits else ():
         fits = fits and (name in options or getattr(theirs, name) == getattr(row, name))
     if not fits:
-        names = [c.name for c in catalog.checkpoints() if c.variant in (variant, f"BiT-{variant}")]
         raise ValueError(
             f"The weights are of another model. Received: weights={record.name!r}, which are of "
-            f"{record.variant}, for {variant}. Published for {variant}: {shortened(names, 5)}; "
+            f"{record.variant}, for {variant}. {published_for(variant)}; "
             "keras_vit.from_checkpoint builds the model that fits its weights."
         )
 
 
 def file_of(weights):
     """The path of a checkpoint that is here, or has been downloaded."""
-    source, record = _locate(weights)
-    return fetch(source, size=record and record.size) if isinstance(source, str) else source
+    source, record = locate(weights)
+    return _fetched(source, record) if isinstance(source, str) else source
 
 
-def _locate(weights):
-    """A `pathlib.Path` that exists or the URL of a checkpoint, and its record or `None`."""
-    if not isinstance(weights, (str, os.PathLike)) or not str(weights):
-        raise ValueError(
-            "weights must be the path of a checkpoint, a URL or a name that `keras-vit list` or "
-            f"keras_vit.list_weights() prints. Received: {weights!r}."
-        )
-    path, text = pathlib.Path(weights).expanduser(), str(weights)
-    if os.path.exists(path):
-        return path, None
-    found = catalog.lookup(text)
-    record = found[0] if len(found) == 1 else None
-    if text.startswith(SCHEMES):
-        return text, record
-    if record is not None and not path.is_absolute():
-        return record.url, record
-    # The catalogue lists the best of the files of "How to train your ViT?"; all have names.
-    if url := augreg.augreg_url(text):
-        return url, None
-    is_file_name = path.suffix in (".npz", ".safetensors", ".pth", ".bin", ".h5", ".keras")
-    if isinstance(weights, os.PathLike) or is_file_name or path.is_absolute():
-        raise FileNotFoundError(
-            f"There is no checkpoint file {text!r}, and no published one has that name."
-        )
+def _fetched(source, record):
+    """The path of a download, or a `DownloadError` that says for which published weights."""
     try:
-        return catalog.find(text).url, None
-    except ValueError as error:  # which proposes names
-        hub = f" hf://{text} would be a repository of the hub." if text.count("/") == 1 else ""
-        raise ValueError(f"{error}{hub}") from None
+        return fetch(source, size=record and record.size)
+    except DownloadError as error:
+        raise DownloadError(f"{record.name}: {error}" if record else str(error)) from error
 
 
-def _read(source, record, hints, prefix=None):
+def read(source, record, hints, prefix=None):
     """The `Canonical` of a path or URL, with what its record in the catalogue says."""
     if record is None:
         is_url = isinstance(source, str)
@@ -243,7 +218,7 @@ def _read(source, record, hints, prefix=None):
         canonical.source = source if is_url else source.resolve().name
         return canonical
     hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
-    canonical = read_checkpoint(fetch(source, size=record.size), hints, prefix)
+    canonical = read_checkpoint(_fetched(source, record), hints, prefix)
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
     canonical.assumed.pop("preprocessing", None)  # the catalogue says it, or that it is the usual
     canonical.label_set, canonical.source = record.label_set, record.name

@@ -13,6 +13,7 @@ from keras_vit.layers.resnet import NUMERICS, Bottleneck, Root, standardize
 from keras_vit.models import VisionTransformer
 from keras_vit.models.bit import BiT
 from keras_vit.weights.canonical import PROJECTION
+from keras_vit.weights.network import check_model
 
 Model = TypeVar("Model", bound=keras.Model)
 
@@ -201,6 +202,7 @@ def resize(
     Raises:
         ValueError: the patches do not tile the image, or relative positions, which have no grid.
     """
+    model = check_model(model, whole=True)
     v = model.variant
     size = pair(model.image_size if image_size is None else image_size, "image_size")
     if isinstance(model, BiT):
@@ -274,6 +276,7 @@ def fold(model: Model) -> Model:
     Raises:
         ValueError: the model has no standardised convolutions, or is folded already.
     """
+    model = check_model(model, whole=True)
     v = model.variant
     field = "folded" if isinstance(model, BiT) else "stem_folded"
     if getattr(v, "stem", ()) is None or getattr(v, field):

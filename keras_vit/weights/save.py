@@ -23,8 +23,8 @@ from keras_vit.weights import (
     timm,
     vision_towers,
 )
-from keras_vit.weights.assign import check_model
 from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.network import check_model
 from keras_vit.weights.tables import shortened
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
@@ -72,7 +72,7 @@ def save_weights(
     A learned 2-D or fixed sin-cos embedding is written as the table that it adds.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`, also of a subclass.
+        model: a `VisionTransformer` or a `BiT`; of a model around one, its `keras_vit.backbone`.
         path: the file; for `"huggingface"` the folder. It and what stands beside it appear whole or
             not at all: what a killed process left is the old, the new, or refused when it is read.
         format: one of the three; `None` to tell by the suffix of `path`: .npz, .safetensors, none.
@@ -87,12 +87,12 @@ def save_weights(
         `path` as a `pathlib.Path`.
 
     Raises:
-        TypeError: `model` is neither.
+        TypeError: `model` is neither, and has none inside.
         ValueError: an unknown format, or a model that the format cannot hold; says what stands
             against it, and which formats can. Somebody's own README.md where a card should be.
             A `dtype` that the format cannot hold, or in which a weight would be infinite.
     """
-    check_model(model)
+    model = check_model(model, whole=True)
     path = pathlib.Path(path)
     format = BY_SUFFIX.get(path.suffix) if format is None else format
     if format not in WRITERS:
@@ -129,6 +129,27 @@ def save_weights(
             weights = drafts if is_folder else drafts / file.name
             write_text(drafts / "README.md", str(make_card(model, weights, format=format)))
     return path
+
+
+def reader_of(model, format):
+    """The class that opens what `save_weights` writes, whose it is, and why it, as text.
+
+    Args:
+        model: as in `save_weights`, or any model for the format `"keras"`.
+        format: as in `save_weights`, or `"keras"`.
+    """
+    count = getattr(model, "num_classes", None)
+    why = f"the model has {f'a head of {count:,} classes' if count else 'no head'}"
+    if format not in WRITERS:
+        return f"{type(model).__name__} of {type(model).__module__.split('.')[0]}: {why}"
+    family = _family(model, format)
+    config = family.json_files(model).get("config.json", {})
+    name, *_ = config.get("architectures") or [config.get("architecture")]
+    library = {"timm": "timm", "huggingface": "transformers"}.get(format, family.name)
+    usual = WRITERS[format][isinstance(model, BiT)][0]
+    if family is not usual and (lacks := usual.impossible(model)):
+        why += f", and {lacks[0]}, for which the plain one of {library} has no place"
+    return f"{name or 'the usual arrays'} of {library}: {why}"
 
 
 def _family(model, format):

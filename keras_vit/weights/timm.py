@@ -9,11 +9,10 @@ what is pooled. A hub's config names the architecture and leaves to timm what th
 import dataclasses
 import re
 
-from keras_vit.outputs import config_of
 from keras_vit.preprocessing import TIMM
 from keras_vit.weights import tables, timm_arguments, timm_layouts, timm_parts
 from keras_vit.weights import timm_facts as facts
-from keras_vit.weights.canonical import CUSTOM, POSITION
+from keras_vit.weights.canonical import CUSTOM, POSITION, config_of
 from keras_vit.weights.family import ANY, Family
 from keras_vit.weights.tables import CONV, SAME, Table
 from keras_vit.weights.timm_architectures import ACTIVATIONS, arguments_of

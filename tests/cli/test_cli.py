@@ -63,7 +63,7 @@ def test_help_comes_before_keras():
 
 
 def test_wrong_usage(capsys):
-    for arguments in ([], ["predict"], ["nothing"]):
+    for arguments in (["predict"], ["nothing"]):
         with pytest.raises(SystemExit) as end:
             main(arguments)
         assert end.value.code == 2
@@ -203,6 +203,7 @@ def test_convert_there_and_back(capsys, folder, tmp_path):
         code, out, _ = run(capsys, "convert", source, target)
         assert code == 0 and out.endswith(f"{target}\n")
         assert ("variables" in out) == (source != places[0])
+        assert f"\nclass {' ' * 17}" in "\n" + out and "a head of 3 classes" in out
         code, _, error = run(capsys, "convert", source, target)
         assert code == 1 and "--force" in error
     assert run(capsys, "convert", source, target, "--force")[0] == 0

@@ -44,11 +44,12 @@ def run(capsys, *arguments):
 
 def test_several_labels_from_training_to_a_file(photos, tmp_path, capsys):
     output, labels = tmp_path / "run", photos / "labels.csv"
-    data = ("--dataset", photos / "photos", "--labels", labels)
+    data = ("--recipe", "digits", "--dataset", photos / "photos", "--labels", labels)
     settings = ("--steps", 30, "--batch-size", 8, "--learning-rate", 0.01, "--seed", 1)
     code, out, _ = run(capsys, "train", *data, *settings, "-o", output)
     metrics = json.loads((output / "metrics.json").read_text())
     assert code == 0 and "Test mean average precision" in out
+    assert (output / "predictions.png").is_file()
     figure = metrics["test_mean_average_precision"]
     assert figure == metrics["test_mean_average_precision_reloaded"] > 0.9
     report = json.loads((output / "evaluation.json").read_text())
@@ -135,4 +136,4 @@ def test_several_heads_and_columns_of_different_problems(photos, capsys, tmp_pat
     options = ("--labels", str(tmp_path / "two.csv"), "-o", str(tmp_path / "out"), "--show")
     code = main(["train", "--dataset", str(folder), *options])
     told = capsys.readouterr().err
-    assert code and "the column 'species'" in told and "a model with several heads" in told
+    assert code and "the column 'species'" in told and "a model of several heads" in told

@@ -12,6 +12,7 @@ from tests.data.pipeline_cases import numbered, recipe
 
 pytestmark = pytest.mark.any_backend
 
+random_erasing = AUGMENTATIONS["random_erasing"]
 LEVELS = (0.0, 0.3, 0.5, 1.0, 1.5, 2.0)
 
 
@@ -253,3 +254,43 @@ def test_an_augmentation_of_ones_own():
         del AUGMENTATIONS["darken"]
     with pytest.raises(RuntimeError, match=r"unknown 'darken'; define it in a module"):
         next(iter(train))  # as in a worker, which does not run what a script guards
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_random_erasing_replaces_a_box_of_some_images(mode):
+    """Share, area, aspect and place are what torchvision's and the paper's definition says."""
+    image = Image.new(mode, (60, 40), color=0)
+    seen, erased = np.zeros((40, 60)), []
+    for i in range(400):
+        found = random_erasing(image, np.random.default_rng(i), 0.25, fill=255)
+        if found is image:
+            continue
+        assert (found.mode, found.size) == (mode, image.size)
+        changed = np.asarray(found).reshape(40, 60, -1)[..., 0] == 255
+        rows, columns = changed.any(1).sum(), changed.any(0).sum()
+        assert changed.sum() == rows * columns  # one whole box
+        erased.append((rows * columns / 2400, rows / columns))
+        seen += changed
+    assert abs(len(erased) - 100) < 5 * (400 * 0.25 * 0.75) ** 0.5
+    areas, aspects = np.array(erased).T
+    assert areas.min() > 0.01 and 0.25 < areas.max() < 0.36
+    assert 0.2 < aspects.min() < 0.6 and 1.7 < aspects.max() < 5
+    assert seen.min() >= 0 and (seen[[0, -1]].sum(), seen[:, [0, -1]].sum()) > (0, 0)
+    noise = np.asarray(random_erasing(image, np.random.default_rng(0), 1.0))
+    assert len(np.unique(noise)) > 50 and not np.asarray(image).any()
+
+
+def test_random_erasing_in_a_pipeline_and_what_it_refuses():
+    options = {"value_range": (0, 255)}
+    whole, some = (Transform(8, augment=steps, **options) for steps in ((), ["random_erasing"]))
+    plain, train = (
+        np.concatenate([x for x, _ in pipeline(numbered(64), recipe(8, train=each), training=True)])
+        for each in (whole, some)
+    )
+    changed = (plain != train).any(axis=(1, 2, 3))
+    assert 4 <= changed.sum() <= 32
+    for wrong in [(2.0,), (0.5, 0.0), (0.5, 0.4, 0.3), (0.5, 0.1, 0.2, 0.0), (0.5, 0.1, 0.2, 3, 2)]:
+        with pytest.raises(RuntimeError, match=r"random_erasing takes.*Received: probability="):
+            random_erasing(Image.new("L", (8, 8)), np.random.default_rng(0), *wrong)
+    with pytest.raises(RuntimeError, match="fill='pixel'"):
+        random_erasing(Image.new("L", (8, 8)), np.random.default_rng(0), fill="pixel")

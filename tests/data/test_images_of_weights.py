@@ -192,6 +192,9 @@ def test_a_recipe_takes_the_size_of_the_model_and_keeps_its_file():
     usual = recipe_for()
     assert usual.for_weights(preprocessing.GOOGLE) == usual
     assert not {"mean", "library", "crop_fraction"} & usual.to_dict()["train"].keys()
+    vit = model_of(DINO)
+    around = keras.Model(vit.input, keras.layers.Dense(1)(vit.output))
+    assert recipe.for_weights(around) == made
     any_size = model_of(DINO, variable_size=True)
     assert recipe.for_weights(any_size).image_size == recipe.image_size
     with pytest.raises(TypeError, match="preprocessing"):

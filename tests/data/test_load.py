@@ -175,7 +175,7 @@ def test_prepared_set_without_the_package(tmp_path, monkeypatch):
     version.mkdir(parents=True)
     (version / "dataset_info.json").write_text("{}")
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(ImportError, match=r"prepared by TensorFlow.*keras3-vit\[data\]"):
+    with pytest.raises(ImportError, match=r"prepared by TensorFlow.*keras3-vit\[tfds\]"):
         load("fashion_mnist", data_dir=tmp_path)
 
 

@@ -1,5 +1,6 @@
 """Predictions: the right classes, in order, with the right names."""
 
+import dataclasses
 import importlib
 import json
 
@@ -9,11 +10,11 @@ import pytest
 from PIL import Image
 
 from keras_vit import VisionTransformer
-from keras_vit.data import Prediction, predict
+from keras_vit.data import Prediction, predict, preprocess
 from keras_vit.outputs import reading_of
 from keras_vit.preprocessing import GOOGLE
 from keras_vit.weights.fetch import DownloadError
-from tests.support import tiny_vit
+from tests.support import assert_close, tiny_vit
 
 MODULE = importlib.import_module("keras_vit.data.predict")  # the function has the same name
 
@@ -214,10 +215,22 @@ def test_logits_that_are_no_numbers(model):
         predict(broken, plain(0))
 
 
-def test_a_clone_has_lost_its_preprocessing_and_says_so():
-    model = tiny_vit(image_size=8, patch_size=4)
+def test_a_clone_keeps_its_preprocessing_names_and_reading():
+    model = tiny_vit(image_size=8, patch_size=4, num_classes=1)
+    model.preprocessing = dataclasses.replace(GOOGLE, mean=(0.2, 0.3, 0.4))
+    model.class_names, model.reading = ("cat", "dog"), "sigmoid"
+    clone, pixels = keras.models.clone_model(model), np.full((8, 8, 3), 99, np.uint8)
+    clone.set_weights(model.get_weights())
+    assert predict(clone, pixels) == predict(model, pixels)
+    assert_close(preprocess(pixels, clone), preprocess(pixels, model), 0)
+
+
+def test_a_model_without_a_preprocessing_says_so():
+    model = keras.Sequential(
+        [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]
+    )
     with pytest.warns(UserWarning, match="does not say how its images are prepared"):
-        predict(keras.models.clone_model(model), np.zeros((8, 8, 3), np.uint8))
+        predict(model, np.zeros((8, 8, 3), np.uint8))
 
 
 @any_backend

@@ -1,5 +1,6 @@
 """Figures show what they were given, and refuse what they cannot draw."""
 
+import itertools
 import os
 import pickle
 import re
@@ -213,3 +214,42 @@ def test_reconstructions_are_drawn_beside_what_was_seen(tmp_path):
     for wrong in ((x, made[:1], hidden), (x, made, hidden[:, :2])):
         with pytest.raises(ValueError, match=r"must have shape \(2, 4, 6.*Received: shape"):
             inspection.plot_reconstructions(*wrong)
+
+
+def test_columns_of_maps_line_up():
+    """Whatever the shapes of the images, the titles, and the numbers at the colour bars."""
+    images = [np.zeros((*shape, 3), "uint8") for shape in ((8, 24), (24, 8), (16, 16))]
+    maps = np.abs(noise(3, 2, 2, 2)) * np.array([1, 1e3, 1e-7]).reshape(3, 1, 1, 1)
+    figure = inspection.plot_maps(images, maps, titles=["a", "a title of many words, " * 3])
+    figure.draw_without_rendering()
+    places = [axes.get_window_extent() for axes in figure.axes if axes.get_images()]
+    middles = np.array([(place.x0 + place.x1) / 2 for place in places]).reshape(3, 3)
+    np.testing.assert_allclose(middles, middles[:1].repeat(3, axis=0), atol=0.5)
+    titles = [axes.title.get_window_extent() for axes in figure.axes if axes.get_title()]
+    assert all(not a.overlaps(b) for a, b in itertools.combinations(titles, 2))
+
+
+@pytest.mark.parametrize(
+    ("reading", "labels", "told"),
+    [
+        ("softmax", [0, 2], "cat (60%)\ntruth: cat"),
+        ("sigmoid", [[1, 0, 0], [0, 0, 0]], "cat\ntruth: cat"),
+        ("values", [[0.5, 0.25, 0], [0, 0, 0]], "0.6, 0.4, 0\ntruth: 0.5, 0.25, 0"),
+    ],
+)
+def test_predictions_of_every_kind_of_label(reading, labels, told):
+    scores, maps = np.array([[0.6, 0.4, 0], [0.1, 0.1, 0.8]]), 0.25 + 1e-5 * noise(2, 2, 2)
+    names, images = ["cat", "dog", "a name " * 9], np.zeros((2, 4, 4, 3), "uint8")
+    figure = inspection.plot_predictions(images, maps, labels, scores, names, None, reading)
+    left, right = figure.axes[:2]
+    assert left.get_title() == told and right.get_title() == "attention"
+    low, high = right.get_images()[-1].get_clim()
+    assert (low, high) == (maps[0].min(), maps[0].max())
+
+
+def test_a_single_sigmoid_names_its_classes():
+    arguments = np.zeros((2, 4, 4, 3), "uint8"), np.ones((2, 2, 2)), [1, 1], [[0.9], [0.2]]
+    for names, told in ((["no", "yes"], "yes"), (["yes"], "yes"), (None, "1")):
+        figure = inspection.plot_predictions(*arguments, names, None, "sigmoid")
+        assert figure.axes[0].get_title() == f"{told} (90%)\ntruth: {told}"
+        assert figure.axes[2].get_title().splitlines()[0].endswith("(80%)")

@@ -294,5 +294,5 @@ def test_a_variant_lists_each_field_once():
 
 
 def test_unknown_fields():
-    with pytest.raises(ValueError, match=r"argument='heads'; the nearest are \['num_heads'"):
+    with pytest.raises(ValueError, match=r"argument='heads'; use num_heads\."):
         VARIANTS["B/16"].replace(heads=3)

@@ -1,11 +1,15 @@
 """A wrong argument or image is refused with what was received and what would fit."""
 
+import dataclasses
+import inspect
 import re
 
 import keras
 import numpy as np
 import pytest
 
+import keras_vit
+from keras_vit.checks import ELSEWHERE
 from tests.support import BACKEND, images, run_in_fresh_process, tiny_vit
 
 WRONG_ARGUMENTS = [
@@ -60,6 +64,12 @@ WRONG_ARGUMENTS = [
     ({"variant": 224}, "variant=224", "'B/16'"),
     ({"widht": 8}, "argument='widht'", "the nearest are ['width'"),
     ({"image_sise": 8}, "argument='image_sise'", "the nearest are ['image_size'"),
+    ({"num_labels": 8}, "argument='num_labels'", "use num_classes."),
+    ({"img_size": 8}, "argument='img_size'", "use image_size."),
+    ({"drop_path_rate": 0.1}, "argument='drop_path_rate'", "use stochastic_depth."),
+    ({"mlp_ratio": 4}, "argument='mlp_ratio'", "use mlp_dim, which is the width times"),
+    ({"input_shape": (8, 8, 3)}, "argument='input_shape'", "image_size=(height, width) and ch"),
+    ({"pretrained": True}, "argument='pretrained'", "use weights='NAME' of a builder"),
     ({"dropout": 1.5}, "dropout=1.5", "[0, 1)"),
     ({"attention_dropout": -0.1}, "attention_dropout=-0.1", "[0, 1)"),
     ({"stochastic_depth": 1}, "stochastic_depth=1", "[0, 1)"),
@@ -148,3 +158,12 @@ def test_jax_without_64_bit_mode_refuses_float64():
     error = run_in_fresh_process(FLOAT64, "jax", check=False)
     assert "ValueError: The backend cuts float64 down to float32" in error
     assert "JAX_ENABLE_X64=1" in error
+
+
+def test_names_of_other_libraries_lead_to_arguments_that_exist():
+    """Each is refused with one name, which is an argument wherever it is not a sentence."""
+    known = [field.name for field in dataclasses.fields(keras_vit.Variant)]
+    known += [*inspect.signature(keras_vit.ViT_B16).parameters, "name", "dtype"]
+    words = [word for theirs in ELSEWHERE.values() for word in theirs.split()]
+    assert {here for here in ELSEWHERE if here.isidentifier()} <= set(known)
+    assert len(words) == len(set(words)) and not set(words) & (set(known) - {"weights"})

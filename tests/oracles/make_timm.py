@@ -81,7 +81,29 @@ def make(folder, architecture, arguments, image_size, seed):
     options = {"image_size": list(image_size)} if model.pos_embed is None else {}
     noise = NOISE if getattr(model, "rope", None) is not None else 0.0
     record(folder, model, lambda m, x: m(x), model.blocks, image_size, seed, options, noise)
+    record_intermediates(folder, model)
     return folder
+
+
+def record_intermediates(folder, model):
+    """Maps and learned tokens of all blocks with the last norm, as timm gives them for dense work.
+
+    `maps` has the shape (blocks, batch, rows, columns, width), `learned` (blocks, batch, learned
+    tokens, width).
+    """
+    images = np.load(folder / "io.npz")["input"].transpose(0, 3, 1, 2)
+    with torch.no_grad():
+        found = model.double().forward_intermediates(
+            torch.tensor(images, dtype=torch.float64),
+            return_prefix_tokens=True,
+            norm=True,
+            intermediates_only=True,
+        )
+    found = [each if isinstance(each, tuple) else (each, None) for each in found]
+    maps = np.stack([m.numpy().transpose(0, 2, 3, 1) for m, _ in found]).astype("float32")
+    learned = {} if found[0][1] is None else {"learned": np.stack([x.numpy() for _, x in found])}
+    learned = {name: array.astype("float32") for name, array in learned.items()}
+    np.savez_compressed(folder / "intermediates.npz", maps=maps, **learned)
 
 
 # ---- every architecture of timm

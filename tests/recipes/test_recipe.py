@@ -220,20 +220,6 @@ def test_numbers_of_numpy_become_those_that_json_holds():
 
 
 @pytest.mark.parametrize(
-    "count, batch_size, steps", [(1, 1, 500), (72, 8, 500), (3680, 256, 500), (50_000, 512, 10_000)]
-)
-def test_a_recipe_for_images_of_ones_own_fits_their_number(count, batch_size, steps):
-    recipe = recipes.own_images(count, num_classes=3, image_size=(96, 64))
-    assert (recipe.batch_size, recipe.steps, recipe.examples) == (batch_size, steps, count)
-    assert count < 8 or count // batch_size >= 8, "updates an epoch"
-    assert recipe.eval.crop == "resize_small_center", "the aspect ratio is kept"
-    assert recipe.image_size == (96, 64) and recipe.num_classes == 3
-    assert recipes.Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
-    with pytest.raises(ValueError, match="num_examples must be a positive integer"):
-        recipes.own_images(0)
-
-
-@pytest.mark.parametrize(
     "written, name",
     [
         ("CIFAR-100", "cifar100"),

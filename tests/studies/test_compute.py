@@ -59,7 +59,7 @@ def test_macs_of_axial_blocks(options):
 def test_hybrids_have_no_formula():
     from studies.compute import vit_products
 
-    with pytest.raises(ValueError, match="Only macs counts hybrids"):
+    with pytest.raises(ValueError, match="stem of a hybrid has no formula"):
         vit_products("R50+B/16", 224)
 
 

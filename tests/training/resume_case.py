@@ -162,6 +162,8 @@ def main(output, seconds="0", save_every="1"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     save_every = int(save_every) if save_every.isdigit() else save_every
     callbacks = [training.EvaluateAverages(), Slow(float(seconds))]
+    if os.environ.get("PATIENCE"):
+        callbacks.append(training.BestWeights("val_accuracy", int(os.environ["PATIENCE"])))
     _, arrays = run(output, save_every=save_every, callbacks=callbacks)
     np.savez(pathlib.Path(output) / "final.npz", *arrays)
 

@@ -14,11 +14,11 @@ from keras_vit.training.checkpoint import (
     Checkpoints,
     assign_state,
     build_state,
-    describe,
     read_state,
     sync,
     value_of,
 )
+from keras_vit.training.same_run import describe
 from keras_vit.training.stop import only_run_in
 from tests.support import tiny_vit
 from tests.training import resume_case as case

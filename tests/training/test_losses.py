@@ -49,6 +49,33 @@ def test_losses_equal_their_formulas(make, formula, smoothing, dtype, tolerance)
             assert found == pytest.approx(formula(smooth, logits.astype("float64")), rel=tolerance)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "make, formula", [(SigmoidLoss, sigmoid_xent), (SoftmaxLoss, softmax_xent)]
+)
+def test_weights_of_classes(make, formula, smoothing):
+    """Of a mixed label each part has the loss of its class, times the weight of that."""
+    logits, mixed, integers = case()
+    weights = np.linspace(0.25, 3.0, CLASSES)
+    loss = make(smoothing, class_weights=weights.tolist())
+    for labels, one_hot in ((mixed, mixed), (integers, np.eye(CLASSES)[integers])):
+        smooth = one_hot * (1 - smoothing) + smoothing / CLASSES
+        expected = 0
+        for k, one_class in enumerate(np.eye(CLASSES)):
+            for row, scores in zip(smooth, logits.astype("float64")):
+                expected += row[k] * weights[k] * formula(one_class[None], scores[None]) / 4
+        assert float(to_numpy(loss(labels, logits))) == pytest.approx(expected, rel=1e-5)
+    same = make(smoothing, class_weights=[1.0] * CLASSES)(mixed, logits)
+    assert to_numpy(same) == pytest.approx(to_numpy(make(smoothing)(mixed, logits)), rel=1e-5)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
+    assert again.class_weights == loss.class_weights == tuple(weights)
+    assert "class_weights" not in vars(make()) and "class_weights" not in make().get_config()
+    with pytest.raises(ValueError, match="class_weights must be a positive number"):
+        make(class_weights=[1.0, 0.0])
+    with pytest.raises(ValueError, match=r"one for each logit.*Received: 2 weights for logits"):
+        make(class_weights=[1.0, 2.0])(mixed, logits)
+
+
 @pytest.mark.parametrize("make", [SigmoidLoss, SoftmaxLoss, DistillationLoss])
 @pytest.mark.parametrize("reduction", ["sum", "mean", "mean_with_sample_weight"])
 def test_every_mean_is_taken_in_float64(make, reduction):

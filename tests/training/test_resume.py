@@ -154,11 +154,14 @@ def test_a_callback_may_end_the_run(tmp_path):
 
 def test_a_pipeline_of_keras_vit(tmp_path):
     from keras_vit.data import Transform, pipeline
+    from keras_vit.data.keras_layers import layer_configs
 
     def batches():
         images = np.random.default_rng(0).uniform(size=(11, 8, 8, 3)).astype("float32")
         train = Transform(8, "pad_random", padding=1, flip=True)
         recipe = types.SimpleNamespace(batch_size=4, seed=3, train=train, mixup=0.2, cutmix=0.0)
+        recipe.eval = train
+        recipe.augment_layers = layer_configs([keras.layers.RandomFlip()])
         return pipeline((images, np.arange(11) % 3), recipe, training=True)
 
     def options():

@@ -1,12 +1,16 @@
 """The optimizer with the authors' settings, and what stands around a run."""
 
 import math
+import re
+import warnings
 
 import keras
 import numpy as np
 import pytest
 
 from keras_vit import VisionTransformer, training
+from keras_vit.outputs import check_problem
+from tests.support import tiny_vit
 
 
 def tiny(**options):
@@ -59,3 +63,25 @@ def test_only_kernels_decay(position):
         v.path for v in model.trainable_variables if np.any(keras.ops.convert_to_numpy(v) != 1.0)
     }
     assert moved == {path for path in before if path.endswith("/kernel")}
+
+
+@pytest.mark.parametrize(
+    ("end", "from_logits", "words"),
+    [
+        (None, False, "gives logits, and its loss takes them for probabilities.*from_logits=True"),
+        (None, True, None),
+        ("softmax", True, "gives probabilities, and its loss takes them for logits"),
+        ("softmax", False, None),
+    ],
+)
+def test_a_loss_of_the_wrong_input_is_told_for_models_around_a_vit(end, from_logits, words):
+    vit = tiny_vit(num_classes=0)
+    model = keras.Model(vit.input, keras.layers.Dense(3, activation=end)(vit.output))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
+    for each in (loss, [loss], {model.output_names[0]: loss}):
+        model.compile("sgd", each)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            check_problem(model, None)
+        assert len(told) == (words is not None)
+        assert words is None or re.search(words, str(told[0].message))

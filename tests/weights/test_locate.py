@@ -57,7 +57,9 @@ def test_any_name_of_the_augreg_grammar(offline):
         (keras_vit.BiT_R50x1, "BiT-M-R101x1", r"of BiT-R101x1, for R50x1\..*BiT-S-R50x1"),
         (keras_vit.ViT_B16, "BiT-M-R50x1", r"of BiT-R50x1, for B/16"),
         (keras_vit.ViT_B16, "R50+ViT-B_16", r"R50\+ViT-B_16"),
-        (keras_vit.ViT_B16, "imagenet", r"did you mean|list_weights"),
+        (keras_vit.ViT_B16, "imagenet", r"list_weights\(\) prints all\. Published for B/16: \['"),
+        (keras_vit.BiT_R50x1, "imagenet", r"Published for R50x1: \[.*'BiT-S-R50x1'"),
+        (keras_vit.ViT_B16, True, r"Received: True\. Published for B/16: "),
         (keras_vit.ViT_B16, "B16", r"list_weights\(variant='B/16'\)"),
         (keras_vit.ViT_B16, "vit_base_patch16_224", r"vit_base_patch16_224\.\w+"),
     ],
@@ -65,6 +67,56 @@ def test_any_name_of_the_augreg_grammar(offline):
 def test_weights_of_another_model_are_not_downloaded(offline, build, weights, words):
     with pytest.raises(ValueError, match=words):
         build(weights=weights)
+
+
+@pytest.mark.parametrize("arguments", [{"classes": 10}, {"num_labels": 10}, {"num_clases": 10}])
+def test_arguments_are_checked_before_a_download(offline, arguments):
+    with pytest.raises(ValueError, match=f"argument='{next(iter(arguments))}'.*num_classes"):
+        keras_vit.ViT_B16(weights="imagenet21k/ViT-B_16", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("no_such", "no folder"),
+        ("no_such/model.npz", "no folder"),
+        ("no_such/", ""),
+        ("./no_such", ""),
+        ("~/no_such_model", ""),
+        ("model.pt", ""),
+    ],
+)
+def test_a_place_where_nothing_is(tmp_path, monkeypatch, place, words):
+    monkeypatch.chdir(tmp_path)
+    if words:
+        place = f"{tmp_path}/missing/{place}"
+        words = re.escape(f"there is no folder '{tmp_path}/missing'")
+    with pytest.raises(FileNotFoundError, match=f"file or folder '{re.escape(place)}'.*{words}"):
+        keras_vit.from_checkpoint(place)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("vit_large_patch16_224", "L/16"),
+        ("google/vit-base-patch16-224", "B/16"),
+        ("facebook/dinov2-small", "DINOv2-S/14"),
+        ("vit_b_16", "B/16"),
+        ("ViT-L-14", None),
+        ("BiT-M-R50x1", "R50x1"),
+    ],
+)
+def test_names_of_other_libraries_lead_to_a_variant(name, variant):
+    words = "the nearest are" if variant is None else f"which is '{variant}' (or .*)?here"
+    with pytest.raises(ValueError, match=words):
+        keras_vit.build(name)
+
+
+@pytest.mark.parametrize("name", ["create_model", "from_pretrained", "list_models", "vit_b16"])
+def test_functions_of_other_libraries(name):
+    advice = {"vit_b16": "", "list_models": r"; list_weights\(\)"}.get(name, "; from_checkpoint")
+    with pytest.raises(AttributeError, match=f"'{name}'{advice}"):
+        getattr(keras_vit, name)
 
 
 def test_a_published_model_without_a_table_of_positions(offline, tmp_path):

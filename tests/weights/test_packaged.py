@@ -121,7 +121,7 @@ def test_a_package_in_a_zip_file(monkeypatch, tmp_path):
 @any_backend
 def test_a_file_of_ones_own_comes_first(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"no checkpoint file 'digits\.npz'"):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint file or folder 'digits\.npz'"):
         keras_vit.from_checkpoint("digits.npz")
     keras_vit.save_weights(keras_vit.from_checkpoint("digits"), "digits.npz")
     assert keras_vit.from_checkpoint("digits.npz").weights_from == "digits.npz"

@@ -1,0 +1,252 @@
+"""Layers of Keras and KerasCV that augment the batches of a pipeline.
+
+A recipe keeps them as text, so that it stays a value: each layer's Keras config as JSON, without
+name, dtype and seed. All that is random in a batch is a function of (seed, step), as everywhere in
+a pipeline.
+"""
+
+import concurrent.futures
+import functools
+import json
+import re
+
+import keras
+import numpy as np
+
+from keras_vit.text import abridged, brief
+from keras_vit.workarounds import python_random
+
+# One thread computes with the layers, whoever asks. They keep state, and here neither a `strategy`,
+# a `distribution` nor a dtype policy that a caller has set reaches them.
+_THREAD = concurrent.futures.ThreadPoolExecutor(1, "keras_layers")
+_GENERATOR = []  # TensorFlow's, which the layers of KerasCV draw from
+_TRIED = 64  # images of a trial, at most
+
+
+def layer_configs(layers, name="augment_layers"):
+    """The configs of layers, a tuple of JSON texts, or a ValueError.
+
+    Args:
+        layers: layers, or configs as this function returns them; a `Sequential` stands for its
+            layers.
+        name: the argument that received them.
+    """
+    if isinstance(layers, (str, keras.Layer)) or not hasattr(layers, "__iter__"):
+        layers = [layers]
+    configs = []
+    for layer in layers:
+        # KerasCV's Augmenter is no complete layer: it has no name and no config.
+        if isinstance(layer, keras.Sequential) or type(layer).__name__ == "Augmenter":
+            configs += layer_configs(layer.layers, name)
+        else:
+            configs.append(_config(layer, name))
+    return tuple(configs)
+
+
+def _config(layer, name):
+    wrong = ValueError(
+        f"{name} must be layers of Keras or KerasCV, such as keras.layers.RandAugment() or "
+        f"keras_cv.layers.MixUp(). Received: {brief(layer)}; functions of one image are "
+        "augmentations by name, see keras_vit.data.augmentation."
+    )
+    if isinstance(layer, keras.Layer):
+        try:
+            layer = json.dumps(keras.saving.serialize_keras_object(layer))
+        except Exception as error:  # of any kind: a layer of a user writes its config itself
+            raise wrong from error
+    try:
+        config = json.loads(layer)
+    except (TypeError, json.JSONDecodeError):
+        raise wrong from None
+    if not _is_layer(config):
+        raise wrong
+    return json.dumps(_plain(config, name), sort_keys=True)
+
+
+def _plain(value, name):
+    """A config, or a part of it, without what tells two equal layers apart."""
+    if isinstance(value, list):
+        return [_plain(each, name) for each in value]
+    if not isinstance(value, dict):
+        return value
+    kept, unset = {}, {"seed": None, "dtype": "float32"}
+    for key, part in value.items():
+        if key == "value_range" and list(part) != [0, 255]:
+            raise ValueError(
+                f"The layers of {name} see pixels of 0..255; the pipeline scales them afterwards. "
+                f"Received: value_range={tuple(part)}; take value_range=(0, 255)."
+            )
+        if key not in ("name", "trainable", "build_config", "compile_config"):
+            kept[key] = unset[key] if key in unset else _plain(part, name)
+    return kept
+
+
+def described(configs):
+    """Layers as people write them, a text."""
+    shown = []
+    for text in configs:
+        layer = json.loads(text)
+        hidden = {"dtype", "data_format", "value_range"}
+        options = [
+            f"{key}={described([json.dumps(part)]) if _is_layer(part) else part}"
+            for key, part in layer["config"].items()
+            if part is not None and key not in hidden
+        ]
+        package = "keras_cv." if "keras_cv" in f"{layer['registered_name']}" else ""
+        shown.append(f"{package}{layer['class_name']}({', '.join(options)})")
+    return ", ".join(shown)
+
+
+def _is_layer(value):
+    return isinstance(value, dict) and {"class_name", "config", "registered_name"} <= value.keys()
+
+
+def augment(batch, rng, configs):
+    """(images, labels, notes) after the layers: float32 pixels of 0..255, and labels mixed alike.
+
+    Args:
+        batch: images of shape (batch, height, width, channels) with values 0..255, labels of float
+            with the batch as their first axis, and what goes with them.
+        rng: a `numpy.random.Generator`, which decides all that the layers draw.
+        configs: of `layer_configs`.
+    """
+    images, labels, notes = batch
+    if not len(images):  # none of them could be read
+        return batch
+    return *_THREAD.submit(_apply, configs, images, labels, rng).result(), notes
+
+
+@functools.cache
+def check(configs, batch_shape, label_shape):
+    """Tries the layers on a batch of noise, and raises what a run would end with.
+
+    Args:
+        configs: of `layer_configs`.
+        batch_shape: of the images, (batch, height, width, channels).
+        label_shape: of one label as it is in a batch for training.
+
+    Raises:
+        ImportError: KerasCV is not installed.
+        ValueError: a layer fails, changes the shape of a batch, returns other values than 0..255
+            or draws random numbers that no seed decides.
+    """
+    count = min(batch_shape[0], _TRIED)
+    shapes = (count, *batch_shape[1:]), (count, *label_shape)
+    for config in configs:
+        if wrong := _THREAD.submit(_fault, config, *shapes).result():
+            raise ValueError(
+                "A layer of augment_layers does not fit a pipeline. Received: "
+                f"{described((config,))}; {wrong}. Leave it out or take another one."
+            )
+
+
+def _fault(config, image_shape, label_shape):
+    """What is wrong with the layer of a config, as text, or None."""
+    images, labels = _noise(image_shape), _noise(label_shape) / 255
+    try:
+        (pixels, mixed), (again, mixed_again) = (
+            _apply((config,), images, labels, np.random.default_rng(1)) for _ in range(2)
+        )
+    except ImportError:
+        raise
+    except Exception as error:  # of any kind, from any layer
+        told = " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split())  # without Keras's colours
+        return f"it fails with {type(error).__name__}: {abridged(told, 300)}"
+    if (pixels.shape, mixed.shape) != (image_shape, label_shape):
+        return (
+            f"it makes images of shape {pixels.shape} from {image_shape}, and the size of images "
+            "is the recipe's: recipe.replace(image_size=...)"
+        )
+    if not np.isfinite(pixels).all() or pixels.max() < 16:
+        return (
+            f"it makes values of {pixels.min():g}..{pixels.max():g} from 0..255, and the pipeline "
+            "scales the pixels after it"
+        )
+    if not (np.array_equal(pixels, again) and np.array_equal(mixed, mixed_again)):
+        return (
+            f"on {keras.backend.backend()} it draws random numbers that no seed decides, so that "
+            "no run could be repeated or continued"
+        )
+    return None
+
+
+def _noise(shape):
+    return np.random.default_rng(0).integers(0, 256, shape).astype(np.float32)
+
+
+def _apply(configs, images, labels, rng):
+    images, rows = images.astype(np.float32), labels.reshape(len(labels), -1).astype(np.float32)
+    with keras.device("cpu"):
+        for layer in _built(configs, images.shape, rows.shape):
+            images, rows = layer(images, rows, rng)
+            images = images.clip(0, 255)
+    return images, rows.reshape(-1, *labels.shape[1:])
+
+
+@functools.lru_cache(8)
+def _built(configs, image_shape, label_shape):
+    return [_Layer(config, image_shape, label_shape) for config in configs]
+
+
+class _Layer:
+    """A layer on arrays, whose random numbers all follow from a generator of NumPy."""
+
+    def __init__(self, config, image_shape, label_shape):
+        if "keras_cv" in config:
+            _import_keras_cv()
+        self.layer = keras.saving.deserialize_keras_object(json.loads(config))
+        ancestors = type(self.layer).__mro__
+        self.is_keras_cv = any(each.__module__.startswith("keras_cv.") for each in ancestors)
+        self.takes_labels = True
+        # The first call is none that counts: it may draw more random numbers than the next ones.
+        first = _noise(image_shape), _noise(label_shape) / 255, np.random.default_rng(0)
+        try:
+            self(*first)
+        except Exception as error:  # of any kind: some layers take images alone
+            self.takes_labels = False
+            try:
+                self(*first)
+            except Exception:
+                raise error from None
+
+    def __call__(self, images, labels, rng):
+        inputs = {"images": images, "labels": labels}
+        to_tensor, to_numpy = keras.ops.convert_to_tensor, keras.ops.convert_to_numpy
+        if self.is_keras_cv:
+            to_tensor, to_numpy = _import_keras_cv().constant, np.asarray
+        inputs = {name: to_tensor(array) for name, array in inputs.items()}
+        with python_random(self._seed(rng)):
+            outputs = self.layer(inputs if self.takes_labels else inputs["images"], training=True)
+        if not self.takes_labels:
+            return to_numpy(outputs).astype(np.float32), labels
+        return tuple(to_numpy(outputs[name]).astype(np.float32) for name in inputs)
+
+    def _seed(self, rng):
+        """Sets all that the layer draws from, and returns a seed for Python's own generator."""
+        for variable in self.layer.variables:
+            if variable.name == "seed_generator_state":
+                variable.assign(np.array([rng.integers(2**31 - 1), 0]))
+        seed = int(rng.integers(2**31 - 1))
+        if self.is_keras_cv:
+            _import_keras_cv().random.set_seed(seed)
+            _GENERATOR[0].reset_from_seed(seed)
+        return seed
+
+
+def _import_keras_cv():
+    """Imports KerasCV, and returns the TensorFlow that it computes with.
+
+    Layers of KerasCV keep the generator that is TensorFlow's global one when they are made.
+    """
+    try:
+        import keras_cv  # noqa: F401
+        import tensorflow as tf
+    except ImportError as error:
+        raise ImportError(
+            "Layers of keras_cv need KerasCV, which computes with TensorFlow on every backend. "
+            'Install it with: pip install "keras3-vit[cv]"'
+        ) from error
+    if not _GENERATOR:
+        _GENERATOR.append(tf.random.Generator.from_seed(0))
+        tf.random.set_global_generator(_GENERATOR[0])
+    return tf

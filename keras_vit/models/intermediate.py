@@ -1,0 +1,226 @@
+"""What lies between the blocks of a network: tokens, maps of patches, attention."""
+
+import operator
+import re
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.checks import pair
+from keras_vit.layers import kernels
+from keras_vit.layers.layer import Layer
+from keras_vit.layers.patch_dropout import PatchDropout
+from keras_vit.layers.patch_encoder import PatchEncoder
+from keras_vit.layers.patches import Patches
+from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.text import brief
+
+
+def _blocks(model):
+    """The Transformer blocks of a model, or else the last unit of each stage of a BiT."""
+    layers = {layer.name: layer for layer in getattr(model, "layers", ())}
+    blocks = [layer for layer in layers.values() if isinstance(layer, TransformerBlock)]
+    units = {} if blocks else {name: re.fullmatch(r"stage_(\d+)_unit_\d+", name) for name in layers}
+    return blocks or list({unit[1]: layers[name] for name, unit in units.items() if unit}.values())
+
+
+def chosen(model, blocks):
+    """The indices of blocks, from 0 on, that `blocks` names; as in `features`."""
+    count = len(_blocks(model))
+    received = f"{model.name} has {count} blocks. Received: blocks={brief(blocks)}"
+    if isinstance(blocks, str):
+        if blocks != "all":
+            raise ValueError(f"{received}; choose indices, a number of last blocks, or 'all'.")
+        return list(range(count))
+    try:
+        if np.ndim(blocks) == 0:
+            last = _index(blocks)
+            if not 1 <= last <= count:
+                raise ValueError(f"{received}; a number, that of the last blocks, is 1 to {count}.")
+            return list(range(count - last, count))
+        indices = [_index(i) for i in blocks]
+    except TypeError as error:
+        raise ValueError(f"{received}; indices are integers, as in blocks=[2, 5].") from error
+    if not indices or any(not -count <= i < count for i in indices):
+        raise ValueError(
+            f"{received}; name at least one, with indices from {-count} to {count - 1}."
+        )
+    indices = [i % count for i in indices]
+    if len(set(indices)) < len(indices):
+        raise ValueError(f"{received}; each block is named once, and these are {indices}.")
+    return indices
+
+
+def _index(number):
+    if isinstance(number, bool):
+        raise TypeError("a truth value counts nothing")
+    return operator.index(number)
+
+
+def block_features(model, blocks, as_maps, norm, learned_tokens, attention):
+    """Dict of lists of tensors of a model's graph, one for each block; as in `features`."""
+    _check(model, as_maps, learned_tokens, attention)
+    every = _blocks(model)
+    layers = [every[i] for i in blocks]
+    if not isinstance(every[0], TransformerBlock):
+        maps = [layer.output for layer in layers]
+        if norm and every[-1] in layers:
+            maps[layers.index(every[-1])] = model.get_layer("pool").input
+        return {"maps": maps}
+    tokens = [keras.tree.flatten(block.output)[0] for block in layers]
+    if norm and (last := final_norm(model)):
+        tokens = [last(x) for x in tokens]
+    elif norm and _lost_norm(model):
+        raise ValueError(
+            "norm=True needs the model's last norm, the layer 'norm'. Received: a graph that has "
+            "the blocks of one and no such layer; choose norm=False."
+        )
+    encoder, learned, dtype = _encoder(model), learned_count(model), layers[0].dtype_policy
+    if not as_maps:
+        patches = Tokens(learned, dtype=dtype)
+        found = {"tokens": [patches(x) for x in tokens]}
+    else:
+        # Patches of images of any size keep their rows and columns, and tell both.
+        cut = next(layer for layer in model.layers if isinstance(layer, Patches))
+        patches = Tokens(learned, grid=None if cut.keep_grid else encoder.grid, dtype=dtype)
+        grid = [cut.output] if cut.keep_grid else []
+        found = {"maps": [patches(x, *grid) for x in tokens]}
+    if learned_tokens:
+        first = Tokens(0, learned, dtype=dtype)
+        found["learned_tokens"] = [first(x) for x in tokens]
+    if attention:
+        found["attention"] = [
+            BlockAttention(block, dtype=block.dtype_policy)(*keras.tree.flatten(block.input))
+            for block in layers
+        ]
+    return found
+
+
+def learned_count(model):
+    """The number of tokens before those of the patches."""
+    encoder = _encoder(model)
+    if encoder is None:
+        return 0
+    return int(encoder.has_class_token) + int(encoder.distillation) + encoder.num_registers
+
+
+def _lost_norm(model):
+    """Whether a graph of a user has left out the last norm of the model that it is made of."""
+    built = getattr(getattr(model, "origin", None), "variant", model.variant)
+    return getattr(built, "final_norm", False) and not model.variant.final_norm
+
+
+def final_norm(model):
+    """The norm that the tokens after the last block get, a layer; `None` where there is none.
+
+    One that follows the mean of the tokens belongs to the head, as timm's `fc_norm`.
+    """
+    layers, variant = {layer.name: layer for layer in model.layers}, getattr(model, "variant", None)
+    norm, pool = layers.get("norm"), layers.get("pool")
+    after_mean = norm is not None and len(norm.input.shape) == 2 and pool.pool == "mean"
+    return None if after_mean or getattr(variant, "norm_after_pool", False) else norm
+
+
+def _encoder(model):
+    return next((layer for layer in model.layers if isinstance(layer, PatchEncoder)), None)
+
+
+def _check(model, as_maps, learned_tokens, attention):
+    """Raises a ValueError where a model cannot give what is asked for."""
+    blocks, encoder = _blocks(model), _encoder(model)
+    stages = not isinstance(blocks[0], TransformerBlock)
+    dropping = [x for x in model.layers if isinstance(x, PatchDropout) and x.rate > 0]
+    merging = any(getattr(block, "merged", 0) for block in blocks)
+    of_any_shape = not stages and encoder is None
+    reasons = {
+        "the stages of a BiT give maps alone": stages
+        and (not as_maps or learned_tokens or attention),
+        "merged tokens have no place in the image; take keras_vit.merge_tokens(model, 0)": merging,
+        "each image has patches of its own shape, in a sequence; choose as_maps=False": (
+            of_any_shape and as_maps
+        ),
+        "the padding has attention too": of_any_shape and attention,
+        "patches that patch_dropout leaves out in training have no place in a map; build the model "
+        "with patch_dropout=0, or choose as_maps=False": bool(dropping) and as_maps,
+        "all tokens stand for patches, as there is no class token": (
+            not stages and learned_tokens and not learned_count(model)
+        ),
+    }
+    for reason, is_so in reasons.items():
+        if is_so:
+            raise ValueError(
+                f"These features cannot be: {reason}. Received: {type(model).__name__} "
+                f"{model.name!r}, as_maps={as_maps}, learned_tokens={learned_tokens}, "
+                f"attention={attention}."
+            )
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class Tokens(Layer):
+    """Some of the tokens, in their order or as a map of the patches.
+
+    Shapes: (batch, tokens, width) -> (batch, fewer tokens, width), or (batch, rows, columns,
+    width) with a grid.
+
+    Args:
+        start, stop: the first token, and the one behind the last; `None` for all.
+        grid: (rows, columns), or `None`.
+    """
+
+    def __init__(self, start=0, stop=None, grid=None, **kwargs):
+        super().__init__(**kwargs)
+        self.start, self.stop = start, stop
+        self.grid = None if grid is None else pair(grid, "grid")
+
+    def call(self, x, patches=None):
+        """
+        Args:
+            x: the tokens.
+            patches: the output of `Patches` with its grid, (batch, rows, columns, any), for images
+                of any size.
+        """
+        x = x[:, self.start : self.stop]
+        if patches is None and self.grid is None:
+            return x
+        rows, columns = self.grid or ops.shape(patches)[1:3]
+        return ops.reshape(x, (-1, rows, columns, x.shape[-1]))
+
+    def compute_output_spec(self, x, patches=None):
+        batch, tokens, width = x.shape
+        if patches is not None or self.grid is not None:
+            return self._output((batch, *(self.grid or patches.shape[1:3]), width))
+        if tokens is not None or self.stop is not None:
+            tokens = len(range(tokens or self.stop)[self.start : self.stop])
+        return self._output((batch, tokens, width))
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class BlockAttention(Layer):
+    """A of Eq. 6 in a block, computed for what enters it.
+
+    Shapes: (batch, tokens, width) -> (batch, heads, tokens, tokens), in float32 at least.
+
+    Args:
+        block: a `TransformerBlock`, which this layer shares.
+    """
+
+    def __init__(self, block, **kwargs):
+        super().__init__(**kwargs)
+        self.block = block
+
+    def build(self, input_shape, *others):
+        if not self.block.built:
+            self.block.build(input_shape)
+
+    def call(self, x, relative_position=None):
+        return self.block.attention_scores(x, relative_position)
+
+    def compute_output_spec(self, x, relative_position=None):
+        batch, tokens, _ = x.shape
+        shape = (batch, self.block.attention.num_heads, tokens, tokens)
+        return self._output(shape, kernels.at_least_float32(self.compute_dtype))
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "block": keras.saving.deserialize_keras_object(config["block"])})

@@ -1,0 +1,82 @@
+"""What a model is beside its graph, which a layer keeps where a user's graph takes its layers."""
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from keras_vit.preprocessing import Preprocessing
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+@dataclasses.dataclass
+class Origin:
+    """The class and the arguments of a model, and what came with its weights.
+
+    A `Classifier` and its first layer share one, so that `keras.Model(vit.input, ...)`, in which
+    no `vit` is left, still knows them. Such a model is saved with it.
+
+    Attributes:
+        model_class: a subclass of `Classifier`.
+        variant: the dataclass of its architecture, as it was built.
+        common: what `arguments` of `keras_vit.models.classifier` returned.
+        options: what else its constructor takes.
+        preprocessing, class_names, label_set, reading, weights_from: as in `VisionTransformer`.
+    """
+
+    model_class: type
+    variant: Any
+    common: dict[str, Any]
+    options: dict[str, Any]
+    preprocessing: Preprocessing
+    class_names: tuple[str, ...] | None = None
+    label_set: str | None = None
+    reading: str | None = None
+    weights_from: str | None = None
+
+    def __post_init__(self):
+        self.views = {}  # names of the layers of a graph around -> the model that shares them
+
+    def get_config(self):
+        """The config of the model, as JSON can hold it, and its registered class."""
+        return {
+            "model_class": keras.saving.get_registered_name(_registered(self.model_class)),
+            **{name: self.common[name] for name in self.common if name != "dtype_policy"},
+            **self.options,
+            **dataclasses.asdict(self.variant),
+            "dtype": keras.dtype_policies.serialize(self.common["dtype_policy"]),
+            "preprocessing": self.preprocessing.to_config(),
+            **{name: getattr(self, name) for name in NAMES},
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        model_class = keras.saving.get_registered_object(config.pop("model_class"))
+        preprocessing = Preprocessing.from_config(config.pop("preprocessing"))
+        known = {name: config.pop(name) for name in NAMES}
+        known["class_names"] = known["class_names"] and tuple(known["class_names"])
+        return cls(*model_class.parts_of(**config), preprocessing, **known)
+
+
+NAMES = ("class_names", "label_set", "reading", "weights_from")
+
+
+def _registered(model_class):
+    """The class, or the first of those it is made of, that files name."""
+    names = {each: keras.saving.get_registered_name(each) for each in model_class.__mro__}
+    return next(c for c, name in names.items() if keras.saving.get_registered_object(name) is c)
+
+
+def kept(name):
+    """The attribute of a model that its origin holds; none of a head that the model lacks."""
+
+    def read(self):
+        is_of_head = name in ("class_names", "label_set", "reading")
+        lacks = is_of_head and self.num_classes != self.origin.common["num_classes"]
+        return None if lacks else getattr(self.origin, name)
+
+    def write(self, value):
+        setattr(self.origin, name, value)
+
+    return property(read, write)

@@ -1,0 +1,82 @@
+"""What a job tells before it trains, and the learning rates that it is tried at."""
+
+import math
+
+import keras
+
+from keras_vit import training
+from keras_vit.data.load import open_source
+from keras_vit.data.sources import part_of
+from keras_vit.recipes.fields import epochs
+from keras_vit.text import visible
+
+
+def header(job, model, train, test):
+    """What a run is about to do, as text of five lines."""
+    recipe, count = job.recipe, model.count_params()
+    report = getattr(model, "load_report", None)
+    trained = sum(math.prod(variable.shape) for variable in model.trainable_weights)
+    shape = " x ".join(map(str, train.image_shape))
+    outputs = "values" if train.problem == "regression" else "classes"
+    lines = {
+        "recipe": f"{recipe.name}: {recipe.steps:,} updates of {recipe.batch_size:,} images, "
+        f"epochs: {epochs(recipe)}; "
+        f"{recipe.optimizer}, learning rate {recipe.learning_rate:.6g}",
+        "data": f"{train.name}: {train.num_examples:,} images to train on, "
+        f"{test.num_examples:,} to test on, {train.num_classes:,} {outputs}; {shape}",
+        "model": f"{model.name}: {count:,} parameters, {trained:,} of them trained, "
+        f"in {recipe.precision}",
+        "weights": _loaded(report) if report else "none: it begins at random",
+        "output": f"{job.output}, by {keras.backend.backend()}; `keras-vit train --show` with "
+        "these flags prints the whole recipe",
+    }
+    return "\n".join(f"{name:<8} {visible(text)}" for name, text in lines.items())
+
+
+def sweep(job, learning_rates=None, validation=None, **options):
+    """Trains at several learning rates and tells which does best: a `SweepResult`.
+
+    Args:
+        learning_rates: to try; by default those of the recipe or, where it has one alone, a
+            third of it, itself and three times it.
+        validation: the images to choose by; by default the part validation, or else the last
+            tenth of `"train"`, on which no run trains then.
+        **options: of `training.sweep`.
+
+    Raises:
+        ValueError: another split than `"train"`, without `validation`.
+    """
+    recipe, split = job.recipe, job.split or job.recipe.train_split or "train"
+    if validation is None:
+        source = open_source(job.dataset or recipe.dataset, job.data_dir, job.labels, job.problem)
+        if "validation" in map(part_of, source.parts):
+            validation = "validation"
+        elif split == "train":
+            split, validation = "train[:90%]", "train[90%:]"
+        else:
+            raise ValueError(
+                "Learning rates are chosen by images that are not trained on. Received: "
+                f"split={split!r}, and no validation; name a split for it"
+            )
+    rate, problem, train = recipe.learning_rate, recipe.problem, job.load(split)
+    chosen = job.for_weights(job.build(train))
+    recipe, train = chosen.recipe, train if chosen is job else chosen.load(split)
+    passes = options.setdefault("epochs", max(1, round(recipe.passes)))
+    recipe = recipe.scale(steps=max(1, passes * len(train) // recipe.accumulate))
+    return training.sweep(
+        lambda: chosen.build(train),
+        recipe,
+        train,
+        chosen.load(validation),
+        learning_rates or recipe.learning_rates or (rate / 3, rate, 3 * rate),
+        {"single_label": "accuracy", "regression": "loss"}.get(problem, "mean_average_precision"),
+        **options,
+    )
+
+
+def _loaded(report):
+    """A `LoadReport` in one line, without what was assumed."""
+    told = [f"{len(report.loaded)} variables loaded", report.head and f"head: {report.head}"]
+    told += [f"{len(report.resized)} resized"] * bool(report.resized)
+    told += [f"{what}={ours!r} instead of {theirs!r}" for what, theirs, ours in report.differs]
+    return f"{report.path} ({report.family}): {'; '.join(filter(None, told))}"

@@ -1,0 +1,150 @@
+"""The best weights on validation: a run ends with them, and may end early."""
+
+import contextlib
+import math
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.checks import check_choice, positive_int
+from keras_vit.training.checkpoint import inner_optimizer, sync, value_of
+from keras_vit.training.ema import averaged_weights
+
+_LOW, _HIGH = ("loss", "error"), ("accuracy", "precision", "recall", "auc", "r2_score", "iou")
+
+
+class BestWeights(keras.callbacks.Callback):
+    """Ends a training with the weights of the epoch that was best on validation.
+
+    Of epochs with the same figure the one with the lower `val_loss` is better: a few images give
+    few accuracies, and the first epoch that reaches the highest one is seldom the best. Where the
+    evaluation sees averaged weights (`EvaluateAverages`, which stands before this callback), the
+    averages of that epoch are kept.
+
+    `keras.callbacks.EarlyStopping` forgets the best weights when a process ends.
+    `keras_vit.training.fit` saves what this callback remembers, weights included, in each
+    checkpoint, so that a run that was stopped or killed ends with the same weights.
+
+    Args:
+        monitor: column of the history that decides, such as `"val_accuracy"`.
+        patience: epochs without a better one after which training ends; `None` for no early end.
+        mode: `"max"` where a high figure is better, `"min"` where a low one is; `"auto"` takes it
+            from the name of the figure.
+
+    Raises:
+        ValueError: `patience` is not positive, or a name that does not tell which figures are
+            better; at the end of an epoch with validation, no such figure.
+    """
+
+    def __init__(self, monitor: str = "val_accuracy", patience: int | None = None, mode="auto"):
+        super().__init__()
+        check_choice("mode", mode, ("auto", "min", "max"))
+        self.monitor, self.mode = monitor, mode if mode != "auto" else _mode_of(monitor)
+        self.patience = None if patience is None else positive_int(patience, "patience")
+        self._begin()
+
+    def _begin(self):
+        self.epoch = None  # the best one so far, from 0
+        self.figures: Any = {}  # of that epoch: the one that decides, and the loss
+        self.wait = 0  # epochs since
+        self.weights: Any = None
+        self._averaged = False
+
+    def get_state(self):
+        """What a checkpoint of `keras_vit.training.fit` keeps."""
+        names = ("epoch", "figures", "wait", "weights")
+        return {name: getattr(self, name) for name in names}
+
+    def set_state(self, state):
+        """Goes on with what `get_state` has returned."""
+        vars(self).update(state)
+
+    def on_train_begin(self, logs=None):
+        self._begin()
+
+    def on_test_batch_begin(self, batch, logs=None):
+        optimizer = inner_optimizer(self.model)
+        self._averaged = getattr(optimizer, "own_weights", None) is not None
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs = logs or {}
+        if self.monitor not in logs:
+            if measured := [name for name in logs if name.startswith("val_")]:
+                raise ValueError(
+                    f"The validation has no figure {self.monitor!r} to find the best epoch by. "
+                    f"Received: {', '.join(measured)}; choose one of them as `monitor`."
+                )
+            return  # an epoch without validation
+        figures = {n: float(logs[n]) for n in (self.monitor, "val_loss") if n in logs}
+        if _is_better(figures, self.figures, self.monitor, self.mode):
+            self.epoch, self.figures, self.wait = epoch, figures, 0
+            with averaged_weights(self.model) if self._averaged else contextlib.nullcontext():
+                sync(self.model)
+                self.weights = [np.array(value_of(v)) for v in _weights(self.model)]
+            return
+        self.wait += 1
+        if self.patience is not None and self.wait >= self.patience:
+            self.model.stop_training = True
+
+    def on_train_end(self, logs=None):
+        if self.weights is not None:
+            for variable, value in zip(_weights(self.model), self.weights, strict=True):
+                variable.assign(value)
+            self.weights = None  # the model has them
+
+    def summary(self, epoch):
+        """Which epoch the weights are of, for people, after training until this one."""
+        if self.epoch is None:
+            return f"No epoch has a {self.monitor}: the weights are those of the last one."
+        early = self.patience is not None and self.wait >= self.patience
+        return (
+            (f"Stopped early, after {self.wait} epochs without a better one. " if early else "")
+            + f"The weights are those of epoch {self.epoch + 1} of {epoch + 1}, the best on "
+            f"validation: {self.monitor} {self.figures[self.monitor]:.4g}."
+        )
+
+
+def _is_better(figures, others, monitor, mode):
+    """Whether the figures of one epoch are better than those of another; NaN never is."""
+
+    def key(found):
+        loss = found.get("val_loss", 0.0)
+        value = found[monitor] if mode == "max" else -found[monitor]
+        return value, -loss if math.isfinite(loss) else -math.inf
+
+    return math.isfinite(figures[monitor]) and (not others or key(figures) > key(others))
+
+
+def best_epoch(history: dict[str, list[Any]], monitor: str, mode: str = "auto") -> int | None:
+    """The epoch, from 0, whose weights `BestWeights` keeps, by the history of a run.
+
+    Args:
+        history: what `keras_vit.training.fit` returns.
+        monitor, mode: as in `BestWeights`.
+
+    Returns:
+        Its number, or `None` where no epoch has the figure.
+    """
+    mode, best, number = mode if mode != "auto" else _mode_of(monitor), {}, None
+    for row, epoch in enumerate(history["epoch"]):
+        figures = {n: history[n][row] for n in (monitor, "val_loss") if n in history}
+        if figures.get(monitor) is not None and _is_better(figures, best, monitor, mode):
+            best, number = figures, epoch
+    return number
+
+
+def _mode_of(monitor):
+    for mode, ends in (("min", _LOW), ("max", _HIGH)):
+        if str(monitor).lower().endswith(ends):
+            return mode
+    raise ValueError(
+        "The name of a figure must tell whether high or low ones are better, or mode='max' or "
+        f"mode='min' say it. Received: monitor={monitor!r}, mode='auto'."
+    )
+
+
+def _weights(model):
+    """The weights of a model, without those that it names as constant."""
+    constant = {id(v) for v in getattr(model, "constant_variables", ())}
+    return [v for v in model.weights if id(v) not in constant]

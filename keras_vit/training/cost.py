@@ -1,0 +1,275 @@
+"""What a run costs, before it is begun: parameters, products, memory, the time of an epoch."""
+
+import dataclasses
+import math
+import os
+import time
+
+import keras
+
+from keras_vit.text import table
+from keras_vit.variants import Variant, get_variant
+
+TIMED = 3  # updates, after one that compiles and reads ahead
+SLOTS = {"adam": 2, "sgdm": 1}  # numbers that an optimizer keeps for one that is trained
+# An update is timed with so many images at most, on a CPU: about ten seconds on two cores.
+MOST_MACS, MOST_BYTES = 2e11, 2e9
+_MACS = "multiply-accumulates for an image, forward"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What a run with a model costs; printing it shows a table.
+
+    Attributes:
+        model, architecture: its name, and what it is made of, as text.
+        parameters, trained: numbers in the model, and those of them that are trained.
+        macs: multiply-accumulates of the forward pass for one image by formula; `None` for a ResNet
+            or a hybrid.
+        weights, gradients, optimizer: bytes of these, counted.
+        activations: bytes that the blocks keep for the gradients of a batch, computed; `None` where
+            `macs` is.
+        seconds: of one image in an update, measured; `None` where it was not.
+        timed: what was timed, and where, as text; or why nothing was.
+        available: bytes of memory of the machine, where it computes on a CPU, or `None`.
+        peak: bytes of memory that this process has had at most, with all it has imported; `None`
+            where the system does not say.
+        updates, batch_size, steps_per_epoch: of the run.
+        images: what happens to those of training and of tests, as text.
+    """
+
+    model: str
+    architecture: str
+    parameters: int
+    trained: int
+    macs: int | None
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int | None
+    updates: int
+    batch_size: int
+    steps_per_epoch: int
+    images: tuple[str, str]
+    seconds: float | None = None
+    timed: str = ""
+    available: int | None = None
+    peak: int | None = None
+
+    def __str__(self):
+        macs = "not counted for a ResNet" if self.macs is None else f"{_short(self.macs)} {_MACS}"
+        memory = [(n, getattr(self, n)) for n in "weights gradients optimizer".split()]
+        state = ", ".join(f"{name} {_bytes(size)}" for name, size in memory)
+        unknown, epochs = self.activations is None, self.updates / max(self.steps_per_epoch, 1)
+        kept = "unknown for a ResNet" if unknown else f"about {_bytes(self.activations)}, computed"
+        rows = [
+            ("model", f"{self.model}: {self.architecture}"),
+            ("parameters", f"{self.parameters:,}, {self.trained:,} of them trained"),
+            ("computation", macs),
+            ("run", f"{self.updates:,} updates of {self.batch_size} images, {epochs:.4g} epochs"),
+            ("training images", self.images[0]),
+            ("test images", self.images[1]),
+            ("memory", f"{state}; counted"),
+            ("activations", f"{kept}: what a batch keeps for its gradients"),
+        ]
+        needed = sum(size for _, size in memory) + (self.activations or 0)
+        if self.available and needed > self.available:
+            less = f"{_bytes(self.available)} are there; accumulate=2 halves the activations"
+            rows.append(("too large", f"{_bytes(needed)} are needed and {less}"))
+        if self.peak:
+            rows.append(("this process", f"{_bytes(self.peak)} at most so far, measured"))
+        if self.seconds is None:
+            return table([*rows, ("time", f"not measured: {self.timed}")], left=2)
+        update = self.seconds * self.batch_size
+        spans = update, update * self.steps_per_epoch, update * self.updates
+        told = "about {} for an update, {} for an epoch, {} in all".format(*map(_span, spans))
+        rows += [("time", f"{told}, tests apart"), ("measured", self.timed)]
+        return table(rows, left=2)
+
+
+def count(model, recipe, steps_per_epoch):
+    """The `Cost` of a run without its time; the model is one of this library.
+
+    Args:
+        steps_per_epoch: updates in a pass through the training images.
+
+    Source: Korthikanti et al., 2022, section 4.1, for what a block keeps, here without dropout.
+    """
+    numbers = sum(math.prod(v.shape) for v in model.weights)
+    trained = sum(math.prod(v.shape) for v in model.trainable_weights)
+    size = 8 if recipe.precision == "float64" else 4  # mixed precision keeps float32, too
+    slots = SLOTS[recipe.optimizer] + (recipe.ema is not None) + (recipe.accumulate > 1)
+    macs = activations = None
+    if isinstance(v := model.variant, Variant) and v.stem is None:
+        macs = vit_products(v, model.image_size, model.channels)
+        macs += v.width * model.num_classes
+        halved = recipe.precision.startswith("mixed")
+        numbers_kept = _kept(v, model.image_size, recipe.remat) * recipe.micro_batch_size
+        activations = numbers_kept * (2 if halved else size)
+    return Cost(
+        model=model.name,
+        architecture=_architecture(v),
+        parameters=numbers,
+        trained=trained,
+        macs=macs,
+        weights=size * numbers,
+        gradients=size * trained,
+        optimizer=size * trained * slots,
+        activations=activations,
+        updates=recipe.steps,
+        batch_size=recipe.batch_size,
+        steps_per_epoch=steps_per_epoch,
+        images=(_in_words(recipe.train), str(recipe.eval.preprocessing)),
+    )
+
+
+def measured(cost, model, load):
+    """The `Cost` with the time of an update: of a compiled model, which is trained a little by it.
+
+    Args:
+        load: a function from a batch size to the pipeline of the training images.
+    """
+    accelerator = _accelerator()
+    micro = images = load().batch_size
+    state = cost.weights + cost.gradients + cost.optimizer
+    if accelerator is None:
+        each = (cost.activations or 0) / micro
+        most = [MOST_MACS / 3 / cost.macs, MOST_BYTES / each] if cost.macs else [8]
+        images = max(1, min(micro, *map(int, most)))
+        cost = dataclasses.replace(cost, available=_memory())
+        if (there := cost.available) and state + each * images > 0.8 * there:
+            text = f"it takes more than the {_bytes(there)} of memory that this machine has"
+            return dataclasses.replace(cost, timed=text)
+    batches = iter(load(images).from_step(0, TIMED + 1))
+    model.train_on_batch(*next(batches))
+    begin = time.perf_counter()
+    for batch in batches:
+        model.train_on_batch(*batch)
+    seconds = (time.perf_counter() - begin) / TIMED / images
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    where = accelerator or f"a CPU with {cores} cores"
+    what = f"{TIMED} updates of {images} images, {keras.backend.backend()}, {where}"
+    return dataclasses.replace(cost, seconds=seconds, timed=what, peak=_peak())
+
+
+def vit_products(
+    variant: Variant | str, image_size: int | tuple[int, int], channels: int = 3
+) -> int:
+    """Multiply-accumulates of the matrix products of a ViT for one image, by formula.
+
+    For N patches of P x P pixels, T tokens and depth L: N P² C D for the embedding of the patches,
+    and L (4 T D² + 2 T² D + 2 T D M) for the blocks: the projections of query, key, value and
+    output, the two products of the attention, and the MLP with M hidden units (three products with
+    a gate). An axial block has twice the projections and the MLPs, but T (rows + columns) in place
+    of T². What follows the last block is not counted.
+
+    Raises:
+        ValueError: a hybrid, whose stem has no formula here.
+    """
+    v = get_variant(variant)
+    if v.stem is not None:
+        raise ValueError(f"The stem of a hybrid has no formula. Received: variant={variant!r}.")
+    rows, columns = v.grid(image_size)
+    patches, width = rows * columns, v.width
+    tokens = patches + v.learned_tokens
+    seen = rows + columns if v.block == "axial" else tokens
+    products = {"mlp": 2, "swiglu": 3}[v.mlp]
+    embedding = patches * math.prod(v.patch_size) * channels * width
+    linear = v.block_layers * tokens * width * (4 * width + products * v.mlp_dim)
+    return embedding + linear + v.depth * 2 * tokens * seen * width
+
+
+_CROPS = {  # of training, see `keras_vit.data.Transform`
+    "inception": "a random box of {area} of the image",
+    "random_resized": "a random box of {area} of the image",
+    "resize_small_random": "the shorter side to {small}, a random window",
+    "squash_random": "both sides to {small}, a random window",
+    "pad_random": "a random window of the padded image",
+}
+
+
+def _in_words(transform):
+    """What a transform of training does to an image, as text."""
+    low, high = transform.area
+    area = f"{low:.0%} to {high:.0%}"
+    crop = _CROPS.get(transform.crop, transform.crop.replace("_", " "))
+    names = [name if isinstance(name, str) else name[0] for name in transform.augment]
+    names += [name for name in ("affine", "randaugment") if getattr(transform, name)]
+    flip = ["half of them mirrored"] * transform.flip
+    cut = crop.format(area=area, small=transform.resize_small)
+    return ", ".join([f"{cut}, to {'{} x {}'.format(*transform.image_size)}", *flip, *names])
+
+
+def _kept(v, image_size, remat):
+    """Numbers that the blocks keep of one image for the gradients."""
+    rows, columns = v.grid(image_size)
+    tokens = rows * columns + v.learned_tokens
+    if remat:  # the input of each block
+        return v.block_layers * tokens * v.width
+    seen = rows + columns if v.block == "axial" else tokens
+    hidden = {"mlp": 2, "swiglu": 3}[v.mlp] * v.mlp_dim
+    # Inputs of norms (2), of query, key and value (1), these (3), inputs of both projections (2).
+    return v.block_layers * tokens * (8 * v.width + hidden + v.num_heads * seen)
+
+
+def _architecture(v):
+    """What a `Variant` or a `BiTVariant` is made of, as text."""
+    if not isinstance(v, Variant):
+        return f"a ResNet of {sum(v.blocks)} units, {v.width:g} times as wide"
+    stem = "" if v.stem is None else f" after a ResNet of {sum(v.stem)} units"
+    patch = "{} x {}".format(*v.patch_size)
+    return f"{v.depth} blocks of width {v.width}, {v.num_heads} heads, patches of {patch}{stem}"
+
+
+def _accelerator():
+    """What the backend computes with besides the CPU, as text, or `None`."""
+    if keras.backend.backend() == "torch":
+        import torch
+
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    if keras.backend.backend() == "jax":
+        import jax
+
+        device = jax.devices()[0]
+        return None if device.platform == "cpu" else device.device_kind
+    import tensorflow as tf
+
+    return next((d.name for d in tf.config.list_logical_devices() if d.device_type != "CPU"), None)
+
+
+def _memory():
+    """Bytes of memory of this machine, or `None` where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _peak():
+    """Bytes that this process has had in memory at most, or `None` where nothing says so."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if os.uname().sysname == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _short(number):
+    """A large number in three digits with the word for its thousands."""
+    for unit, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if number >= unit:
+            return f"{number / unit:.3g} {name}"
+    return f"{number:,}"
+
+
+def _bytes(number):
+    return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.3g} MB"
+
+
+def _span(seconds):
+    """Seconds as text, in the unit that one would say."""
+    for unit, name in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 1.5 * unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds:.2g} s"

@@ -1,0 +1,41 @@
+"""`keras-vit probe`: how good the frozen features of a model are for labelled images."""
+
+from keras_vit_cli.evaluate_command import Batches
+from keras_vit_cli.models import MODEL, open_model
+from keras_vit_cli.numbers import count, seed
+from keras_vit_cli.output import print_json, unreadable
+
+HELP = "fit a linear classifier on the frozen features of labelled images, and test it"
+EXAMPLE = "keras-vit probe facebook/dinov2-small photos/ --shots 1 5 10"
+
+
+def add_arguments(add):
+    add("model", help=MODEL)
+    add("data", help="digits, an .npz file, a set of TFDS, or a folder with a subfolder per class")
+    add("--labels", metavar="FILE", help="labels of the images in the folder: .csv or .json")
+    text = "images of each class to learn from, one or several numbers (default: all of them)"
+    add("--shots", action="extend", type=count, nargs="+", metavar="K", help=text)
+    add("--seed", type=seed, default=0, help="what draws images for --shots (default: 0)")
+    add("--split", default="train", help="images to learn from (default: train)")
+    add("--test-split", default="test", metavar="SPLIT", help="images to test on (default: test)")
+    add("--data-dir", help="where fashion_mnist or prepared sets of TFDS lie")
+    add("--layer", metavar="NAME", help="layer to take (default: what the head reads)")
+    add("--batch-size", type=count, default=64, help="images at once (default: 64)")
+    add("--json", action="store_true", help="the result as JSON instead of a table")
+
+
+def run(args):
+    from keras_vit import evaluation
+    from keras_vit.data.load import open_source
+
+    source = open_source(args.data, args.data_dir, args.labels, "single_label")
+    rows = [source.rows(split) for split in (args.split, args.test_split)]
+    model = open_model(args.model)
+    parts = [Batches(source, part, model, args.batch_size, None) for part in rows]
+    options = {"shots": args.shots, "seed": args.seed, "layer": args.layer}
+    result = evaluation.probe(model, *parts, **options)
+    if args.json:
+        print_json(result.to_dict())
+    else:
+        print(result)
+    return unreadable(sum(len(part.skipped) for part in parts), sum(map(len, rows)))

@@ -1,0 +1,42 @@
+"""What is said of a download that cannot be had, whatever library fails below."""
+
+import pytest
+import requests
+import urllib3
+
+from keras_vit.weights import load
+from keras_vit.weights.downloads import reason_of
+from keras_vit.weights.fetch import DownloadError, _place, fetch
+
+pytestmark = pytest.mark.any_backend
+
+
+def test_a_host_that_cannot_be_reached(cache):
+    """By https and for Hugging Face: in words for people, and nothing is left behind."""
+    with pytest.raises(DownloadError) as error:
+        fetch("https://127.0.0.1:9/model.npz", retries=0)
+    told = str(error.value)
+    assert "https://127.0.0.1:9/model.npz: 127.0.0.1 cannot be reached: check the network" in told
+    assert str(_place("https://127.0.0.1:9/model.npz")) in told
+    assert "Pool" not in told and "urllib3" not in told and not [*cache.glob("*")]
+
+
+def test_weights_without_a_network_are_named(cache, monkeypatch):
+    monkeypatch.setattr(load, "fetch", lambda *_, **__: fetch("https://127.0.0.1:9/x", retries=0))
+    with pytest.raises(
+        DownloadError, match=r"^imagenet21k/ViT-B_16: .*127\.0\.0\.1 cannot be reach"
+    ):
+        load.from_checkpoint("imagenet21k/ViT-B_16")
+
+
+def test_other_reasons():
+    slow = requests.exceptions.ReadTimeout("HTTPSConnectionPool(host='h'): Read timed out.")
+    assert reason_of(slow, "https://h/x", retries=2) == "h did not answer in time, tried 3 times"
+    certificate = urllib3.exceptions.SSLError("certificate verify failed")
+    strange = requests.exceptions.SSLError("HTTPSConnectionPool(host='h')")
+    strange.__cause__ = urllib3.exceptions.MaxRetryError(None, "/x", certificate)
+    strange.__cause__.__cause__ = certificate
+    assert "no certificate that is trusted" in reason_of(strange, "https://h/x")
+    assert reason_of(DownloadError("the server answers with HTTP 404"), "https://h/x").endswith(
+        "404"
+    )
