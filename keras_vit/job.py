@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_vit import data, distribution, evaluation, recipes, training
 from keras_vit.builders import build, builder_name
+from keras_vit.data.units import in_units, turn_head, units_of, units_told
 from keras_vit.hub import model_card
 from keras_vit.inspection.predictions import draw_predictions
 from keras_vit.models import VisionTransformer
@@ -192,15 +193,21 @@ class Job:
         if devices.writes:
             print(header(self, model, train, test))
         model.preprocessing = train.preprocessing
+        units = units_of(train)
+        if units is not None:
+            print(units_told(units))
+            turn_head(model, units, back=True)
         with devices.scope():
             model = recipe.compile(self.with_teacher(model))
         settings = {"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze}
         settings["lora"] = self.lora
         options = {"save_every": self.save_every, "settings": settings}
-        options |= {"validation": validation, "callbacks": recipe.callbacks()}
+        options |= {"validation": in_units(validation, units), "callbacks": recipe.callbacks()}
         start, ended = time.perf_counter(), False
         try:
-            history = training.fit(model, train, output, steps=recipe.steps, **options)
+            history = training.fit(
+                model, in_units(train, units), output, steps=recipe.steps, **options
+            )
         except training.RunEnded as error:
             history, ended = error.history, True
         seconds = time.perf_counter() - start
@@ -212,7 +219,10 @@ class Job:
             outcome = outcome_of_ended(output)
         else:
             outcome = outcome_of(recipe, history, seconds, train, validation, test)
-            self._save(training.merge_lora(model) if self.lora is not None else model, outcome)
+            finished = training.merge_lora(model) if self.lora is not None else model
+            if units is not None:
+                turn_head(finished, units)
+            self._save(finished, outcome)
         # What was saved is what is tested, so that whoever opens it finds the same figures.
         saved = keras.saving.load_model(output / "model.keras", compile=False)
         report = self.evaluate(saved, test)

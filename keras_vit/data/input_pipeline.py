@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.data import batches, keras_layers
+from keras_vit.data import batches, keras_layers, units
 from keras_vit.data.dataset import problem_told
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.load import check_seed, open_source
@@ -172,6 +172,7 @@ class Pipeline(keras.utils.PyDataset):
         how = self.batch_size, self.seed, self.num_classes, self._mixing, share, self._layers
         self._dataset = batches.make_batches(self._read, *how)
 
+    units = None  # of the values to estimate, see `keras_vit.data.units`
     source = property(lambda self: self._read.source)
     rows = property(lambda self: self._read.rows)
     problem = property(lambda self: self._read.source.problem)
@@ -194,9 +195,9 @@ class Pipeline(keras.utils.PyDataset):
     @property
     def settings(self):
         """What decides about the batches, besides the recipe, as a dict that JSON can hold."""
-        names = "name split num_examples batch_size seed training".split()
-        names += ["problem"] * (self.problem != "single_label")  # which older runs do not name
-        return {name: getattr(self, name) for name in names}
+        names = "name split num_examples batch_size seed training problem units".split()
+        as_ever = {"problem": "single_label", "units": None}  # which older runs do not name
+        return {n: getattr(self, n) for n in names if as_ever.get(n, ...) != getattr(self, n)}
 
     def __len__(self):
         if self._steps is not None:
@@ -243,11 +244,10 @@ class Pipeline(keras.utils.PyDataset):
             self._note(notes)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
-            yield images, labels
+            yield images, units.standardized(labels, self.units) if self.units else labels
             missing -= 1
         for _ in range(missing):  # of a share that has no row in the last batch
-            images, labels = self._read.empty
-            yield images.astype(np.float32), labels
+            yield self._read.empty[0].astype(np.float32), self._read.empty[1]
 
     def _note(self, notes):
         """Records unreadable examples, with a warning for each of the first ones."""

@@ -136,4 +136,4 @@ def test_several_heads_and_columns_of_different_problems(photos, capsys, tmp_pat
     options = ("--labels", str(tmp_path / "two.csv"), "-o", str(tmp_path / "out"), "--show")
     code = main(["train", "--dataset", str(folder), *options])
     told = capsys.readouterr().err
-    assert code and "the column 'species'" in told and "a model with several heads" in told
+    assert code and "the column 'species'" in told and "a model of several heads" in told
