@@ -185,7 +185,7 @@ def test_the_command_line(tmp_path, capsys):
     assert [m["heads"] for m in data_of(tmp_path / "r.html")["models"]] == [2, 4]
     assert main([*arguments, "-o", str(tmp_path / "s.html"), "--blocks", "7"]) == 1
     assert "indices go from -2 to 1. Received: blocks=[7]" in capsys.readouterr().err
-    assert main(["explore", str(tmp_path / "none.keras"), "a.png"]) == 1
+    assert main(["explore", str(tmp_path / "none.keras"), *arguments[2:]]) == 1
     assert "There is no such model" in capsys.readouterr().err
 
 

@@ -19,6 +19,7 @@ from tests.support import assert_close, forward, images, randomize, tiny_vit
 from tests.weights.hub_server import HubServer
 
 pytestmark = pytest.mark.any_backend
+WRITER = {"token": "hf_writer"}
 
 
 @pytest.fixture
@@ -105,22 +106,25 @@ def test_what_is_given_is_in_the_text_and_the_metadata(model, tmp_path):
     given |= {"data": "digits", "test_data": "digits", "limits": ["Not for medicine."]}
     keras_vit.model_card(model, tmp_path / "README.md", name="Digits: small", **given)
     card = ModelCard.load(tmp_path / "README.md")
-    assert card.data.license == "other" and card.data.license_name == "Our-Own"
-    assert card.data.datasets == ["digits"] and card.data.model_name == "Digits: small"
-    (result,) = card.data.eval_results
-    assert result.dataset_name == "digits" and result.dataset_split == "test"
-    assert result.metric_value == report.top1
-    for row in [row for row in recipe.table() if row[0] != "note"]:
-        assert f"| {row[0]} | {row[1]} |" in card.text
-    assert f"| top-1 accuracy | {100 * report.top1:.2f} % |" in card.text
-    assert "0: a\\|b, 1: c, 2: d" in card.text and "- Not for medicine." in card.text
+    about, (result,) = card.data, card.data.eval_results
+    assert (about.license, about.license_name) == ("other", "Our-Own")
+    assert (about.datasets, about.model_name) == (["digits"], "Digits: small")
+    measured = result.dataset_name, result.dataset_split, result.metric_value
+    assert measured == ("digits", "test", report.top1)
+    rows = [f"| {name} | {value} |" for name, value in recipe.table() if name != "note"]
+    rows += [
+        f"| top-1 accuracy | {100 * report.top1:.2f} % |",
+        "0: a\\|b, 1: c, 2: d",
+        "- Not for medicine.",
+    ]
+    assert all(row in card.text for row in rows)
     yaml.safe_load(str(card).split("---")[1])
 
 
 def test_a_run_tells_its_recipe_data_and_accuracy(model, tmp_path):
     recipe = recipes.get("digits").replace(learning_rate=0.0125).to_dict()
-    settings = {"recipe": recipe, "dataset": "/home/someone/photos", "test_split": "val"}
-    settings |= {"freeze": ["*", "!head"], "lora": 4, "teacher": "/home/someone/big.keras"}
+    settings = {"recipe": recipe, "dataset": "/home/someone/photos", "test_split": "val", "lora": 4}
+    settings |= {"freeze": ["*", "!head"], "teacher": "/home/someone/big.keras"}
     with pytest.raises(ValueError, match=r"no finished run.*settings\.json"):
         keras_vit.model_card(model, run=tmp_path)
     (tmp_path / "settings.json").write_text(json.dumps(settings))
@@ -272,16 +276,11 @@ def test_a_card_that_somebody_wrote_is_kept(hub, model):
     [
         ("user/model", {}, PermissionError, "no token"),
         ("user/model", {"token": "hf_wrong"}, PermissionError, "401.*Invalid username"),
-        ("other/model", {"token": "hf_writer"}, PermissionError, "403.*rights"),
-        ("model", {"token": "hf_writer"}, ValueError, "'ORG/NAME'"),
+        ("other/model", WRITER, PermissionError, "403.*rights"),
+        ("model", WRITER, ValueError, "'ORG/NAME'"),
         ("user/model", {"format": "onnx"}, ValueError, "onnx.*huggingface"),
-        (
-            "user/model",
-            {"token": "hf_writer", "format": "google"},
-            ValueError,
-            "computes something",
-        ),
-        ("user/model", {"token": "hf_writer", "license_": "mit"}, TypeError, "license_"),
+        ("user/model", {**WRITER, "format": "google"}, ValueError, "computes something"),
+        ("user/model", {**WRITER, "license_": "mit"}, TypeError, "license_"),
     ],
 )
 def test_a_push_that_cannot_be_says_why_in_one_line(hub, repository, options, error, words):
