@@ -7,6 +7,8 @@ import tarfile
 import threading
 import warnings
 import zipfile
+from collections.abc import Iterable
+from typing import Any
 
 from PIL import Image
 
@@ -34,7 +36,7 @@ def images_among(names):
     return [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
 
 
-def image_files(paths):
+def image_files(paths: str | os.PathLike[str] | Iterable[Any]) -> list[str]:
     """The files among paths, each once, and the images in the folders among them, sorted.
 
     It is the order in which `keras_vit.predict`, `preprocess` and `evaluation.embed` take a folder.

@@ -37,7 +37,9 @@ class BestWeights(keras.callbacks.Callback):
             better; at the end of an epoch with validation, no such figure.
     """
 
-    def __init__(self, monitor: str = "val_accuracy", patience: int | None = None, mode="auto"):
+    def __init__(
+        self, monitor: str = "val_accuracy", patience: int | None = None, mode: str = "auto"
+    ):
         super().__init__()
         check_choice("mode", mode, ("auto", "min", "max"))
         self.monitor, self.mode = monitor, mode if mode != "auto" else _mode_of(monitor)

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from typing import Any
 
 import filelock
 import keras
@@ -29,7 +30,7 @@ class RunEnded(ValueError):
         history: what `keras_vit.training.fit` returned.
     """
 
-    def __init__(self, output, history):
+    def __init__(self, output: str | os.PathLike[str], history: dict[str, list[Any]]):
         self.history = history
         super().__init__(
             f"{output} has this run already, which has ended; nothing is left to train. Load the "

@@ -14,8 +14,8 @@ TASKS = {c.label_set.split("/")[1] for c in ALL if c.name.startswith("vtab/")}
 def test_unknown_filters():
     with pytest.raises(ValueError, match=r"Received: variant='B/17'.*'B/16'"):
         checkpoints("B/17")
-    with pytest.raises(ValueError, match=r"Received: family='facebook'.*'google'"):
-        checkpoints(family="facebook")
+    with pytest.raises(ValueError, match=r"Received: family='gogle'.*'google'"):
+        checkpoints(family="gogle")
     assert checkpoints("SigLIP2-g-opt/16", family="google") == ()
     with pytest.raises(ValueError, match=r"data='mnist'.*'imagenet-1k'"):
         checkpoints(data="mnist")
