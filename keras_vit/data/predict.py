@@ -87,7 +87,7 @@ def predict(
     from_logits: bool | Literal["auto"] = "auto",
     skip_corrupt: bool = False,
     progress: bool | None = False,
-) -> list[list[Any] | None] | dict[str, list[list[Any] | None]]:
+) -> Any:
     """Classifies images, preprocessed as the weights of the model ask for.
 
     The model decides what its outputs mean: `keras_vit.outputs.reading_of` tells how. Of a softmax

@@ -39,7 +39,7 @@ keras_vit.list_weights("B16", images=224)  # type: ignore[call-arg]
 weights.fetch("hf://org/repo", offline=True).exists()
 
 # Data, recipes, training
-best = keras_vit.predict(loaded, ["cat.jpg", images[0]], top=3)[0][0]
+best: data.Prediction = keras_vit.predict(loaded, ["cat.jpg", images[0]], top=3)[0][0]
 assert_type(best.probability, float)
 digits = data.load("digits", image_size=16)
 recipe = recipes.get("digits").scale(batch_size=32).replace(mixup=0.2)
