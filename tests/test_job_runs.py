@@ -12,7 +12,7 @@ from PIL import Image
 
 from keras_vit.job import Job
 from keras_vit_cli import main
-from tests.support import killed_after, precision
+from tests.support import killed_after, precision, slow_unless_torch
 
 TRAIN = "train --recipe own_images --image-size 16 --batch-size 4 --steps 12 --set architecture="
 TINY = "{'width':8,'depth':1,'num_heads':2,'patch_size':8}"
@@ -106,6 +106,7 @@ def test_what_a_run_leaves_and_what_its_evaluation_says(photos, capsys, tmp_path
     assert "Delete run.json there to train anew" in capsys.readouterr().err
 
 
+@slow_unless_torch
 @pytest.mark.filterwarnings("ignore:.*is left out:UserWarning")
 def test_a_run_that_is_interrupted_and_killed_while_it_tidies_up(
     photos, tmp_path, monkeypatch, capsys

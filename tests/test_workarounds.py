@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from keras_vit import workarounds
-from tests.support import BACKEND, images, run_in_fresh_process, tiny_vit
+from tests.support import BACKEND, images, run_in_fresh_process, slow_unless_torch, tiny_vit
 
 NO_TENSORFLOW = pytest.mark.skipif(BACKEND == "tensorflow", reason="has TensorFlow anyway")
 
@@ -22,6 +22,7 @@ def test_a_seed_repeats_what_python_and_numpy_draw():
     assert drawn[0] == drawn[1]
 
 
+@slow_unless_torch
 def test_augmix_still_draws_from_python():
     images = np.random.default_rng(0).uniform(0, 255, (1, 8, 8, 3)).astype("float32")
 

@@ -17,7 +17,7 @@ from keras_vit.training import cost
 from keras_vit_cli import main, parser
 from keras_vit_cli.train_command import make_job
 from tests.data.pipeline_cases import class_folders
-from tests.support import randomize, tiny_vit
+from tests.support import randomize, slow_unless_torch, tiny_vit
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +100,7 @@ def weights(photos, monkeypatch):
     return path
 
 
+@slow_unless_torch
 def test_weights_decide_the_model_and_it_has_their_name(photos, weights, tmp_path, capsys):
     """In what is printed, in the report, in the card and in the model; images have their size."""
     data = ("--dataset", photos / "photos", "--weights", weights)

@@ -9,7 +9,7 @@ from PIL import Image
 from keras_vit import data, recipes
 from keras_vit.data.units import in_units, turn_head, units_of
 from keras_vit_cli import main
-from tests.support import images, randomize, tiny_vit, to_numpy
+from tests.support import images, randomize, slow_unless_torch, tiny_vit, to_numpy
 
 SIDES = 16
 
@@ -58,6 +58,7 @@ def test_a_head_is_turned_into_the_units_of_the_labels_and_back():
     np.testing.assert_allclose(to_numpy(model(x)), before, atol=2e-2)
 
 
+@slow_unless_torch
 def test_a_short_run_is_near_such_targets(photos, tmp_path, capsys):
     """In a few updates a head would have moved from 0 by less than 1."""
     options = ["--dataset", photos / "photos", "--labels", photos / "grams.json"]

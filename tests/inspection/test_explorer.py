@@ -14,7 +14,7 @@ from PIL import Image
 from keras_vit.inspection import attention_distances, explore, explorer, patch_components
 from keras_vit.inspection.components import component_colors
 from tests.inspection.cases import random_vit
-from tests.support import assert_close, forward, images, to_numpy
+from tests.support import assert_close, forward, images, slow_unless_torch, to_numpy
 
 NAMES = ["cat", "</script><!--<script><b>dog", "bird"]
 WIDE = {"image_size": (16, 24), "patch_size": 8, "registers": 1}
@@ -169,6 +169,7 @@ def test_no_block_at_all(tmp_path, model, x):
         explore(model, x, tmp_path / "r.html", blocks=[])
 
 
+@slow_unless_torch
 def test_the_command_line(tmp_path, capsys):
     pillow = pytest.importorskip("PIL.Image")
     from keras_vit_cli import main

@@ -169,6 +169,7 @@ def test_good_input_gets_as_far_as_training(main, tmp_path):
         main("--dataset", write_npz(tmp_path / "good.npz"), "--batch-size", "8")
 
 
+@slow_unless_torch
 def test_a_variant_stands_in_place_of_the_whole_model_of_a_recipe(main, capsys):
     main("--show")
     assert "(width, 64)" in capsys.readouterr().out
@@ -176,6 +177,7 @@ def test_a_variant_stands_in_place_of_the_whole_model_of_a_recipe(main, capsys):
     assert "(width, 64)" not in capsys.readouterr().out
 
 
+@slow_unless_torch
 def test_the_recipe_for_own_images_depends_on_how_many_there_are(main, tmp_path, capsys):
     main("--recipe", "own_images", "--dataset", write_npz(tmp_path / "good.npz"), "--show")
     shown = capsys.readouterr().out
