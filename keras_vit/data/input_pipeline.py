@@ -169,8 +169,8 @@ class Pipeline(keras.utils.PyDataset):
         self._cut((0, 1))
 
     def _cut(self, share):
-        how = self.batch_size, self.seed, self.num_classes, self._mixing, share, self._layers
-        self._dataset = batches.make_batches(self._read, *how)
+        options = self.batch_size, self.seed, self.num_classes, self._mixing, share, self._layers
+        self._dataset = batches.make_batches(self._read, *options)
 
     units = None  # of the values to estimate, see `keras_vit.data.units`
     source = property(lambda self: self._read.source)
