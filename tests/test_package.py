@@ -33,14 +33,18 @@ HEAVY = {"jax", "keras_cv", "matplotlib", "sklearn", "tensorflow", "tensorflow_d
 
 
 def test_the_import_adds_little_to_that_of_keras():
-    """No second backend, nothing optional, and little computing; the best of three counts."""
+    """No second backend, nothing optional, and little computing; the best of three counts.
+
+    Python keeps what it has compiled, as it does for users: the first run may have to compile.
+    """
     for _ in range(3):
-        facts = json.loads(run_in_fresh_process(IMPORT).splitlines()[-1])
+        printed = run_in_fresh_process(IMPORT, PYTHONDONTWRITEBYTECODE="")
+        facts = json.loads(printed.splitlines()[-1])
         assert "keras_vit" in facts["new"]
         assert not HEAVY & set(facts["new"])
-        if facts["share"] < 0.12:  # of the time that Keras and its backend take
+        if facts["share"] < 0.1:  # of the time that Keras and its backend take
             return
-    assert facts["share"] < 0.12
+    assert facts["share"] < 0.1
 
 
 def module_name(path):
