@@ -24,7 +24,7 @@ from keras_vit import builders, data, distribution, layers, training, weights
 from keras_vit.builders import *
 from keras_vit.data import Prediction, Value, predict, preprocess
 from keras_vit.efficientnet import EfficientNet_L2
-from keras_vit.later import Later, Rotary
+from keras_vit.extensions import Extensions, Rotary
 from keras_vit.models import (
     BIT_VARIANTS,
     BiT,
@@ -81,7 +81,7 @@ __all__ = [
     "BiTVariant",
     "CheckpointError",
     "EfficientNet_L2",
-    "Later",
+    "Extensions",
     "LoadReport",
     "NaFlexVisionTransformer",
     "Prediction",

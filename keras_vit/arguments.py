@@ -6,7 +6,7 @@ Written by `python -m tests.typing.write`.
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
-from keras_vit.later import Rotary
+from keras_vit.extensions import Rotary
 
 
 class ViTFields(TypedDict, total=False):

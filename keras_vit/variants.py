@@ -12,8 +12,8 @@ from typing import Any
 
 from keras_vit import checks
 from keras_vit.checks import choice, grid_of, pair, positive_int
+from keras_vit.extensions import Extensions
 from keras_vit.families import FAMILIES, SIZES
-from keras_vit.later import Later
 
 POOLS = ("token", "mean", "token_mean", "map", "probe", "first", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "relative_2d", "none")
@@ -25,10 +25,10 @@ INTERPOLATIONS += ("bicubic_no_antialias", "bicubic_align_corners")
 
 
 @dataclasses.dataclass(frozen=True)
-class Variant(Later):
+class Variant(Extensions):
     """The architecture of one Vision Transformer; the defaults are ViT-B/16 (Table 1).
 
-    Its further fields, which are keywords, are those of `Later`.
+    Its further fields, which are keywords, are those of `Extensions`.
 
     Args:
         width: D, the length of a token.

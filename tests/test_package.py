@@ -101,7 +101,7 @@ FLOORS = {
     "preprocessing": 2,
     "heads": 1,
     "outputs": 2,
-    "later": 2,
+    "extensions": 2,
     "arguments": 3,
     "families": 2,
     "variants": 3,

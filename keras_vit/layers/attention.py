@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_heads, positive_int
-from keras_vit.later import get_later
+from keras_vit.extensions import get_extensions
 from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
@@ -31,7 +31,7 @@ class MultiHeadSelfAttention(Layer):
         dropout: rate at which attention weights are dropped in training; above 0 there is no
             fused kernel.
         epsilon: of the norms of queries, keys and heads, which only later families have.
-        later: `keras_vit.Later`, or its fields as a dict.
+        later: `keras_vit.Extensions`, or its fields as a dict.
         project_query: whether there is a query projection; if not, `x` are the queries.
     """
 
@@ -48,7 +48,7 @@ class MultiHeadSelfAttention(Layer):
         super().__init__(**kwargs)
         self.num_heads = positive_int(num_heads, "num_heads")
         self.project_query = project_query
-        self.qkv_bias, self.epsilon, self.later = qkv_bias, epsilon, get_later(later)
+        self.qkv_bias, self.epsilon, self.later = qkv_bias, epsilon, get_extensions(later)
         kind = {"dtype": self.dtype_policy}
         self.dropout = Dropout.of(dropout, **kind, name="dropout")
         self.query_norm = NORMS[self.later.qk_norm](epsilon, **kind, name="query_norm")

@@ -74,7 +74,7 @@ class AttentionPool(Layer):
     Args:
         num_heads, mlp_dim, gelu, qkv_bias, epsilon: as in `TransformerBlock`.
         skipped: number of tokens at the beginning that the probe does not see.
-        activation: of the MLP, a name of `keras_vit.Later.activation`.
+        activation: of the MLP, a name of `keras_vit.Extensions.activation`.
     """
 
     integers = ("size",)

@@ -3,7 +3,7 @@
 import keras
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.later import get_later
+from keras_vit.extensions import get_extensions
 from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
@@ -22,8 +22,8 @@ class MLP(Layer):
         hidden_dim: units of the hidden layer.
         gelu: `"tanh"`, the authors' approximation, or `"erf"`, the exact form.
         dropout: rate after each of the two layers.
-        later: `keras_vit.Later`, or its fields as a dict: another activation, a norm of the hidden
-            layer, or no biases.
+        later: `keras_vit.Extensions`, or its fields as a dict: another activation, a norm of the
+            hidden layer, or no biases.
         epsilon: of that norm.
     """
 
@@ -31,7 +31,7 @@ class MLP(Layer):
         super().__init__(**kwargs)
         check_choice("gelu", gelu, GELUS)
         self.hidden_dim, self.gelu = positive_int(hidden_dim, "hidden_dim"), gelu
-        self.later = later = get_later(later)
+        self.later = later = get_extensions(later)
         self.norm = NORMS[later.mlp_norm](epsilon, dtype=self.dtype_policy, name="norm")
         self.dropout_1 = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout_1")
         self.dropout_2 = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout_2")

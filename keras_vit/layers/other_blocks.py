@@ -153,7 +153,7 @@ class RematAxialBlock(Remat, AxialBlock):
     """An `AxialBlock` that is computed again in the backward pass."""
 
 
-BLOCKS = {  # (`Later.block`, remat)
+BLOCKS = {  # (`Extensions.block`, remat)
     ("pre_norm", False): TransformerBlock,
     ("pre_norm", True): RematTransformerBlock,
     ("post_norm", False): PostNormBlock,

@@ -34,7 +34,7 @@ class PatchEncoder(Layer):
         interpolation: how the position embedding is resampled, a method of `resize_matrix`.
         distillation: whether a second learned token follows the class token.
         bias: whether the projection has a bias.
-        norm: norm of the patches' tokens, a name of `keras_vit.Later.norm` or `None`.
+        norm: norm of the patches' tokens, a name of `keras_vit.Extensions.norm` or `None`.
         epsilon: of that norm.
     """
 

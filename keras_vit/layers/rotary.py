@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import pair
-from keras_vit.later import get_rotary
+from keras_vit.extensions import get_rotary
 from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
 
@@ -22,7 +22,8 @@ class RotaryPosition(Layer):
     head width), cosines first; heads instead of 1 where each learns its frequencies.
 
     Args:
-        kind: a `keras_vit.Rotary`, a name of `keras_vit.later.ROTARIES`, or a dict of its fields.
+        kind: a `keras_vit.Rotary`, a name of `keras_vit.extensions.ROTARIES`, or a dict of its
+            fields.
         num_heads: k.
         head_width: D_h; a multiple of 4.
         grid: (rows, columns) of patches, where these do not tell it.

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_vit.later import get_later
+from keras_vit.extensions import get_extensions
 from keras_vit.layers import kernels
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.dropout import Dropout, StochasticDepth, drawn_seeds
@@ -26,7 +26,7 @@ class TransformerBlock(Layer):
         dropout: rate after the attention and in the MLP.
         attention_dropout: rate at which attention weights are dropped.
         stochastic_depth: probability that a residual branch is left out for an example.
-        later: `keras_vit.Later`, or its fields as a dict: what later families changed.
+        later: `keras_vit.Extensions`, or its fields as a dict: what later families changed.
     """
 
     one_branch = False  # whether attention and MLP share norm, LayerScale and stochastic depth
@@ -45,7 +45,7 @@ class TransformerBlock(Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.later = later = get_later(later)
+        self.later = later = get_extensions(later)
         norm, mlp, kind = NORMS[later.norm], MLPS[later.mlp], {"dtype": self.dtype_policy}
         scale = LayerScale if later.layer_scale else Identity
         self.norm_1 = norm(epsilon, **kind, name="norm_1")

@@ -246,7 +246,7 @@ def block_arguments(v, i, rates):
         "dropout": rates["dropout"],
         "attention_dropout": rates["attention_dropout"],
         "stochastic_depth": rates["stochastic_depth"] * i / max(v.block_layers - 1, 1),
-        "later": v.later,
+        "later": v.extensions,
         "name": f"block_{i}",
     }
 

@@ -8,7 +8,7 @@ import dataclasses
 import re
 
 from keras_vit.checks import check_choice, pair, positive_int
-from keras_vit.later import BIASES
+from keras_vit.extensions import BIASES
 from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.bit import BiTVariant
 from keras_vit.preprocessing import GOOGLE, Preprocessing
@@ -135,7 +135,7 @@ def architecture_of(arrays, family, optional=()):
         "qkv_bias": "block_0/attention/query/bias" in arrays,
         "norm_after_pool": False,
         "projection": projection,
-        **later_of(arrays),
+        **extensions_of(arrays),
     }
     if pool == "map":
         pool_mlp_dim = arrays["pool/mlp/dense_1/kernel"].shape[-1]
@@ -145,8 +145,8 @@ def architecture_of(arrays, family, optional=()):
     return found
 
 
-def later_of(arrays):
-    """The fields of `Later` that canonical arrays tell; what no model has is left to be refused."""
+def extensions_of(arrays):
+    """The fields of `Extensions` that canonical arrays tell; others are left to be refused."""
     has_bias = lambda name: f"block_0/{name}/bias" in arrays  # noqa: E731
     biased = {part for part in ("query", "key", "value", "out") if has_bias(f"attention/{part}")}
     biased |= {"mlp"} if has_bias("mlp/dense_1") or has_bias("mlp/dense_2") else set()

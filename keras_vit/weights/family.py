@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from keras_vit.later import Later, get_rotary
+from keras_vit.extensions import Extensions, get_rotary
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights import canonical as form
 from keras_vit.weights import settle
@@ -49,8 +49,8 @@ class Family:
     needs_config: bool = False
     preprocessing: Preprocessing = GOOGLE  # how images are prepared
     # Field -> values that the format has a place for, and that the library computes with, where
-    # that is not `ANY`. A field of `Later` that is not here, and `position_at`, have a place only
-    # as in the paper.
+    # that is not `ANY`. A field of `Extensions` that is not here, and `position_at`, have a
+    # place only as in the paper.
     holds: dict = dataclasses.field(default_factory=dict)
     computes: dict = dataclasses.field(default_factory=dict)
 
@@ -223,8 +223,8 @@ class Family:
     def impossible(self, model):
         """What of a model the format has no place for, as texts."""
         v, places = model.variant, self.holds
-        if isinstance(v, Later):
-            paper = {name: (value,) for name, value in vars(Later()).items()}
+        if isinstance(v, Extensions):
+            paper = {name: (value,) for name, value in vars(Extensions()).items()}
             at_input = {} if v.position == "none" else {"position_at": ("input",)}
             places = {**paper, **at_input, **places}
         return differing(v, places)

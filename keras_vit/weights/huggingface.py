@@ -25,7 +25,7 @@ BLOCK = "[encoder.layer|layers].{i}."
 PATCH_EMBEDDINGS = "embeddings.patch_embeddings."
 BACKBONE = PATCH_EMBEDDINGS + "backbone.bit."
 TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_python_tanh", "gelu_fast", "gelu_accurate")
-ACTIVATIONS = {  # names in transformers -> `Later.activation`
+ACTIVATIONS = {  # names in transformers -> `Extensions.activation`
     **{"gelu": "gelu_erf", "gelu_python": "gelu_erf", **dict.fromkeys(TANH, "gelu_tanh")},
     **{"quick_gelu": "quick_gelu", "silu": "silu", "swish": "silu"},
 }

@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_vit.later import BIASES, ROTARIES
+from keras_vit.extensions import BIASES, ROTARIES
 from keras_vit.weights import huggingface, tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import ANY, unsupported
@@ -27,7 +27,7 @@ from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."
 QKV = set(PARTS[:3])
-LINEAR = {  # names of `Later.biases` -> layers of a block
+LINEAR = {  # names of `Extensions.biases` -> layers of a block
     **{part: (f"attention/{part}",) for part in PARTS},
     "mlp": ("mlp/gate", "mlp/dense_1", "mlp/dense_2"),
 }

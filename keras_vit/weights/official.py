@@ -11,7 +11,7 @@ import re
 
 import numpy as np
 
-from keras_vit.later import Rotary
+from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import CUSTOM, POSITION

@@ -8,7 +8,7 @@ or nothing after its last block. OpenCLIP's trunks of timm are read as files of 
 
 import dataclasses
 
-from keras_vit.later import Rotary
+from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import CLIP, Preprocessing
 from keras_vit.weights import tables, timm
 from keras_vit.weights.canonical import CUSTOM, POSITION

@@ -8,7 +8,7 @@ arrays do not show, and which arrays there are, by which a config of another mod
 
 import re
 
-from keras_vit.later import Rotary
+from keras_vit.extensions import Rotary
 from keras_vit.weights.family import unsupported
 from keras_vit.weights.timm_parts import shown
 
@@ -154,7 +154,7 @@ RENAMED = {
     "use_post_transformer_norm": "final_norm",
     "use_fc_norm": "fc_norm",
 }
-# timm's name of an activation -> that of `Later`.
+# timm's name of an activation -> that of `Extensions`.
 ACTIVATIONS = {
     "gelu": "gelu_erf",
     "": "gelu_erf",

@@ -180,7 +180,7 @@ def _gated(v):
 
 
 def _activation(v):
-    """Of the hidden layer, as `keras_vit.later.ACTIVATIONS` has it."""
+    """Of the hidden layer, as `keras_vit.extensions.ACTIVATIONS` has it."""
     return v.activation or ("silu" if v.mlp == "swiglu" else f"gelu_{v.gelu}")
 
 

@@ -14,7 +14,7 @@ from keras_vit.models.bit import GlobalMean
 from keras_vit.training.masked_decoder import MaskedDecoder
 from tests import harness
 from tests.harness import NO_GRADIENT, TOKENS, Case
-from tests.layers import later_cases, resnet_cases
+from tests.layers import extension_cases, resnet_cases
 from tests.support import (
     BACKEND,
     assert_close,
@@ -29,7 +29,7 @@ from tests.support import (
     values,
 )
 
-CASES = harness.CASES + resnet_cases.CASES + later_cases.CASES
+CASES = harness.CASES + resnet_cases.CASES + extension_cases.CASES
 BLOCK = {"num_heads": 2, "mlp_dim": 12}
 WITH_COUNTS = [  # layers with an input that counts or indexes, and those that are not public
     Case(name, layer, arguments, None, inputs=inputs)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit import Variant
-from keras_vit.later import ROTARIES
+from keras_vit.extensions import ROTARIES
 from keras_vit.layers import PositionEmbedding, RelativePosition, RotaryPosition
 from keras_vit.layers.position import relative_scores, sincos_2d
 from keras_vit.layers.rotary import rotate

@@ -10,13 +10,13 @@ import pytest
 import keras_vit
 from keras_vit import (
     VARIANTS,
-    Later,
+    Extensions,
     Rotary,
     Variant,
     VisionTransformer,
     builders,
+    extensions,
     get_variant,
-    later,
 )
 from keras_vit.checks import marked
 from keras_vit.families import FAMILIES
@@ -264,8 +264,8 @@ def test_fields_that_follow_others():
 
 def test_fields_of_later_families():
     v = VARIANTS["B/16"].replace(norm="rms_norm", width=24, num_heads=2)
-    assert v.later == Later(norm="rms_norm") and v.mlp_dim == 96
-    assert v.replace(layer_scale=0.1).later == Later(norm="rms_norm", layer_scale=0.1)
+    assert v.extensions == Extensions(norm="rms_norm") and v.mlp_dim == 96
+    assert v.replace(layer_scale=0.1).extensions == Extensions(norm="rms_norm", layer_scale=0.1)
     assert Variant(rotary="eva02").rotary == Rotary(reference=(16, 16))
     assert Variant(**json.loads(json.dumps(dataclasses.asdict(v)))) == v
 
@@ -280,10 +280,10 @@ def test_each_choice_of_later_families_is_a_name_of_a_table(name):
 
 
 def test_the_tables_of_layers_have_the_names_of_the_variants():
-    assert {None, *later.NORMS} == set(norm.NORMS)
-    assert set(later.MLPS) == set(mlp.MLPS)
-    assert set(later.ACTIVATIONS) == set(kernels.ACTIVATIONS)
-    assert {(name, remat) for name in later.BLOCKS for remat in (False, True)} == set(BLOCKS)
+    assert {None, *extensions.NORMS} == set(norm.NORMS)
+    assert set(extensions.MLPS) == set(mlp.MLPS)
+    assert set(extensions.ACTIVATIONS) == set(kernels.ACTIVATIONS)
+    assert {(name, remat) for name in extensions.BLOCKS for remat in (False, True)} == set(BLOCKS)
 
 
 def test_a_variant_lists_each_field_once():

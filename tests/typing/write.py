@@ -31,7 +31,7 @@ def type_of(field):
 
 def annotation(kind):
     text = inspect.formatannotation(kind)
-    return re.sub(r"\b(?:keras_vit\.later|typing|collections\.abc)\.", "", text)
+    return re.sub(r"\b(?:keras_vit\.extensions|typing|collections\.abc)\.", "", text)
 
 
 def typed_dict(name, base, text, types):
@@ -59,7 +59,7 @@ def arguments():
     parts = [
         f'"""Arguments of the models as types, for editors and type checkers.\n\n{COMMAND}.\n"""',
         "from collections.abc import Sequence\nfrom typing import Any, Literal, TypedDict",
-        "from keras_vit.later import Rotary",
+        "from keras_vit.extensions import Rotary",
     ]
     for kind, model in MODELS.items():
         variant = keras_vit.BiTVariant if kind == "BiT" else keras_vit.Variant

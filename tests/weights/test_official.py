@@ -7,7 +7,7 @@ import pytest
 import safetensors.numpy
 
 import keras_vit
-from keras_vit.later import Rotary
+from keras_vit.extensions import Rotary
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.load import FAMILIES
 from tests.support import ORACLES, assert_close, forward, images

@@ -65,7 +65,7 @@ ROTARIES = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Later:
+class Extensions:
     """What families after the paper changed; the defaults are the paper's.
 
     Args:
@@ -151,21 +151,23 @@ class Later:
         return name in BIASES[self.biases]
 
     @property
-    def later(self):
-        """The fields of `Later` alone."""
-        return Later(**{name: getattr(self, name) for name in LATER})
+    def extensions(self):
+        """The fields of `Extensions` alone."""
+        return Extensions(**{name: getattr(self, name) for name in EXTENSIONS})
 
     def to_config(self):
         """The fields as a dict, for a file."""
         return dataclasses.asdict(self)
 
 
-LATER = tuple(field.name for field in dataclasses.fields(Later))
+EXTENSIONS = tuple(field.name for field in dataclasses.fields(Extensions))
 
 
-def get_later(later=None):
-    """The `Later` that `later` stands for: itself, a dict of its fields, or `None`."""
-    return later if isinstance(later, Later) else Later(**(later or {}))
+def get_extensions(extensions=None):
+    """The `Extensions` that `extensions` stands for: itself, a dict of its fields, or `None`."""
+    if isinstance(extensions, Extensions):
+        return extensions
+    return Extensions(**(extensions or {}))
 
 
 def get_rotary(rotary):

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_vit import Later, Rotary, layers
+from keras_vit import Extensions, Rotary, layers
 from tests import definitions
 from tests.harness import ATTENTION, BLOCK, LINEAR, MLP, NORM, Case, under
 
@@ -42,7 +42,7 @@ CASES = [
         Case(
             f"MLP_{activation}",
             layers.MLP,
-            {"hidden_dim": 12, "later": Later(activation=activation).to_config()},
+            {"hidden_dim": 12, "later": Extensions(activation=activation).to_config()},
             lambda w, x, activation=activation: definitions.mlp(w, x, activation),
             MLP,
         )
@@ -88,7 +88,7 @@ CASES = [
     Case(
         "MultiHeadSelfAttention_bias",
         layers.MultiHeadSelfAttention,
-        {"num_heads": 2, "later": Later(attention_norm="layer_norm").to_config()},
+        {"num_heads": 2, "later": Extensions(attention_norm="layer_norm").to_config()},
         lambda w, x, relative_position: definitions.attention(
             w, x, relative_position=relative_position
         ),
@@ -123,7 +123,7 @@ CASES = [
     Case(
         "MLP_norm",
         layers.MLP,
-        {"hidden_dim": 12, "later": Later(mlp_norm="layer_norm").to_config()},
+        {"hidden_dim": 12, "later": Extensions(mlp_norm="layer_norm").to_config()},
         definitions.mlp,
         (*MLP, *under("norm", NORM)),
     ),
@@ -161,7 +161,7 @@ CASES = [
     Case(
         "ParallelBlock",
         layers.ParallelBlock,
-        {"num_heads": 2, "mlp_dim": 12, "later": Later(layer_scale=0.1).to_config()},
+        {"num_heads": 2, "mlp_dim": 12, "later": Extensions(layer_scale=0.1).to_config()},
         definitions.parallel_block,
         (
             *(path for path in BLOCK if not path.startswith("norm_2")),
@@ -171,7 +171,7 @@ CASES = [
     Case(
         "SwiGLU",
         layers.SwiGLU,
-        {"hidden_dim": 12, "later": Later(biases="none").to_config()},
+        {"hidden_dim": 12, "later": Extensions(biases="none").to_config()},
         lambda w, x: definitions.mlp(w, x, "silu"),
         ("gate/kernel", "dense_1/kernel", "dense_2/kernel"),
     ),
@@ -179,7 +179,7 @@ CASES = [
         Case(
             f"MultiHeadSelfAttention_{norm}",
             layers.MultiHeadSelfAttention,
-            {"num_heads": 2, "later": Later(qk_norm=norm, biases="no_key").to_config()},
+            {"num_heads": 2, "later": Extensions(qk_norm=norm, biases="no_key").to_config()},
             definitions.attention,
             (
                 *(path for path in ATTENTION if path != "key/bias"),
@@ -195,7 +195,7 @@ CASES = [
         {
             "num_heads": 2,
             "mlp_dim": 12,
-            "later": Later(
+            "later": Extensions(
                 norm="rms_norm", mlp="swiglu", layer_scale=0.1, biases="none"
             ).to_config(),
         },
