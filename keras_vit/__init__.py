@@ -34,6 +34,7 @@ from keras_vit.models import (
     features,
 )
 from keras_vit.models.backbone import backbone
+from keras_vit.models.surgery import fold, merge_tokens, resize
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS, Variant, get_variant
 from keras_vit.version import __version__
@@ -46,7 +47,6 @@ from keras_vit.weights import (
     save_weights,
 )
 from keras_vit.weights.naflex import naflex_from_checkpoint
-from keras_vit.weights.resize import fold, merge_tokens, resize
 
 # Imported when they are first used; the others hold classes that saved models need to be known.
 _MODULES = ("evaluation", "exports", "inspection", "recipes")

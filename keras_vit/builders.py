@@ -8,9 +8,9 @@ from typing import Any
 from keras_vit.arguments import BiTOptions, ViTOptions
 from keras_vit.families import FAMILIES
 from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
+from keras_vit.models.backbone import MODELS
 from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS, Variant, get_variant
-from keras_vit.weights.assign import MODELS
 from keras_vit.weights.load import build_and_load
 from keras_vit.weights.locate import variants_named
 

@@ -8,11 +8,11 @@ import re
 import tempfile
 import warnings
 
+from keras_vit.models.backbone import check_model
 from keras_vit.text import unknown
 from keras_vit.weights.card import is_untouched, make_card
 from keras_vit.weights.fetch import is_offline
 from keras_vit.weights.files import FOLDER_FILES
-from keras_vit.weights.network import check_model
 from keras_vit.weights.save import BY_SUFFIX, save_weights, write_card
 
 CARD = "README.md"

@@ -11,6 +11,9 @@ from keras_vit.models.bit import BiT
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.models.vit import VisionTransformer
+from keras_vit.text import brief
+
+MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # what checkpoints are of
 
 
 def backbone(model: keras.Model) -> VisionTransformer | BiT:
@@ -39,6 +42,29 @@ def backbone(model: keras.Model) -> VisionTransformer | BiT:
     raise ValueError(
         f"The model has {len(found)} networks inside, and one is needed. Received: {what}; pass "
         f"the one: {' or '.join(found)}."
+    )
+
+
+def check_model(model, whole=False):
+    """The `VisionTransformer` or `BiT` that a model is, or has inside (`backbone`).
+
+    Raises:
+        TypeError: it has none.
+        ValueError: it has several; or, if `whole`, further layers with weights.
+    """
+    inside = backbones(model) if isinstance(model, keras.Model) else {}
+    if any(isinstance(each, tuple(MODELS.values())) for each in inside.values()):
+        network = backbone(model)
+        if whole and (others := outside(model)):
+            raise ValueError(
+                f"What stands around the {type(network).__name__} in {model.name!r} has no place "
+                f"here. Received: further weights {brief([v.path for v in others])}; give the "
+                "network alone, keras_vit.backbone(model), or keep all with model.save(path)."
+            )
+        return network
+    raise TypeError(
+        "The model must be a keras_vit.VisionTransformer or a keras_vit.BiT, or have one inside. "
+        f"Received: {model!r}. Take Keras's own load_weights and save_weights for any other model."
     )
 
 

@@ -10,6 +10,7 @@ import pathlib
 import re
 
 from keras_vit.families import FAMILIES
+from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BIT_VARIANTS, BiT
 from keras_vit.text import code, markdown, percent, visible
 from keras_vit.variants import VARIANTS
@@ -17,7 +18,6 @@ from keras_vit.version import __version__
 from keras_vit.weights.card_loading import MOST_NAMES, loading
 from keras_vit.weights.card_metadata import Source, checked_report, metadata
 from keras_vit.weights.described import name_of
-from keras_vit.weights.network import check_model
 
 PAPERS = {
     "VisionTransformer": (

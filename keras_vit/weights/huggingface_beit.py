@@ -8,6 +8,7 @@ for the others it is a register.
 import dataclasses
 import re
 
+from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import huggingface, tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import ANY
@@ -22,7 +23,6 @@ from keras_vit.weights.huggingface import (
     not_square,
     to_the_grid,
 )
-from keras_vit.weights.resize import resize_offsets
 from keras_vit.weights.settle import grid_for, relative_table, shape_of
 from keras_vit.weights.tables import SAME, Table
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from keras_vit.checks import check_names, marked
 from keras_vit.models import BiT, VisionTransformer
+from keras_vit.models.backbone import MODELS, check_model
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.models.classifier import argument_names
+from keras_vit.models.surgery import building_arguments
 from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights import (
     aimv2,
@@ -25,15 +27,14 @@ from keras_vit.weights import (
     torchvision,
     vision_towers,
 )
-from keras_vit.weights.assign import MODELS, LoadReport, assign
+from keras_vit.weights.assign import assign
 from keras_vit.weights.canonical import CONFIG, check_architecture, reading_of_config
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.locate import locate, published_for
-from keras_vit.weights.network import check_model
 from keras_vit.weights.parts import find_model
-from keras_vit.weights.resize import for_a_model
+from keras_vit.weights.report import LoadReport
 
 # No two recognise the same file, but for timm's and the last, whose names official ones and
 # big_vision share, and which come after these.
@@ -139,7 +140,7 @@ def from_checkpoint(
     """
     hints = {**overrides, "file_image_size": file_image_size}
     canonical = read(*locate(weights), hints, prefix)
-    model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
+    model = MODELS[canonical.model](**{**canonical.architecture, **building_arguments(overrides)})
     assign(
         model,
         canonical,
@@ -175,7 +176,7 @@ def build_and_load(variant, weights, options):
         )
     found = canonical.architecture
     found = {n: found[n] for n in marked(type(row), "inherited") if n in found}
-    model = MODELS[name](variant, **{**found, **for_a_model(options)})
+    model = MODELS[name](variant, **{**found, **building_arguments(options)})
     assign(model, canonical, options.get("interpolation"))
     return model
 

@@ -12,6 +12,7 @@ import safetensors.numpy
 
 from keras_vit.checks import check_choice
 from keras_vit.models import VisionTransformer
+from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
 from keras_vit.weights import (
     aimv2,
@@ -24,7 +25,6 @@ from keras_vit.weights import (
     vision_towers,
 )
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.network import check_model
 from keras_vit.weights.tables import shortened
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 

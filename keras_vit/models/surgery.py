@@ -1,0 +1,157 @@
+"""New models from old ones: of another resolution, of another patch size, with folded kernels."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import keras
+
+from keras_vit.checks import pair
+from keras_vit.layers.resnet import NUMERICS, Bottleneck, Root, standardize
+from keras_vit.models.backbone import check_model
+from keras_vit.models.bit import BiT
+from keras_vit.models.resize_weights import PROJECTION, resize_patches, resize_positions
+from keras_vit.models.vit import VisionTransformer
+
+Model = TypeVar("Model", bound=keras.Model)
+
+
+def building_arguments(arguments):
+    """The arguments that a model is built with, of those of `resize` or `from_checkpoint`.
+
+    A model keeps no `"scipy_zoom"`, which only loading knows, and has its rule `"align_corners"`
+    instead. With `interpolation=None` the model's class or config chooses.
+    """
+    arguments = dict(arguments)
+    if arguments.get("interpolation") is None:
+        arguments.pop("interpolation", None)
+    elif arguments["interpolation"] == "scipy_zoom":
+        arguments["interpolation"] = "align_corners"
+    return arguments
+
+
+def resize(
+    model: Model,
+    image_size: int | tuple[int, int] | None = None,
+    patch_size: int | tuple[int, int] | None = None,
+    interpolation: str | None = None,
+    patch_interpolation: str = "bicubic",
+    **options: Any,
+) -> Model:
+    """A copy of `model` for images or patches of another size, with its weights resized.
+
+    Args:
+        model: a `VisionTransformer`, or a `BiT`, which takes images of any size and only notes
+            what it is used at; it stays as it is.
+        image_size, patch_size: int or (height, width), in pixels; `None` leaves it. Patch kernels
+            are resized by FlexiViT's pseudo-inverse.
+        interpolation: how position embeddings are resampled, as in
+            `keras_vit.layers.resize_matrix`; `None` for the rule of the model, which is that of
+            the checkpoint's family.
+        patch_interpolation: how patches are resized where their kernels are to fit: `"bicubic"`,
+            timm's rule, or `"bilinear"`, that of FlexiViT's training.
+        **options: other arguments of `VisionTransformer` to change that leave the weights as they
+            are, such as `variable_size=True`, `dropout`, `remat`.
+
+    Returns:
+        A new model of the same class.
+
+    Raises:
+        ValueError: the patches do not tile the image, or relative positions, which have no grid.
+    """
+    model = check_model(model, whole=True)
+    size = pair(model.image_size if image_size is None else image_size, "image_size")
+    if isinstance(model, BiT):
+        if patch_size is not None or interpolation is not None:
+            raise ValueError(
+                "A BiT has neither patches nor position embeddings. Received: "
+                f"patch_size={patch_size!r}, interpolation={interpolation!r}; leave them out."
+            )
+        copy = _rebuilt(model, **options, image_size=size)
+        copy.set_weights(model.get_weights())
+        return copy
+    v = model.variant
+    patch = pair(v.patch_size if patch_size is None else patch_size, "patch_size")
+    grid = v.replace(patch_size=patch).grid(size)
+    if v.position == "relative" and grid != model.grid:
+        raise ValueError(
+            "Relative positions have one vector per distance in the sequence and no grid to "
+            f"resize. Received: a model with position='relative' and image_size={size}."
+        )
+    changes = {**options, "image_size": size, "patch_size": patch, "interpolation": interpolation}
+    resized = _rebuilt(model, **building_arguments(changes))
+    arrays = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
+    method = interpolation or v.interpolation
+    arrays |= resize_positions(arrays, model.grid, grid, v.learned_tokens, method)
+    arrays[PROJECTION] = resize_patches(
+        arrays[PROJECTION], v.patch_size, patch, patch_interpolation
+    )
+    for variable in resized.weights:
+        variable.assign(arrays[variable.path])
+    return resized
+
+
+def _rebuilt(model, **changes):
+    """A new model with the config of another, but for some arguments; its weights are fresh."""
+    return type(model).from_config({**model.get_config(), **changes})
+
+
+def merge_tokens(model: VisionTransformer, r: int | Sequence[int]) -> VisionTransformer:
+    """A copy of `model` that is faster, as its blocks join tokens that are alike (ToMe).
+
+    Between attention and MLP each block takes r tokens away, at most half of those there are: by
+    bipartite soft matching of the keys, pairs of tokens become their mean, and attention counts
+    that mean as often as it stands for patches (Bolya et al., 2023). Pooling by the mean or by
+    attention counts so too; class token, distillation token and registers stay as they are. The
+    weights are the same and need no training.
+
+    The authors count so in supervised models off the shelf. In masked autoencoders, and to train
+    with merged tokens, they advise not to (`prop_attn` in facebookresearch/ToMe, tome/patch), which
+    this library does not offer.
+
+    Args:
+        model: a `VisionTransformer`; it stays as it is.
+        r: tokens that each block takes away, or a sequence of one number for each block.
+
+    Returns:
+        A new `VisionTransformer`, which has the argument `token_merging=r`; `r=0` undoes it.
+
+    Raises:
+        ValueError: a model whose tokens cannot be merged; the message says why.
+    """
+    without_remat = {"remat": False} if r else {}  # no block both merges and computes again
+    return resize(model, token_merging=r, **without_remat)
+
+
+def fold(model: Model) -> Model:
+    """A copy of a hybrid or of BiT whose kernels are standardised already.
+
+    It computes the same function without standardising its kernels at every call. It is meant for
+    inference and export: training it would be training without weight standardisation, and its
+    weights are no checkpoint of the family any more.
+
+    Args:
+        model: a `VisionTransformer` with a stem, or a `BiT`; it stays as it is.
+
+    Returns:
+        A new model of the same class, not trainable.
+
+    Raises:
+        ValueError: the model has no standardised convolutions, or is folded already.
+    """
+    model = check_model(model, whole=True)
+    field = "folded" if isinstance(model, BiT) else "stem_folded"
+    is_folded = getattr(model.variant, field)
+    if is_folded or getattr(model.variant, "stem", ()) is None:
+        raise ValueError(
+            "fold needs a hybrid or a BiT whose kernels are not standardised yet. Received: "
+            f"{model.name!r}, which {'is folded' if is_folded else 'has no stem'}."
+        )
+    folded = _rebuilt(model, **{field: True})
+    kernels = {}
+    for layer in model.layers:
+        for conv in layer.convolutions() if isinstance(layer, (Root, Bottleneck)) else ():
+            kernels[conv.kernel.path] = standardize(conv.kernel, NUMERICS[conv.numerics])
+    for old, new in zip(model.weights, folded.weights):
+        new.assign(keras.ops.convert_to_numpy(kernels.get(old.path, old)))
+    folded.trainable = False
+    return folded
