@@ -124,10 +124,14 @@ def test_the_names_on_a_page_exist(page):
     for span in spans(text):
         if re.fullmatch(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)+", span) and span.split("_")[0] in families:
             wrong += [span] * (span not in keras_vit.builders.__all__)
-        name = re.match(r"keras_vit((?:\.[A-Za-z]\w*)+)", span)
-        if name and not name[1].isupper():  # that is a place for a name
+        packages = "|".join(path.name for path in PACKAGES if path.name != "keras_vit")
+        name = re.match(
+            rf"(?:keras_vit\.|(?=(?:{packages})\.))([A-Za-z]\w*(?:\.[A-Za-z]\w*)*)", span
+        )
+        is_file = span.endswith((".py", ".md", ".csv", ".json", ".npz"))
+        if name and not is_file and not name[1].isupper():  # that is a place for a name
             try:
-                functools.reduce(getattr, name[1][1:].split("."), keras_vit)
+                functools.reduce(getattr, name[1].split("."), keras_vit)
             except AttributeError:
                 wrong.append(span)
     known = options()
