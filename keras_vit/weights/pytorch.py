@@ -112,13 +112,6 @@ PLAIN = {
     """,
 }
 
-# What torch.load(weights_only=True) knows of itself, as a pattern.
-TENSORS = (
-    r"torch\.(\w+|_utils\.\w+|_tensor\.\w+|storage\.\w+|nn\.parameter\.Parameter|"
-    r"serialization\._get_layout)|collections\.(OrderedDict|Counter)|_codecs\.encode|"
-    r"builtins\.(set|complex|bytearray)"
-)
-
 
 def read_torch(path):
     """Name -> array of a file that `torch.save` wrote; half precision as float32.
@@ -133,73 +126,59 @@ def read_torch(path):
     with reading(path, "a PyTorch file of plain tensors"), open(path, "rb") as stream:
         is_zip = stream.read(4) == b"PK\x03\x04"
         stream.seek(0)
-        stream, classes, size = _rewritten(stream) if is_zip else _measured(stream)
+        stream, size = _rewritten(stream) if is_zip else _measured(stream)
         rows = [(stand_in, name) for stand_in, names in PLAIN.items() for name in names.split()]
         try:
             with _LOADING, torch.serialization.safe_globals(rows):
                 content = torch.load(stream, map_location="cpu", weights_only=True)
         except Exception as error:  # PyTorch's texts advise to run what is in the file
-            raise _refusal(path, classes) from (None if _strange(classes) else error)
+            raise _refusal(path, error) from None
         require(is_zip or not stream.read(1), "there are bytes behind its last tensor")
         return _arrays_in(torch, content, size)
 
 
 def _rewritten(stream):
-    """The archive written anew, the classes that it names, and the bytes of its tensors.
+    """The archive written anew, and how many bytes its tensors have.
 
     Python's and PyTorch's readers of archives do not read a damaged or forged one alike, and only
     Python's compares checksums. So PyTorch gets what Python's has read.
     """
-    copy, classes, size, known = io.BytesIO(), [], 0, set()
+    copy, tensors, names = io.BytesIO(), 0, set()
     with zipfile.ZipFile(stream) as archive, zipfile.ZipFile(copy, "w") as plain:
         for member in checked_members(archive, os.fstat(stream.fileno()).st_size):
             name = member.filename
             scripted = name.endswith("/constants.pkl")
             require(not scripted, "it is TorchScript, which is code; save its state_dict()")
             # PyTorch looks for a part in any case of letters.
-            require(name.lower() not in known, f"it has several parts {name!r}")
+            require(name.lower() not in names, f"it has several parts {name!r}")
             is_folder = member.is_dir() or member.external_attr & 0x10
             require(not is_folder, f"its part {name!r} is marked as a folder")
-            known.add(name.lower())
+            names.add(name.lower())
             content = archive.read(member)
             plain.writestr(name, content)
-            if name.endswith("/data.pkl"):
-                classes = _classes_in(io.BytesIO(content))
-            size += len(content) if "/data/" in name else 0
+            tensors += len(content) if "/data/" in name else 0
     copy.seek(0)
-    return copy, classes, size
+    return copy, tensors
 
 
 def _measured(stream):
-    """An older file, the classes that it names, and the bytes of its tensors."""
-    classes = [name for _ in range(5) for name in _classes_in(stream)]  # it begins with 5 pickles
-    start, end = stream.tell(), stream.seek(0, os.SEEK_END)
+    """An older file, and how many bytes its tensors have, which follow five pickles."""
+    for _ in range(5):
+        collections.deque(pickletools.genops(stream), maxlen=0)  # reads, and executes nothing
+    size = os.fstat(stream.fileno()).st_size - stream.tell()
     stream.seek(0)
-    return stream, classes, end - start
+    return stream, size
 
 
-def _classes_in(stream):
-    """The classes and functions that a pickle names; nothing in it is executed."""
-    rows = [(code.name, value) for code, value, _ in pickletools.genops(stream)]
-    names = [value for code, value in rows if code == "GLOBAL"]
-    return [re.sub(r"^__builtin__ ", "builtins ", name).replace(" ", ".") for name in names]
-
-
-def _strange(classes):
-    """Those of the classes which are neither PyTorch's tensors nor plain data."""
-    known = {name for names in PLAIN.values() for name in names.split()}
-    return [n for n in dict.fromkeys(classes) if n not in known and not re.fullmatch(TENSORS, n)]
-
-
-def _refusal(path, classes):
+def _refusal(path, error):
     """The error for a file that PyTorch does not load."""
-    if strange := _strange(classes):
-        more = f" and {len(strange) - 4} more" if len(strange) > 4 else ""
+    if refused := re.search(r"\bGLOBAL (\S+)", str(error)):
+        name = refused[1] if "." in refused[1] else f"builtins.{refused[1]}"
         return CheckpointError(
             f"{str(path)!r} cannot be read as a PyTorch file of plain tensors: it holds objects "
-            f"of {', '.join(strange[:4])}{more}, and to make them means to run code. Where it was "
-            "written, open it with torch.load(path, weights_only=False) and save the weights "
-            "alone: torch.save(model.state_dict(), path). Nothing was loaded."
+            f"of {name}, and to make them means to run code. Where it was written, open it "
+            "with torch.load(path, weights_only=False) and save the weights alone: "
+            "torch.save(model.state_dict(), path). Nothing was loaded."
         )
     return ValueError(
         "its pickle is damaged, of another protocol than that of torch.save, or names tensors that "
