@@ -5,6 +5,7 @@ import functools
 import inspect
 import itertools
 import json
+import operator
 
 import keras
 import numpy as np
@@ -13,29 +14,18 @@ from keras_vit.checks import pair, positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.head import head_policy
 from keras_vit.layers.layer import Layer
-from keras_vit.models.origin import Origin, kept
+from keras_vit.models.origin import CAME_WITH_WEIGHTS, Origin, came_with_weights, kept
 from keras_vit.models.trainer import Trainer, record_loss
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import own_policy, policies_in, policy_at
 
 # The part of a layer's config that `changed_layers` keeps.
 CHANGES = ("dtype", "quantization_config", "lora_rank", "lora_alpha")
-# The part of a model's config that is no argument of its constructor.
-FACTS = (
-    "changed_layers",
-    "frozen",
-    "preprocessing",
-    "class_names",
-    "label_set",
-    "reading",
-    "weights_from",
-)
 
 
 def argument_names(model_class):
     """The names of a model's arguments, without those of its architecture."""
-    found = inspect.signature(model_class).parameters.values()
-    return [each.name for each in found if each.kind is not each.VAR_KEYWORD]
+    parameters = inspect.signature(model_class).parameters.values()
+    return [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
 
 
 def arguments(image_size, num_classes, include_top, channels, head_bias, dtype):
@@ -153,12 +143,12 @@ class Classifier(Trainer, keras.Model):
             received = f"shape {shapes[0]}" if len(shapes) == 1 else f"{len(shapes)} inputs"
             names = ("batch", "height", "width", "channels")
             wanted = tuple(side or name for side, name in zip(expected, names))
-            do, change = ("Resize", "image_size and channels")
+            remedy = "Resize the images, or build the model with their image_size and channels."
             if None in expected[1:]:
-                do, change = ("Reshape", "channels")
+                remedy = "Reshape the images, or build the model with their channels."
             raise ValueError(
                 f"{self.name} takes images of shape {wanted}, channels last. Received: {received}. "
-                f"{do} the images, or build the model with their {change}."
+                f"{remedy}"
             )
         if keras.backend.backend() == "tensorflow" and None in shapes[0][1:]:
             import tensorflow as tf
@@ -181,23 +171,18 @@ class Classifier(Trainer, keras.Model):
             "changed_layers": changed_layers(self),
             "frozen": [v.path for v in self.weights if not v.trainable and not _is_seed(v)],
             "preprocessing": self.preprocessing.to_config(),
-            "class_names": self.class_names,
-            "label_set": self.label_set,
-            "reading": self.reading,
-            "weights_from": self.weights_from,
+            **{name: getattr(self, name) for name in CAME_WITH_WEIGHTS},
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        facts = {name: config.pop(name, None) for name in FACTS}
+        config, attributes = came_with_weights(config)
+        changed, frozen = config.pop("changed_layers", None), config.pop("frozen", None)
         model = cls(**config)
-        model.preprocessing = Preprocessing.from_config(facts["preprocessing"] or {})
-        model.class_names = facts["class_names"] and tuple(facts["class_names"])
-        for name in ("label_set", "reading", "weights_from"):
-            setattr(model, name, facts[name])
-        change_layers(model, facts["changed_layers"] or {})
-        _freeze(model, set(facts["frozen"] or ()))
+        for name, value in attributes.items():
+            setattr(model, name, value)
+        change_layers(model, changed or {})
+        _freeze(model, set(frozen or ()))
         return model
 
 
@@ -236,9 +221,9 @@ def changed_layers(model):
         policy = model.dtype_policy
         if path in ("head", "head_distillation"):
             policy = head_policy(policy)
-        own = policy_at(layer.dtype_policy, layer.path)
-        if own != policy_at(policy, layer.path) or getattr(layer, "lora_enabled", False):
-            config = {**layer.get_config(), "dtype": keras.dtype_policies.serialize(own)}
+        present = policy_at(layer.dtype_policy, layer.path)
+        if present != policy_at(policy, layer.path) or getattr(layer, "lora_enabled", False):
+            config = {**layer.get_config(), "dtype": keras.dtype_policies.serialize(present)}
             changed[path] = {key: config[key] for key in CHANGES if config.get(key)}
     return json.loads(json.dumps(changed))  # with lists for tuples, as a file gives it back
 
@@ -251,9 +236,13 @@ def change_layers(model, changed):
             continue
         policy = keras.dtype_policies.get(config["dtype"])
         if policy.quantization_mode:
-            how = keras.saving.deserialize_keras_object(config.get("quantization_config"))
+            quantization = keras.saving.deserialize_keras_object(config.get("quantization_config"))
             # The model does it, because it has to forget the kernel in its own lists too.
-            model.quantize(policy.quantization_mode, how, filters=lambda x, one=layer: x is one)
+            model.quantize(
+                policy.quantization_mode,
+                quantization,
+                filters=functools.partial(operator.is_, layer),
+            )
         layer.dtype_policy = policy
         if config.get("lora_rank"):
             layer.enable_lora(config["lora_rank"], lora_alpha=config["lora_alpha"])
@@ -267,7 +256,8 @@ def _layer_paths(model):
 
 def _layer(model, path):
     """The layer at a path whose parts are also attributes, or `None`."""
-    first, *rest = path.split("/")
-    top = {layer.name: layer for layer in model.layers}.get(first)
-    found = functools.reduce(lambda layer, name: getattr(layer, name, None), rest, top)
-    return found if isinstance(found, keras.Layer) else None
+    first, *attributes = path.split("/")
+    layer = {layer.name: layer for layer in model.layers}.get(first)
+    for name in attributes:
+        layer = getattr(layer, name, None)
+    return layer if isinstance(layer, keras.Layer) else None

@@ -46,26 +46,36 @@ class Origin:
             **dataclasses.asdict(self.variant),
             "dtype": keras.dtype_policies.serialize(self.common["dtype_policy"]),
             "preprocessing": self.preprocessing.to_config(),
-            **{name: getattr(self, name) for name in NAMES},
+            **{name: getattr(self, name) for name in CAME_WITH_WEIGHTS},
         }
 
     @classmethod
     def from_config(cls, config):
-        config = dict(config)
+        config, attributes = came_with_weights(config)
         model_class = keras.saving.get_registered_object(config.pop("model_class"))
-        preprocessing = Preprocessing.from_config(config.pop("preprocessing"))
-        known = {name: config.pop(name) for name in NAMES}
-        known["class_names"] = known["class_names"] and tuple(known["class_names"])
-        return cls(*model_class.parts_of(**config), preprocessing, **known)
+        return cls(*model_class.parts_of(**config), **attributes)
 
 
-NAMES = ("class_names", "label_set", "reading", "weights_from")
+# The attributes that a model gets from weights or training, besides `preprocessing`.
+CAME_WITH_WEIGHTS = ("class_names", "label_set", "reading", "weights_from")
+
+
+def came_with_weights(config):
+    """A config without what came with the weights of its model, and that as a dict of attributes.
+
+    Configs of older files lack some of it.
+    """
+    config = dict(config)
+    attributes = {name: config.pop(name, None) for name in CAME_WITH_WEIGHTS}
+    attributes["preprocessing"] = Preprocessing.from_config(config.pop("preprocessing", None) or {})
+    attributes["class_names"] = attributes["class_names"] and tuple(attributes["class_names"])
+    return config, attributes
 
 
 def _registered(model_class):
     """The class, or the first of those it is made of, that files name."""
-    names = {each: keras.saving.get_registered_name(each) for each in model_class.__mro__}
-    return next(c for c, name in names.items() if keras.saving.get_registered_object(name) is c)
+    named = lambda c: keras.saving.get_registered_object(keras.saving.get_registered_name(c))  # noqa: E731
+    return next(each for each in model_class.__mro__ if named(each) is each)
 
 
 def kept(name):
