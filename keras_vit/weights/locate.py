@@ -4,7 +4,7 @@ import os
 import pathlib
 
 from keras_vit.weights import augreg, catalog
-from keras_vit.weights.packaged import PACKAGE
+from keras_vit.weights.fetch import PACKAGE
 from keras_vit.weights.tables import shortened
 
 SUFFIXES = """.npz .safetensors .pt .pth .bin .h5 .keras .ckpt .pkl .onnx .msgpack .json .tar

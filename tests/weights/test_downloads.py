@@ -5,8 +5,8 @@ import requests
 import urllib3
 
 from keras_vit.weights import load
-from keras_vit.weights.downloads import reason_of
-from keras_vit.weights.fetch import DownloadError, _place, fetch
+from keras_vit.weights.downloads import DownloadError, place_of, reason_of
+from keras_vit.weights.fetch import fetch
 
 pytestmark = pytest.mark.any_backend
 
@@ -17,7 +17,7 @@ def test_a_host_that_cannot_be_reached(cache):
         fetch("https://127.0.0.1:9/model.npz", retries=0)
     told = str(error.value)
     assert "https://127.0.0.1:9/model.npz: 127.0.0.1 cannot be reached: check the network" in told
-    assert str(_place("https://127.0.0.1:9/model.npz")) in told
+    assert str(place_of("https://127.0.0.1:9/model.npz")) in told
     assert "Pool" not in told and "urllib3" not in told and not [*cache.glob("*")]
 
 

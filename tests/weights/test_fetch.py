@@ -12,7 +12,8 @@ import time
 import pytest
 from huggingface_hub import constants as hub_constants
 
-from keras_vit.weights.fetch import DownloadError, _https, _place, cache_dir, fetch
+from keras_vit.weights.downloads import DownloadError, cache_dir, https_address, place_of
+from keras_vit.weights.fetch import fetch
 from tests.support import ROOT
 from tests.weights.file_server import Answer
 
@@ -58,15 +59,14 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
 
 def test_every_url_has_a_place_of_its_own_inside_the_cache(cache):
     ends = "model model.json model.npz model%2Enpz ../model .. a/.. model?x=1 model?x=2 é".split()
-    urls = [_https(f"{scheme}://host/{end}") for scheme in ("http", "https") for end in ends]
-    assert len({_place(url) for url in urls}) == len(urls)
-    assert all(_place(url).resolve().parent == cache.resolve() for url in urls)
+    urls = [https_address(f"{scheme}://host/{end}") for scheme in ("http", "https") for end in ends]
+    assert len({place_of(url) for url in urls}) == len(urls)
+    assert all(place_of(url).resolve().parent == cache.resolve() for url in urls)
 
 
 def test_addresses_of_google_cloud_storage():
-    assert (
-        _https("gs://bucket/a b/x+y.npz") == "https://storage.googleapis.com/bucket/a%20b/x%2By.npz"
-    )
+    address = "https://storage.googleapis.com/bucket/a%20b/x%2By.npz"
+    assert https_address("gs://bucket/a b/x+y.npz") == address
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_hash_that_google_announces_is_compared(cache, server):
 )
 def test_what_is_not_the_whole_file_is_not_kept(cache, server, answer, words):
     url = server.add("/loop", answer)
-    refused(url, "Could not download", words, str(_place(url)), "KERAS_VIT_OFFLINE")
+    refused(url, "Could not download", words, str(place_of(url)), "KERAS_VIT_OFFLINE")
     assert files_in(cache) == []
 
 
@@ -127,10 +127,7 @@ def test_more_than_was_announced_is_not_taken(cache, server):
     path = fetch(server.add("/file", Answer(CONTENT, length=1000)))
     assert path.read_bytes() == CONTENT[:1000]
     refused(server.add("/endless", Answer(CONTENT * 1000, length="")), "bytes", size=1000)
-
-
-def test_without_a_length_the_caller_says_it(cache, server):
-    url = server.add("/file", Answer(CONTENT, length=""))
+    url = server.add("/unsaid", Answer(CONTENT, length=""))
     assert fetch(url, size=len(CONTENT)).read_bytes() == CONTENT
 
 
@@ -148,22 +145,21 @@ def test_a_name_that_is_not_there_is_asked_for_once(cache, server):
     assert len(server.requests) == 1
 
 
-def test_silence_ends(cache, server):
+@pytest.mark.parametrize(
+    "answer, words, seconds",
+    [(Answer(CONTENT, before=30), "", 25), (Answer(CONTENT, pieces=1), "sent only", 5)],
+    ids=["silence", "trickle"],
+)
+def test_a_server_that_sends_too_little_is_left(cache, server, answer, words, seconds):
     start = time.monotonic()
-    refused(server.add("/silent", Answer(CONTENT, before=30)), timeout=0.2)
-    assert time.monotonic() - start < 25
-
-
-def test_a_trickle_ends(cache, server):
-    start = time.monotonic()
-    refused(server.add("/slow", Answer(CONTENT, pieces=1)), "sent only", timeout=0.2)
-    assert time.monotonic() - start < 5
+    refused(server.add("/slow", answer), words, timeout=0.2)
+    assert time.monotonic() - start < seconds
 
 
 def test_offline(cache, server, monkeypatch):
     url = server.add("/file", Answer(CONTENT))
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
-    refused(url, "offline mode", str(_place(url)))
+    refused(url, "offline mode", str(place_of(url)))
     assert server.requests == []
     fetch(url, offline=False)
     assert fetch(url).read_bytes() == CONTENT
@@ -171,7 +167,7 @@ def test_offline(cache, server, monkeypatch):
 
 
 def test_a_file_got_by_other_means(cache):
-    place = _place("https://host/file.npz")
+    place = place_of("https://host/file.npz")
     place.parent.mkdir(parents=True)
     place.write_bytes(CONTENT)
     assert fetch("https://host/file.npz") == place
@@ -179,7 +175,7 @@ def test_a_file_got_by_other_means(cache):
 
 def test_a_pipe_in_the_cache(cache):
     cache.mkdir()
-    os.mkfifo(_place("https://example.org/pipe.npz"))
+    os.mkfifo(place_of("https://example.org/pipe.npz"))
     with pytest.raises(DownloadError, match="which is a pipe"):
         fetch("https://example.org/pipe.npz", sha256="0" * 64)
 
@@ -218,11 +214,11 @@ def test_a_killed_download_never_looks_complete_and_two_processes_take_turns(cac
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    assert not _place(url).exists()
+    assert not place_of(url).exists()
     both = [start(url, len(content)) for _ in range(2)]
     outputs = [process.communicate(timeout=60) for process in both]
-    assert [out.strip() for out, _ in outputs] == [str(_place(url))] * 2, outputs
-    assert _place(url).read_bytes() == content
+    assert [out.strip() for out, _ in outputs] == [str(place_of(url))] * 2, outputs
+    assert place_of(url).read_bytes() == content
     assert len(server.requests) == 2, "the second of the two waits for the first"
 
 
@@ -289,11 +285,8 @@ def test_another_content_than_the_hub_announced(hub, server):
     refused(f"{name}/model.safetensors", "not what it should be", offline=True)
 
 
-def test_a_repository_that_is_not_there(hub):
+def test_a_repository_that_is_not_there_or_has_no_single_hash(hub):
     refused("hf://org/nothing", "huggingface_hub could not get", "HF_TOKEN")
     refused("hf://org/nothing", "KERAS_VIT_OFFLINE", offline=True)
-
-
-def test_a_repository_has_no_single_hash(hub):
     with pytest.raises(ValueError, match="names a folder"):
         fetch(hub(REPOSITORY), size=3)

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 import keras_vit
-from keras_vit.weights.fetch import DownloadError, _check_answer
+from keras_vit.weights.downloads import DownloadError, _check_answer
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, randomize, read_arrays, tiny_vit, values

@@ -9,7 +9,7 @@ from huggingface_hub import constants as hub_constants
 
 import keras_vit
 from keras_vit.weights import catalog
-from keras_vit.weights.fetch import _https, _place
+from keras_vit.weights.downloads import https_address, place_of
 from tests.support import ORACLES, assert_close, values
 from tests.weights.file_server import Answer
 
@@ -26,7 +26,7 @@ def offline(cache, monkeypatch):
 
 def put(source):
     """The file where the download of a URL would leave it."""
-    place = _place(_https(source))
+    place = place_of(https_address(source))
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(CHECKPOINT, place)
     return place

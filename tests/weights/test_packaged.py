@@ -1,6 +1,7 @@
 """The weights that come with the package: they are those that were trained, and need no network."""
 
 import hashlib
+import importlib
 import re
 import shutil
 import zipfile
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import catalog, fetch, packaged
+from keras_vit.weights import catalog, fetch
 from tests.support import ORACLES, ROOT, assert_close, forward, largest, to_numpy
 
 FOLDER = ROOT / "keras_vit" / "weights" / "digits"
@@ -18,6 +19,7 @@ SHA256 = "ab88b39ae197e5cdb7668d2b55e97842211aeb600720820a2e6135cc09bf24d8"
 ADDRESS = "package://digits/model.safetensors"
 OPTIONS = {"image_size": 16, "patch_size": 4, "channels": 1, "num_classes": 10, "pool": "mean"}
 OPTIONS |= {"width": 64, "depth": 3, "num_heads": 4, "mlp_dim": 256}
+module = importlib.import_module("keras_vit.weights.fetch")
 any_backend = pytest.mark.any_backend
 
 
@@ -93,7 +95,7 @@ def test_what_does_not_come_with_it(name):
 @any_backend
 def test_a_damaged_installation(monkeypatch, tmp_path):
     folder = shutil.copytree(FOLDER, tmp_path / "digits")
-    monkeypatch.setattr(packaged, "_folder", lambda name: folder)
+    monkeypatch.setattr(module, "_folder", lambda name: folder)
     (folder / "model.safetensors").write_bytes(b"0" * 100)
     with pytest.raises(OSError, match=r"(?s)Install keras3-vit anew.*309340.*100"):
         keras_vit.from_checkpoint("digits")
@@ -108,9 +110,9 @@ def test_a_package_in_a_zip_file(monkeypatch, tmp_path):
         for file in FOLDER.iterdir():
             archive.write(file, f"weights/digits/{file.name}")
     inside = zipfile.Path(tmp_path / "package.zip", "weights/")
-    monkeypatch.setattr(packaged.importlib.resources, "files", lambda name: inside)
-    uncached = packaged._folder.__wrapped__
-    monkeypatch.setattr(packaged, "_folder", uncached)
+    monkeypatch.setattr(importlib.resources, "files", lambda name: inside)
+    uncached = module._folder.__wrapped__
+    monkeypatch.setattr(module, "_folder", uncached)
     path = fetch(ADDRESS)
     assert path.read_bytes() == (FOLDER / "model.safetensors").read_bytes()
     assert path.with_name("config.json").is_file() and FOLDER not in path.parents
