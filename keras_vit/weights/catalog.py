@@ -1,4 +1,4 @@
-"""The catalogue of published checkpoints: find one by name, or list what there is.
+"""The catalogue of published checkpoints: one by its name, or all that fit.
 
 One line of catalog.csv is one published file under one name. Lists inside a cell are separated by
 `; ` and hold `key=value`; a preprocessing is written `resize crop_fraction interpolation library`,
@@ -22,13 +22,11 @@ import dataclasses
 import functools
 import importlib.resources
 import re
-import textwrap
 from fractions import Fraction
 
 from keras_vit.checks import check_choice
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import unknown
-from keras_vit.weights.catalog_families import FAMILIES, of_family
 
 STATISTICS = {  # (mean, std) of each channel
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -36,7 +34,8 @@ STATISTICS = {  # (mean, std) of each channel
     "satellite": ((0.43, 0.411, 0.296), (0.213, 0.156, 0.143)),
     "unit": ((0.0,) * 3, (1.0,) * 3),
 }
-NAME_WIDTH = 34  # of the column of the printed list: longer names get a line of their own
+# Who published weights.
+FAMILIES = (*"google big_vision timm huggingface meta torchvision bit keras_hub keras_vit".split(),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,7 +210,7 @@ def checkpoints(
         ValueError: a variant, a family or a data set that no checkpoint has.
     """
     everything, _ = read_tables()
-    found = of_family(family, everything)
+    of_family = _of_family(family, everything)
     check_choice("data", data, (None, *dict.fromkeys(map(_last_data, everything))))
     if variant is not None:
         like = _variants_like(str(variant))
@@ -222,10 +221,30 @@ def checkpoints(
         c
         for c in everything
         if variant in (None, c.variant)
-        and (found is None or c in found)
+        and c in of_family
         and data in (None, _last_data(c))
         and image_size in (None, c.image_size)
     )
+
+
+def _of_family(family, everything):
+    """The checkpoints of a publisher, or of architectures of a name; all where `family` is `None`.
+
+    A name is a part of the variant or of the checkpoint's name, perhaps with a version after it; or
+    else what the variant begins with.
+    """
+    if family is None or family in FAMILIES:
+        return {c for c in everything if family in (None, c.family)}
+    letters = lambda text: re.sub(r"[^0-9a-z]", "", str(text).lower())  # noqa: E731
+    word = re.compile(re.escape(letters(family)) + r"(v?\d+)?")
+    parts = lambda c: re.split(r"[^0-9a-z]+", f"{c.variant} {c.name}".lower())  # noqa: E731
+    named = {c for c in everything if any(map(word.fullmatch, parts(c)))}
+    named = named or {c for c in everything if letters(c.variant).startswith(letters(family))}
+    if not named or not letters(family):
+        first = {re.split(r"[-/+]|v?\d", c.variant)[0] for c in everything}
+        known = sorted({name for name in first if len(name) > 2} - {"mini"})
+        raise unknown("family", family, [*known, *FAMILIES])
+    return named
 
 
 def _last_data(checkpoint):
@@ -240,61 +259,3 @@ def _variants_like(text):
     exact = [variant for variant in known if letters(variant) == letters(text)]
     # The case decides between names such as g/14 and G/14, and is ignored where it need not.
     return exact or [v for v in known if letters(v).lower() == letters(text).lower()]
-
-
-# ---- the printed list
-
-
-def list_weights(
-    variant: str | None = None,
-    family: str | None = None,
-    data: str | None = None,
-    image_size: int | None = None,
-) -> None:
-    """Prints a table of checkpoints; `keras_vit.weights.checkpoints` gives their records.
-
-    The columns are the name for `weights=`, the architecture, the resolution (px), the number of
-    classes, the data sets (pre-training → fine-tuning), the size in MiB (after `~` computed from
-    the number of float32 parameters), the published ImageNet top-1 accuracy, and the licence. The
-    285 files of BiT on VTAB-1k share one line per model. Arguments and errors as in `checkpoints`.
-    """
-    found = checkpoints(variant, family, data, image_size)
-    print(_line(("name", "variant", "px", "classes", "trained on", "MiB", "top-1", "licence")))
-    for family in FAMILIES:
-        rows = {row[0]: row for row in (_cells(c) for c in found if c.family == family)}
-        if rows:
-            print(f"\n{family}:", *map(_line, rows.values()), sep="\n")
-    names = {c.name for c in found}
-    tasks = ", ".join(sorted({c.label_set[8:] for c in found if c.name.startswith("vtab/")}))
-    if tasks:
-        text = f"The * of vtab/BiT-M-…-run*-* are the runs 0, 1, 2 and the tasks {tasks}."
-        print("\n" + textwrap.fill(text, 116, break_on_hyphens=False))
-    others = {a: name for a, name in read_tables()[1].items() if name in names and "://" not in a}
-    if others:
-        print("\nother names:", *(f"{a:<18}  {name}" for a, name in others.items()), sep="\n")
-
-
-def _cells(c):
-    vtab = c.name.startswith("vtab/")
-    data_sets = (c.pretrained_on, "vtab-1k" if vtab else c.finetuned_on)
-    mib = f"~{c.parameters * 4 / 2**20:.0f}" if c.parameters else "-"
-    mib = f"{c.size / 2**20:.1f}" if c.size else mib
-    top_1 = dict(c.accuracy).get("imagenet top-1")
-    return (
-        f"{c.name.partition('-run')[0]}-run*-*" if vtab else c.name,
-        c.variant,
-        c.image_size or "-",
-        "*" if vtab else c.num_classes or "-",
-        " → ".join(d.replace("imagenet-", "i") for d in data_sets if d),
-        f"{c.approximate_mib:.0f}" if c.approximate_mib else mib,
-        "-" if top_1 is None else f"{top_1:.2f}",
-        c.licence,
-    )
-
-
-def _line(cells):
-    name, *facts = cells
-    formats = ("{:<20}", "{:>4}", "{:>7}", "{:<14}", "{:>5}", "{:>5}", "{:<10}")
-    text = "  ".join(form.format(cell) for form, cell in zip(formats, facts)).rstrip()
-    separator = "  " if len(name) <= NAME_WIDTH else "\n" + " " * (NAME_WIDTH + 2)
-    return f"{name:<{NAME_WIDTH}}{separator}{text}"

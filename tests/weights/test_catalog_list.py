@@ -2,7 +2,8 @@
 
 import pytest
 
-from keras_vit.weights.catalog import checkpoints, list_weights
+from keras_vit.weights.catalog import checkpoints
+from keras_vit.weights.catalog_list import list_weights
 from tests.weights.test_catalog import TI_16
 
 pytestmark = pytest.mark.any_backend
