@@ -128,6 +128,7 @@ def test_choice_of_blocks_and_no_change_of_the_model():
         ([-1], [second]),
         ((-2, 1), [first, second]),
         ([1, 0, 1], [second, first, second]),
+        (iter([1, 0]), [second, first]),
     ):
         for a, b in zip(attention_weights(model, images(), blocks), expected, strict=True):
             assert_close(a, b, 0)

@@ -143,26 +143,6 @@ def test_float16_gets_a_scaled_loss():
     assert type(model.optimizer).__name__ == "LossScaleOptimizer"
 
 
-LATER = {"mlp": "swiglu", "rotary": "mixed", "mlp_norm": "layer_norm", "distillation": True}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [{"representation_size": 6}, LATER, {"block": "parallel", "projection": 4, "biases": "none"}],
-    ids=lambda options: next(iter(options)),
-)
-def test_int8(options):
-    """`Linear` promises the abilities of `EinsumDense`."""
-    model = randomize(tiny_vit(depth=1, **options))
-    exact = to_numpy(forward(model, images()))
-    model.quantize("int8")
-    kernels = [v for v in model.weights if v.path.endswith("kernel")]
-    assert {dtype_of(v) for v in kernels} == {"int8"}
-    error = largest(to_numpy(forward(model, images())) - exact)
-    assert 0 < error < 0.1 * largest(exact)
-
-
 def quantized(mode=None, dtype=None, lora=False, frozen=(), **options):
     model = randomize(tiny_vit(dtype=dtype, pool="map", representation_size=6))
     if mode or options:

@@ -87,14 +87,10 @@ class Harmful:
         return exec, ("import keras_vit; keras_vit.unpickled = True",)
 
 
-def test_nothing_is_unpickled(arrays, save, tmp_path):
+def test_nothing_is_unpickled(arrays, save):
     path = save({**arrays, "cls": np.array([Harmful()], dtype=object)})
     with pytest.raises(keras_vit.CheckpointError, match="npz file of plain arrays"):
         keras_vit.from_checkpoint(path)
-    torch = pytest.importorskip("torch")
-    torch.save({"cls_token": Harmful()}, tmp_path / "harmful.pth")
-    with pytest.raises(keras_vit.CheckpointError, match="PyTorch file of plain tensors"):
-        keras_vit.from_checkpoint(tmp_path / "harmful.pth")
     assert not hasattr(keras_vit, "unpickled")
     np.load(path, allow_pickle=True)["cls"]
     assert hasattr(keras_vit, "unpickled"), "the test itself must be able to fail"
@@ -133,17 +129,17 @@ def mutations(content, count, seed=0):
     for _ in range(count):
         damaged, size = bytearray(content), len(content)
         place, length = int(rng.integers(size)), int(rng.integers(1, 50))
-        kind = rng.integers(6)
-        if kind == 0:
+        change = rng.integers(6)
+        if change == 0:
             damaged[place] ^= 1 << int(rng.integers(8))
-        elif kind == 1:
+        elif change == 1:
             for other in rng.integers(size, size=length):
                 damaged[other] = rng.integers(256)
-        elif kind == 2:
+        elif change == 2:
             del damaged[place:]
-        elif kind == 3:
+        elif change == 3:
             damaged[place:place] = rng.bytes(length)
-        elif kind == 4:
+        elif change == 4:
             del damaged[place : place + length]
         else:
             source = int(rng.integers(size))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.inspection import attention_weights
 from tests.support import ORACLES, assert_close, forward, images, randomize, tiny_vit, values
 
 HF = ORACLES / "hf_transformers5" / "vit_cls_p8"
@@ -73,27 +72,23 @@ def test_a_head_on_one_side_only(arrays, save):
     assert (report.ignored, report.initial) == ((), HEAD)
 
 
-def test_there_is_no_such_file(tmp_path):
-    for path in (tmp_path / "missing.npz", tmp_path):
-        with pytest.raises(FileNotFoundError, match=re.escape(str(path))):
-            keras_vit.from_checkpoint(path)
-
-
 def test_what_is_no_npz(tmp_path):
+    with pytest.raises(FileNotFoundError, match=re.escape(str(tmp_path))):
+        keras_vit.from_checkpoint(tmp_path)
     path = tmp_path / "page.npz"
     path.write_text("<html>404</html>")
     with pytest.raises(ValueError, match=r"of an unknown kind.*download is complete"):
+        keras_vit.from_checkpoint(path)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("config.json", "{}")
+    with pytest.raises(ValueError, match=r"config\.json"):
         keras_vit.from_checkpoint(path)
 
 
 def test_names_of_no_family_name_the_nearest(save, arrays):
     """What it lacks and what is besides, not all that the file and the library have."""
-    names = {"Transformer": "inner/Transformer", "embedding/kernel": "stem/kernel"}
-    changed = {}
-    for name, array in arrays.items():
-        for old, new in names.items():
-            name = name.replace(old, new)
-        changed[f"wrap/{name}"] = array
+    renamed = lambda name: re.sub("^T", "inner/T", name.replace("embedding/k", "stem/k"))  # noqa: E731
+    changed = {f"wrap/{renamed(name)}": array for name, array in arrays.items()}
     with pytest.raises(keras_vit.CheckpointError) as error:
         keras_vit.from_checkpoint(save(changed))
     text = str(error.value)
@@ -102,14 +97,6 @@ def test_names_of_no_family_name_the_nearest(save, arrays):
     assert len(text) < 800
     with pytest.raises(keras_vit.CheckpointError, match=r"No family here .* \['x.*\.\.\.'"):
         keras_vit.from_checkpoint(save({f"x{'y' * 5000}{i}": np.ones(1) for i in "abc"}))
-
-
-def test_a_zip_of_something_else(tmp_path):
-    path = tmp_path / "text.npz"
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("config.json", "{}")
-    with pytest.raises(ValueError, match=r"config\.json"):
-        keras_vit.from_checkpoint(path)
 
 
 def test_wrong_shapes_list_both_sides(save, arrays):
@@ -128,16 +115,19 @@ def test_wrong_shapes_list_both_sides(save, arrays):
     )
 
 
-def test_a_block_too_many_or_too_few():
-    unused = "Transformer/encoderblock_2/LayerNorm_0/scale"
-    assert_refused(model(depth=2), CHECKPOINT, "In the model only: []", unused)
-    assert_refused(model(depth=4), CHECKPOINT, "'block_3/norm_1/gamma'", "In the file only: []")
-
-
-def test_parts_that_only_one_side_has():
-    assert_refused(model(pool="mean"), CHECKPOINT, "In the file only: ['cls']")
-    assert_refused(model(qkv_bias=False), CHECKPOINT, "MultiHeadDotProductAttention_1/query/bias")
-    assert_refused(model(position="sincos_2d"), CHECKPOINT, "posembed_input/pos_embedding")
+@pytest.mark.parametrize(
+    "options, texts",
+    [
+        ({"depth": 2}, ("In the model only: []", "Transformer/encoderblock_2/LayerNorm_0/scale")),
+        ({"depth": 4}, ("'block_3/norm_1/gamma'", "In the file only: []")),
+        ({"pool": "mean"}, ("In the file only: ['cls']",)),
+        ({"qkv_bias": False}, ("MultiHeadDotProductAttention_1/query/bias",)),
+        ({"position": "sincos_2d"}, ("posembed_input/pos_embedding",)),
+    ],
+    ids=str,
+)
+def test_parts_that_only_one_side_has(options, texts):
+    assert_refused(model(**options), CHECKPOINT, *texts)
 
 
 def test_an_override_may_drop_the_head(arrays):
@@ -211,15 +201,6 @@ def test_a_builder_resamples_with_the_fault_of_the_authors_routine(tmp_path):
 def test_no_rule_is_the_rule_of_the_family(tmp_path):
     path = keras_vit.save_weights(tiny_vit(gelu="erf"), tmp_path / "model.safetensors")
     assert keras_vit.from_checkpoint(path, interpolation=None).variant.interpolation == "bicubic"
-
-
-def test_blocks_from_an_iterator_and_as_a_number():
-    model = tiny_vit()
-    expected = attention_weights(model, images())
-    for a, b in zip(attention_weights(model, images(), iter([1, 0])), expected[::-1], strict=True):
-        assert_close(a, b, 0)
-    with pytest.raises((TypeError, ValueError), match="blocks"):
-        attention_weights(model, images(), 0)
 
 
 class Mine(keras_vit.VisionTransformer):

@@ -86,17 +86,11 @@ def test_round_trip(tmp_path, name, format):
     read = keras_vit.from_checkpoint(path, **said)
     assert_close(forward(read, inputs_of(model)), forward(model, inputs_of(model)), 2e-6)
     assert read.load_report.initial == read.load_report.resized == ()
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_loading_into_the_model_that_was_written(tmp_path, format):
-    model, path = model_of({}), tmp_path / FORMATS[format]
-    keras_vit.save_weights(model, path)
-    other = tiny_vit(image_size=SIZE)
-    report = keras_vit.load_weights(other, path)
-    assert report.differs == () or format == "huggingface"
-    for a, b in zip(other.weights, model.weights, strict=True):
-        assert_close(a, b, 0)
+    if name == "token":
+        report = keras_vit.load_weights(other := tiny_vit(image_size=SIZE), path)
+        assert report.differs == () or format == "huggingface"
+        for a, b in zip(other.weights, model.weights, strict=True):
+            assert_close(a, b, 0)
 
 
 @pytest.mark.parametrize("case", oracle_cases("flax_vit"), ids=str)
@@ -191,18 +185,22 @@ def test_weights_in_half_precision_are_written_in_float32(tmp_path):
 # ---- the libraries themselves, where they are installed
 
 
+def outputs_of(theirs, model):
+    """What a model of PyTorch gives for the inputs of ours."""
+    torch = pytest.importorskip("torch")
+    with torch.no_grad():
+        return theirs.eval()(torch.tensor(inputs_of(model).transpose(0, 3, 1, 2)))
+
+
 @pytest.mark.parametrize("name", [n for n, (_, formats) in MODELS.items() if "timm" in formats])
 def test_timm_opens_what_was_written(tmp_path, name):
-    timm, torch = pytest.importorskip("timm"), pytest.importorskip("torch")
+    timm = pytest.importorskip("timm")
     model = model_of(MODELS[name][0])
     keras_vit.save_weights(model, tmp_path / "model.safetensors")
     config = json.loads((tmp_path / "config.json").read_text())
     theirs = timm.create_model(config["architecture"], **config["model_args"])
     timm.models.load_checkpoint(theirs, str(tmp_path / "model.safetensors"), strict=True)
-    x = inputs_of(model)
-    with torch.no_grad():
-        outputs = theirs.eval()(torch.tensor(x.transpose(0, 3, 1, 2)))
-    assert_close(outputs.numpy(), forward(model, x), 1e-5)
+    assert_close(outputs_of(theirs, model).numpy(), forward(model, inputs_of(model)), 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +208,6 @@ def test_timm_opens_what_was_written(tmp_path, name):
 )
 def test_transformers_opens_what_was_written(tmp_path, name):
     transformers = pytest.importorskip("transformers")
-    torch = pytest.importorskip("torch")
     model = model_of(MODELS[name][0])
     keras_vit.save_weights(model, tmp_path / "folder")
     (kind,) = json.loads((tmp_path / "folder" / "config.json").read_text())["architectures"]
@@ -219,32 +216,26 @@ def test_transformers_opens_what_was_written(tmp_path, name):
     )
     unexplained = [k for k in info["missing_keys"] if not k.startswith("pooler.")]
     assert not unexplained and not info["unexpected_keys"]
-    x = inputs_of(model)
-    with torch.no_grad():
-        outputs = theirs.eval()(torch.tensor(x.transpose(0, 3, 1, 2)))
+    outputs = outputs_of(theirs, model)
     if model.num_classes:
         outputs = outputs.logits
     elif model.variant.representation_size:
         outputs = outputs.pooler_output
     else:
-        outputs = outputs.last_hidden_state
-        outputs = outputs if model.variant.pool is None else outputs[:, 0]
-    assert_close(outputs.numpy(), forward(model, x), 1e-5)
+        outputs = outputs.last_hidden_state[:, slice(None) if model.variant.pool is None else 0]
+    assert_close(outputs.numpy(), forward(model, inputs_of(model)), 1e-5)
 
 
 def test_timm_opens_a_published_npz(tmp_path):
     """Its reader of the authors' files, on one written here; its GELU is set to theirs."""
-    timm, torch = pytest.importorskip("timm"), pytest.importorskip("torch")
+    timm = pytest.importorskip("timm")
     model = model_of({})
     keras_vit.save_weights(model, tmp_path / "model.npz")
     keras_vit.save_weights(model, tmp_path / "arguments" / "model.safetensors")
     config = json.loads((tmp_path / "arguments" / "config.json").read_text())
     theirs = timm.create_model(config["architecture"], **config["model_args"])
     theirs.load_pretrained(str(tmp_path / "model.npz"))
-    x = inputs_of(model)
-    with torch.no_grad():
-        outputs = theirs.eval()(torch.tensor(x.transpose(0, 3, 1, 2)))
-    assert_close(outputs.numpy(), forward(model, x), 1e-5)
+    assert_close(outputs_of(theirs, model).numpy(), forward(model, inputs_of(model)), 1e-5)
 
 
 def test_a_trained_keras_file_keeps_the_facts_of_its_weights(tmp_path):
