@@ -83,12 +83,12 @@ def _builder(variant, name):
 
     build.__name__ = build.__qualname__ = name
     row = {"name": name.lower(), **vars(BIT_VARIANTS.get(variant) or get_variant(variant))}
-    *own, _ = inspect.signature(build).parameters.values()
+    *first, _ = inspect.signature(build).parameters.values()
     further = [
         p if row.get(p.name, p.default) == p.default else p.replace(default=row[p.name])
         for p in _FURTHER[model]
     ]
-    shared = [_PARAMETERS.setdefault(p, p) for p in (*own, *further)]
+    shared = [_PARAMETERS.setdefault(p, p) for p in (*first, *further)]
     build.__signature__ = inspect.Signature(shared, return_annotation=MODELS[model])
     return build
 

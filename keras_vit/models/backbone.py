@@ -30,18 +30,18 @@ def backbone(model: keras.Model) -> VisionTransformer | BiT:
     Raises:
         ValueError: it holds none, or several, which are named.
     """
-    found = backbones(model)
-    if len(found) == 1:
-        return next(iter(found.values()))
-    what = f"{type(model).__name__} {getattr(model, 'name', model)!r}"
-    if not found:
+    networks = backbones(model)
+    if len(networks) == 1:
+        return next(iter(networks.values()))
+    received = f"{type(model).__name__} {getattr(model, 'name', model)!r}"
+    if not networks:
         raise ValueError(
             "A model is needed that is a VisionTransformer or a BiT, or has one inside. Received: "
-            f"{what}, which has none."
+            f"{received}, which has none."
         )
     raise ValueError(
-        f"The model has {len(found)} networks inside, and one is needed. Received: {what}; pass "
-        f"the one: {' or '.join(found)}."
+        f"The model has {len(networks)} networks inside, and one is needed. Received: {received}; "
+        f"pass the one: {' or '.join(networks)}."
     )
 
 
@@ -70,44 +70,45 @@ def check_model(model, whole=False):
 
 def backbones(model):
     """Where each network is, as Python says it -> the network, each once."""
-    return {place: found for found, place in _found(model, "model", {}).values()}
+    networks = {}
+    _collect(model, "model", networks, {})
+    return {place: network for network, place in networks.values()}
 
 
-def _found(layer, place, seen):
-    """id of each network that was found -> (network, place)."""
+def _collect(layer, place, networks, seen):
+    """Adds the networks in a layer to `networks`, as id -> (network, place)."""
     if isinstance(layer, (Classifier, NaFlexVisionTransformer)):
-        return {id(layer): (layer, place)}
+        networks[id(layer)] = layer, place
+        return
     if id(layer) in seen:
-        return {}
+        return
     seen[id(layer)] = layer
-    children, found = _children(layer, place), {}
-    ours = [each for each, _ in children if isinstance(each, Layer) and each.origin]
-    first = ours[0] if ours else None
+    parts = _parts(layer, place)
+    first = next((part for part, _ in parts if isinstance(part, Layer) and part.origin), None)
     if isinstance(layer, keras.Model) and first is not None:
         view = _view(layer, first)
-        found[id(view)] = view, f"keras_vit.backbone({place})" if place != "model" else place
-    for each, name in children:
-        found |= _found(each, name, seen)
-    return found
+        networks[id(view)] = view, f"keras_vit.backbone({place})" if place != "model" else place
+    for part, name in parts:
+        _collect(part, name, networks, seen)
 
 
-def _children(layer, place):
-    """(layer, how Python calls it) for each layer right in another."""
+def _parts(layer, place):
+    """The layers right in another one, each with its place as Python says it."""
     if isinstance(getattr(layer, "layers", None), list) and getattr(layer, "inputs", None):
-        return [(each, f"{place}.get_layer({each.name!r})") for each in layer.layers]
-    found = []
+        return [(part, f"{place}.get_layer({part.name!r})") for part in layer.layers]
+    parts = []
     for name, value in vars(layer).items():
-        if name.startswith("_"):  # Keras's own lists
+        if name.startswith("_"):  # lists that Keras keeps
             continue
         items = [(value, f"{place}.{name}")]
         if isinstance(value, dict):
             items = [(v, f"{place}.{name}[{k!r}]") for k, v in value.items()]
         elif isinstance(value, (list, tuple)):
             items = [(v, f"{place}.{name}[{i}]") for i, v in enumerate(value)]
-        found += [(each, name) for each, name in items if isinstance(each, keras.Layer)]
-    known = {id(each) for each, _ in found}
-    others = [each for each in getattr(layer, "layers", ()) if id(each) not in known]
-    return found + [(each, f"{place}.get_layer({each.name!r})") for each in others]
+        parts += [(part, name) for part, name in items if isinstance(part, keras.Layer)]
+    known = {id(part) for part, _ in parts}
+    others = [part for part in getattr(layer, "layers", ()) if id(part) not in known]
+    return parts + [(part, f"{place}.get_layer({part.name!r})") for part in others]
 
 
 def _view(graph, first):
@@ -126,15 +127,15 @@ def _view(graph, first):
     changes = {"num_classes": classes}
     blocks = [layer for layer in graph.layers if isinstance(layer, TransformerBlock)]
     if hasattr(v, "block_layers"):
-        count = len(blocks) // (v.block_layers // v.depth)
-        if count < v.depth:  # the rest, and what follows, was left out
-            ends = []
-            changes["variant"] = v.replace(depth=count, final_norm=False, pool=None,
-                representation_size=None, projection=None)  # fmt: skip
+        depth = len(blocks) // (v.block_layers // v.depth)
+        fields = {}
+        if depth < v.depth:  # what follows the last of these blocks was left out
+            ends, fields = [], {"depth": depth, "final_norm": False, "pool": None}
+            fields |= {"representation_size": None, "projection": None}
         else:
-            lacks = {} if "pool" in layers or v.pool is None else {"pool": None}
-            lacks |= {} if "norm" in layers or not v.final_norm else {"final_norm": False}
-            changes["variant"] = v.replace(**lacks)
+            fields |= {} if "pool" in layers or v.pool is None else {"pool": None}
+            fields |= {} if "norm" in layers or not v.final_norm else {"final_norm": False}
+        changes["variant"] = v.replace(**fields)
     outputs = layers[ends[0]].output if ends else keras.tree.flatten(blocks[-1].output)[0]
     if "norm" in ends[:1] and "pool" in layers and not v.norm_after_pool:
         reads_many = v.pool in ("mean", "token_mean", "map", "probe")
@@ -150,16 +151,16 @@ def count_blocks(model):
     Raises:
         ValueError: networks of different depths.
     """
-    found = {
+    counts = {
         place: sum(layer.name.startswith("block_") for layer in network.layers)
         for place, network in (backbones(model) if model is not None else {}).items()
     }
-    if len(set(found.values())) > 1:
+    if len(set(counts.values())) > 1:
         raise ValueError(
             "layer_decay counts the blocks of one depth. Received: a model with blocks "
-            f"{found}; leave layer_decay out, or give an optimizer to each network."
+            f"{counts}; leave layer_decay out, or give an optimizer to each network."
         )
-    return next(iter(found.values()), 0) or None
+    return next(iter(counts.values()), 0) or None
 
 
 def outside(model):
@@ -180,11 +181,11 @@ def replaced(calls):
     """
     thread = threading.get_ident()
 
-    def here(own, function):
-        return lambda *a, **k: (function if threading.get_ident() == thread else own)(*a, **k)
+    def choosing(call, function):
+        return lambda *a, **k: (function if threading.get_ident() == thread else call)(*a, **k)
 
     for layer, function in calls.items():
-        layer.call = here(layer.call, function)
+        layer.call = choosing(layer.call, function)
     try:
         yield
     finally:

@@ -75,12 +75,7 @@ def features(
             "another, compute them yourself and pass (features, labels). Received: "
             f"{type(model).__name__}."
         )
-    of_blocks = {
-        "as_maps": as_maps,
-        "norm": norm,
-        "learned_tokens": learned_tokens,
-        "attention": attention,
-    }
+    of_blocks = dict(zip(DEFAULTS, (as_maps, norm, learned_tokens, attention)))
     given = {name: value for name, value in of_blocks.items() if value is not None}
     if blocks is None and given:
         raise ValueError(
@@ -101,11 +96,11 @@ def features(
         return Features(model, **options)
     # A single input without its list, as arrays come; a Sequential model has only the list.
     inputs = model.inputs[0] if len(model.inputs) == 1 else model.input
-    found = keras.Model(inputs, _outputs(model, **options), name=f"{model.name}_features")
-    for fact in ("preprocessing", "image_size", "channels"):  # what `preprocess` asks for
-        if hasattr(model, fact):
-            setattr(found, fact, getattr(model, fact))
-    return found
+    reduced = keras.Model(inputs, _outputs(model, **options), name=f"{model.name}_features")
+    for attribute in ("preprocessing", "image_size", "channels"):  # what `preprocess` asks for
+        if hasattr(model, attribute):
+            setattr(reduced, attribute, getattr(model, attribute))
+    return reduced
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -160,13 +155,13 @@ def _outputs(model, layer=None, normalize=False, blocks=None, **options):
     """The tensors of a model's graph that are features."""
     if blocks is None:
         return _vectors(model, layer, normalize)
-    found = block_features(model, blocks, **options)
-    if normalize:
-        vectors = {name: tensors for name, tensors in found.items() if name != "attention"}
-        found |= {name: [_unit_length(x) for x in tensors] for name, tensors in vectors.items()}
+    outputs = block_features(model, blocks, **options)
+    for name in outputs if normalize else ():
+        if name != "attention":
+            outputs[name] = [_unit_length(x) for x in outputs[name]]
     if len(blocks) == 1:
-        found = {name: tensor for name, (tensor,) in found.items()}
-    return found if len(found) > 1 else next(iter(found.values()))
+        outputs = {name: tensor for name, (tensor,) in outputs.items()}
+    return outputs if len(outputs) > 1 else next(iter(outputs.values()))
 
 
 def _vectors(model, layer, normalize):

@@ -219,7 +219,7 @@ def _of_probabilities(metric, reading):
     config = metric.get_config()
     if "from_logits" in config:
         return not config["from_logits"]
-    found = config.get("threshold")
+    threshold = config.get("threshold")
     if "thresholds" in config:  # of which Keras takes none for 0.5
-        found = 0.5 if config["thresholds"] is None else config["thresholds"]
-    return reading == "sigmoid" and found is not None and 0.5 in np.ravel(found)
+        threshold = 0.5 if config["thresholds"] is None else config["thresholds"]
+    return reading == "sigmoid" and threshold is not None and 0.5 in np.ravel(threshold)

@@ -133,28 +133,28 @@ def find(name):
     Raises:
         ValueError: no such checkpoint, with the closest names, or several.
     """
-    found = lookup(name)
-    if len(found) > 1:
+    records = lookup(name)
+    if len(records) > 1:
         raise ValueError(
             f"Several checkpoints have a file of this name. Received: name={name!r}; choose one "
-            f"of {[checkpoint.name for checkpoint in found]}."
+            f"of {[checkpoint.name for checkpoint in records]}."
         )
-    if not found and len(variants := _variants_like(str(name))) == 1:
+    if not records and len(variants := _variants_like(str(name))) == 1:
         raise ValueError(
             f"Unknown checkpoint. Received: name={name!r}; that is an architecture: "
             f"`keras-vit list --variant {variants[0]}` or list_weights(variant={variants[0]!r}) "
             "prints its checkpoints."
         )
-    if not found:
+    if not records:
         raise unknown("checkpoint", name, _index(), "name", "`keras-vit list` or list_weights()")
-    return found[0]
+    return records[0]
 
 
 def lookup(name):
     """The checkpoints that a name may mean: none, one, or several with the same file name."""
     name = str(name)  # digits.npz is somebody's own file: the checkpoint digits is no npz
-    found = _index().get(_place(name), ())
-    return [c for c in found if ".npz" in c.url or not name.endswith(".npz")]
+    records = _index().get(_place(name), ())
+    return [c for c in records if ".npz" in c.url or not name.endswith(".npz")]
 
 
 @functools.cache

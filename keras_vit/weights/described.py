@@ -25,8 +25,8 @@ def name_of(model):
         if type(row) is type(variant)
         and all(getattr(row, n) == getattr(variant, n) for n in SIZE if n in names)
     }
-    found = catalog.lookup(model.weights_from) if model.weights_from else ()
-    published = {c.variant.removeprefix("BiT-") for c in found} & equal.keys()
+    records = catalog.lookup(model.weights_from) if model.weights_from else ()
+    published = {record.variant.removeprefix("BiT-") for record in records} & equal.keys()
     same = [name for name, count in equal.items() if count == len(names)]
     for known in (published, same):
         if len(known) == 1:

@@ -47,7 +47,7 @@ class Contents:
 def open_checkpoint(path):
     """The `Contents` of a file, or of a folder with one checkpoint in it.
 
-    What kind of file it is follows from its first bytes, never from its name.
+    Its format follows from its first bytes, never from its name.
     """
     path = pathlib.Path(path).expanduser()
     file = _file_in(path) if path.is_dir() else path
@@ -65,18 +65,18 @@ def _file_in(folder):
     for name in FOLDER_FILES:
         if (folder / name).is_file():
             return folder / name
-    found = [f for f in sorted(folder.iterdir()) if f.suffix in (".safetensors", ".npz", ".bin")]
-    if len(found) == 1:
-        return found[0]
-    kind = CheckpointError if found else FileNotFoundError
-    raise kind(
+    files = [f for f in sorted(folder.iterdir()) if f.suffix in (".safetensors", ".npz", ".bin")]
+    if len(files) == 1:
+        return files[0]
+    error = CheckpointError if files else FileNotFoundError
+    raise error(
         f"The folder {str(folder)!r} must hold one of {FOLDER_FILES}, or one other "
-        f"checkpoint. Received: {[file.name for file in found]}; give the path of a file."
+        f"checkpoint. Received: {[file.name for file in files]}; give the path of a file."
     )
 
 
 def _read(file):
-    """The arrays of one file of any kind."""
+    """The arrays of one file of any format."""
     with reading(file, "a checkpoint"), open(file, "rb") as stream:
         start = stream.read(9)
     if start[:4] == b"PK\x03\x04":
@@ -87,9 +87,9 @@ def _read(file):
         return read_torch(file)
     if start.startswith(b"\x89HDF"):
         return read_hdf5(file)
-    kind = "empty" if not start else f"of an unknown kind (it begins with {start!r})"
+    fault = "empty" if not start else f"of an unknown kind (it begins with {start!r})"
     raise CheckpointError(
-        f"{str(file)!r} is {kind}. Expected a checkpoint in npz, safetensors, PyTorch or HDF5; "
+        f"{str(file)!r} is {fault}. Expected a checkpoint in npz, safetensors, PyTorch or HDF5; "
         "check that the download is complete."
     )
 
@@ -144,9 +144,9 @@ def _read_npy(archive, member):
         is_first = form.read_magic(stream) == (1, 0)
         read_header = form.read_array_header_1_0 if is_first else form.read_array_header_2_0
         shape, _, dtype = read_header(stream)
-        promised, there = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
+        promised, present = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
         require(not dtype.hasobject, f"{name!r} holds Python objects")
-        require(promised == there, f"{name!r} has {there} bytes of values, not {promised}")
+        require(promised == present, f"{name!r} has {present} bytes of values, not {promised}")
     with archive.open(member) as stream:
         return as_plain(form.read_array(stream, allow_pickle=False))
 

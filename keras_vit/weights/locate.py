@@ -22,8 +22,8 @@ def locate(weights):
     path, text = pathlib.Path(weights).expanduser(), str(weights)
     if os.path.exists(path):
         return path, None
-    found = catalog.lookup(text)
-    record = found[0] if len(found) == 1 else None
+    records = catalog.lookup(text)
+    record = records[0] if len(records) == 1 else None
     if text.startswith(SCHEMES):
         return text, record
     if record is not None and not path.is_absolute():

@@ -52,8 +52,8 @@ class LoadReport:
             "ignored": [_names(self.ignored)],
             "assumed": [f"{name}={value!r}: {source}" for name, value, source in self.assumed],
             "differs": [
-                f"{name}: {theirs!r} in the checkpoint, {ours!r} in the model"
-                for name, theirs, ours in self.differs
+                f"{name}: {in_file!r} in the checkpoint, {in_model!r} in the model"
+                for name, in_file, in_model in self.differs
             ],
         }
         lines = [f"{title:<22} {visible(text)}" for title in rows for text in rows[title] if text]
@@ -111,14 +111,14 @@ def misfit(plan, model, canonical, choices=None):
 
 def _likely_cause(model, canonical):
     """Which two architectures do not fit, in the terms of the paper."""
-    theirs = canonical.architecture
-    ours = {**vars(model.variant), "channels": model.channels}
-    if canonical.model == "VisionTransformer" and _size_of(theirs) != _size_of(ours):
-        return f"This is {_size_of(theirs)} file; the model is {_size_of(ours)}. "
+    in_file = canonical.architecture
+    in_model = {**vars(model.variant), "channels": model.channels}
+    if canonical.model == "VisionTransformer" and _size_of(in_file) != _size_of(in_model):
+        return f"This is {_size_of(in_file)} file; the model is {_size_of(in_model)}. "
     differing = [
-        f"{name}={theirs[name]!r} in the file, {value!r} in the model"
-        for name, value in ours.items()
-        if name in theirs and theirs[name] != value
+        f"{name}={in_file[name]!r} in the file, {value!r} in the model"
+        for name, value in in_model.items()
+        if name in in_file and in_file[name] != value
     ]
     return f"They differ in: {'; '.join(differing)}. " if differing else ""
 

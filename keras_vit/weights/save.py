@@ -198,11 +198,11 @@ def _canonical_arrays(model):
         if "seed_generator" not in variable.path:
             array = keras.ops.convert_to_numpy(variable)
             arrays[variable.path] = array if array.dtype == "float64" else array.astype("float32")
-    # Other libraries know one kind of position embedding: a vector per token.
+    # Other libraries know position embeddings as one vector per token, and no others.
     if getattr(model.variant, "position", None) in ("learned_2d", "sincos_2d"):
         arrays = {n: a for n, a in arrays.items() if not n.startswith("patch_encoder/position/")}
-        table = keras.ops.convert_to_numpy(model.get_layer("patch_encoder").position.table())
-        arrays[POSITION] = table
+        table = model.get_layer("patch_encoder").position.table()
+        arrays[POSITION] = keras.ops.convert_to_numpy(table)
     return arrays
 
 
@@ -211,14 +211,14 @@ def _rounded(file, dtype):
     if dtype is None:
         return file
     with np.errstate(over="ignore"):  # told below, by name
-        found = {name: array.astype(np.dtype(dtype)) for name, array in file.items()}
+        rounded = {name: array.astype(np.dtype(dtype)) for name, array in file.items()}
     finite = lambda array: np.isfinite(array.astype("float32")).all()  # noqa: E731
-    if large := [n for n, array in found.items() if finite(file[n]) and not finite(array)]:
+    if large := [n for n, array in rounded.items() if finite(file[n]) and not finite(array)]:
         raise ValueError(
             f"Weights in {shortened(large, 4)} are too large for it. Received: dtype={dtype!r}; "
             "choose 'bfloat16' or 'float32'."
         )
-    return found
+    return rounded
 
 
 # ---- files
