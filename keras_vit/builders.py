@@ -30,6 +30,40 @@ _ARGUMENTS = """
     Returns:
         A `keras_vit.{model}`.
     """
+_OF_VIT = {
+    "model": "VisionTransformer",
+    "decided": "GELU, epsilon, pooling",
+    "options": "`pool`, `representation_size`, `dropout`, `position`, `gelu`, `channels`, `remat`",
+}
+_OF_BIT = {
+    "model": "BiT",
+    "decided": "its constants",
+    "options": "`channels`, `numerics`",
+}
+_HYBRID = "ViT-{} after a ResNet with {} units (section 3.1)"
+# The variants of the paper and of its authors, and what the docstrings of their builders call them.
+TITLES = {
+    **{name: f"ViT-{name}" for name in ("Ti/16", "S/32", "S/16")},
+    "S/16-plain": "The 'better plain ViT' S/16 (Beyer et al., 2022)",
+    "B/32": "ViT-B/32 (Table 1)",
+    "B/16": "ViT-B/16 (Table 1)",
+    "B/8": "ViT-B/8",
+    **{name: f"ViT-{name} (Table 1)" for name in ("L/32", "L/16", "H/14")},
+    **{name: f"ViT-{name} (Zhai et al., 2022)" for name in ("g/14", "G/14")},
+    "So400m/14": "ViT-So400m/14 (Alabdulmohsin et al., 2023)",
+    "22B/14": "ViT-22B/14 (Dehghani et al., 2023)",
+    "R50+B/16": _HYBRID.format("B", "3, 4, 9"),
+    "R50+L/16": _HYBRID.format("L", "3, 4, 9"),
+    "R50+B/32": _HYBRID.format("B", "3, 4, 6, 3"),
+    "R50+L/32": _HYBRID.format("L", "3, 4, 6, 3"),
+    "R26+S/32": _HYBRID.format("S", "2, 2, 2, 2"),
+    "R26+B/32": _HYBRID.format("B", "2, 2, 2, 2"),
+    "R+Ti/16": "ViT-Ti on 8 x 8 patches of a ResNet's root",
+}
+_LATER_TITLES = {line.name.format(size): line.title for line in FAMILIES for size in line.sizes}
+# One object for all builders, so that importing them stays cheap.
+_SIZE, _WEIGHTS = int | tuple[int, int], str | os.PathLike[str] | None
+_PARAMETERS = {}
 
 
 def _further(model, variant, options):
@@ -50,18 +84,27 @@ _FURTHER = {
 }
 
 
-# One object for all builders, so that importing them stays cheap.
-_SIZE, _WEIGHTS = int | tuple[int, int], str | os.PathLike[str] | None
-_PARAMETERS = {}
+def builder_name(variant):
+    """The name of the builder of a variant, which that of its models is in lower case.
+
+    It is `"ViT_B16"` of `"B/16"`, `"R50_ViT_B16"` of `"R50+B/16"`, `"BiT_R50x1"` of `"R50x1"` and
+    `"DINOv3_Splus16"` of `"DINOv3-S+/16"`.
+    """
+    if variant in BIT_VARIANTS:
+        return f"BiT_{variant}"
+    if variant in _LATER_TITLES:
+        name = re.sub(r"(\d)/", r"\1_", variant.replace("+", "plus"))
+        return name.replace("/", "").replace("-", "_")
+    stem, _, size = variant.rpartition("+") if variant in TITLES else ("", "", variant)
+    return (f"{stem}_ViT_" if stem else "ViT_") + re.sub(r"\W", "_", size.replace("/", ""))
 
 
-_NAMES = {}  # variant -> name of its builder
-
-
-def _builder(variant, name):
-    """The builder of a row of a table; its models have its name in lower case."""
-    _NAMES.setdefault(variant, name)
-    model = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
+def _builder(variant):
+    """The builder of a variant, by which models get its name in lower case."""
+    name = builder_name(variant)
+    row = BIT_VARIANTS.get(variant) or get_variant(variant)
+    of_model = _OF_BIT if variant in BIT_VARIANTS else _OF_VIT
+    model = MODELS[of_model["model"]]
 
     def build(
         num_classes: int = 1000,
@@ -78,48 +121,38 @@ def _builder(variant, name):
             **options,
         }
         if weights is None:
-            return MODELS[model](variant, **options)
+            return model(variant, **options)
         return build_and_load(variant, weights, options)
 
     build.__name__ = build.__qualname__ = name
-    row = {"name": name.lower(), **vars(BIT_VARIANTS.get(variant) or get_variant(variant))}
+    build.__doc__ = _title(variant, row) + _ARGUMENTS.format(fits=_fits(row), **of_model)
+    defaults = {"name": name.lower(), **vars(row)}
     *first, _ = inspect.signature(build).parameters.values()
     further = [
-        p if row.get(p.name, p.default) == p.default else p.replace(default=row[p.name])
-        for p in _FURTHER[model]
+        p if defaults.get(p.name, p.default) == p.default else p.replace(default=defaults[p.name])
+        for p in _FURTHER[of_model["model"]]
     ]
     shared = [_PARAMETERS.setdefault(p, p) for p in (*first, *further)]
-    build.__signature__ = inspect.Signature(shared, return_annotation=MODELS[model])
+    build.__signature__ = inspect.Signature(shared, return_annotation=model)
     return build
 
 
-def _vit(variant, title, name=None):
-    row = VARIANTS[variant]
-    build = _builder(variant, name or "ViT_" + variant.replace("/", "").replace("-", "_"))
-    fits = f"{row.patch_size[0]} must divide it"
-    if row.stem is not None:
-        fits = f"its 4th part, rounded up, must be a multiple of {row.patch_size[0]}"
-        fits = "any, as the stem rounds up" if row.patch_size == (1, 1) else fits
-    title = f"{title}: {row.depth} blocks, width {row.width}, {row.num_heads} heads."
-    build.__doc__ = title + _ARGUMENTS.format(
-        fits=fits,
-        decided="GELU, epsilon, pooling",
-        model="VisionTransformer",
-        options="`pool`, `representation_size`, `dropout`, `position`, `gelu`, `channels`, `remat`",
-    )
-    return build
+def _title(variant, row):
+    if variant in BIT_VARIANTS:
+        return f"BiT-{variant} (Kolesnikov et al., 2020): {sum(row.blocks)} units."
+    title = TITLES.get(variant) or _LATER_TITLES.get(variant, variant)
+    return f"{title}: {row.depth} blocks, width {row.width}, {row.num_heads} heads."
 
 
-def _bit(variant):
-    build = _builder(variant, f"BiT_{variant}")
-    units = sum(BIT_VARIANTS[variant].blocks)
-    build.__doc__ = f"BiT-{variant} (Kolesnikov et al., 2020): {units} units." + _ARGUMENTS.format(
-        fits="for its preprocessing, as the model takes images of any size",
-        decided="its constants",
-        model="BiT",
-        options="`channels`, `numerics`",
-    )
-    return build
+def _fits(row):
+    """Which sizes of images a model takes, for its docstring."""
+    if isinstance(row, BiTVariant):
+        return "for its preprocessing, as the model takes images of any size"
+    if row.stem is None:
+        return f"{row.patch_size[0]} must divide it"
+    if row.patch_size == (1, 1):
+        return "any, as the stem rounds up"
+    return f"its 4th part, rounded up, must be a multiple of {row.patch_size[0]}"
 
 
 def build(
@@ -153,59 +186,11 @@ def build(
                 ) from None
             listed = "list(keras_vit.VARIANTS)"
             raise unknown("variant", variant, known, listed=listed) from None
-    return _builder(variant, builder_name(variant))(weights=weights, **options)
+    return _builder(variant)(weights=weights, **options)
 
 
-def builder_name(variant):
-    """The name of the builder of a variant, which that of its models is in lower case."""
-    return _NAMES.get(variant) or "ViT_" + re.sub(r"\W", "_", variant.replace("/", ""))
-
-
-ViT_Ti16 = _vit("Ti/16", "ViT-Ti/16")
-ViT_S32 = _vit("S/32", "ViT-S/32")
-ViT_S16 = _vit("S/16", "ViT-S/16")
-ViT_S16_plain = _vit("S/16-plain", "The 'better plain ViT' S/16 (Beyer et al., 2022)")
-ViT_B32 = _vit("B/32", "ViT-B/32 (Table 1)")
-ViT_B16 = _vit("B/16", "ViT-B/16 (Table 1)")
-ViT_B8 = _vit("B/8", "ViT-B/8")
-ViT_L32 = _vit("L/32", "ViT-L/32 (Table 1)")
-ViT_L16 = _vit("L/16", "ViT-L/16 (Table 1)")
-ViT_H14 = _vit("H/14", "ViT-H/14 (Table 1)")
-ViT_g14 = _vit("g/14", "ViT-g/14 (Zhai et al., 2022)")
-ViT_G14 = _vit("G/14", "ViT-G/14 (Zhai et al., 2022)")
-ViT_So400m14 = _vit("So400m/14", "ViT-So400m/14 (Alabdulmohsin et al., 2023)")
-ViT_22B14 = _vit("22B/14", "ViT-22B/14 (Dehghani et al., 2023)")
-
-_hybrid = "ViT-{} after a ResNet with {} units (section 3.1)"
-R50_ViT_B16 = _vit("R50+B/16", _hybrid.format("B", "3, 4, 9"), "R50_ViT_B16")
-R50_ViT_L16 = _vit("R50+L/16", _hybrid.format("L", "3, 4, 9"), "R50_ViT_L16")
-R50_ViT_B32 = _vit("R50+B/32", _hybrid.format("B", "3, 4, 6, 3"), "R50_ViT_B32")
-R50_ViT_L32 = _vit("R50+L/32", _hybrid.format("L", "3, 4, 6, 3"), "R50_ViT_L32")
-R26_ViT_S32 = _vit("R26+S/32", _hybrid.format("S", "2, 2, 2, 2"), "R26_ViT_S32")
-R26_ViT_B32 = _vit("R26+B/32", _hybrid.format("B", "2, 2, 2, 2"), "R26_ViT_B32")
-R_ViT_Ti16 = _vit("R+Ti/16", "ViT-Ti on 8 x 8 patches of a ResNet's root", "R_ViT_Ti16")
-
-BiT_R50x1 = _bit("R50x1")
-BiT_R50x2 = _bit("R50x2")
-BiT_R50x3 = _bit("R50x3")
-BiT_R101x1 = _bit("R101x1")
-BiT_R101x3 = _bit("R101x3")
-BiT_R152x1 = _bit("R152x1")
-BiT_R152x2 = _bit("R152x2")
-BiT_R152x4 = _bit("R152x4")
-BiT_R200x3 = _bit("R200x3")
-
-
-def _later():
-    """The builders of later families: `DINOv3_Splus16` of the variant `"DINOv3-S+/16"`, ..."""
-    variants = {line.name.format(size): line.title for line in FAMILIES for size in line.sizes}
-    for variant, title in variants.items():
-        name = re.sub(r"(\d)/", r"\1_", variant.replace("+", "plus")).replace("/", "")
-        name = name.replace("-", "_")
-        yield name, _vit(variant, title, name)
-
-
-LATER = dict(_later())
+LATER = {builder_name(variant): _builder(variant) for variant in _LATER_TITLES}
+globals().update({builder_name(variant): _builder(variant) for variant in (*TITLES, *BIT_VARIANTS)})
 globals().update(LATER)
 
 __all__ = ["build", *(name for name, each in vars().items() if hasattr(each, "__signature__"))]
