@@ -125,26 +125,35 @@ def test_a_folder_as_keras_reads_it(model, tmp_path):
     assert not files
 
 
-def test_training_and_validation_share_one_warning(model):
+class Epochs:
+    """What `training.fit` takes."""
+
+    steps_per_epoch = 3
+
+    def from_step(self, step):
+        return list(generator(PIXELS))[step % 3 :]
+
+
+def without_weights():
+    """Batches to which Keras gives another form on TensorFlow."""
+    yield from ((x, y, None) for x, y in generator(PIXELS))
+
+
+CALLS = {
+    "validation": lambda m, _: m.fit(PIXELS, LABELS, validation_split=0.25, epochs=2, verbose=0),
+    "without weights": lambda m, _: m.fit(without_weights(), verbose=0),
+    "a run": lambda m, path: training.fit(m, Epochs(), path, epochs=2, curves=False),
+    "an evaluation": lambda m, _: evaluate(m, list(generator(PIXELS)), progress=False),
+    "train_on_batch": lambda m, _: m.train_on_batch(PIXELS[:4], LABELS[:4]),
+    "test_on_batch": lambda m, _: m.test_on_batch(PIXELS[:4], LABELS[:4]),
+    "predict_on_batch": lambda m, _: m.predict_on_batch(PIXELS[:4]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_warns_once(model, tmp_path, call):
     with warned() as files:
-        model.fit(PIXELS, LABELS, validation_split=0.25, epochs=2, verbose=0)
-    assert files == ["test_trainer.py"]
-
-
-def test_batches_without_weights(model):
-    """On TensorFlow, Keras gives such batches another form."""
-    with warned() as files:
-        model.fit(((x, y, None) for x, y in generator(PIXELS)), verbose=0)
-    assert files == ["test_trainer.py"]
-
-
-def test_batches_alone(model):
-    for call in (model.train_on_batch, model.test_on_batch):
-        with warned() as files:
-            call(PIXELS[:4], LABELS[:4])
-        assert files == ["test_trainer.py"]
-    with warned() as files:
-        model.predict_on_batch(PIXELS[:4])
+        CALLS[call](model, tmp_path)
     assert files == ["test_trainer.py"]
 
 
@@ -172,27 +181,6 @@ def test_models_around_a_model_look_as_it_does():
         with warned() as files:
             model.fit(generator(PIXELS), verbose=0)
         assert files == ["test_trainer.py"]
-
-
-class Epochs:
-    """What `training.fit` takes."""
-
-    steps_per_epoch = 3
-
-    def from_step(self, step):
-        return list(generator(PIXELS))[step % 3 :]
-
-
-def test_a_run_of_several_epochs_warns_once(model, tmp_path):
-    with warned() as files:
-        training.fit(model, Epochs(), tmp_path, epochs=2, curves=False)
-    assert files == ["test_trainer.py"]
-
-
-def test_an_evaluation_warns_once(model):
-    with warned() as files:
-        evaluate(model, list(generator(PIXELS)), progress=False)
-    assert files == ["test_trainer.py"]
 
 
 @pytest.mark.parametrize("steps", [1, 2])
