@@ -20,6 +20,12 @@ SIZES = {
     "bigG": (1664, 48, 16, 8192),  # what OpenCLIP calls G
     "So400m": (1152, 27, 16, 4304),  # Alabdulmohsin et al., 2023
     "22B": (6144, 48, 48, 24576),  # Dehghani et al., 2023, Table 1
+    # Wightman, 2024
+    "wee": (256, 14, 4, 1280),
+    "little": (320, 14, 5, 1792),
+    "medium": (512, 12, 8, 2048),
+    "mediumd": (512, 20, 8, 2048),
+    "betwixt": (640, 12, 10, 2560),
 }
 
 
@@ -31,7 +37,7 @@ class Line(typing.NamedTuple):
         title: of the family, with its source.
         sizes: dict from size and patch size to fields of this size alone; those of `SIZES` come
             from there.
-        fields: what all of them have in common, as fields of `keras_vit.Variant`.
+        fields: fields of `keras_vit.Variant` that all of them have.
     """
 
     name: str
@@ -66,25 +72,24 @@ HUGE, BIG = _sizes("H/14", projection=1024), _sizes("bigG/14", projection=1280)
 
 DINO_V2 = TORCH | {"layer_scale": 1e-5}
 DINO_V3 = DINO_V2 | {
-    **{"position": "none", "rotary": "dinov3", "registers": 4, "epsilon": 1e-5},
-    **{"biases": "no_key"},
+    "position": "none",
+    "rotary": "dinov3",
+    "registers": 4,
+    "epsilon": 1e-5,
+    "biases": "no_key",
 }
 EVA = TORCH | {"biases": "no_key"}
 EVA_02 = EVA | GATED | {"rotary": "eva02"}
 NORMED = {"mlp_norm": "layer_norm"}
 NORMED_TWICE = NORMED | {"attention_norm": "layer_norm"}
 BEIT = EVA | MEAN | {"position": "relative_2d"}
-AIM_V2 = (
-    {"norm": "rms_norm", "patch_norm": "rms_norm", "biases": "none", "qkv_bias": False}
-    | {"epsilon": 1e-5, **TORCH, **PATCHES, **GATED}
-)  # fmt: skip
+RMS_NORMED = {"norm": "rms_norm", "patch_norm": "rms_norm", "epsilon": 1e-5}
+AIM_V2 = TORCH | PATCHES | GATED | RMS_NORMED | {"biases": "none", "qkv_bias": False}
 PE_CORE = CLIP | {"pool": "map", "pool_heads": 8, "class_token": True}
 PE_OTHERS = CLIP | {"pool": "mean", "final_norm": False, "class_token": True} | _counted(32)
 PE_G = {"class_token": False, **_counted(32, 0.0)}
 SBB = TORCH | PATCHES | {"layer_scale": 1e-5, "norm_after_pool": True}
 SBB_ROPE = SBB | {"position": "none", "rotary": "eva02", "biases": "no_key", "registers": 1}
-WEE, LITTLE = _size(256, 14, 4, 1280), _size(320, 14, 5, 1792)
-MEDIUM, MEDIUM_D, BETWIXT = _size(*SIZES["M"]), _size(512, 20, 8, 2048), _size(640, 12, 10, 2560)
 SO150M = _size(896, 18, 14, 2304, layer_scale=None, norm_after_pool=False)
 
 FAMILIES = (
@@ -193,12 +198,7 @@ FAMILIES = (
         _sizes("B/16", layer_scale=0.1) | _sizes("L/16", layer_scale=1e-5),
         BEIT,
     ),
-    Line(
-        "BEiTv2-{}",
-        "BEiT v2 (Peng et al., 2022)",
-        _sizes("B/16 L/16", layer_scale=1e-5),
-        BEIT,
-    ),
+    Line("BEiTv2-{}", "BEiT v2 (Peng et al., 2022)", _sizes("B/16 L/16", layer_scale=1e-5), BEIT),
     Line(
         "BEiT3-{}",
         "The image encoder of BEiT-3 (Wang et al., 2023)",
@@ -261,8 +261,9 @@ FAMILIES = (
         "SBB-{}-reg1",
         "timm's 'Searching for Better ViT Baselines' (Wightman, 2024)",
         {
-            **{"wee/16": WEE, "pwee/16": WEE | {"depth": 16, "block": "parallel"}},
-            **{"little/16": LITTLE, "medium/16": MEDIUM, "betwixt/16": BETWIXT},
+            "wee/16": {},
+            "pwee/16": _size(256, 16, 4, 1280, block="parallel"),
+            **_sizes("little/16 medium/16 betwixt/16"),
             "so150m2/16": _size(832, 21, 13, 2176, qkv_bias=False),
         },
         SBB | {"registers": 1},
@@ -270,31 +271,28 @@ FAMILIES = (
     Line(
         "SBB-{}-reg4",
         "timm's 'Searching for Better ViT Baselines' (Wightman, 2024)",
-        {
-            **{"little/16": LITTLE, "medium/16": MEDIUM, "mediumd/16": MEDIUM_D},
-            **{"betwixt/16": BETWIXT, "so150m/16": SO150M},
-        },
+        _sizes("little/16 medium/16 mediumd/16 betwixt/16") | {"so150m/16": SO150M},
         SBB | {"registers": 4},
     ),
     Line(
         "SBB-{}-rope",
         "timm's baselines with rotary positions (Wightman, 2024)",
         {
-            "medium/16": MEDIUM,
-            "mediumd/16": {**MEDIUM_D, "biases": "all", "qkv_bias": False},
-            "betwixt/16": {**BETWIXT, "registers": 4},
+            "medium/16": {},
+            "mediumd/16": {"biases": "all", "qkv_bias": False},
+            "betwixt/16": {"registers": 4},
             "B/16": {},
         },
         SBB_ROPE,
     ),
     *(
         Line(
-            f"RoPE-ViT-{{}}-{kind}{end}",
-            f"ViT with {kind} rotary positions (Heo et al., 2024)",
+            f"RoPE-ViT-{{}}-{rotary}{end}",
+            f"ViT with {rotary} rotary positions (Heo et al., 2024)",
             _sizes("S/16 B/16 L/16"),
-            TORCH | {"layer_scale": 1e-5, "rotary": kind, "position": position},
+            TORCH | {"layer_scale": 1e-5, "rotary": rotary, "position": position},
         )
-        for kind in ("axial", "mixed")
+        for rotary in ("axial", "mixed")
         for end, position in (("", "none"), ("-ape", "learned_1d"))
     ),
 )

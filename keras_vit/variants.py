@@ -109,9 +109,8 @@ class Variant(Extensions):
         self._set("stem_width", checks.positive_float(self.stem_width, "stem_width"))
         checks.positive_float(self.epsilon, "epsilon")
         super().__post_init__()
-        if (self.pool in ("token", "token_mean")) > self.class_token or (
-            self.pool == "first" and self.learned_tokens
-        ):
+        lacks_token = self.pool in ("token", "token_mean") and not self.class_token
+        if lacks_token or (self.pool == "first" and self.learned_tokens):
             raise ValueError(
                 "pool='token' reads the class token, and pool='first' the first patch of a model "
                 f"without one. Received: pool={self.pool!r}, class_token={self.class_token}; "
@@ -170,7 +169,7 @@ class Variant(Extensions):
     @property
     def block_layers(self):
         """The number of layers `block_0` and so on: `depth`, or twice that with axial blocks."""
-        return self.depth * (2 if self.block == "axial" else 1)
+        return 2 * self.depth if self.block == "axial" else self.depth
 
     def grid(self, image_size):
         """The (rows, columns) of patches of an image, whose size is in pixels.
@@ -215,15 +214,10 @@ class Variant(Extensions):
 
 
 def _table():
-    published = {  # patch sizes
-        **{"Ti": (16,), "S": (32, 16), "B": (32, 16, 8), "L": (32, 16), "H": (14,)},
-        **{"g": (14,), "G": (14,), "So400m": (14,)},
-    }
-    table = {
-        f"{name}/{patch}": Variant(*SIZES[name], patch)
-        for name, patches in published.items()
-        for patch in patches
-    }
+    table = {}
+    for name in "Ti/16 S/32 S/16 B/32 B/16 B/8 L/32 L/16 H/14 g/14 G/14 So400m/14".split():
+        size, patch = name.split("/")
+        table[name] = Variant(*SIZES[size], int(patch))
     # Section 3.1 and Table 6: R50 without its last stage, lengthened, or with it; "How to train
     # your ViT?" for the small ones. What follows the slash is the stride in pixels, but for the
     # last one, which by its authors' count is 16 and really 32.
@@ -246,10 +240,10 @@ def _table():
         *SIZES["22B"], 14, pool="map", block="parallel", qkv_bias=False, **norms
     )
     for line in FAMILIES:
-        for size, own in line.sizes.items():
+        for size, of_size in line.sizes.items():
             name, _, patch = size.partition("/")
             numbers = dict(zip(("width", "depth", "num_heads", "mlp_dim"), SIZES.get(name, ())))
-            fields = {**numbers, "patch_size": int(patch), **line.fields, **own}
+            fields = {**numbers, "patch_size": int(patch), **line.fields, **of_size}
             table[line.name.format(size)] = Variant(**fields)
     return table
 

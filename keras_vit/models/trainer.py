@@ -78,7 +78,8 @@ def compare_images(model, data, training=False):
         # That of a new model says nothing yet.
         if getattr(model, "weights_from", None) or wanted != Preprocessing():
             text += "Make the pipeline with model=model, or with recipe.for_weights(model)"
-            text += "; training goes on with the data's, which the model keeps." * training
+            if training:
+                text += "; training goes on with the data's, which the model keeps."
             warnings.warn(text, stacklevel=3)
     if training:
         part = getattr(model, "student", None) or getattr(model, "encoder", None)

@@ -194,7 +194,7 @@ def reason_of(error, address, retries=0):
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
         chain.append(cause)
     names = {each.__name__ for error in chain for each in type(error).__mro__}
-    host, tried = urlsplit(address).hostname, f", tried {retries + 1} times" * bool(retries)
+    host, tried = urlsplit(address).hostname, f", tried {retries + 1} times" if retries else ""
     if names & {"MaxRetryError", "ConnectError", "NameResolutionError", "NewConnectionError"}:
         if names & {"SSLError"}:
             return f"{host} has no certificate that is trusted here{tried}"

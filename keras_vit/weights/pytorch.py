@@ -228,6 +228,7 @@ def _named(torch, content):
             if isinstance(value, (torch.Tensor, np.ndarray)):
                 require(name not in tensors, f"it calls two tensors {name!r}")
                 tensors[name] = value
-                nameless += [key] * (isinstance(group, dict) and not isinstance(key, str))
+                if isinstance(group, dict) and not isinstance(key, str):
+                    nameless.append(key)
         waiting += [(f"{prefix}{key}.", value) for key, value in rows[::-1]]
     return tensors, nameless

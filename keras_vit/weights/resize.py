@@ -36,7 +36,7 @@ def resized(canonical, model, interpolation=None, patches_too=False):
         if patches_too:
             rows += _resize_patches(canonical, model)
         rows += _resize_positions(canonical, model, interpolation)
-    if canonical.architecture["channels"] == 3 != model.channels:
+    if canonical.architecture["channels"] == 3 and model.channels != 3:
         rows += _adapt_channels(canonical.arrays, model.channels)
         canonical.preprocessing = canonical.preprocessing.for_channels(model.channels)
     return canonical, rows

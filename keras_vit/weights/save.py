@@ -186,8 +186,11 @@ def _obstacles(model, format):
     v, family = model.variant, _family(model, format)
     folded = v.folded if isinstance(model, BiT) else v.stem_folded
     quantized = any(variable.name == "kernel_scale" for variable in model.weights)
-    hard = ["folded kernels, which would be standardised twice"] * folded
-    hard += ["quantised layers, for which model.save(...) is"] * quantized
+    impossible = {
+        "folded kernels, which would be standardised twice": folded,
+        "quantised layers, for which model.save(...) is": quantized,
+    }
+    hard = [text for text, is_so in impossible.items() if is_so]
     return hard + family.impossible(model), family.obstacles(model)
 
 
