@@ -6,7 +6,7 @@ import pytest
 
 import keras_vit
 from keras_vit.data import augment
-from keras_vit.weights import load
+from keras_vit.weights import readers
 from tests.guides import FOLDER, agrees, blocks, environment_with_commands, of_backend, run
 from tests.recipes.snippets import mistakes
 from tests.support import BACKEND, ROOT, slow_unless_torch
@@ -50,7 +50,7 @@ SMALLER = {
 def tidy(tmp_path, monkeypatch):
     """A page works in a folder of its own, and what it adds to the library is taken back."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(load, "FAMILIES", load.FAMILIES)
+    monkeypatch.setattr(readers, "FAMILIES", readers.FAMILIES)
     known = set(augment.AUGMENTATIONS)
     yield
     for name in set(augment.AUGMENTATIONS) - known:

@@ -4,10 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from keras_vit.models.backbone import MODELS
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.report import misfit, report
-from keras_vit.weights.resize import resized
 from keras_vit.weights.tables import shortened
 
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
@@ -42,15 +40,14 @@ class Plan:
         return not (self.missing or self.unused or self.misshapen)
 
 
-def assign(model, canonical, interpolation=None, patches_too=False, fresh_head=False, choices=None):
+def assign(model, canonical, changes=(), fresh_head=False, choices=None):
     """Gives a model the arrays of a checkpoint, all or none, and returns a `LoadReport`.
 
     The model keeps the report, too.
 
     Args:
         model: a `VisionTransformer` or a `BiT`.
-        canonical: the checkpoint, a `Canonical`.
-        interpolation, patches_too: as in `resized`.
+        canonical, changes: the checkpoint, and the rows of its arrays that `resized` changed.
         fresh_head: whether the model keeps its own head even where that of the file fits.
         choices: of a model that was built for the file, the names of the arguments that the caller
             wanted otherwise than in the file, of which a misfit can come.
@@ -58,12 +55,6 @@ def assign(model, canonical, interpolation=None, patches_too=False, fresh_head=F
     Raises:
         CheckpointError: the two do not fit, or an array is not finite; the model is unchanged.
     """
-    if not isinstance(model, MODELS[canonical.model]):
-        raise CheckpointError(
-            f"{canonical.path!r} holds a {canonical.model}; the model {model.name!r} is a "
-            f"{type(model).__name__}. Nothing was loaded."
-        )
-    canonical, changes = resized(canonical, model, interpolation, patches_too)
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
     plan = make_plan(canonical.arrays, variables, fresh_head)
     if not plan.fits:

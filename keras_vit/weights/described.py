@@ -7,7 +7,9 @@ from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.variants import VARIANTS
 from keras_vit.weights import catalog
 from keras_vit.weights.fetch import fetch
-from keras_vit.weights.load import SIZE, locate, read
+from keras_vit.weights.load import SIZE
+from keras_vit.weights.locate import locate
+from keras_vit.weights.readers import read
 
 
 def name_of(model):

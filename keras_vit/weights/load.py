@@ -1,4 +1,4 @@
-"""Checkpoints into models: read -> canonical names -> resize -> strict assignment -> a report."""
+"""Checkpoints into models: read -> canonical names -> resize -> assign -> report."""
 
 import dataclasses
 import os
@@ -12,49 +12,13 @@ from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.models.classifier import argument_names
 from keras_vit.models.surgery import building_arguments
 from keras_vit.variants import VARIANTS, get_variant
-from keras_vit.weights import (
-    aimv2,
-    bit,
-    google,
-    huggingface,
-    huggingface_beit,
-    huggingface_dino,
-    keras_hub,
-    official,
-    open_clip,
-    peft,
-    timm,
-    torchvision,
-    vision_towers,
-)
 from keras_vit.weights.assign import assign
-from keras_vit.weights.canonical import CONFIG, check_architecture, reading_of_config
-from keras_vit.weights.family import nearest
-from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.locate import locate, published_for
-from keras_vit.weights.parts import find_model
+from keras_vit.weights.readers import computed_positions, read
 from keras_vit.weights.report import LoadReport
+from keras_vit.weights.resize import resized
 
-# No two recognise the same file, but for timm's and the last, whose names official ones and
-# big_vision share, and which come after these.
-FAMILIES = (
-    huggingface.FAMILY,
-    *open_clip.FAMILIES,
-    *official.FAMILIES,
-    vision_towers.CLIP,
-    vision_towers.SIGLIP,
-    aimv2.FAMILY,
-    aimv2.APPLE,
-    *huggingface_beit.FAMILIES,
-    *huggingface_dino.FAMILIES,
-    timm.FAMILY,
-    *bit.FAMILIES,
-    torchvision.FAMILY,
-    keras_hub.FAMILY,
-    google.BIG_VISION_FAMILY,
-    google.FAMILY,
-)
 # What a size is; other kinds of blocks make another family of it.
 SIZE = ("width", "depth", "num_heads", "mlp_dim", "stem", "blocks", "mlp", "norm", "block")
 
@@ -102,10 +66,11 @@ def load_weights(
             model is then unchanged.
     """
     model = check_model(model)
-    hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
-    hints.update(image_size=model.image_size, file_image_size=file_image_size)
-    canonical = read(*locate(weights), hints, prefix)
-    report = assign(model, canonical, interpolation, resize_patches, fresh_head)
+    caller = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
+    caller |= {"image_size": model.image_size, "file_image_size": file_image_size}
+    canonical = read(*locate(weights), caller, prefix)
+    canonical, changes = resized(canonical, model, interpolation, patches_too=resize_patches)
+    report = assign(model, canonical, changes, fresh_head=fresh_head)
     if report.differs:
         warnings.warn(
             f"The model computes something else than its weights:\n{report}", stacklevel=2
@@ -138,16 +103,11 @@ def from_checkpoint(
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    hints = {**overrides, "file_image_size": file_image_size}
-    canonical = read(*locate(weights), hints, prefix)
+    canonical = read(*locate(weights), {**overrides, "file_image_size": file_image_size}, prefix)
     model = MODELS[canonical.model](**{**canonical.architecture, **building_arguments(overrides)})
-    assign(
-        model,
-        canonical,
-        overrides.get("interpolation"),
-        patches_too="patch_size" in overrides,
-        choices=tuple(overrides),
-    )
+    interpolation, patches_too = overrides.get("interpolation"), "patch_size" in overrides
+    canonical, changes = resized(canonical, model, interpolation, patches_too=patches_too)
+    assign(model, canonical, changes, choices=tuple(overrides))
     return model
 
 
@@ -167,110 +127,32 @@ def build_and_load(variant, weights, options):
     _check_variant(record, variant, row, options)
     # The row says what the arrays of a file may not; all else is the file's to say.
     names = ("width", "num_heads", "interpolation")
-    known = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
-    canonical = read(source, record, {**known, **_computed_positions(row), **options})
+    of_row = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
+    canonical = read(source, record, {**of_row, **computed_positions(row), **options})
     if canonical.model != name:
         raise CheckpointError(
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
             "keras_vit.from_checkpoint builds the model that fits a file."
         )
-    found = canonical.architecture
-    found = {n: found[n] for n in marked(type(row), "inherited") if n in found}
-    model = MODELS[name](variant, **{**found, **building_arguments(options)})
-    assign(model, canonical, options.get("interpolation"))
+    of_file = canonical.architecture
+    inherited = {n: of_file[n] for n in marked(type(row), "inherited") if n in of_file}
+    model = MODELS[name](variant, **{**inherited, **building_arguments(options)})
+    canonical, changes = resized(canonical, model, options.get("interpolation"))
+    assign(model, canonical, changes)
     return model
 
 
 def _check_variant(record, variant, row, options):
     """Raises a ValueError, before anything is downloaded, for weights of another variant."""
     published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
-    theirs = published.get(record.variant) if record else None
-    fields = [n for n in (*SIZE, "patch_size") if hasattr(row, n)]
-    fits = theirs is None or type(theirs) is type(row)
-    for name in fields if theirs and fits else ():
-        fits = fits and (name in options or getattr(theirs, name) == getattr(row, name))
-    if not fits:
+    of_weights = published.get(record.variant) if record else None
+    if of_weights is None:
+        return
+    names = [n for n in (*SIZE, "patch_size") if hasattr(row, n) and n not in options]
+    is_other = type(of_weights) is not type(row)
+    if is_other or any(getattr(of_weights, n) != getattr(row, n) for n in names):
         raise ValueError(
             f"The weights are of another model. Received: weights={record.name!r}, which are of "
             f"{record.variant}, for {variant}. {published_for(variant)}; "
             "keras_vit.from_checkpoint builds the model that fits its weights."
         )
-
-
-def file_of(weights):
-    """The path of a checkpoint that is here, or has been downloaded."""
-    source, record = locate(weights)
-    return _fetched(source, record) if isinstance(source, str) else source
-
-
-def _fetched(source, record):
-    """The path of a download, or a `DownloadError` that says for which published weights."""
-    try:
-        return fetch(source, size=record and record.size)
-    except DownloadError as error:
-        raise DownloadError(f"{record.name}: {error}" if record else str(error)) from error
-
-
-def read(source, record, hints, prefix=None):
-    """The `Canonical` of a path or URL, with what its record in the catalogue says."""
-    if record is None:
-        is_url = isinstance(source, str)
-        canonical = read_checkpoint(fetch(source) if is_url else source, hints, prefix)
-        canonical.source = source if is_url else source.resolve().name
-        return canonical
-    hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
-    canonical = read_checkpoint(_fetched(source, record), hints, prefix)
-    canonical.preprocessing = record.preprocessing or canonical.preprocessing
-    canonical.assumed.pop("preprocessing", None)  # the catalogue says it, or that it is the usual
-    canonical.label_set, canonical.source = record.label_set, record.name
-    for name, value in record.overrides:
-        # The catalogue speaks for files that come alone; a config beside one knows better.
-        if canonical.assumed.get(name) != CONFIG:
-            canonical.settle(name, (value, "the catalogue"))
-    return canonical
-
-
-def _computed_positions(row):
-    """The `position` of a variant that no file has, as a hint; empty for any other variant."""
-    position = getattr(row, "position", "learned_1d")
-    return {} if position == "learned_1d" else {"position": position}
-
-
-def read_checkpoint(path, hints, prefix=None):
-    """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
-    (contents, base), path = peft.open_model(path, FAMILIES), str(path)
-    try:
-        part = find_model(contents.arrays, FAMILIES, prefix)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path!r}: {error} Nothing was loaded.") from error
-    family = part.family
-    if family is None:
-        raise CheckpointError(
-            f"{path!r} is of no family known here. {nearest(contents.arrays, FAMILIES)} "
-            "docs/checkpoints.md lists the formats; what Keras itself wrote (.weights.h5) is read "
-            "by model.load_weights(path)."
-        )
-    named = contents.config.get("model_type")
-    theirs = [f.name for f in FAMILIES if named in f.model_types]
-    if family.model_types and theirs and family.name not in theirs:
-        raise CheckpointError(
-            f"{path!r} has a config.json of another model: model_type={named!r} stands for "
-            f"{' or '.join(theirs)}, and the arrays are those of {family.name}. Put the one of "
-            "this model beside the file, or none."
-        )
-    try:
-        canonical = family.read(dataclasses.replace(contents, arrays=part.arrays), hints)
-        check_architecture(canonical)
-        canonical.reading = reading_of_config(contents.config) or canonical.reading
-    except CheckpointError as error:
-        raise CheckpointError(f"{path!r}: {error}") from error
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        raise CheckpointError(
-            f"{path!r}, or the config beside it, says what cannot be of a model of "
-            f"{family.name}: {type(error).__name__}: {error}. Nothing was loaded."
-        ) from error
-    part.settle(canonical, contents.arrays)
-    if base is not None:
-        canonical.family += f", with an adapter of PEFT on {base}"
-    canonical.path = path
-    return canonical

@@ -11,7 +11,7 @@ import keras
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.weights import tables
 from keras_vit.weights.files import CheckpointError, open_checkpoint
-from keras_vit.weights.load import file_of
+from keras_vit.weights.readers import file_of
 from keras_vit.weights.tables import SAME, TRANSPOSED, Table, split_heads
 
 BLOCK, HEAD = "encoder.layers.{i}.", "head."

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+from keras_vit.models.backbone import MODELS
 from keras_vit.models.resize_weights import (
     POSITIONS,
     adapt_channels,
@@ -25,7 +26,15 @@ def resized(canonical, model, interpolation=None, patches_too=False):
 
     Returns:
         The new `Canonical`, and a row of `LoadReport.resized` for each array that changed.
+
+    Raises:
+        CheckpointError: the checkpoint is of a model of another class.
     """
+    if not isinstance(model, MODELS[canonical.model]):
+        raise CheckpointError(
+            f"{canonical.path!r} holds a {canonical.model}; the model {model.name!r} is a "
+            f"{type(model).__name__}. Nothing was loaded."
+        )
     canonical = dataclasses.replace(
         canonical, arrays=dict(canonical.arrays), origin=dict(canonical.origin)
     )

@@ -4,7 +4,8 @@ import pytest
 import requests
 import urllib3
 
-from keras_vit.weights import load
+import keras_vit
+from keras_vit.weights import readers
 from keras_vit.weights.downloads import DownloadError, place_of, reason_of
 from keras_vit.weights.fetch import fetch
 
@@ -22,11 +23,13 @@ def test_a_host_that_cannot_be_reached(cache):
 
 
 def test_weights_without_a_network_are_named(cache, monkeypatch):
-    monkeypatch.setattr(load, "fetch", lambda *_, **__: fetch("https://127.0.0.1:9/x", retries=0))
+    monkeypatch.setattr(
+        readers, "fetch", lambda *_, **__: fetch("https://127.0.0.1:9/x", retries=0)
+    )
     with pytest.raises(
         DownloadError, match=r"^imagenet21k/ViT-B_16: .*127\.0\.0\.1 cannot be reach"
     ):
-        load.from_checkpoint("imagenet21k/ViT-B_16")
+        keras_vit.from_checkpoint("imagenet21k/ViT-B_16")
 
 
 def test_other_reasons():

@@ -12,7 +12,7 @@ import pytest
 import safetensors.numpy
 
 import keras_vit
-from keras_vit.weights.load import FAMILIES
+from keras_vit.weights.readers import FAMILIES
 from tests.support import (
     ORACLES,
     assert_close,

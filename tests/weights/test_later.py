@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights.load import read_checkpoint
+from keras_vit.weights.readers import read_checkpoint
 from tests.support import (
     BACKEND,
     ORACLES,

@@ -9,7 +9,7 @@ import safetensors.numpy
 import keras_vit
 from keras_vit.extensions import Rotary
 from keras_vit.weights.files import read_safetensors
-from keras_vit.weights.load import FAMILIES
+from keras_vit.weights.readers import FAMILIES
 from tests.support import ORACLES, assert_close, forward, images
 
 pytestmark = pytest.mark.any_backend

@@ -7,7 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.files import read_safetensors
-from keras_vit.weights.load import read_checkpoint
+from keras_vit.weights.readers import read_checkpoint
 from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, read_arrays, values
 

@@ -1,0 +1,128 @@
+"""Any checkpoint in canonical form: which family reads it, and what the catalogue adds."""
+
+import dataclasses
+
+from keras_vit.variants import VARIANTS
+from keras_vit.weights import (
+    aimv2,
+    bit,
+    google,
+    huggingface,
+    huggingface_beit,
+    huggingface_dino,
+    keras_hub,
+    official,
+    open_clip,
+    peft,
+    timm,
+    torchvision,
+    vision_towers,
+)
+from keras_vit.weights.canonical import CONFIG, check_architecture, reading_of_config
+from keras_vit.weights.family import nearest
+from keras_vit.weights.fetch import DownloadError, fetch
+from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.locate import locate
+from keras_vit.weights.parts import find_model
+
+# No two recognise the same file, but for timm's and the last, whose names official ones and
+# big_vision share, and which come after these.
+FAMILIES = (
+    huggingface.FAMILY,
+    *open_clip.FAMILIES,
+    *official.FAMILIES,
+    vision_towers.CLIP,
+    vision_towers.SIGLIP,
+    aimv2.FAMILY,
+    aimv2.APPLE,
+    *huggingface_beit.FAMILIES,
+    *huggingface_dino.FAMILIES,
+    timm.FAMILY,
+    *bit.FAMILIES,
+    torchvision.FAMILY,
+    keras_hub.FAMILY,
+    google.BIG_VISION_FAMILY,
+    google.FAMILY,
+)
+
+
+def file_of(weights):
+    """The path of a checkpoint that is here, or has been downloaded."""
+    source, record = locate(weights)
+    return _fetched(source, record) if isinstance(source, str) else source
+
+
+def _fetched(source, record):
+    """The path of a download, or a `DownloadError` that says for which published weights."""
+    try:
+        return fetch(source, size=record and record.size)
+    except DownloadError as error:
+        raise DownloadError(f"{record.name}: {error}" if record else str(error)) from error
+
+
+def read(source, record, caller, prefix=None):
+    """The `Canonical` of a path or URL, with what its record in the catalogue says.
+
+    `caller` is a dict of arguments that a caller gave, or that the model to be filled has.
+    """
+    if record is None:
+        is_url = isinstance(source, str)
+        canonical = read_checkpoint(fetch(source) if is_url else source, caller, prefix)
+        canonical.source = source if is_url else source.resolve().name
+        return canonical
+    caller = {**computed_positions(VARIANTS.get(record.variant)), **caller}
+    canonical = read_checkpoint(_fetched(source, record), caller, prefix)
+    canonical.preprocessing = record.preprocessing or canonical.preprocessing
+    canonical.assumed.pop("preprocessing", None)  # the catalogue says it, or that it is the usual
+    canonical.label_set, canonical.source = record.label_set, record.name
+    for name, value in record.overrides:
+        # The catalogue speaks for files that come alone; a config beside one knows better.
+        if canonical.assumed.get(name) != CONFIG:
+            canonical.settle(name, (value, "the catalogue"))
+    return canonical
+
+
+def computed_positions(row):
+    """The `position` of a variant that no file has, as a dict; empty for any other variant."""
+    position = getattr(row, "position", "learned_1d")
+    return {} if position == "learned_1d" else {"position": position}
+
+
+def read_checkpoint(path, caller, prefix=None):
+    """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
+    (contents, base), path = peft.open_model(path, FAMILIES), str(path)
+    try:
+        part = find_model(contents.arrays, FAMILIES, prefix)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path!r}: {error} Nothing was loaded.") from error
+    family = part.family
+    if family is None:
+        raise CheckpointError(
+            f"{path!r} is of no family known here. {nearest(contents.arrays, FAMILIES)} "
+            "docs/checkpoints.md lists the formats; what Keras itself wrote (.weights.h5) is read "
+            "by model.load_weights(path)."
+        )
+    named = contents.config.get("model_type")
+    of_config = [f.name for f in FAMILIES if named in f.model_types]
+    if family.model_types and of_config and family.name not in of_config:
+        raise CheckpointError(
+            f"{path!r} has a config.json of another model: model_type={named!r} stands for "
+            f"{' or '.join(of_config)}, and the arrays are those of {family.name}. Put the one of "
+            "this model beside the file, or none."
+        )
+    try:
+        canonical = family.read(dataclasses.replace(contents, arrays=part.arrays), caller)
+        check_architecture(canonical)
+        canonical.reading = reading_of_config(contents.config) or canonical.reading
+    except CheckpointError as error:
+        raise CheckpointError(f"{path!r}: {error}") from error
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise CheckpointError(
+            f"{path!r}, or the config beside it, says what cannot be of a model of "
+            f"{family.name}: {type(error).__name__}: {error}. Nothing was loaded."
+        ) from error
+    part.settle(canonical, contents.arrays)
+    if base is not None:
+        canonical.family += f", with an adapter of PEFT on {base}"
+    canonical.path = path
+    return canonical
