@@ -56,12 +56,12 @@ def assign(model, canonical, changes=(), fresh_head=False, choices=None):
         CheckpointError: the two do not fit, or an array is not finite; the model is unchanged.
     """
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
-    plan = make_plan(canonical.arrays, variables, fresh_head)
+    plan = make_plan(canonical.arrays, variables, fresh_head=fresh_head)
     if not plan.fits:
-        raise misfit(plan, model, canonical, choices)
+        raise misfit(plan, model, canonical=canonical, choices=choices)
     _check_values(plan, canonical)
-    _commit(plan, model, variables, canonical)
-    model.load_report = report(plan, model, canonical, changes)
+    _commit(plan, model, canonical=canonical, variables=variables)
+    model.load_report = report(plan, model, canonical=canonical, resized=changes)
     return model.load_report
 
 
@@ -154,7 +154,7 @@ def _check_values(plan, canonical):
         )
 
 
-def _commit(plan, model, variables, canonical):
+def _commit(plan, model, canonical, variables):
     """Assigns the values, and what came with them.
 
     Preprocessing belongs to the weights; the names of classes, to the head that they came with.

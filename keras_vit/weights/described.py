@@ -53,7 +53,7 @@ def image_size_of(weights):
     source, record = locate(weights)
     if record is not None and record.image_size:
         return pair(record.image_size, "image_size")
-    return read(source, record, {}).architecture["image_size"]
+    return read(source, record, caller={}).architecture["image_size"]
 
 
 def unfetched(weights):

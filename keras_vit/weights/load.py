@@ -68,9 +68,12 @@ def load_weights(
     model = check_model(model)
     caller = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
     caller |= {"image_size": model.image_size, "file_image_size": file_image_size}
-    canonical = read(*locate(weights), caller, prefix)
-    canonical, changes = resized(canonical, model, interpolation, patches_too=resize_patches)
-    report = assign(model, canonical, changes, fresh_head=fresh_head)
+    source, record = locate(weights)
+    canonical = read(source, record, caller=caller, prefix=prefix)
+    canonical, changes = resized(
+        canonical, model, interpolation=interpolation, patches_too=resize_patches
+    )
+    report = assign(model, canonical, changes=changes, fresh_head=fresh_head)
     if report.differs:
         warnings.warn(
             f"The model computes something else than its weights:\n{report}", stacklevel=2
@@ -103,11 +106,17 @@ def from_checkpoint(
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    canonical = read(*locate(weights), {**overrides, "file_image_size": file_image_size}, prefix)
+    source, record = locate(weights)
+    caller = {**overrides, "file_image_size": file_image_size}
+    canonical = read(source, record, caller=caller, prefix=prefix)
     model = MODELS[canonical.model](**{**canonical.architecture, **building_arguments(overrides)})
-    interpolation, patches_too = overrides.get("interpolation"), "patch_size" in overrides
-    canonical, changes = resized(canonical, model, interpolation, patches_too=patches_too)
-    assign(model, canonical, changes, choices=tuple(overrides))
+    canonical, changes = resized(
+        canonical,
+        model,
+        interpolation=overrides.get("interpolation"),
+        patches_too="patch_size" in overrides,
+    )
+    assign(model, canonical, changes=changes, choices=tuple(overrides))
     return model
 
 
@@ -124,11 +133,12 @@ def build_and_load(variant, weights, options):
         source, record = locate(weights)
     except ValueError as error:
         raise ValueError(f"{error} {published_for(variant)}.") from None
-    _check_variant(record, variant, row, options)
+    _check_variant(record, variant, row=row, options=options)
     # The row says what the arrays of a file may not; all else is the file's to say.
     names = ("width", "num_heads", "interpolation")
     of_row = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
-    canonical = read(source, record, {**of_row, **computed_positions(row), **options})
+    caller = {**of_row, **computed_positions(row), **options}
+    canonical = read(source, record, caller=caller)
     if canonical.model != name:
         raise CheckpointError(
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
@@ -137,8 +147,8 @@ def build_and_load(variant, weights, options):
     of_file = canonical.architecture
     inherited = {n: of_file[n] for n in marked(type(row), "inherited") if n in of_file}
     model = MODELS[name](variant, **{**inherited, **building_arguments(options)})
-    canonical, changes = resized(canonical, model, options.get("interpolation"))
-    assign(model, canonical, changes)
+    canonical, changes = resized(canonical, model, interpolation=options.get("interpolation"))
+    assign(model, canonical, changes=changes)
     return model
 
 
