@@ -28,11 +28,11 @@ def features(
 ) -> keras.Model:
     """The model that gives features instead of classes; it shares the layers and their weights.
 
-    Without `blocks` they are one vector for each image: what the head of a `VisionTransformer` or
-    `BiT` reads (after `pre_logits` or `projection`, if there is one) or, without a head, its
-    output; where two heads read class and distillation token, the mean of both; of any other
-    Functional or Sequential Keras model what its last Dense layer reads, if nothing but an
-    activation follows that layer, and its own output if it ends with neither.
+    Without `blocks` they are one vector for each image. Of a `VisionTransformer` or a `BiT` it is
+    what the head reads, after `pre_logits` or `projection` where the model has one; the mean, where
+    two heads read class and distillation token; and the output, where the model has no head. Of any
+    other Functional or Sequential Keras model it is what the last Dense layer reads, if nothing but
+    an activation follows that layer, and the output if the model ends with neither.
 
     With `blocks` they are the patch tokens after some Transformer blocks, or the maps of a BiT's
     stages: input for segmentation, depth or detection. A model that contains one

@@ -1,4 +1,4 @@
-"""What a model is beside its graph, which a layer keeps where a user's graph takes its layers."""
+"""What a model is besides its graph. Its first layer keeps it where users take layers alone."""
 
 import dataclasses
 from typing import Any

@@ -98,15 +98,15 @@ def _rebuilt(model, **changes):
 def merge_tokens(model: VisionTransformer, r: int | Sequence[int]) -> VisionTransformer:
     """A copy of `model` that is faster, as its blocks join tokens that are alike (ToMe).
 
-    Between attention and MLP each block takes r tokens away, at most half of those there are: by
-    bipartite soft matching of the keys, pairs of tokens become their mean, and attention counts
-    that mean as often as it stands for patches (Bolya et al., 2023). Pooling by the mean or by
-    attention counts so too; class token, distillation token and registers stay as they are. The
-    weights are the same and need no training.
+    Each block takes r tokens away between attention and MLP, at most half of its tokens: bipartite
+    soft matching of the keys finds pairs, each pair becomes its mean, and attention counts that
+    mean as often as it stands for patches (Bolya et al., 2023). Pooling by the mean or by attention
+    counts so too. Class token, distillation token and registers stay as they are. The weights are
+    the same and need no training.
 
-    The authors count so in supervised models off the shelf. In masked autoencoders, and to train
-    with merged tokens, they advise not to (`prop_attn` in facebookresearch/ToMe, tome/patch), which
-    this library does not offer.
+    The authors count so in supervised models off the shelf. They advise against it in masked
+    autoencoders and in training with merged tokens (`prop_attn` in facebookresearch/ToMe,
+    tome/patch); this library always counts.
 
     Args:
         model: a `VisionTransformer`; it stays as it is.
@@ -125,8 +125,8 @@ def merge_tokens(model: VisionTransformer, r: int | Sequence[int]) -> VisionTran
 def fold(model: Model) -> Model:
     """A copy of a hybrid or of BiT whose kernels are standardised already.
 
-    It computes the same function without standardising its kernels at every call. It is meant for
-    inference and export: training it would be training without weight standardisation, and its
+    The copy computes the same function and standardises no kernels in a call. It is meant for
+    inference and export: to train it would be to train without weight standardisation, and its
     weights are no checkpoint of the family any more.
 
     Args:

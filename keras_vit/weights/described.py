@@ -15,8 +15,8 @@ from keras_vit.weights.readers import read
 def name_of(model):
     """The name of a model's architecture, such as `"B/16"`, or `None` where no published size fits.
 
-    It is that of the published weights that the model began with; or that of the only architecture
-    that is the same; or, as families share theirs and change little, the size of the paper, also
+    The published weights that the model began with tell it, or the only architecture that is equal.
+    Where several are, as families share theirs, it is the size of the paper that differs least, also
     with other patches, as in `"B/24"`.
     """
     variant, tables = model.variant, {**VARIANTS, **BIT_VARIANTS}

@@ -138,7 +138,7 @@ def _next_piece(read):
 
 
 def _check_answer(url, response, size):
-    """The number of bytes to come, after a look at whether it is a file that comes."""
+    """The number of bytes to come, where the answer is a file; else a `DownloadError`."""
     if response.status_code in _PASSING:
         response.raise_for_status()
     headers = response.headers

@@ -56,8 +56,8 @@ def published_for(variant):
 def variants_named(text):
     """The variants that a name of elsewhere stands for, as a list.
 
-    It is that of a checkpoint, of an architecture of timm, or of a variant with other punctuation,
-    as `"vit_b_16"`.
+    The name may be that of a checkpoint, of an architecture of timm, or of a variant with other
+    punctuation, as `"vit_b_16"`.
     """
     records = catalog.lookup(text)
     records = records or [c for c in catalog.checkpoints() if c.name.startswith(f"{text}.")]

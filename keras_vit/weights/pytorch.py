@@ -1,9 +1,8 @@
 """Files of `torch.save`: zip archives, and the older ones, which are pickles and bytes one by one.
 
 `torch.load(weights_only=True)` builds tensors, dicts, lists and numbers, and refuses every other
-object, whose code it would have to run. What training scripts save beside the weights and is data
-alone, such as their arguments, is allowed by name, and an object that keeps nothing takes its
-place.
+object, whose code it would have to run. Training scripts save plain data beside the weights, such as
+their arguments. Its classes are allowed by name, and an object that keeps nothing takes its place.
 """
 
 import collections
@@ -116,7 +115,7 @@ PLAIN = {
 def read_torch(path):
     """Name -> array of a file that `torch.save` wrote; half precision as float32.
 
-    A tensor in dicts and lists of others has their names before its own, with dots between them.
+    The name of a tensor in dicts and lists begins with their keys, with dots between them.
     """
     try:
         import torch
@@ -212,9 +211,9 @@ def _arrays_in(torch, content, size):
 
 
 def _named(torch, content):
-    """The tensors in dicts and lists of any depth, by the names on the way to them.
+    """(name -> tensor, keys that are no names) of dicts and lists of any depth.
 
-    And the keys of tensors that are no names.
+    A name is made of the keys on the way to the tensor.
     """
     tensors, nameless, seen, waiting = {}, [], set(), [("", content)]
     while waiting:
