@@ -20,10 +20,10 @@ MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # what checkpoint
 def backbone(model: keras.Model) -> VisionTransformer | BiT:
     """The `VisionTransformer` or `BiT` in a Keras model, by whose layers the model computes.
 
-    It is the model itself, a layer of it or of a model inside, or an attribute of a subclass. It may
-    also have given its layers, as in `keras.Model(vit.input, head(vit.output))`. Then a model is made
-    of these layers, which shares them and their weights and has the blocks and the head that are
-    among them.
+    It is the model itself, a layer of it or of a model inside, or an attribute of a subclass. It
+    may also have given its layers, as in `keras.Model(vit.input, head(vit.output))`. Then a model
+    is made of these layers, which shares them and their weights and has the blocks and the head
+    that are among them.
 
     Args:
         model: any Keras model that holds one.

@@ -16,8 +16,8 @@ def name_of(model):
     """The name of a model's architecture, such as `"B/16"`, or `None` where no published size fits.
 
     The published weights that the model began with tell it, or the only architecture that is equal.
-    Where several are, as families share theirs, it is the size of the paper that differs least, also
-    with other patches, as in `"B/24"`.
+    Where several are, as families share theirs, it is the size of the paper that differs least,
+    also with other patches, as in `"B/24"`.
     """
     variant, tables = model.variant, {**VARIANTS, **BIT_VARIANTS}
     names = [field.name for field in dataclasses.fields(variant)]

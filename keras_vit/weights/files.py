@@ -1,7 +1,7 @@
 """What lies at a path: arrays in npz, safetensors, PyTorch's files and HDF5, and JSON beside them.
 
-Nothing is ever unpickled. A file may claim any sizes for its arrays, so its claims are compared with
-its own size before memory is taken.
+Nothing is ever unpickled. A file may claim any sizes for its arrays, so its claims are compared
+with its own size before memory is taken.
 """
 
 import dataclasses

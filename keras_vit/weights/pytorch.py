@@ -1,8 +1,9 @@
 """Files of `torch.save`: zip archives, and the older ones, which are pickles and bytes one by one.
 
 `torch.load(weights_only=True)` builds tensors, dicts, lists and numbers, and refuses every other
-object, whose code it would have to run. Training scripts save plain data beside the weights, such as
-their arguments. Its classes are allowed by name, and an object that keeps nothing takes its place.
+object, whose code it would have to run. Training scripts save plain data beside the weights, such
+as their arguments. Its classes are allowed by name, and an object that keeps nothing takes its
+place.
 """
 
 import collections
