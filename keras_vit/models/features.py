@@ -75,7 +75,12 @@ def features(
             "another, compute them yourself and pass (features, labels). Received: "
             f"{type(model).__name__}."
         )
-    of_blocks = dict(zip(DEFAULTS, (as_maps, norm, learned_tokens, attention)))
+    of_blocks = {
+        "as_maps": as_maps,
+        "norm": norm,
+        "learned_tokens": learned_tokens,
+        "attention": attention,
+    }
     given = {name: value for name, value in of_blocks.items() if value is not None}
     if blocks is None and given:
         raise ValueError(
