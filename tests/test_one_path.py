@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from keras_vit import BiT, VisionTransformer, layers, models
+from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder, NaFlexPosition
+from keras_vit.layers.extensions.resizable_patches import ResizablePatches
 from keras_vit.layers.layer import Layer
-from keras_vit.layers.naflex import NaFlexPatchEncoder, NaFlexPosition
 from keras_vit.layers.token_merging import MergingBlock, MergingPostNormBlock
 from keras_vit.models.bit import GlobalMean
 from keras_vit.models.intermediate import BlockAttention, Tokens
@@ -57,6 +58,7 @@ MODELS = {
     "remat_dropout": {**VIT, **DROPS, "remat": True},
     "bfloat16": {**VIT, "dtype": "mixed_bfloat16"},
     "frozen": {**VIT, "freeze": "block_*"},
+    "any_size": {**VIT, "variable_size": True},
     "hybrid": {**VIT, **HYBRID, "stem": ()},
     "hybrid_unit": {**VIT, **HYBRID, "stem": (1,)},
     "bit": {"blocks": (1,), "width": 0.5, "image_size": SIZE},
@@ -80,6 +82,7 @@ FURTHER_CASES = [  # each of the other models is compiled a second time for them
     (layers.AddNormBlock, "add_norm"),
     (layers.AxialBlock, "axial"),
     (layers.PatchDropout, "patch_dropout"),
+    (ResizablePatches, "any_size"),
     (MergingBlock, "merging"),
     (MergingPostNormBlock, "merging_post_norm"),
     (layers.RematPostNormBlock, "remat_post_norm"),
@@ -190,7 +193,7 @@ def layers_of_the_library():
     """Every layer class that the modules of layers and models define, models included."""
     classes = set()
     for package in (layers, models):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name.rsplit(".", 1)[1].startswith("fast_"):
                 continue  # for one backend each, which need not be installed
             members = vars(importlib.import_module(module.name)).values()
@@ -259,6 +262,7 @@ def test_every_layer_class_has_a_case():
     known = {cls for cls in layers_of_the_library() if not issubclass(cls, keras.Model)}
     # These are of models with other inputs or outputs, which have but one way to run.
     known -= {NaFlexPatchEncoder, NaFlexPosition, BlockAttention, Tokens}
+    known -= set(layers.PositionEmbedding.choices.values())  # which have its `call`
     assert known == {cls for cls, _ in (*CASES, *FURTHER_CASES)}
 
 

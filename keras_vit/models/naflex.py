@@ -7,8 +7,8 @@ import keras
 
 from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, pair, rate
+from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder
 from keras_vit.layers.head import linear_head
-from keras_vit.layers.naflex import NaFlexPatchEncoder
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.token_merging import MERGING
 from keras_vit.models.classifier import argument_names, arguments
