@@ -19,6 +19,12 @@ from keras_vit import BiT, VisionTransformer, layers, models
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder, NaFlexPosition
 from keras_vit.layers.extensions.resizable_patches import ResizablePatches
 from keras_vit.layers.layer import Layer
+from keras_vit.layers.resnet import (
+    BottleneckV1,
+    BottleneckV2,
+    RootV1,
+    RootV2,
+)
 from keras_vit.layers.token_merging import MergingBlock, MergingPostNormBlock
 from keras_vit.models.bit import GlobalMean
 from keras_vit.models.intermediate import BlockAttention, Tokens
@@ -93,8 +99,9 @@ FURTHER_CASES = [  # each of the other models is compiled a second time for them
     (layers.StochasticDepth, "remat_dropout"),
     *((cls, "bfloat16") for cls in (layers.MLP, layers.LayerNorm)),
     (layers.MLP, "frozen"),
-    *((cls, "hybrid") for cls in (layers.Root, layers.StdConv2D, layers.GroupNorm)),
-    *((cls, "bit") for cls in (layers.Bottleneck, GlobalMean)),
+    *((cls, "hybrid") for cls in (RootV1, layers.StdConv2D, layers.GroupNorm)),
+    (BottleneckV1, "hybrid_unit"),
+    *((cls, "bit") for cls in (RootV2, BottleneckV2, GlobalMean)),
 ]
 ONLY_IN_TRAINING = (layers.Dropout, layers.StochasticDepth, layers.PatchDropout)
 DIFFER_IN_TRAINING = ("dropout", "remat", "remat_dropout")  # from the first model
@@ -263,6 +270,7 @@ def test_every_layer_class_has_a_case():
     # These are of models with other inputs or outputs, which have but one way to run.
     known -= {NaFlexPatchEncoder, NaFlexPosition, BlockAttention, Tokens}
     known -= set(layers.PositionEmbedding.choices.values())  # which have its `call`
+    known -= {layers.Root, layers.Bottleneck}  # which have none
     assert known == {cls for cls, _ in (*CASES, *FURTHER_CASES)}
 
 

@@ -121,7 +121,15 @@ class VisionTransformer(Classifier):
         sides = (None, None) if variable_size else common["image_size"]
         x = images = image_input(*sides, common["channels"], policy)
         if v.stem is not None:
-            x = resnet_stages(x, v.stem, v.stem_width, "v1", v.stem_numerics, v.stem_folded, policy)
+            x = resnet_stages(
+                x,
+                v.stem,
+                width=v.stem_width,
+                version="v1",
+                numerics=v.stem_numerics,
+                folded=v.stem_folded,
+                dtype=policy,
+            )
         cut = ResizablePatches if variable_size else Patches
         cut = cut(v.patch_size, variable_size, v.stem is not None, **kind, name="patches")
         patches = cut(x)
