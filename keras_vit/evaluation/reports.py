@@ -16,7 +16,6 @@ from keras_vit.evaluation.metrics import (
 )
 from keras_vit.text import percent, table, visible
 
-
 REGRESSION_FIGURES = ("mean_absolute_error", "root_mean_squared_error", "r2")
 
 
@@ -195,7 +194,7 @@ class RegressionReport(BaseReport):
         return self._text("", table(rows, header))
 
 
-def multi_label_report(batches, reading, names, threshold, **known):
+def multi_label_report(batches, reading, names, threshold, **run):
     """The `MultiLabelReport` of batches (outputs, labels), labels with a column for each class."""
     if not 0 < threshold < 1:
         raise ValueError(f"threshold must lie between 0 and 1. Received: threshold={threshold!r}.")
@@ -213,7 +212,7 @@ def multi_label_report(batches, reading, names, threshold, **known):
     some = right.any(axis=1)
     best = np.take_along_axis(right, p.argmax(axis=1)[:, None], axis=1)[:, 0]
     return MultiLabelReport(
-        **known,
+        **run,
         examples=len(labels),
         num_classes=len(names),
         from_logits=not reading.applied,
@@ -228,7 +227,7 @@ def multi_label_report(batches, reading, names, threshold, **known):
     )
 
 
-def regression_report(batches, names, **known):
+def regression_report(batches, names, **run):
     """The `RegressionReport` of batches (outputs, labels)."""
     outputs, labels = _together(batches, len(names))
     errors = outputs - labels
@@ -237,7 +236,7 @@ def regression_report(batches, names, **known):
         r2 = np.where(variance > 0, 1 - squared / variance, np.nan)
     columns = np.abs(errors).mean(axis=0), np.sqrt(squared), r2
     return RegressionReport(
-        **known,
+        **run,
         examples=len(labels),
         mean_absolute_error=float(columns[0].mean()),
         root_mean_squared_error=float(np.sqrt(squared.mean())),
@@ -258,19 +257,18 @@ def _different(names):
 def _together(batches, columns):
     """All outputs and labels as two float64 arrays (images, columns), or a ValueError."""
     outputs, labels = [], []
-    for index, (found, given) in enumerate(batches):
-        outputs.append(check_scores(found, f" in batch {index}", least=1))
-        given = np.asarray(given)
-        given = given[:, None] if given.ndim == 1 else given
-        if given.dtype.kind not in "biuf" or given.shape[1:] != (columns,):
+    for index, (scores, numbers) in enumerate(batches):
+        outputs.append(check_scores(scores, f" in batch {index}", least=1))
+        numbers = np.asarray(numbers)
+        numbers = numbers[:, None] if numbers.ndim == 1 else numbers
+        if numbers.dtype.kind not in "biuf" or numbers.shape[1:] != (columns,):
             raise ValueError(
                 f"Labels must be numbers of shape (images, {columns}), one for each output. "
-                f"Received: {given.dtype} of shape {given.shape} in batch {index}."
+                f"Received: {numbers.dtype} of shape {numbers.shape} in batch {index}."
             )
-        given = given.astype("float64")
-        if not np.isfinite(given).all():
+        labels.append(numbers.astype("float64"))
+        if not np.isfinite(labels[-1]).all():
             raise ValueError(f"Labels must be finite. Received: NaN or infinity in batch {index}.")
-        labels.append(given)
     return np.concatenate(outputs), np.concatenate(labels)
 
 
