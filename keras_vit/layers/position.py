@@ -19,21 +19,17 @@ def small_normal():
 class PositionEmbedding(Layer):
     """Adds one vector per position to the tokens: z_0 = [...] + E_pos (Eq. 1).
 
-    A call makes the subclass of its `kind`, which has the table of these vectors:
-
-    - `"learned_1d"`: `Learned1D`, a learned vector per token, the class token's included.
-    - `"learned_2d"`: `Learned2D`, a learned vector of width / 2 per row and one per column of the
-      grid, concatenated (appendix D.4).
-    - `"sincos_2d"`: `SinCos2D`, fixed sines and cosines of the column and the row (Beyer et al.,
-      2022).
-
-    The two 2-D embeddings add zero to the class token and to registers, which have no place in the
-    grid and are learned themselves.
+    `PositionEmbedding(kind, ...)` makes a `Learned1D`, a `Learned2D` or a `SinCos2D`. The two 2-D
+    embeddings add zero to the class token and to registers, which have no place in the grid and are
+    learned themselves.
 
     Shapes: (batch, tokens, width) -> the same.
 
     Args:
-        kind: one of the three names above.
+        kind: `"learned_1d"`, a learned vector per token, the class token's included;
+            `"learned_2d"`, a learned vector of width / 2 per row and one per column of the grid,
+            concatenated (appendix D.4); or `"sincos_2d"`, fixed sines and cosines of the column and
+            the row (Beyer et al., 2022).
         grid: (rows, columns) of patches.
         class_token: whether the first token is a class token.
         registers: number of further learned tokens before the patches.
@@ -58,10 +54,6 @@ class PositionEmbedding(Layer):
                 f"{expected} tokens. Received: tokens of shape {tuple(input_shape)}."
             )
         self.build_table(expected, width)
-
-    def build_table(self, tokens, width):
-        """Makes what `table` reads."""
-        raise NotImplementedError
 
     def table(self, grid=None, like=None):
         """E_pos itself. Shape: (1, tokens, width).
@@ -118,10 +110,10 @@ class Learned1D(PositionEmbedding, kind="learned_1d"):
 
 
 class Learned2D(PositionEmbedding, kind="learned_2d"):
-    """A learned vector of width / 2 per row and one per column, the column's first."""
+    """A learned vector of width / 2 per column and one per row, concatenated."""
 
     def build_table(self, tokens, width):
-        _check_multiple(width, 2, self.kind)
+        _check_multiple(width, 2, kind=self.kind)
         rows, columns = self.grid
         self.row_embedding = self.add_weight((rows, width // 2), small_normal(), name="rows")
         self.column_embedding = self.add_weight(
@@ -178,7 +170,7 @@ def sincos_2d(grid, width, xp=np, dtype="float64", temperature=10_000.0, last=Tr
     Returns:
         Array of shape (rows * columns, width), positions in reading order.
     """
-    _check_multiple(width, 4, "sincos_2d")
+    _check_multiple(width, 4, kind="sincos_2d")
     exponents = np.linspace(0.0, 1.0, width // 4, endpoint=last)
     frequency = xp.array(temperature**-exponents, dtype=dtype)
     places = [xp.arange(side, dtype=dtype) for side in grid]

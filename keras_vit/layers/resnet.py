@@ -171,7 +171,7 @@ class RootV1(Root, version="v1"):
         self.norm.build(self.conv.compute_output_shape(input_shape))
 
     def call(self, x):
-        return kernels.max_pool(ops.relu(self.norm(self.conv(x))), 3, 2, same=True)
+        return kernels.max_pool(ops.relu(self.norm(self.conv(x))), size=3, strides=2, same=True)
 
 
 class RootV2(Root, version="v2"):
@@ -182,7 +182,7 @@ class RootV2(Root, version="v2"):
     def call(self, x):
         value = NUMERICS[self.numerics].pool_padding
         x = ops.pad(self.conv(x), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=value)
-        return kernels.max_pool(x, 3, 2, same=False)
+        return kernels.max_pool(x, size=3, strides=2, same=False)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -267,9 +267,9 @@ class BottleneckV2(Bottleneck, version="v2"):
 
 
 def _conv(layer, name, filters, size, strides=1):
-    options = {"explicit_padding": layer.explicit_padding, "dtype": layer.dtype_policy}
-    options |= {"numerics": layer.numerics, "folded": layer.folded}
-    return StdConv2D(filters, size, strides, **options, name=name)
+    options = {"numerics": layer.numerics, "folded": layer.folded, "dtype": layer.dtype_policy}
+    options |= {"strides": strides, "explicit_padding": layer.explicit_padding}
+    return StdConv2D(filters, size, **options, name=name)
 
 
 def _norm(layer, name, gamma=1.0):
@@ -296,5 +296,5 @@ def resnet_stages(x, blocks, *, width, **options):
         for unit in range(units):
             strides = 2 if stage > 0 and unit == 0 else 1
             name = f"stage_{stage + 1}_unit_{unit + 1}"
-            x = Bottleneck(filters * 2**stage, strides, **options, name=name)(x)
+            x = Bottleneck(filters * 2**stage, strides=strides, **options, name=name)(x)
     return x

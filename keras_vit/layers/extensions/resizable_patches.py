@@ -23,7 +23,7 @@ class ResizablePatches(Patches):
     """
 
     def __init__(self, patch_size, keep_grid=False, drop_incomplete=False, **kwargs):
-        super().__init__(patch_size, keep_grid, drop_incomplete, **kwargs)
+        super().__init__(patch_size, keep_grid, drop_incomplete=drop_incomplete, **kwargs)
         self.kernel_size, self.matrices = self.patch_size, None
 
     @contextlib.contextmanager
