@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import random
 import sys
 import threading
@@ -45,8 +46,8 @@ def python_random(seed):
 def draw_apart(layer):
     """Lets a layer of Keras draw gamma and beta on PyTorch without PyTorch's global generator.
 
-    Keras 3.15 seeds that one for the draw and sets it back. What another thread draws meanwhile,
-    such as the dropout of the model, then differs from run to run, and so does the draw itself.
+    Keras 3.15 seeds that one for the draw and sets it back, so that what another thread draws
+    meanwhile, such as the dropout of the model, and the draw itself differ from run to run.
     """
     for part in (layer, *getattr(layer, "layers", ())):
         backend = getattr(part, "backend", None)
@@ -80,11 +81,10 @@ class _Random:
 def keep_memory() -> bool:
     """Lets this process keep the memory that it frees, instead of returning it to the system.
 
-    On a CPU, JAX 0.10 takes the memory of each step from the system anew and gives it back, which
-    can cost a tenth of a step. Call this before anything is computed: JAX's threads, once they are
-    there, go on as before. The memory of the whole process then stays at its peak, so nothing here
-    calls it by itself; docs/performance.md has the same as an environment variable. Returns whether
-    it could be done: it takes Linux and glibc.
+    On a CPU, JAX 0.10 takes the memory of each step from the system anew, which can cost a tenth
+    of a step. Call this before anything is computed, since threads of JAX that are there already
+    go on as before; memory then stays at its peak. docs/performance.md has the same as an
+    environment variable. Returns whether it could be done: it takes Linux and glibc.
     """
     mallopt = sys.platform.startswith("linux") and getattr(ctypes.CDLL(None), "mallopt", None)
     # Of mallopt(3): M_ARENA_MAX, M_MMAP_MAX and M_TRIM_THRESHOLD.
@@ -101,17 +101,15 @@ def one_at_a_time(model, step="predict"):
     """Lets a thread wait while another trains, evaluates or predicts with the same model.
 
     In Keras 3.15 a call keeps its metrics in the model, where another call resets them, and on JAX
-    takes the values of all variables too: two threads that predict at once, with one model or with
-    two that share layers, would fail with "Buffer has been deleted or donated". `step` is "train",
-    "test" or "predict"; to predict changes nothing on TensorFlow and PyTorch, where threads need
-    not wait for it.
+    takes the values of all variables too, so that two threads that predict at once, by models that
+    share layers, fail with "Buffer has been deleted or donated". `step` is "train", "test" or
+    "predict", for which threads of TensorFlow and PyTorch need not wait.
     """
-    layers, thread = [model], threading.get_ident()
-    if keras.backend.backend() == "jax":
-        layers = list(model._flatten_layers())
-    elif step == "predict":
+    is_jax, thread = keras.backend.backend() == "jax", threading.get_ident()
+    if step == "predict" and not is_jax:
         yield
         return
+    layers = list(model._flatten_layers()) if is_jax else [model]
     with _FREED:  # all of them or none, so that no two threads wait for one another
         _FREED.wait_for(lambda: all(_USED.get(layer, thread) == thread for layer in layers))
         new = [layer for layer in layers if layer not in _USED]
@@ -129,8 +127,8 @@ def one_at_a_time(model, step="predict"):
 def keep_values_after_errors(model):
     """Lets a model live on after a batch that it cannot take.
 
-    On JAX, Keras 3.15 takes the values out of the variables before the first batch of `fit`,
-    `evaluate` or `predict`, and puts them back at the end, but not after an error.
+    On JAX, Keras 3.15 takes the values out of the variables before the first batch, and puts them
+    back at the end, but not after an error.
     """
     if keras.backend.backend() != "jax":
         yield
@@ -147,6 +145,20 @@ def keep_values_after_errors(model):
             except TypeError:
                 variable.assign(value)
         raise
+
+
+def new_train_function(model):
+    """Keras's function of a model for a batch of training, which traces its layers as they are.
+
+    In Keras 3.15 on JAX, `make_train_function(force=True)` gives a program of before where one is
+    kept: JAX takes functions that are equal, as the methods of a model are, for one.
+    """
+    model.train_step = functools.partial(model.train_step)
+    try:
+        model.make_train_function(force=True)
+    finally:
+        del model.train_step
+    return model.train_function
 
 
 def sum_over_replicas(gradients):
@@ -169,8 +181,7 @@ def sum_over_replicas(gradients):
 def different_noise_on_replicas(model):
     """Lets the seeds of a model's layers differ from replica to replica of `tf.distribute`.
 
-    In Keras 3.15 the state of a `SeedGenerator` is the same on all replicas, which drop the same
-    units.
+    In Keras 3.15 all replicas have the same seeds, and drop the same units.
     """
     import tensorflow as tf
 
@@ -194,9 +205,8 @@ def different_noise_on_replicas(model):
 def make_workers_strategy(timeout):
     """A `MultiWorkerMirroredStrategy` under which Keras's `fit` and `evaluate` run.
 
-    Keras 3.15 asks it for what it does not give: the mean over the first axis of metrics, which
-    have no axis, and one batch of the values that its replicas have, to build a model by. An
-    operation that needs another process fails after `timeout` seconds.
+    Keras 3.15 asks it for the mean over the first axis of metrics, which have none, and for one
+    batch of its replicas. An operation that needs another process fails after `timeout` seconds.
     """
     import tensorflow as tf
 
@@ -235,10 +245,7 @@ def own_policy(policy, default=None):
 
     In Keras 3.15 a layer whose policy is changed writes it into the map, which all layers share,
     and `get_config` of a map without a default takes the names away from the policies in it.
-
-    Args:
-        policy: a dtype policy.
-        default: for what the map does not name, instead of its own; and instead of another policy.
+    `default` replaces the default of a map, for what it does not name, or all of another policy.
     """
     if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
         return policy if default is None else keras.DTypePolicy(default)
@@ -249,8 +256,8 @@ def own_policy(policy, default=None):
 def decode(image):
     """Decodes a PIL image that was opened.
 
-    Pillow 13 maps an uncompressed TIFF that has a path into memory, unless it is RGB; where the
-    image lies on its side, it takes rows for columns, and the pixels are garbage.
+    Pillow 13 maps an uncompressed TIFF that has a path into memory, unless it is RGB, and takes
+    rows for columns where the image lies on its side.
     """
     path, image.filename = getattr(image, "filename", ""), ""
     try:
@@ -270,12 +277,11 @@ def quiet_tags():
 def report_ended_workers():
     """Lets Grain report each worker process that has ended, with an error that says what to do.
 
-    Grain 0.2.18 waits for ever for the batch of a worker that ended with exit code 0, as one does
-    whose script calls `sys.exit()` where it is imported.
+    Grain 0.2.18 waits for ever for a worker whose script calls `sys.exit()` where it is imported.
     """
     try:
         from grain._src.python.dataset.transformations import process_prefetch
-    except ImportError:  # another version has it elsewhere, and then its own ways
+    except ImportError:  # another version
         return
 
     def check(iterator):
@@ -286,10 +292,9 @@ def report_ended_workers():
             raise RuntimeError(
                 f"A worker process of the pipeline has ended with exit code {process.exitcode}. "
                 "Its own error stands above, if it had one. Each worker imports the script that "
-                "was started, so what the script does must stand below "
-                '`if __name__ == "__main__":`, and what it imports must be importable. A negative '
-                "code is a signal: -9 often means that memory ran out. workers=0 reads in this "
-                "process."
+                'was started, whose actions must stand below `if __name__ == "__main__":`, and '
+                "whose imports must be there. A negative code is a signal: -9 often means that "
+                "memory ran out. workers=0 reads in this process."
             )
 
     process_prefetch.ProcessPrefetchDatasetIterator._process_failed = check

@@ -16,8 +16,15 @@ import numpy as np
 import pytest
 
 from keras_vit import BiT, VisionTransformer, layers, models
+from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder, NaFlexPosition
+from keras_vit.layers.extensions.resizable_patches import ResizablePatches
 from keras_vit.layers.layer import Layer
-from keras_vit.layers.naflex import NaFlexPatchEncoder, NaFlexPosition
+from keras_vit.layers.resnet import (
+    BottleneckV1,
+    BottleneckV2,
+    RootV1,
+    RootV2,
+)
 from keras_vit.layers.token_merging import MergingBlock, MergingPostNormBlock
 from keras_vit.models.bit import GlobalMean
 from keras_vit.models.intermediate import BlockAttention, Tokens
@@ -57,6 +64,7 @@ MODELS = {
     "remat_dropout": {**VIT, **DROPS, "remat": True},
     "bfloat16": {**VIT, "dtype": "mixed_bfloat16"},
     "frozen": {**VIT, "freeze": "block_*"},
+    "any_size": {**VIT, "variable_size": True},
     "hybrid": {**VIT, **HYBRID, "stem": ()},
     "hybrid_unit": {**VIT, **HYBRID, "stem": (1,)},
     "bit": {"blocks": (1,), "width": 0.5, "image_size": SIZE},
@@ -80,6 +88,7 @@ FURTHER_CASES = [  # each of the other models is compiled a second time for them
     (layers.AddNormBlock, "add_norm"),
     (layers.AxialBlock, "axial"),
     (layers.PatchDropout, "patch_dropout"),
+    (ResizablePatches, "any_size"),
     (MergingBlock, "merging"),
     (MergingPostNormBlock, "merging_post_norm"),
     (layers.RematPostNormBlock, "remat_post_norm"),
@@ -90,8 +99,9 @@ FURTHER_CASES = [  # each of the other models is compiled a second time for them
     (layers.StochasticDepth, "remat_dropout"),
     *((cls, "bfloat16") for cls in (layers.MLP, layers.LayerNorm)),
     (layers.MLP, "frozen"),
-    *((cls, "hybrid") for cls in (layers.Root, layers.StdConv2D, layers.GroupNorm)),
-    *((cls, "bit") for cls in (layers.Bottleneck, GlobalMean)),
+    *((cls, "hybrid") for cls in (RootV1, layers.StdConv2D, layers.GroupNorm)),
+    (BottleneckV1, "hybrid_unit"),
+    *((cls, "bit") for cls in (RootV2, BottleneckV2, GlobalMean)),
 ]
 ONLY_IN_TRAINING = (layers.Dropout, layers.StochasticDepth, layers.PatchDropout)
 DIFFER_IN_TRAINING = ("dropout", "remat", "remat_dropout")  # from the first model
@@ -190,7 +200,7 @@ def layers_of_the_library():
     """Every layer class that the modules of layers and models define, models included."""
     classes = set()
     for package in (layers, models):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name.rsplit(".", 1)[1].startswith("fast_"):
                 continue  # for one backend each, which need not be installed
             members = vars(importlib.import_module(module.name)).values()
@@ -259,6 +269,8 @@ def test_every_layer_class_has_a_case():
     known = {cls for cls in layers_of_the_library() if not issubclass(cls, keras.Model)}
     # These are of models with other inputs or outputs, which have but one way to run.
     known -= {NaFlexPatchEncoder, NaFlexPosition, BlockAttention, Tokens}
+    known -= set(layers.PositionEmbedding.choices.values())  # which have its `call`
+    known -= {layers.Root, layers.Bottleneck}  # which have none
     assert known == {cls for cls, _ in (*CASES, *FURTHER_CASES)}
 
 

@@ -185,7 +185,7 @@ def test_every_class_of_keras_is_registered():
                 continue
             if issubclass(thing, (keras.layers.Layer, keras.optimizers.Optimizer)):
                 found.append(name)
-                assert keras.saving.get_registered_name(thing) == f"keras_vit>{name}"
+                assert keras.saving.get_registered_name(thing) == f"keras_vit>{thing.__name__}"
     assert {"VisionTransformer", "TransformerBlock"} <= set(found)
 
 

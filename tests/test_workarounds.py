@@ -9,7 +9,14 @@ import pytest
 from PIL import Image
 
 from keras_vit import workarounds
-from tests.support import BACKEND, images, run_in_fresh_process, slow_unless_torch, tiny_vit
+from tests.support import (
+    BACKEND,
+    images,
+    randomize,
+    run_in_fresh_process,
+    slow_unless_torch,
+    tiny_vit,
+)
 
 NO_TENSORFLOW = pytest.mark.skipif(BACKEND == "tensorflow", reason="has TensorFlow anyway")
 
@@ -37,6 +44,21 @@ def test_augmix_still_draws_from_python():
     others = [drawn(seed) for seed in range(1, 5)]
     told = "keras_vit.workarounds.python_random may go"
     assert any(np.abs(other - first).max() > 0 for other in others), told
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="JAX shares programs between equal functions")
+def test_a_train_function_that_is_made_anew_is_still_one_that_is_kept():
+    model = randomize(tiny_vit(depth=1, variable_size=True))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.0), loss)
+    batch = images((2, 16, 16, model.channels)), np.zeros(2)
+    before, programs = model.train_on_batch(*batch), [model.train_function]
+    with model.cut_into(4):
+        model.make_train_function(force=True)
+        told = "keras_vit.workarounds.new_train_function may go"
+        assert model.train_on_batch(*batch) == before, told
+        programs.append(workarounds.new_train_function(model))
+        assert model.train_on_batch(*batch) != before
 
 
 @pytest.mark.slow

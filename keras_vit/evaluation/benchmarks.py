@@ -132,30 +132,28 @@ def vtab_mean(results: dict[str, float], allow_missing: bool = False) -> VTABSco
     Source: "A Large-scale Study of Representation Learning with the Visual Task Adaptation
     Benchmark", section 2 and table 1; the score is the plain mean over the tasks.
     """
-    known = {}
-    for tasks in VTAB_GROUPS.values():
-        for task, in_papers in tasks.items():
-            known[task] = known[in_papers.lower()] = task
-    order, given = list(dict.fromkeys(known.values())), {}
+    names = {task: paper.lower() for tasks in VTAB_GROUPS.values() for task, paper in tasks.items()}
+    task_of = {name: task for task, paper in names.items() for name in (task, paper)}
+    accuracies = {}
     for name, accuracy in results.items():
-        task = known.get(str(name).lower().removeprefix("vtab/"))
+        task = task_of.get(str(name).lower().removeprefix("vtab/"))
         if task is None:
-            raise unknown("VTAB task", name, order)
-        if task in given:
+            raise unknown("VTAB task", name, names)
+        if task in accuracies:
             raise ValueError(f"Each VTAB task must be given once. Received: {task} twice.")
         if not isinstance(accuracy, numbers.Real) or not 0 <= accuracy <= 1:
             raise ValueError(f"Accuracies lie in 0..1. Received: {accuracy!r} for {name!r}.")
-        given[task] = float(accuracy)
-    missing = tuple(task for task in order if task not in given)
-    if not given or (missing and not allow_missing):
+        accuracies[task] = float(accuracy)
+    missing = tuple(task for task in names if task not in accuracies)
+    if not accuracies or (missing and not allow_missing):
         raise ValueError(
-            f"The VTAB score is the mean over {len(order)} tasks; allow_missing=True gives that "
-            f"over some. Received: {len(given)}; missing: {', '.join(missing)}."
+            f"The VTAB score is the mean over {len(names)} tasks; allow_missing=True gives that "
+            f"over some. Received: {len(accuracies)}; missing: {', '.join(missing)}."
         )
+    accuracies = {task: accuracies[task] for task in names if task in accuracies}
     groups = {
-        group: float(np.mean([given[task] for task in tasks if task in given]))
+        group: float(np.mean([accuracies[task] for task in tasks if task in accuracies]))
         for group, tasks in VTAB_GROUPS.items()
-        if any(task in given for task in tasks)
+        if accuracies.keys() & tasks.keys()
     }
-    tasks = {task: given[task] for task in order if task in given}
-    return VTABScore(tasks, groups, float(np.mean(list(tasks.values()))), missing)
+    return VTABScore(accuracies, groups, float(np.mean([*accuracies.values()])), missing)

@@ -171,35 +171,32 @@ def _report(
     class_names_of(counts, of_data)  # or the data has other classes than the model
     names = class_names_of(counts, class_names, getattr(model, "class_names", None), of_data)
     has_columns = first[1].ndim == 2 and min(first[1].shape[1], outputs.shape[1]) > 1
-    known = {"model": model.name, "backend": keras.backend.backend()}
+    run = {"model": model.name, "backend": keras.backend.backend()}
+    exclusive = {"top": top, "confusion": confusion, "real": real}
     is_multi_label = has_columns and reading.name == "sigmoid" and problem != "single_label"
     if is_multi_label or reading.name == "values":
-        _refuse(top=top, confusion=confusion, real=real)
+        _refuse("classes of which one is right", **exclusive)
     if not is_multi_label:
-        _refuse(threshold=None if threshold == 0.5 else threshold)
+        _refuse("several classes at once", threshold=None if threshold == 0.5 else threshold)
     if reading.name == "values":
-        return regression_report(batches, names, **known)
+        return regression_report(batches, names, **run)
     if is_multi_label:
-        return multi_label_report(batches, reading, names, threshold, **known)
-    options = {"top": top, "confusion": confusion, "real": real}
-    return _of_exclusive_classes(batches, reading, names, **options, **known)
+        return multi_label_report(batches, reading, names, threshold, **run)
+    return _of_exclusive_classes(batches, reading, names, **exclusive, **run)
 
 
-def _refuse(**options):
-    """Raises a ValueError where an option was given that the report has no place for."""
+def _refuse(purpose, **options):
+    """Raises a ValueError where an option was given that is for another report."""
     for name, value in options.items():
         if value is not None and value is not False:
-            of = (
-                "several classes at once"
-                if name == "threshold"
-                else "classes of which one is right"
+            raise ValueError(
+                f"{name} is for {purpose}. Received: {name}={value!r:.80}; leave it out."
             )
-            raise ValueError(f"{name} is for {of}. Received: {name}={value!r:.80}; leave it out.")
 
 
-def _of_exclusive_classes(batches, reading, names, top, confusion, real, **known):
+def _of_exclusive_classes(batches, reading, names, top, confusion, real, **run):
     """The `Report` of batches (outputs, labels), of which one class is right."""
-    found = []
+    columns = []
     if len(names) == 1:  # of one sigmoid
         names = (f"not {names[0]}", names[0])
     num_classes = len(names)
@@ -214,18 +211,18 @@ def _of_exclusive_classes(batches, reading, names, top, confusion, real, **known
         labels = class_numbers(labels, num_classes, f"labels of batch {index}")
         if scores.shape[1] == 1:  # sigmoid(z) is the softmax of (0, z)
             first = 1 - scores if reading.applied else np.zeros_like(scores)
-            scores = np.concatenate([first, scores], axis=1)
-            numbers = metrics.confidences(scores, labels, not reading.applied)
+            scores, confidences = np.concatenate([first, scores], axis=1), metrics.confidences
         elif reading.name == "sigmoid":
-            numbers = metrics.sigmoid_confidences(scores, labels, not reading.applied)
+            confidences = metrics.sigmoid_confidences
         else:
-            numbers = metrics.confidences(scores, labels, not reading.applied)
-        found.append((labels, label_ranks(scores, labels), scores.argmax(axis=1), *numbers))
-    labels, ranks, predictions, confidence, loss, brier = map(np.concatenate, zip(*found))
+            confidences = metrics.confidences
+        numbers = confidences(scores, labels, not reading.applied)
+        columns.append((labels, label_ranks(scores, labels), scores.argmax(axis=1), *numbers))
+    labels, ranks, predictions, confidence, loss, brier = map(np.concatenate, zip(*columns))
     if confusion is None:
         confusion = num_classes <= _FEW_CLASSES
     return Report(
-        **known,
+        **run,
         examples=len(labels),
         num_classes=num_classes,
         from_logits=not reading.applied,
@@ -240,8 +237,7 @@ def _of_exclusive_classes(batches, reading, names, top, confusion, real, **known
 def label_ranks(scores, labels):
     """How many classes stand before the right one, (images,): 0 if it is the best.
 
-    Of equal scores the lower class number stands first, as in `argmax`: the accuracy of a fresh
-    head of zeros is that of a guess.
+    Of equal scores the lower class number stands first, as in `argmax`.
     """
     right = np.take_along_axis(scores, labels[:, None], axis=1)
     is_lower = np.arange(scores.shape[1]) < labels[:, None]

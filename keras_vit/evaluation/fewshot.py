@@ -17,6 +17,7 @@ from keras_vit.evaluation.features import check_features, extract_features
 from keras_vit.evaluation.metrics import Result, class_numbers, count_classes
 
 L2 = 2.0**10  # the authors' one value
+BIAS = 100.0  # the constant feature, so large that its weights are hardly regularised
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -25,7 +26,7 @@ class LeastSquares:
 
     Attributes:
         mean, std: (features,) of the training features, by which all are whitened.
-        weights: W, (features + 1, classes); the last row belongs to the constant feature 100.
+        weights: W, (features + 1, classes); the last row belongs to the constant feature.
     """
 
     mean: np.ndarray
@@ -35,7 +36,7 @@ class LeastSquares:
     def scores(self, vectors):
         """(images, classes) for features (images, features); the highest is the prediction."""
         vectors = np.asarray(vectors).astype(self.weights.dtype)
-        return _with_bias((vectors - self.mean) / self.std) @ self.weights
+        return _with_constant((vectors - self.mean) / self.std) @ self.weights
 
     def accuracy(self, vectors, labels):
         """Share of the images whose class has the highest score."""
@@ -52,8 +53,8 @@ def least_squares(
 ) -> LeastSquares:
     """W = argmin |XW - Y|² + λ|W|² on whitened features, in closed form, as a `LeastSquares`.
 
-    X (n, d) has rows (x - mean)/(std + 1e-5), with the population's std, and a constant 100; Y
-    (n, K) has 1 for the right class and -1 elsewhere. Where the gradient is zero,
+    X (n, d) has rows (x - mean)/(std + 1e-5), with the population's std, and the constant `BIAS`;
+    Y (n, K) has 1 for the right class and -1 elsewhere. Where the gradient is zero,
 
         (XᵀX + λI) W = XᵀY.
 
@@ -66,7 +67,7 @@ def least_squares(
         vectors: features (images, features).
         labels: (images,) class numbers, or one-hot rows.
         num_classes: by default one more than the highest label.
-        l2: λ, which the constant's weight bears too.
+        l2: λ, for the weights of the constant too.
         dtype: `"float64"`, or the authors' `"float32"`.
 
     Source: `_precompute_cache` and `_eig_fewshot_acc_fn` of
@@ -77,7 +78,7 @@ def least_squares(
     vectors, labels = check_features(vectors, labels, num_classes=num_classes)
     vectors = vectors.astype(dtype)
     mean, std = vectors.mean(axis=0), vectors.std(axis=0) + np.asarray(1e-5, dtype)
-    x = _with_bias((vectors - mean) / std)
+    x = _with_constant((vectors - mean) / std)
     y = np.full((len(labels), num_classes or count_classes(labels)), -1, dtype)
     y[np.arange(len(labels)), labels] = 1
     if len(x) >= x.shape[1]:
@@ -87,9 +88,9 @@ def least_squares(
     return LeastSquares(mean, std, weights)
 
 
-def _with_bias(x):
-    """Adds the constant feature, so large that the bias is hardly regularised."""
-    return np.pad(x, ((0, 0), (0, 1)), constant_values=100.0)
+def _with_constant(x):
+    """(images, features) -> (images, features + 1), with the constant feature in the end."""
+    return np.pad(x, ((0, 0), (0, 1)), constant_values=BIAS)
 
 
 def pick_shots(
@@ -176,12 +177,24 @@ def fewshot(
         )
     x, y = check_features(*train, "train_features")
     test_x, test_y = check_features(*test, "test_features")
+    num_classes = count_classes(np.concatenate([y, test_y]))
+    _check_fit(x, y, test_x, num_classes, shots)
+    accuracy, examples = {}, {}
+    for k in shots:
+        picked = [pick_shots(y, k, seed, num_classes) for seed in seeds]
+        fits = [least_squares(x[rows], y[rows], num_classes, l2, dtype) for rows in picked]
+        accuracy[k] = tuple(fit.accuracy(test_x, test_y) for fit in fits)
+        examples[k] = len(picked[0])
+    return FewShot(accuracy, examples, tuple(seeds), float(l2), num_classes, len(test_y))
+
+
+def _check_fit(x, y, test_x, num_classes, shots):
+    """Raises a ValueError where training and test images, or images and shots, do not fit."""
     if x.shape[1] != test_x.shape[1]:
         raise ValueError(
             "Train and test features must have the same length. Received: "
             f"{x.shape[1]} and {test_x.shape[1]}."
         )
-    num_classes = count_classes(np.concatenate([y, test_y]))
     counts = np.bincount(y, minlength=num_classes)
     if not counts.all():
         raise ValueError(
@@ -192,10 +205,3 @@ def fewshot(
         raise ValueError(
             f"No class has more than {counts.max()} training images. Received: shots={shots}."
         )
-    accuracy, examples = {}, {}
-    for k in shots:
-        picked = [pick_shots(y, k, seed, num_classes) for seed in seeds]
-        fits = [least_squares(x[rows], y[rows], num_classes, l2, dtype) for rows in picked]
-        accuracy[k] = tuple(fit.accuracy(test_x, test_y) for fit in fits)
-        examples[k] = len(picked[0])
-    return FewShot(accuracy, examples, tuple(seeds), float(l2), num_classes, len(test_y))

@@ -1,6 +1,7 @@
 """Classifiers of scikit-learn on frozen features: nearest neighbours and a linear probe."""
 
 import dataclasses
+import importlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -87,7 +88,7 @@ def knn(
     vote = "uniform" if temperature is None else weights
     accuracy = {}
     for each in [k] if np.ndim(k) == 0 else k:
-        neighbours = _sklearn().neighbors.KNeighborsClassifier(
+        neighbours = _sklearn("neighbors").KNeighborsClassifier(
             positive_int(each, "k"), weights=vote, metric=metric, algorithm="brute"
         )
         accuracy[int(each)] = float(neighbours.fit(x, y).score(test_x, test_y))
@@ -148,12 +149,12 @@ def linear_probe(
         ValueError: fewer than two classes, or a class with too few images to split.
     """
     cs = sorted(positive_float(each, "c") for each in (c if np.ndim(c) else [c]))
-    sklearn, max_iter = _sklearn(), positive_int(max_iter, "max_iter")
+    max_iter = positive_int(max_iter, "max_iter")
 
     def fit(x, y, c):
-        regression = sklearn.linear_model.LogisticRegression(C=c, max_iter=max_iter)
-        whitening = sklearn.preprocessing.StandardScaler()
-        return sklearn.pipeline.make_pipeline(whitening, regression).fit(x, y)
+        regression = _sklearn("linear_model").LogisticRegression(C=c, max_iter=max_iter)
+        whitening = _sklearn("preprocessing").StandardScaler()
+        return _sklearn("pipeline").make_pipeline(whitening, regression).fit(x, y)
 
     x, y = np.asarray(train_features), class_numbers(train_labels)
     scores = {}
@@ -162,11 +163,10 @@ def linear_probe(
             fit_x, fit_y, held_x, held_y = x, y, validation[0], class_numbers(validation[1])
         else:
             _check_counts(y, rate(validation, "validation"))
-            fit_x, held_x, fit_y, held_y = sklearn.model_selection.train_test_split(
+            fit_x, held_x, fit_y, held_y = _sklearn("model_selection").train_test_split(
                 x, y, test_size=validation, random_state=seed, stratify=y
             )
-        for each in cs:
-            scores[each] = float(fit(fit_x, fit_y, each).score(held_x, held_y))
+        scores = {each: float(fit(fit_x, fit_y, each).score(held_x, held_y)) for each in cs}
     best = max(scores, key=scores.get) if scores else cs[0]
     classifier = fit(x, y, best)
     accuracy = float(classifier.score(test_features, class_numbers(test_labels)))
@@ -217,15 +217,11 @@ def probe(
     return linear_probe(*train, *test, seed=seed)
 
 
-def _sklearn():
+def _sklearn(module):
     try:
-        import sklearn.linear_model
-        import sklearn.model_selection
-        import sklearn.neighbors
-        import sklearn.pipeline
-        import sklearn.preprocessing
+        importlib.import_module("sklearn")
+        return importlib.import_module(f"sklearn.{module}")
     except ImportError as error:
         raise ImportError(
             'Neighbours and probes are scikit-learn\'s: pip install "keras3-vit[data]"'
         ) from error
-    return sklearn

@@ -16,26 +16,49 @@ from keras_vit.evaluation.metrics import (
 )
 from keras_vit.text import percent, table, visible
 
+REGRESSION_FIGURES = ("mean_absolute_error", "root_mean_squared_error", "r2")
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Report(Result):
-    """How well a classifier does on labelled images.
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class BaseReport(Result):
+    """What each report says.
 
     Attributes:
         model, backend: the name of the model, and of Keras's backend.
-        examples, num_classes: numbers of images and of classes.
-        from_logits: whether the model's outputs were taken for logits.
-        correct: k -> number of images whose class is among the k best, for the k asked for.
-        loss: mean cross-entropy of the right class, in nats.
-        calibration, confusion, real: their results, or None where they were not asked for.
+        examples: number of images.
         skipped: number of images that the data could not read and left out.
         seconds: duration, with the reading of the data and the compilation.
-        problem: of the labels.
     """
 
     model: str
     backend: str
     examples: int
+    skipped: int = 0
+    seconds: float = 0.0
+
+    def _text(self, classes, *body):
+        """A title, what stands below it, and a line about the images that were left out."""
+        title = f"{self.model} on {self.examples} images{classes}"
+        lines = [f"{title}, {self.backend}, {self.seconds:.1f} s", *body]
+        if self.skipped:
+            lines.append(f"{self.skipped} images could not be read and do not count")
+        return visible("\n".join(lines), keep="\n")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Report(BaseReport):
+    """How well a classifier does on labelled images.
+
+    Attributes:
+        model, backend, examples, skipped, seconds: as in `BaseReport`.
+        num_classes: number of classes.
+        from_logits: whether the model's outputs were taken for logits.
+        correct: k -> number of images whose class is among the k best, for the k asked for.
+        loss: mean cross-entropy of the right class, in nats.
+        calibration, confusion, real: their results, or None where they were not asked for.
+        problem: of the labels.
+    """
+
     num_classes: int
     from_logits: bool
     correct: dict
@@ -43,8 +66,6 @@ class Report(Result):
     calibration: Calibration
     confusion: ConfusionMatrix | None = None
     real: RealAccuracy | None = None
-    skipped: int = 0
-    seconds: float = 0.0
     problem: str = "single_label"
 
     @property
@@ -67,7 +88,7 @@ class Report(Result):
         return self.top(5)
 
     def __str__(self):
-        real, confusion, bins = self.real, self.confusion, len(self.calibration.counts)
+        real, confusion, calibration = self.real, self.confusion, self.calibration
         rows = [
             (f"top-{k} accuracy", percent(self.top(k)), f"{count} of {self.examples}")
             for k, count in self.correct.items()
@@ -75,27 +96,28 @@ class Report(Result):
         if real is not None:
             counts = f"{real.correct} of {real.examples}"
             rows.append(("ReaL accuracy", percent(real.accuracy), counts))
-        error = percent(self.calibration.expected_error)
+        error, bins = percent(calibration.expected_error), len(calibration.counts)
         rows.append(("loss", f"{self.loss:.4f}", "nats"))
         rows.append(("expected calibration error", error, f"{bins} bins"))
-        rows.append(("Brier score", f"{self.calibration.brier:.4f}", ""))
+        rows.append(("Brier score", f"{calibration.brier:.4f}", ""))
+        mistakes = []
         if confusion is not None:
             mean = percent(confusion.mean_per_class_accuracy)
             rows.append(("mean per-class accuracy", mean, ""))
-        title = f"{self.model} on {self.examples} images of {self.num_classes} classes"
-        lines = [f"{title}, {self.backend}, {self.seconds:.1f} s", table(rows)]
-        for right, taken, count in confusion.most_confused(3) if confusion else ():
-            lines.append(f"{right} taken for {taken}: {count}")
-        return visible("\n".join([*lines, *_skipped(self)]), keep="\n")
+            mistakes = [
+                f"{right} taken for {predicted}: {count}"
+                for right, predicted, count in confusion.most_confused(3)
+            ]
+        return self._text(f" of {self.num_classes} classes", table(rows), *mistakes)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class MultiLabelReport(Result):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class MultiLabelReport(BaseReport):
     """How well a model tells each class of images that may show several.
 
     Attributes:
-        model, backend: the name of the model, and of Keras's backend.
-        examples, num_classes: numbers of images and of classes.
+        model, backend, examples, skipped, seconds: as in `BaseReport`.
+        num_classes: number of classes.
         from_logits: whether the model's outputs were taken for logits.
         mean_average_precision: mean of the average precision over the classes that have images.
         average_precision: class name -> area under the curve of precision over recall, as
@@ -105,14 +127,9 @@ class MultiLabelReport(Result):
         top1: share of the images with a class whose likeliest class is right.
         threshold: probability from which a class counts as predicted, for F1 and `exact`.
         loss: binary cross-entropy, summed over the classes, mean over the images, in nats.
-        skipped: number of images that the data could not read and left out.
-        seconds: duration, with the reading of the data and the compilation.
         problem: of the labels.
     """
 
-    model: str
-    backend: str
-    examples: int
     num_classes: int
     from_logits: bool
     mean_average_precision: float
@@ -123,8 +140,6 @@ class MultiLabelReport(Result):
     top1: float
     threshold: float
     loss: float
-    skipped: int = 0
-    seconds: float = 0.0
     problem: str = "multi_label"
 
     @property
@@ -143,62 +158,43 @@ class MultiLabelReport(Result):
         ]
         worst = sorted(self.average_precision.items(), key=lambda row: (np.isnan(row[1]), row[1]))
         rows += [(f"average precision of {name}", percent(ap)) for name, ap in worst[:3]]
-        title = f"{self.model} on {self.examples} images that may show several of "
-        title += f"{self.num_classes} classes"
-        lines = [f"{title}, {self.backend}, {self.seconds:.1f} s", table(rows), *_skipped(self)]
-        return "\n".join(lines)
+        return self._text(f" that may show several of {self.num_classes} classes", table(rows))
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class RegressionReport(Result):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class RegressionReport(BaseReport):
     """How near the values of a model are to the right ones.
 
     Attributes:
-        model, backend: the name of the model, and of Keras's backend.
-        examples: number of images.
+        model, backend, examples, skipped, seconds: as in `BaseReport`.
         mean_absolute_error, root_mean_squared_error: over all images and outputs, in the units of
             the labels.
         r2: share of the variance of the labels that is explained, mean over the outputs; NaN where
             all labels of an output are equal.
         outputs: name of each output -> its three figures.
-        skipped: number of images that the data could not read and left out.
-        seconds: duration, with the reading of the data and the compilation.
         problem: of the labels.
     """
 
-    model: str
-    backend: str
-    examples: int
     mean_absolute_error: float
     root_mean_squared_error: float
     r2: float
     outputs: dict
-    skipped: int = 0
-    seconds: float = 0.0
     problem: str = "regression"
 
     @property
     def figures(self):
         """The figures that name a result in short, by name; the first one decides."""
-        names = ("mean_absolute_error", "root_mean_squared_error", "r2")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in REGRESSION_FIGURES}
 
     def __str__(self):
-        rows = [("all", *self.figures.values())] if len(self.outputs) != 1 else []
-        rows += [(name, *figures.values()) for name, figures in self.outputs.items()]
-        rows = [(name, *(f"{number:.6g}" for number in numbers)) for name, *numbers in rows]
+        figures = [("all", self.figures)] if len(self.outputs) > 1 else []
+        figures += self.outputs.items()
+        rows = [(name, *(f"{x:.6g}" for x in of_output.values())) for name, of_output in figures]
         header = ("output", "mean absolute error", "root mean squared error", "R2")
-        title = f"{self.model} on {self.examples} images, {self.backend}, {self.seconds:.1f} s"
-        return "\n".join([title, table(rows, header), *_skipped(self)])
+        return self._text("", table(rows, header))
 
 
-def _skipped(report):
-    """The line about images that were left out, in a list that is empty without any."""
-    text = f"{report.skipped} images could not be read and do not count"
-    return [text] if report.skipped else []
-
-
-def multi_label_report(batches, reading, names, threshold, **known):
+def multi_label_report(batches, reading, names, threshold, **run):
     """The `MultiLabelReport` of batches (outputs, labels), labels with a column for each class."""
     if not 0 < threshold < 1:
         raise ValueError(f"threshold must lie between 0 and 1. Received: threshold={threshold!r}.")
@@ -216,7 +212,7 @@ def multi_label_report(batches, reading, names, threshold, **known):
     some = right.any(axis=1)
     best = np.take_along_axis(right, p.argmax(axis=1)[:, None], axis=1)[:, 0]
     return MultiLabelReport(
-        **known,
+        **run,
         examples=len(labels),
         num_classes=len(names),
         from_logits=not reading.applied,
@@ -231,7 +227,7 @@ def multi_label_report(batches, reading, names, threshold, **known):
     )
 
 
-def regression_report(batches, names, **known):
+def regression_report(batches, names, **run):
     """The `RegressionReport` of batches (outputs, labels)."""
     outputs, labels = _together(batches, len(names))
     errors = outputs - labels
@@ -239,15 +235,14 @@ def regression_report(batches, names, **known):
     with np.errstate(divide="ignore", invalid="ignore"):
         r2 = np.where(variance > 0, 1 - squared / variance, np.nan)
     columns = np.abs(errors).mean(axis=0), np.sqrt(squared), r2
-    titles = ("mean_absolute_error", "root_mean_squared_error", "r2")
     return RegressionReport(
-        **known,
+        **run,
         examples=len(labels),
         mean_absolute_error=float(columns[0].mean()),
         root_mean_squared_error=float(np.sqrt(squared.mean())),
         r2=float(r2.mean()),
         outputs={
-            name: dict(zip(titles, map(float, row)))
+            name: dict(zip(REGRESSION_FIGURES, map(float, row)))
             for name, row in zip(_different(names), zip(*columns))
         },
     )
@@ -262,19 +257,18 @@ def _different(names):
 def _together(batches, columns):
     """All outputs and labels as two float64 arrays (images, columns), or a ValueError."""
     outputs, labels = [], []
-    for index, (found, given) in enumerate(batches):
-        outputs.append(check_scores(found, f" in batch {index}", least=1))
-        given = np.asarray(given)
-        given = given[:, None] if given.ndim == 1 else given
-        if given.dtype.kind not in "biuf" or given.shape[1:] != (columns,):
+    for index, (scores, numbers) in enumerate(batches):
+        outputs.append(check_scores(scores, f" in batch {index}", least=1))
+        numbers = np.asarray(numbers)
+        numbers = numbers[:, None] if numbers.ndim == 1 else numbers
+        if numbers.dtype.kind not in "biuf" or numbers.shape[1:] != (columns,):
             raise ValueError(
                 f"Labels must be numbers of shape (images, {columns}), one for each output. "
-                f"Received: {given.dtype} of shape {given.shape} in batch {index}."
+                f"Received: {numbers.dtype} of shape {numbers.shape} in batch {index}."
             )
-        given = given.astype("float64")
-        if not np.isfinite(given).all():
+        labels.append(numbers.astype("float64"))
+        if not np.isfinite(labels[-1]).all():
             raise ValueError(f"Labels must be finite. Received: NaN or infinity in batch {index}.")
-        labels.append(given)
     return np.concatenate(outputs), np.concatenate(labels)
 
 

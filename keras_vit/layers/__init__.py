@@ -2,6 +2,7 @@
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.dropout import Dropout, StochasticDepth
+from keras_vit.layers.extensions.patch_dropout import PatchDropout
 from keras_vit.layers.head import AttentionPool, TokenPool
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.mlp import MLP, SwiGLU
@@ -16,7 +17,6 @@ from keras_vit.layers.other_blocks import (
     RematParallelBlock,
     RematPostNormBlock,
 )
-from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding, RelativePosition, RelativePosition2D

@@ -7,6 +7,7 @@ import itertools
 
 import keras
 
+from keras_vit.checks import check_choice
 from keras_vit.layers import kernels
 
 
@@ -68,14 +69,36 @@ class Layer(FloatInputs, keras.layers.Layer):
     """
 
     origin = None
+    chosen_by, choices = None, {}  # an argument, and the subclass for each of its values
+
+    def __init_subclass__(cls, **choice):
+        """Lets a subclass stand for one value of an argument of its base class.
+
+        After `class Learned1D(PositionEmbedding, kind="learned_1d")`, a call of
+        `PositionEmbedding("learned_1d", ...)` makes a `Learned1D`. Keras sees it under the name of
+        the base class, since files name layers, and the places of their weights, by their classes.
+        """
+        super().__init_subclass__()
+        cls.chosen_by, cls.choices = None, {}
+        for argument, value in choice.items():
+            base = cls.__base__
+            base.chosen_by, base.choices[value] = argument, cls
+            cls.__name__ = base.__name__
+            for each in (cls, base):
+                keras.saving.register_keras_serializable("keras_vit")(each)
 
     def __new__(cls, *args, **kwargs):
-        layer = super().__new__(cls, *args, **kwargs)
-        bound = _signature(cls).bind(layer, *args, **kwargs)
+        bound = _signature(cls).bind(None, *args, **kwargs)
         bound.apply_defaults()
         further = bound.arguments.pop("kwargs", {})
         _, *arguments = bound.arguments.items()  # without self
-        layer._arguments = dict(arguments) | further
+        arguments = dict(arguments) | further
+        if cls.choices:
+            value = arguments[cls.chosen_by]
+            check_choice(cls.chosen_by, value, tuple(cls.choices))
+            cls = cls.choices[value]
+        layer = super().__new__(cls, *args, **kwargs)
+        layer._arguments = arguments
         return layer
 
     def compute_output_spec(self, *args, **kwargs):

@@ -6,13 +6,11 @@ import keras
 from keras import ops
 
 from keras_vit.checks import pair, positive_int
-from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.position import PositionEmbedding, small_normal
-from keras_vit.layers.resample import patch_matrix
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -30,9 +28,10 @@ class PatchEncoder(Layer):
         position: `"learned_1d"`, `"learned_2d"`, `"sincos_2d"`, or `"none"` where no position
             embedding belongs at the input.
         dropout: rate on the tokens in training.
-        registers: number of further learned tokens, after the class token (Darcet et al., 2024).
+        registers: number of learned tokens after the class token and the distillation token
+            (Darcet et al., 2024).
         interpolation: how the position embedding is resampled, a method of `resize_matrix`.
-        distillation: whether a second learned token follows the class token.
+        distillation: whether a distillation token, which is learned, follows the class token.
         bias: whether the projection has a bias.
         norm: norm of the patches' tokens, a name of `keras_vit.Extensions.norm` or `None`.
         epsilon: of that norm.
@@ -55,10 +54,8 @@ class PatchEncoder(Layer):
     ):
         super().__init__(**kwargs)
         self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
-        self.has_class_token, self.kind, self.num_registers = class_token, position, registers
-        self.interpolation, self.distillation = interpolation, distillation
-        self.cut = None  # in `VisionTransformer.cut_into`: patch sizes, old and new, and a method
-        policy = self.dtype_policy
+        self.has_class_token, self.has_distillation_token = class_token, distillation
+        self.num_registers, policy = registers, self.dtype_policy
         self.projection = Linear(
             "bnp,pd->bnd",
             (None, width),
@@ -73,70 +70,59 @@ class PatchEncoder(Layer):
             self.position = PositionEmbedding(
                 position,
                 grid,
-                class_token,
-                registers + distillation,
-                interpolation,
+                class_token=class_token,
+                registers=registers + int(distillation),
+                interpolation=interpolation,
                 dtype=policy,
                 name="position",
             )
         self.dropout = Dropout.of(dropout, dtype=policy, name="dropout")
 
+    @property
+    def learned_tokens(self):
+        """The number of tokens before those of the patches."""
+        return int(self.has_class_token) + int(self.has_distillation_token) + self.num_registers
+
     def build(self, input_shape):
-        self.projection.build((input_shape[0], None, input_shape[-1]))
+        batch, *grid, values = input_shape
+        self.projection.build((batch, None, values))
         if self.has_class_token:
-            self.class_token = self.add_weight((1, 1, self.width), "zeros", name="class_token")
-        self.norm.build((input_shape[0], None, self.width))
-        if self.distillation:
-            self.distillation_token = self.add_weight(
-                (1, 1, self.width), small_normal(), name="distillation_token"
-            )
+            self.class_token = self._token("class_token", "zeros")
+        self.norm.build((batch, None, self.width))
+        if self.has_distillation_token:
+            self.distillation_token = self._token("distillation_token", small_normal())
         if self.num_registers:
-            shape = (1, self.num_registers, self.width)
-            self.registers = self.add_weight(shape, small_normal(), name="registers")
+            self.register_tokens = self._token("registers", small_normal(), self.num_registers)
         if self.position is not None:
             # Patches that keep their grid may be of another one than the position embedding.
-            batch, *grid, _ = input_shape
             tokens = self.compute_output_shape(input_shape)[1] if len(grid) == 1 else None
             self.position.build((batch, tokens, self.width))
         self.dropout.build(None)
+
+    def _token(self, name, initializer, count=1):
+        return self.add_weight((1, count, self.width), initializer, name=name)
 
     def call(self, patches, training=False):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None
         if grid is not None:
             patches = ops.reshape(patches, (-1, grid[0] * grid[1], patches.shape[3]))
-        x = self.prepend_learned_tokens(self.norm(self._projected(patches)))
+        x = self.prepend_learned_tokens(self.norm(self.projection(patches)))
         if self.position is not None:
             x = self.position(x, grid=grid)
         return self.dropout(x, training=training)
 
-    def _projected(self, patches):
-        if self.cut is None:
-            return self.projection(patches)
-        old, new, method = self.cut
-        kernel = ops.convert_to_tensor(self.projection.exact_kernel)
-        precise, width = kernels.at_least_float32(kernel.dtype), kernel.shape[-1]
-        rows, columns = (
-            ops.convert_to_tensor(patch_matrix(o, n, method), precise) for o, n in zip(old, new)
-        )
-        grid = ops.reshape(ops.cast(kernel, precise), (*old, -1, width))
-        grid = ops.einsum("ro,opcd->rpcd", rows, grid)
-        grid = ops.einsum("qp,rpcd->rqcd", columns, grid)
-        resized = ops.cast(ops.reshape(grid, (-1, width)), patches.dtype)
-        return kernels.linear(patches, resized, self.projection.bias)
-
     def prepend_learned_tokens(self, x):
         """[x_class; x_distillation; registers; x], as in Eq. 1."""
-        learned = [self.class_token] if self.has_class_token else []
-        learned += [self.distillation_token] if self.distillation else []
-        learned += [self.registers] if self.num_registers else []
-        if not learned:
+        if not self.learned_tokens:
             return x
+        learned = [self.class_token] if self.has_class_token else []
+        learned += [self.distillation_token] if self.has_distillation_token else []
+        learned += [self.register_tokens] if self.num_registers else []
         first = ops.concatenate([ops.cast(token, x.dtype) for token in learned], axis=1)
         first = ops.broadcast_to(first, (ops.shape(x)[0], *first.shape[1:]))
         return ops.concatenate([first, x], axis=1)
 
     def compute_output_spec(self, patches, training=False):
         batch, *grid, _ = patches.shape
-        learned = int(self.has_class_token) + int(self.distillation) + self.num_registers
-        tokens = None if None in grid else learned + math.prod(grid)
+        tokens = None if None in grid else self.learned_tokens + math.prod(grid)
         return self._output((batch, tokens, self.width))

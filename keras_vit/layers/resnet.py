@@ -1,7 +1,6 @@
-"""The ResNet parts of hybrids and BiT: standardised convolutions, group norm, root and units.
+"""The ResNet parts of hybrids (section 3.1) and of BiT (Kolesnikov et al., 2020).
 
-Hybrids (section 3.1) put post-activation units, "v1", before the Transformer; BiT (Kolesnikov et
-al., 2020) is made of pre-activation units, "v2".
+In version 1, which hybrids have, norms follow convolutions; in version 2, BiT's, they precede them.
 """
 
 import dataclasses
@@ -13,7 +12,7 @@ from keras_vit.checks import positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
 
-GROUPS, ROOT_FILTERS = 32, 64
+GROUPS, ROOT_FILTERS = 32, 64  # of group norm, and of the root for a width factor of 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +57,7 @@ class StdConv2D(Layer):
         filters: output channels.
         kernel_size: side of the kernel.
         strides: of the convolution.
-        explicit_padding: whether (kernel_size - 1) / 2 zeros surround the input, as in BiT,
-            rather than what `"same"` needs, which lies more to the right where strides are 2.
+        explicit_padding: whether to pad by (kernel_size - 1) / 2, as in BiT, or as `"same"` does.
         numerics: a name of `NUMERICS`.
         folded: whether the kernel is standardised already.
     """
@@ -89,9 +87,7 @@ class StdConv2D(Layer):
         kernels.lay_out(self.kernel)
 
     def call(self, x):
-        kernel = self.kernel
-        if not self.folded:
-            kernel = standardize(kernel, NUMERICS[self.numerics])
+        kernel = self.kernel if self.folded else standardize(self.kernel, NUMERICS[self.numerics])
         kernel = ops.cast(kernel, self.compute_dtype)
         return kernels.conv(x, kernel, self.strides, self.explicit_padding)
 
@@ -126,14 +122,14 @@ class GroupNorm(Layer):
                 f"Group norm has {GROUPS} groups, which must divide the channels. Received: "
                 f"{input_shape[-1]} channels; choose a width factor that is a multiple of 0.5."
             )
-        gamma = keras.initializers.Constant(self.initial_gamma)
-        self.gamma = self.add_weight(input_shape[-1:], gamma, name="gamma")
-        self.beta = self.add_weight(input_shape[-1:], "zeros", name="beta")
+        initial, channels = keras.initializers.Constant(self.initial_gamma), input_shape[-1:]
+        self.gamma = self.add_weight(channels, initial, name="gamma")
+        self.beta = self.add_weight(channels, "zeros", name="beta")
 
     def call(self, x):
         x = ops.cast(x, kernels.at_least_float32(self.compute_dtype))
-        outputs = kernels.group_norm(x, GROUPS, self.gamma, self.beta, self.epsilon)
-        return ops.cast(outputs, self.compute_dtype)
+        x = kernels.group_norm(x, GROUPS, self.gamma, self.beta, self.epsilon)
+        return ops.cast(x, self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -143,31 +139,18 @@ class Root(Layer):
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / 4), ..., filters).
 
     Args:
-        filters: output channels, 64 for a width factor of 1.
-        version: `"v1"`, with norm and ReLU between the two, or `"v2"`, without.
+        filters: output channels.
+        version: `"v1"` (`RootV1`), with norm and ReLU between the two, or `"v2"` (`RootV2`).
         numerics, folded: as in `StdConv2D`.
     """
 
     def __init__(self, filters, version="v1", numerics="google", folded=False, **kwargs):
         super().__init__(**kwargs)
-        self.filters, self.version, self.facts = filters, version, NUMERICS[numerics]
-        explicit, kind = version == "v2", {"dtype": self.dtype_policy}
-        self.conv = StdConv2D(filters, 7, 2, explicit, numerics, folded, **kind, name="conv")
-        if version == "v1":
-            self.norm = GroupNorm(self.facts.norm_epsilon, **kind, name="norm")
+        self.filters, self.numerics, self.folded = filters, numerics, folded
+        self.conv = _conv(self, "conv", filters, 7, strides=2)
 
     def build(self, input_shape):
         self.conv.build(input_shape)
-        if self.version == "v1":
-            self.norm.build(self.conv.compute_output_shape(input_shape))
-
-    def call(self, x):
-        x = self.conv(x)
-        if self.version == "v1":
-            return kernels.max_pool(ops.relu(self.norm(x)), 3, 2, same=True)
-        padding = ((0, 0), (1, 1), (1, 1), (0, 0))
-        x = ops.pad(x, padding, constant_values=self.facts.pool_padding)
-        return kernels.max_pool(x, 3, 2, same=False)
 
     def convolutions(self):
         """The standardised convolutions in it."""
@@ -177,105 +160,141 @@ class Root(Layer):
         return self._output(_strided(_strided(x.shape, 2, None), 2, self.filters))
 
 
+class RootV1(Root, version="v1"):
+    """pool(relu(norm(conv(x))))."""
+
+    explicit_padding = False
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.norm = _norm(self, "norm")
+        self.norm.build(self.conv.compute_output_shape(input_shape))
+
+    def call(self, x):
+        return kernels.max_pool(ops.relu(self.norm(self.conv(x))), size=3, strides=2, same=True)
+
+
+class RootV2(Root, version="v2"):
+    """pool(conv(x)), with `Numerics.pool_padding` around what is pooled."""
+
+    explicit_padding = True
+
+    def call(self, x):
+        value = NUMERICS[self.numerics].pool_padding
+        x = ops.pad(self.conv(x), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=value)
+        return kernels.max_pool(x, size=3, strides=2, same=False)
+
+
 @keras.saving.register_keras_serializable("keras_vit")
 class Bottleneck(Layer):
     """1 x 1, 3 x 3 and 1 x 1 convolutions around a residual connection (He et al., 2016).
-
-    v1: relu(x' + norm(conv(relu(norm(conv(relu(norm(conv(x)))))))), norms after convolutions.
-    v2: x' + conv(relu(norm(conv(relu(norm(conv(relu(norm(x)))))))), norms before them.
-    x' is x, or a 1 x 1 convolution of it (with a norm in v1; of the normalised x in v2) where
-    channels or size change.
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / strides), ..., 4 * filters).
 
     Args:
         filters, strides: of the 3 x 3 convolution.
-        version: `"v1"` or `"v2"`.
+        version: `"v1"` (`BottleneckV1`) or `"v2"` (`BottleneckV2`).
         numerics, folded: as in `StdConv2D`.
     """
 
     def __init__(self, filters, strides=1, version="v1", numerics="google", folded=False, **kwargs):
         super().__init__(**kwargs)
         self.filters, self.strides = positive_int(filters, "filters"), strides
-        self.version, self.numerics, self.folded = version, numerics, folded
-        self.conv1, self.conv2 = self._conv("conv1", 1), self._conv("conv2", 3, strides)
-        self.conv3 = self._conv("conv3", 1, filters=4 * filters)
-        self.norm1, self.norm2 = self._norm("norm1"), self._norm("norm2")
-        # A fresh v1 unit is the identity, as the norm that ends its branch gives zero.
-        self.norm3 = self._norm("norm3", gamma=0.0 if version == "v1" else 1.0)
-
-    def _conv(self, name, size, strides=1, filters=None):
-        choices = (self.version == "v2", self.numerics, self.folded)
-        kind = {"dtype": self.dtype_policy, "name": name}
-        return StdConv2D(filters or self.filters, size, strides, *choices, **kind)
-
-    def _norm(self, name, gamma=1.0):
-        epsilon = NUMERICS[self.numerics].norm_epsilon
-        return GroupNorm(epsilon, gamma, dtype=self.dtype_policy, name=name)
+        self.numerics, self.folded = numerics, folded
+        self.conv1 = _conv(self, "conv1", filters, 1)
+        self.conv2 = _conv(self, "conv2", filters, 3, strides=strides)
+        self.conv3 = _conv(self, "conv3", 4 * filters, 1)
+        self.norm1, self.norm2 = _norm(self, "norm1"), _norm(self, "norm2")
+        self.norm3 = _norm(self, "norm3", gamma=self.last_gamma)
 
     def build(self, input_shape):
         inner, outer = ((*input_shape[:-1], self.filters * factor) for factor in (1, 4))
-        after = self.version == "v1"
         self.conv1.build(input_shape)
         self.conv2.build(inner)
         self.conv3.build(inner)
-        self.norm1.build(inner if after else input_shape)
-        self.norm2.build(inner)
-        self.norm3.build(outer if after else inner)
+        # The shortcut has a convolution where channels or size change.
         self.needs_projection = input_shape[-1] != outer[-1] or self.strides != 1
         if self.needs_projection:
-            self.conv_proj = self._conv("conv_proj", 1, self.strides, outer[-1])
+            self.conv_proj = _conv(self, "conv_proj", outer[-1], 1, strides=self.strides)
             self.conv_proj.build(input_shape)
-            if after:
-                self.norm_proj = self._norm("norm_proj")
-                self.norm_proj.build(outer)
-
-    def call(self, x):
-        shortcut = x
-        if self.version == "v1":
-            y = ops.relu(self.norm1(self.conv1(x)))
-            y = ops.relu(self.norm2(self.conv2(y)))
-            y = self.norm3(self.conv3(y))
-            if self.needs_projection:
-                shortcut = self.norm_proj(self.conv_proj(x))
-            return ops.relu(y + shortcut)
-        y = ops.relu(self.norm1(x))
-        if self.needs_projection:
-            shortcut = self.conv_proj(y)
-        y = self.conv2(ops.relu(self.norm2(self.conv1(y))))
-        return shortcut + self.conv3(ops.relu(self.norm3(y)))
+        self.build_norms(input_shape, inner, outer)
 
     def convolutions(self):
         """The standardised convolutions in it."""
-        projection = [self.conv_proj] if self.needs_projection else []
-        return [self.conv1, self.conv2, self.conv3, *projection]
+        shortcut = [self.conv_proj] if self.needs_projection else []
+        return [self.conv1, self.conv2, self.conv3, *shortcut]
 
     def compute_output_spec(self, x):
         return self._output(_strided(x.shape, self.strides, 4 * self.filters))
 
 
-def resnet_stages(x, blocks, width, version, numerics, folded, policy):
-    """Adds a ResNet without its head to a Functional graph.
+class BottleneckV1(Bottleneck, version="v1"):
+    """relu(x' + norm(conv(relu(norm(conv(relu(norm(conv(x))))))))), x' = x or norm(conv(x))."""
 
-    Layers are called `root` and `stage_1_unit_1`, `stage_1_unit_2` and so on. The root has stride
-    4, the first stage 1, each other one 2 in its first unit; stages have 256, 512, 1024 and 2048
+    explicit_padding, last_gamma = False, 0.0  # so that a fresh unit is the identity
+
+    def build_norms(self, first, inner, outer):
+        self.norm1.build(inner)
+        self.norm2.build(inner)
+        self.norm3.build(outer)
+        if self.needs_projection:
+            self.norm_proj = _norm(self, "norm_proj")
+            self.norm_proj.build(outer)
+
+    def call(self, x):
+        y = ops.relu(self.norm1(self.conv1(x)))
+        y = ops.relu(self.norm2(self.conv2(y)))
+        y = self.norm3(self.conv3(y))
+        shortcut = self.norm_proj(self.conv_proj(x)) if self.needs_projection else x
+        return ops.relu(y + shortcut)
+
+
+class BottleneckV2(Bottleneck, version="v2"):
+    """x' + conv(relu(norm(conv(relu(norm(conv(y))))))), y = relu(norm(x)), x' = x or conv(y)."""
+
+    explicit_padding, last_gamma = True, 1.0
+
+    def build_norms(self, first, inner, outer):
+        self.norm1.build(first)
+        self.norm2.build(inner)
+        self.norm3.build(inner)
+
+    def call(self, x):
+        y = ops.relu(self.norm1(x))
+        shortcut = self.conv_proj(y) if self.needs_projection else x
+        y = self.conv2(ops.relu(self.norm2(self.conv1(y))))
+        return shortcut + self.conv3(ops.relu(self.norm3(y)))
+
+
+def _conv(layer, name, filters, size, strides=1):
+    options = {"numerics": layer.numerics, "folded": layer.folded, "dtype": layer.dtype_policy}
+    options |= {"strides": strides, "explicit_padding": layer.explicit_padding}
+    return StdConv2D(filters, size, **options, name=name)
+
+
+def _norm(layer, name, gamma=1.0):
+    epsilon = NUMERICS[layer.numerics].norm_epsilon
+    return GroupNorm(epsilon, gamma, dtype=layer.dtype_policy, name=name)
+
+
+def resnet_stages(x, blocks, *, width, **options):
+    """The feature map of a ResNet, whose layers become part of a Functional graph.
+
+    They are called `root` and `stage_1_unit_1`, `stage_1_unit_2` and so on. The root has stride 4,
+    the first stage 1, each other one 2 in its first unit; stages have 256, 512, 1024 and 2048
     channels times `width`.
 
     Args:
         x: images, shape (batch, height, width, channels).
         blocks: number of units of each stage, such as (3, 4, 6, 3); empty for the root alone.
         width: factor of all channels.
-        version, numerics, folded: as in `Bottleneck`.
-        policy: dtype policy of the layers.
-
-    Returns:
-        The feature map.
+        **options: `version`, `numerics`, `folded` and `dtype` of the layers.
     """
-    filters, choices = int(ROOT_FILTERS * width), (version, numerics, folded)
-    x = Root(filters, *choices, dtype=policy, name="root")(x)
+    filters = int(ROOT_FILTERS * width)
+    x = Root(filters, **options, name="root")(x)
     for stage, units in enumerate(blocks):
         for unit in range(units):
-            strides = 2 if stage and not unit else 1
+            strides = 2 if stage > 0 and unit == 0 else 1
             name = f"stage_{stage + 1}_unit_{unit + 1}"
-            x = Bottleneck(filters * 2**stage, strides, *choices, dtype=policy, name=name)(x)
+            x = Bottleneck(filters * 2**stage, strides=strides, **options, name=name)(x)
     return x

@@ -146,7 +146,15 @@ class BiT(Classifier):
         common = arguments(image_size, num_classes, include_top, channels, head_bias, dtype)
         policy = common["dtype_policy"]
         images = image_input(None, None, common["channels"], policy)
-        x = resnet_stages(images, v.blocks, v.width, v.version, v.numerics, v.folded, policy)
+        x = resnet_stages(
+            images,
+            v.blocks,
+            width=v.width,
+            version=v.version,
+            numerics=v.numerics,
+            folded=v.folded,
+            dtype=policy,
+        )
         if v.version == "v2":  # the units of v1 end with both
             x = GroupNorm(NUMERICS[v.numerics].norm_epsilon, dtype=policy, name="norm")(x)
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)

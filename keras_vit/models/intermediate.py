@@ -9,8 +9,8 @@ from keras import ops
 
 from keras_vit.checks import pair
 from keras_vit.layers import kernels
+from keras_vit.layers.extensions.patch_dropout import PatchDropout
 from keras_vit.layers.layer import Layer
-from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.transformer_block import TransformerBlock
@@ -102,7 +102,7 @@ def learned_count(model):
     encoder = _encoder(model)
     if encoder is None:
         return 0
-    return int(encoder.has_class_token) + int(encoder.distillation) + encoder.num_registers
+    return encoder.learned_tokens
 
 
 def _lost_norm(model):

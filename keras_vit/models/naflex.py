@@ -7,8 +7,8 @@ import keras
 
 from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, pair, rate
+from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder
 from keras_vit.layers.head import linear_head
-from keras_vit.layers.naflex import NaFlexPatchEncoder
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.token_merging import MERGING
 from keras_vit.models.classifier import argument_names, arguments
@@ -17,8 +17,8 @@ from keras_vit.models.vit import block_arguments, pooled
 from keras_vit.variants import Variant, get_variant
 from keras_vit.workarounds import own_policy
 
-# The architecture that NaFlex has, where a `Variant` could be otherwise.
-FIXED = {
+# The values that fields of a `Variant` may have in a NaFlex model.
+ALLOWED = {
     "class_token": (False,),
     "registers": (0,),
     "distillation": (False,),
@@ -80,40 +80,43 @@ class NaFlexVisionTransformer(Trainer, keras.Model):
     ):
         check_names(Variant, architecture, argument_names(NaFlexVisionTransformer))
         v = get_variant(variant, **{"pool": "map", "class_token": False, **architecture})
-        wrong = [n for n, allowed in FIXED.items() if getattr(v, n) not in allowed]
+        wrong = [name for name, values in ALLOWED.items() if getattr(v, name) not in values]
         if wrong:
-            listed = ", ".join(f"{name} must be one of {FIXED[name]}" for name in wrong)
+            listed = ", ".join(f"{name} must be one of {ALLOWED[name]}" for name in wrong)
             received = ", ".join(f"{name}={getattr(v, name)!r}" for name in wrong)
             raise ValueError(f"Of a NaFlex model {listed}. Received: {received}.")
-        rates = {"dropout": dropout, "attention_dropout": attention_dropout}
-        rates["stochastic_depth"] = stochastic_depth
+        rates = {
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "stochastic_depth": stochastic_depth,
+        }
         for key, value in rates.items():
             rate(value, key)
         grid = pair(grid, "grid")
         size = tuple(n * p for n, p in zip(grid, v.patch_size))
-        common = arguments(size, num_classes, True, channels, 0.0, dtype)
-        kind = {"dtype": common["dtype_policy"]}
+        checked = arguments(size, num_classes, True, channels, 0.0, dtype)
+        policy, num_classes = checked["dtype_policy"], checked["num_classes"]
 
         values = v.patch_size[0] * v.patch_size[1] * channels
-        precise = "float64" if kind["dtype"].compute_dtype == "float64" else "float32"
+        precise = "float64" if policy.compute_dtype == "float64" else "float32"
         inputs = {
             "patches": keras.Input((None, values), dtype=precise, name="patches"),
             "mask": keras.Input((None,), dtype="int32", name="mask"),
             "shapes": keras.Input((2,), dtype="int32", name="shapes"),
         }
-        encoder = NaFlexPatchEncoder(v.width, grid, **kind, name="patch_encoder")
+        encoder = NaFlexPatchEncoder(v.width, grid, dtype=policy, name="patch_encoder")
         # Padding is a token that stands for no patch.
         x, size = encoder(inputs["patches"], inputs["shapes"]), inputs["mask"]
         for i in range(v.depth):
-            block = MERGING[v.block](**block_arguments(v, i, rates), **kind)
+            block = MERGING[v.block](**block_arguments(v, i, rates), dtype=policy)
             x, size = block(x, size=size)
-        norm = NORMS[v.norm if v.final_norm else None](v.epsilon, **kind, name="norm")
-        x = pooled(x, inputs["mask"], v, norm, kind)
-        if common["num_classes"]:
-            x = linear_head(len(x.shape), common["num_classes"], 0.0, kind["dtype"])(x)
+        norm = NORMS[v.norm if v.final_norm else None](v.epsilon, dtype=policy, name="norm")
+        x = pooled(x, inputs["mask"], v, norm, {"dtype": policy})
+        if num_classes:
+            x = linear_head(len(x.shape), num_classes, 0.0, policy)(x)
         super().__init__(inputs, x, name=name)
         self.variant, self.grid, self.channels, self._rates = v, grid, channels, rates
-        self.num_classes, self.dtype_policy = common["num_classes"], own_policy(kind["dtype"])
+        self.num_classes, self.dtype_policy = num_classes, own_policy(policy)
 
     def get_config(self):
         return {

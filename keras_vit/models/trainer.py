@@ -12,7 +12,7 @@ import numpy as np
 from keras_vit.layers import kernels
 from keras_vit.outputs import check_problem, reading_of_loss
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.workarounds import keep_values_after_errors, one_at_a_time
+from keras_vit.workarounds import keep_values_after_errors, new_train_function, one_at_a_time
 
 STEPS = ("train", "test", "predict")
 # What the present call has looked at: (id of a model, step). What was warned of, in all steps.
@@ -144,6 +144,26 @@ class Trainer:
         super().make_predict_function(force)
         if self.predict_function is not before:
             self.predict_function = self._looking("predict", self.predict_function)
+
+    def train_next_batch_within(self, context, programs, key):
+        """Lets `fit` train the next batch within a context, by a program that is traced within it.
+
+        Args:
+            context: a context manager.
+            programs: a dict that keeps the programs by their keys.
+            key: of the program for this context.
+        """
+
+        def train(*arguments):
+            try:
+                with context:
+                    if key not in programs:
+                        programs[key] = new_train_function(self)
+                    return programs[key](*arguments)
+            finally:
+                self.train_function = None  # a batch without a context gets one of its own
+
+        self.train_function = train
 
     def _looking(self, step, function):
         """Keras's function of a step, whose last argument are batches, with a look at the first."""

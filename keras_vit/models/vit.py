@@ -7,7 +7,9 @@ from typing import Any, Unpack
 import keras
 
 from keras_vit.arguments import ViTFields
-from keras_vit.checks import check_names, known, pair, rate
+from keras_vit.checks import check_names, known, rate
+from keras_vit.layers.extensions.patch_dropout import PatchDropout
+from keras_vit.layers.extensions.resizable_patches import ResizablePatches
 from keras_vit.layers.head import (
     AttentionPool,
     TokenPool,
@@ -17,7 +19,6 @@ from keras_vit.layers.head import (
 )
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.other_blocks import BLOCKS
-from keras_vit.layers.patch_dropout import PatchDropout
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding, RelativePosition, RelativePosition2D
@@ -120,8 +121,17 @@ class VisionTransformer(Classifier):
         sides = (None, None) if variable_size else common["image_size"]
         x = images = image_input(*sides, common["channels"], policy)
         if v.stem is not None:
-            x = resnet_stages(x, v.stem, v.stem_width, "v1", v.stem_numerics, v.stem_folded, policy)
-        cut = Patches(v.patch_size, variable_size, v.stem is not None, **kind, name="patches")
+            x = resnet_stages(
+                x,
+                v.stem,
+                width=v.stem_width,
+                version="v1",
+                numerics=v.stem_numerics,
+                folded=v.stem_folded,
+                dtype=policy,
+            )
+        cut = ResizablePatches if variable_size else Patches
+        cut = cut(v.patch_size, variable_size, v.stem is not None, **kind, name="patches")
         patches = cut(x)
         x = PatchEncoder(
             v.width,
@@ -209,10 +219,10 @@ class VisionTransformer(Classifier):
     def cut_into(self, patch_size, method="bilinear"):
         """Within it, the model has patches of another size, by the same weights (FlexiViT).
 
-        Patch kernels are resized in the graph by the pseudo-inverse, and the position embedding as
-        `variable_size` has it (Beyer et al., 2023). It holds for calls of the model; programs that
-        Keras has compiled, as those of `predict`, keep the size for which they were compiled, so
-        take `keras_vit.resize` for these and `keras_vit.training.FlexiblePatches` for training.
+        Patches and the position embedding are resized in the graph (`ResizablePatches`; Beyer et
+        al., 2023). It holds for calls of the model; programs that Keras has compiled, as those of
+        `predict`, keep the size for which they were compiled, so take `keras_vit.resize` for these
+        and `keras_vit.training.FlexiblePatches` for training.
 
         Args:
             patch_size: int or (height, width), in pixels.
@@ -226,13 +236,8 @@ class VisionTransformer(Classifier):
                 "Patches of another size need variable_size=True. Received: "
                 f"patch_size={patch_size!r}; keras_vit.resize(model, variable_size=True) adds it."
             )
-        patches, encoder = self.get_layer("patches"), self.get_layer("patch_encoder")
-        own, new = self.variant.patch_size, pair(patch_size, "patch_size")
-        patches.patch_size, encoder.cut = new, None if new == own else (own, new, method)
-        try:
+        with self.get_layer("patches").cut_into(patch_size, method):
             yield
-        finally:
-            patches.patch_size, encoder.cut = own, None
 
 
 def block_arguments(v, i, rates):

@@ -1,6 +1,5 @@
 """Images become patches in the order of the paper and the authors' kernels, and back exactly."""
 
-import itertools
 import re
 
 import keras
@@ -9,6 +8,7 @@ import pytest
 
 from keras_vit.checks import grid_of
 from keras_vit.layers import PatchEncoder, Patches
+from tests import definitions
 from tests.support import assert_close, to_numpy
 
 SIZES = [  # image (height, width, channels), patch (height, width)
@@ -27,15 +27,9 @@ def numbered(shape):
 
 @sizes
 def test_order_is_row_column_channel(shape, patch_size):
-    images, (p_h, p_w) = numbered(shape), patch_size
-    patches = to_numpy(Patches(patch_size)(images))
-    height, width, channels = shape
-    columns = width // p_w
-    assert patches.shape == (2, height // p_h * columns, p_h * p_w * channels)
-    for y, x, c in itertools.product(range(height), range(width), range(channels)):
-        place = (y // p_h) * columns + x // p_w
-        within = ((y % p_h) * p_w + x % p_w) * channels + c
-        assert (patches[:, place, within] == images[:, y, x, c]).all()
+    images = numbered(shape)
+    expected = definitions.patches(images, patch_size)
+    np.testing.assert_array_equal(to_numpy(Patches(patch_size)(images)), expected)
 
 
 @sizes

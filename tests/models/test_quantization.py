@@ -63,10 +63,12 @@ def test_what_is_quantised(tmp_path, kind, mode, tolerance):
 def test_what_needs_exact_kernels_is_refused(tmp_path):
     """Their integers without the scale would be wrong in silence."""
     model = randomize(tiny_vit(depth=1, variable_size=True))
+    with model.cut_into(4):
+        exact = to_numpy(model(images()))
     model.quantize("int8", filters="projection")
-    with pytest.raises(ValueError, match="'patch_encoder/projection' is quantised to int8"):
-        with model.cut_into(4):
-            model(images())
+    with model.cut_into(4):  # which resizes the patches, and leaves the kernels as they are
+        error = largest(to_numpy(model(images())) - exact)
+    assert 0 < error < 0.05 * largest(exact)
     with pytest.raises(ValueError, match=r"quantised to int8.*before `quantize`"):
         inspection.filter_components(model, 2)
     for path in ("model.npz", "model.safetensors", "folder"):

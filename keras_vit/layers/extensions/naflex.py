@@ -72,16 +72,16 @@ class NaFlexPatchEncoder(Layer):
 
     def __init__(self, width, grid, **kwargs):
         super().__init__(**kwargs)
-        self.width, kind = positive_int(width, "width"), {"dtype": self.dtype_policy}
+        self.width = positive_int(width, "width")
         self.projection = Linear(
             "bnp,pd->bnd",
             (None, width),
             bias_axes="d",
             kernel_initializer="lecun_normal",
-            **kind,
+            dtype=self.dtype_policy,
             name="projection",
         )
-        self.position = NaFlexPosition(grid, **kind, name="position")
+        self.position = NaFlexPosition(grid, dtype=self.dtype_policy, name="position")
 
     def build(self, input_shape):
         self.projection.build(input_shape)

@@ -1,0 +1,3 @@
+"""What later families and methods add to the paper's layers."""
+
+__all__ = []
