@@ -1,14 +1,17 @@
 """The state of a training run, and the files that keep it."""
 
+import dataclasses
 import itertools
 import json
 import re
 import shutil
+import time
 import zipfile
 
 import keras
 import numpy as np
 
+from keras_vit.checks import positive_int
 from keras_vit.distribution import to_numpy
 from keras_vit.text import abridged, visible
 from keras_vit.writing import output_place, replacing
@@ -114,6 +117,41 @@ def inner_optimizer(model):
 
 
 # ---- files
+
+
+@dataclasses.dataclass
+class SaveEvery:
+    """When the next checkpoint is due: after so many updates, or after so many seconds."""
+
+    updates: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self):
+        self.saved(0)
+
+    @classmethod
+    def parse(cls, text):
+        """Of a number of updates, or of seconds as text such as "600s"."""
+        if match := re.fullmatch(r"(\d+(\.\d+)?)s", str(text)):
+            return cls(seconds=float(match[1]))
+        if str(text).isdecimal():
+            return cls(updates=positive_int(int(text), "save_every"))
+        raise ValueError(
+            "save_every must be a number of updates such as 500, or seconds as text such as "
+            f'"600s". Received: save_every={text!r}.'
+        )
+
+    def saved(self, updates):
+        """Begins to count anew, as a checkpoint after so many updates was written or read."""
+        self._last_update, self._last_time = updates, time.monotonic()
+
+    def is_due(self, updates):
+        """Whether the updates ask for a checkpoint after so many of them."""
+        return bool(self.updates) and updates // self.updates > self._last_update // self.updates
+
+    def is_late(self):
+        """Whether the clock asks for a checkpoint."""
+        return self.seconds is not None and time.monotonic() - self._last_time >= self.seconds
 
 
 class Checkpoints:

@@ -1,6 +1,8 @@
 """A run that is stopped, at every update and in every way, ends where an undisturbed one does."""
 
 import contextlib
+import os
+import signal
 import types
 
 import keras
@@ -153,6 +155,22 @@ def test_a_callback_may_end_the_run(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_run_that_a_callback_ended_stays_so_when_it_is_stopped_in_its_last_validation(tmp_path):
+    class Enough(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 2
+
+        def on_test_batch_end(self, batch, logs=None):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(training.Interrupted):
+        case.run(tmp_path, callbacks=[Enough()])
+    with pytest.raises(ValueError, match="has not ended"):
+        training.remove_checkpoints(tmp_path)
+    history, _ = case.run(tmp_path)
+    assert history["step"] == [3] and history["val_loss"][0] > 0
+
+
 def test_a_pipeline_of_keras_vit(tmp_path):
     from keras_vit.data import Transform, pipeline
     from keras_vit.data.keras_layers import layer_configs
@@ -183,12 +201,62 @@ def test_another_run_is_refused_and_what_differs_is_named(tmp_path):
     assert str(error.value).count(" there, ") == 3
 
 
+@pytest.mark.any_backend
 def test_of_many_other_settings_the_chosen_ones_are_told_and_the_number_of_all():
-    there = {f"model.{number}.lora_rank": 4 for number in range(100)} | {"settings.lora": 4}
+    there = {f"layers.{number}.lora_rank": 4 for number in range(100)} | {"settings.lora": 4}
     with pytest.raises(ValueError, match=r"settings\.lora: 4 there, 8 here") as error:
         same_run.check_same_run("run", there, dict.fromkeys(there, 8))
     assert str(error.value).count("there, 8 here") == 10 and "and 91 more" in str(error.value)
-    same_run.check_same_run("run", {}, {"settings.lora": None})  # before there was such a field
+
+
+@pytest.mark.any_backend
+def test_what_another_version_names_otherwise_makes_no_other_run():
+    """Attributes and fields come, go and get other names; one that is on makes a difference."""
+    here = {
+        "layers.0.depth": 1,
+        "optimizer.new": 2,
+        "settings.recipe.new": None,
+        "settings.lora": 4,
+    }
+    same_run.check_same_run("run", {"layers.0.depth": 1, "model.0.depth": 2}, here)
+    for there in ({"settings.old": 0.5}, {"layers.0.depth": 2}, {"settings.lora": 2}):
+        with pytest.raises(ValueError, match="there"):
+            same_run.check_same_run("run", there, here)
+
+
+def several_outputs(rate=0.5, smoothing=0.1):
+    """A model with a part that does not say what it is made of, and a loss for each output."""
+
+    class Own(keras.layers.Layer):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+
+        def call(self, x):
+            return self.function(x)
+
+    x = inputs = keras.Input((4,))
+    for layer in (
+        keras.layers.Dropout(rate),
+        Own(keras.ops.relu),
+        keras.layers.Lambda(lambda x: x),
+    ):
+        x = layer(x)
+    outputs = {name: keras.layers.Dense(2, name=name)(x) for name in ("a", "b")}
+    model = keras.Model(inputs, outputs)
+    losses = {"a": keras.losses.CategoricalCrossentropy(label_smoothing=smoothing), "b": "mse"}
+    model.compile("sgd", losses)
+    return model
+
+
+@pytest.mark.any_backend
+def test_models_that_are_made_alike_are_described_alike():
+    there = same_run.describe(several_outputs())
+    same_run.check_same_run("run", there, same_run.describe(several_outputs()))
+    with pytest.raises(ValueError, match=r"layers\.1\.rate: 0\.5 there, 0\.25 here"):
+        same_run.check_same_run("run", there, same_run.describe(several_outputs(rate=0.25)))
+    with pytest.raises(ValueError, match=r"loss\.a\.label_smoothing: 0\.1 there, 0\.2 here"):
+        same_run.check_same_run("run", there, same_run.describe(several_outputs(smoothing=0.2)))
 
 
 @pytest.mark.parametrize(
