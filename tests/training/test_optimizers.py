@@ -182,7 +182,7 @@ def test_the_fused_form_equals_the_rule(make, monkeypatch):
             WarmupCosine(0.05, STEPS, 3), weight_decay=0.1, global_clipnorm=1.0, use_ema=True
         )
         runs.append([variables.step(optimizer, grads) for grads in gradients][-1])
-        assert optimizer._uses_fused == fused
+        assert optimizer.uses_fused == fused
         runs[-1] |= {f"average/{i}": to_numpy(a) for i, a in enumerate(optimizer.averages)}
     for path in runs[0]:
         assert_close(runs[0][path], runs[1][path], 2e-6)
