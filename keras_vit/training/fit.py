@@ -131,7 +131,7 @@ def fit(
             keep=keep,
             log_every=log_every,
             callbacks=callbacks,
-            settings=settings,
+            settings=settings or {},
             curves=curves,
         )
         return run.train()

@@ -1,8 +1,11 @@
 """One run of `training.fit`: it begins or goes on, trains epoch by epoch, saves and stops."""
 
+import dataclasses
 import itertools
+import pathlib
 import signal
 import sys
+from typing import Any
 
 import keras
 
@@ -19,6 +22,7 @@ from keras_vit.training.stop import Interrupted, RunEnded, Signals, clean_end, d
 _TALK_EVERY = 10  # batches, where there are several processes
 
 
+@dataclasses.dataclass(eq=False)
 class Run:
     """A training that may be stopped at any moment, and goes on as if nothing had been.
 
@@ -26,46 +30,39 @@ class Run:
     variables of the compiled model (`checkpoint.state_variables`), a `Progress`, and what data and
     callbacks remember; a checkpoint holds all of it.
 
-    Args:
-        total: batches of the whole run.
-        save_every: a `checkpoint.SaveEvery`.
-        others: those of `fit`.
+    The arguments are those of `fit`, but for `total`, the batches of the whole run.
     """
 
-    def __init__(
-        self,
-        model,
-        data,
-        output,
-        *,
-        total,
-        validation,
-        validation_freq,
-        save_every,
-        keep,
-        log_every,
-        callbacks,
-        settings,
-        curves,
-    ):
-        self.model, self.data, self.output = model, data, output
-        self.validation, self.validation_freq = validation, validation_freq
-        self.save_every, self.settings = save_every, settings or {}
+    model: keras.Model
+    data: Any
+    output: pathlib.Path
+    total: int
+    validation: Any
+    validation_freq: int
+    save_every: checkpoint.SaveEvery
+    keep: int
+    log_every: int
+    callbacks: list[keras.callbacks.Callback]
+    settings: dict[str, Any]
+    curves: bool
+
+    def __post_init__(self):
         self.devices, self.signals = distribution.current(), Signals()
-        self.devices.prepare(model)
-        self.shared = self.devices.share(data)  # the batches that this process reads
-        self.batch_size = getattr(data, "batch_size", None)
-        accumulate = checkpoint.inner_optimizer(model).gradient_accumulation_steps or 1
-        self.progress = Progress(total, data.steps_per_epoch, accumulate)
-        folder = output / "checkpoints"
-        self.checkpoints = checkpoint.Checkpoints(folder, keep, self.devices.writes)
+        self.devices.prepare(self.model)
+        self.shared = self.devices.share(self.data)  # the batches that this process reads
+        self.batch_size = getattr(self.data, "batch_size", None)
+        accumulate = checkpoint.inner_optimizer(self.model).gradient_accumulation_steps or 1
+        self.progress = Progress(self.total, self.data.steps_per_epoch, accumulate)
+        folder = self.output / "checkpoints"
+        self.checkpoints = checkpoint.Checkpoints(folder, self.keep, self.devices.writes)
         terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
-        self.log = RunLog(self, log_every, not terminal, curves)
+        self.log = RunLog(self, self.log_every, not terminal, self.curves)
         # The best weights come last: others may change the weights at the end, too.
-        callbacks = sorted(callbacks, key=lambda callback: isinstance(callback, BestWeights))
-        self.events = Events(self, [*self.devices.callbacks(), *callbacks, self.log], bar=terminal)
-        self.remembering = [each for each in callbacks if hasattr(each, "get_state")]
-        self.reading = [each for each in (data, validation) if hasattr(each, "get_state")]
+        self.callbacks.sort(key=lambda callback: isinstance(callback, BestWeights))
+        callbacks = [*self.devices.callbacks(), *self.callbacks, self.log]
+        self.events = Events(self, callbacks, bar=terminal)
+        self.remembering = [each for each in self.callbacks if hasattr(each, "get_state")]
+        self.reading = [x for x in (self.data, self.validation) if hasattr(x, "get_state")]
 
     def train(self):
         """Trains what is left; returns the history of the whole run, column -> values."""

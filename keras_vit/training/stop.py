@@ -112,7 +112,8 @@ def clean_end(devices):
             raise
         raise explained from error
     finally:
-        gc.collect()  # TensorFlow's threads call Python, and must not when it has ended
+        if keras.backend.backend() == "tensorflow":
+            gc.collect()  # its threads call Python, and must not when Python has ended
 
 
 def diverged(run, what):
