@@ -51,16 +51,20 @@ def state_variables(model):
     """Name in a checkpoint -> variable, of all variables that the next update depends on.
 
     These are the weights, the seed generators of layers (variables of the model, too), the state
-    of the optimizer, and the metrics of the present epoch; not the `constant_variables` that a
-    model may name.
+    of the optimizer, and the metrics of the present epoch.
     """
-    constant = {id(v) for v in getattr(model, "constant_variables", ())}
     groups = {
-        "model": [v for v in model.variables if id(v) not in constant],
+        "model": changing(model, model.variables),
         "optimizer": model.optimizer.variables,
         "metrics": model.metrics_variables,
     }
     return {f"{group}/{i:04d}": v for group, vs in groups.items() for i, v in enumerate(vs)}
+
+
+def changing(model, variables):
+    """Variables of a model without its `constant_variables`, which training leaves as they are."""
+    constant = {id(v) for v in getattr(model, "constant_variables", ())}
+    return [v for v in variables if id(v) not in constant]
 
 
 def read_state(model):
