@@ -84,14 +84,14 @@ def read_state(model):
 def assign_state(model, arrays):
     """Assigns the arrays of a checkpoint, a dict from name to array, if they are the model's."""
     variables = state_variables(model)
-    there = {name: tuple(array.shape) for name, array in arrays.items()}
-    here = {name: tuple(variable.shape) for name, variable in variables.items()}
-    if there != here:
-        name = next(n for n in {**there, **here} if there.get(n) != here.get(n))
+    saved = {name: tuple(array.shape) for name, array in arrays.items()}
+    wanted = {name: tuple(variable.shape) for name, variable in variables.items()}
+    if saved != wanted:
+        name = next(n for n in saved | wanted if saved.get(n) != wanted.get(n))
         path = f" ({variables[name].path})" if name in variables else ""
         raise ValueError(
             f"The checkpoint is of another model or optimizer: {name}{path} has shape "
-            f"{there.get(name)} there. Received: {here.get(name)}; choose another output folder."
+            f"{saved.get(name)} there. Received: {wanted.get(name)}; choose another output folder."
         )
     for name, array in arrays.items():
         variables[name].assign(array)
@@ -171,7 +171,7 @@ class Checkpoints:
         writes: whether this process does; of several that train one model, one writes.
 
     Raises:
-        ValueError: something that is no file has the name of one, or no folder that of theirs.
+        ValueError: the folder, or what has the name of a checkpoint in it, is something else.
     """
 
     def __init__(self, folder, keep=2, writes=True):
@@ -252,8 +252,8 @@ class Checkpoints:
 def _meta_of(text, arrays):
     """What JSON holds, with the arrays that it names in their places; they leave `arrays`."""
 
-    def placed(found):
-        is_name = found.keys() == {"array"} and found["array"] in arrays
-        return arrays.pop(found["array"]) if is_name else found
+    def placed(value):
+        is_name = value.keys() == {"array"} and value["array"] in arrays
+        return arrays.pop(value["array"]) if is_name else value
 
     return json.loads(text, object_hook=placed)

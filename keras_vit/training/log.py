@@ -88,17 +88,17 @@ class RunLog(keras.callbacks.Callback):
         self._mark = (batch, time.perf_counter())
         return measured
 
-    def note(self, kind, values):
-        """Adds a record to the file."""
+    def note(self, name, values):
+        """Adds a record with this name to the file."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         if self.writes:
             with self.file.open("ab") as file:
-                file.write(json.dumps({"kind": kind, "time": now, **values}).encode() + b"\n")
+                file.write(json.dumps({"kind": name, "time": now, **values}).encode() + b"\n")
                 self.length = file.tell()
 
-    def _write(self, kind, where, place, logs):
-        numbers = {**{k: float(v) for k, v in (logs or {}).items()}, **self._measured}
-        self.note(kind, place | numbers)
+    def _write(self, name, where, place, logs):
+        numbers = {k: float(v) for k, v in (logs or {}).items()} | self._measured
+        self.note(name, place | numbers)
         if self.shown:
             epoch = f"epoch {place['epoch'] + 1}/{self.run.progress.epochs}"
             self.run.say("  ".join([epoch, where, *(f"{k} {v:.4g}" for k, v in numbers.items())]))

@@ -196,8 +196,8 @@ class Run:
             import torch
 
             self.progress.seed = int(torch.randint(2**31, ()))
-        facts = {"batch": self.progress.batch, **self.settings, **same_run.versions()}
-        self.devices.agree("run", facts)
+        place = {"batch": self.progress.batch}
+        self.devices.agree("run", place | self.settings | same_run.versions())
         return meta.get("callbacks", ())
 
     def _restore(self, path, meta, arrays):

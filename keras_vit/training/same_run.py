@@ -35,31 +35,35 @@ def describe(model, **settings):
         "optimizer": _configuration(optimizer, "learning_rate"),
         "learning_rate": _configuration(rate),
         "loss": _configuration(model.loss),
-        **({"own": model.facts()} if hasattr(model, "facts") else {}),
     }
+    if hasattr(model, "describe"):
+        settings["own"] = model.describe()
     plain = json.loads(json.dumps(settings, default=str))
     return {".".join(map(str, at)): v for at, v in keras.tree.flatten_with_path(plain)}
 
 
-def check_same_run(output, there, here):
+def check_same_run(output, saved, present):
     """Raises a ValueError that names where two results of `describe` differ."""
 
     def differs(name):
-        if name in there and name in here:
-            return there[name] != here[name]
-        if name in here and name in _NEW_SETTINGS:
+        if name in saved and name in present:
+            return saved[name] != present[name]
+        if name in present and name in _NEW_SETTINGS:
             return False
         # A version may have names that another has not: of its code, and of settings that are off.
-        return bool(there.get(name, here.get(name))) and name.split(".")[0] not in _OF_CODE
+        is_on = saved.get(name) or present.get(name)
+        return is_on and name.split(".")[0] not in _OF_CODE
 
-    names = list(filter(differs, {**there, **here}))
+    names = list(filter(differs, {**saved, **present}))
     names.sort(key=lambda name: not name.startswith("settings."))  # these somebody has chosen
     if names:
-        both = [(name, brief(there.get(name)), brief(here.get(name))) for name in names]
-        told = [f"{name}: {theirs} there, {ours} here" for name, theirs, ours in both]
+        lines = [
+            f"{name}: {brief(saved.get(name))} there, {brief(present.get(name))} here"
+            for name in names
+        ]
         raise ValueError(
             f"{output} holds a run with other settings, which cannot be continued with these. "
-            f"Received:\n{listed(told)}\nUse the settings of that run, or another output folder."
+            f"Received:\n{listed(lines)}\nUse the settings of that run, or another output folder."
         )
 
 

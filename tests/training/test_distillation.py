@@ -251,7 +251,7 @@ def test_a_saved_distiller_goes_on_and_its_student_is_plain(tmp_path):
     model.fit(images(), LABELS, verbose=0)
     model.save(tmp_path / "both.keras")
     loaded = keras.saving.load_model(tmp_path / "both.keras")
-    assert loaded.facts() == model.facts() and not loaded.teacher.trainable
+    assert loaded.describe() == model.describe() and not loaded.teacher.trainable
     for own, twin in zip(model.weights, loaded.weights, strict=True):
         np.testing.assert_array_equal(to_numpy(twin), to_numpy(own), err_msg=own.path)
     loaded.fit(images(), LABELS, verbose=0)
