@@ -4,11 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.training import (
-    SGDM,
-    AdamW,
-    WarmupCosine,
-)
+from keras_vit.training import SGDM, AdamW, WarmupCosine
 from tests.support import (
     ORACLES,
     assert_close,
@@ -38,7 +34,7 @@ def trace_direction(g, state, t, decay=0.9):
     return state["t"]
 
 
-def closed_form(weights, gradients, direction, rates, decay=0.0, clip=None, factors=None):
+def closed_form(weights, gradients, direction, rates, decay=0.0, clip=None):
     """The weights after each update: clip, direction, learning rate, decay of the kernels."""
     weights, states = dict(weights), {path: {} for path in weights}
     for t, (grads, rate) in enumerate(zip(gradients, rates), start=1):
@@ -48,7 +44,7 @@ def closed_form(weights, gradients, direction, rates, decay=0.0, clip=None, fact
         for path, w in weights.items():
             update = direction(grads[path], states[path], t)
             update = update + decay * w * path.endswith("/kernel")
-            weights[path] = w - rate * (factors or {}).get(path, 1.0) * update
+            weights[path] = w - rate * update
         yield dict(weights)
 
 

@@ -11,29 +11,49 @@ import pytest
 
 from keras_vit import training
 from keras_vit.training import same_run
+from keras_vit.training.checkpoint import changing, sync
+from tests.support import values
 from tests.training import resume_case as case
+from tests.training.resume_case import StopsAt
 
 UPDATES = 13  # two epochs of five and a part of the third
-
-
-class StopsAt(keras.callbacks.Callback):
-    """Crashes in the n-th call of a hook."""
-
-    def __init__(self, hook, count):
-        super().__init__()
-        self.left = count
-        setattr(self, hook, self.crash)
-
-    def crash(self, *_, **__):
-        self.left -= 1
-        if not self.left:
-            raise RuntimeError("the user's own mistake")
 
 
 def interrupted_run(output, callback, **options):
     """A run that the callback stops."""
     with pytest.raises(RuntimeError, match="the user's own mistake"):
         case.run(output, callbacks=[callback], **options)
+
+
+def check_stopped_run(model, output):
+    """Trains a compiled model undisturbed, and stopped and continued, to the same weights.
+
+    Returns the weights before and after, both by path, the history, and a function that begins the
+    run again.
+    """
+    model.optimizer.build(model.trainable_variables)
+    variables = changing(model, model.variables) + model.optimizer.variables
+    beginning = list(zip(variables, case.values(model, variables)))
+
+    def run(folder, *callbacks):
+        sync(model)  # where the run before was stopped
+        case.seed(0)
+        for variable, value in beginning:
+            variable.assign(value)
+        options = {"steps": 5, "save_every": 1, "curves": False, "callbacks": callbacks}
+        history = training.fit(model, case.Images(), output / folder, **options)
+        return history, weights()
+
+    def weights():
+        return {path: value.copy() for path, value in values(model).items()}
+
+    before = weights()
+    history, undisturbed = run("one")
+    with pytest.raises(RuntimeError, match="own mistake"):
+        run("two", StopsAt("on_train_batch_end", 3))
+    for path, value in run("two")[1].items():
+        np.testing.assert_array_equal(value, undisturbed[path], err_msg=path)
+    return before, undisturbed, history, run
 
 
 def assert_equal_runs(one, other):
