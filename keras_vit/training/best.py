@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.training.checkpoint import inner_optimizer, sync, value_of
+from keras_vit.training.checkpoint import changing, inner_optimizer, sync, value_of
 from keras_vit.training.ema import averaged_weights
 
 _LOW, _HIGH = ("loss", "error"), ("accuracy", "precision", "recall", "auc", "r2_score", "iou")
@@ -55,12 +55,17 @@ class BestWeights(keras.callbacks.Callback):
 
     def get_state(self):
         """What a checkpoint of `keras_vit.training.fit` keeps."""
-        names = ("epoch", "figures", "wait", "weights")
-        return {name: getattr(self, name) for name in names}
+        return {
+            "epoch": self.epoch,
+            "figures": self.figures,
+            "wait": self.wait,
+            "weights": self.weights,
+        }
 
     def set_state(self, state):
         """Goes on with what `get_state` has returned."""
-        vars(self).update(state)
+        self.epoch, self.figures = state["epoch"], state["figures"]
+        self.wait, self.weights = state["wait"], state["weights"]
 
     def on_train_begin(self, logs=None):
         self._begin()
@@ -83,7 +88,7 @@ class BestWeights(keras.callbacks.Callback):
             self.epoch, self.figures, self.wait = epoch, figures, 0
             with averaged_weights(self.model) if self._averaged else contextlib.nullcontext():
                 sync(self.model)
-                self.weights = [np.array(value_of(v)) for v in _weights(self.model)]
+                self.weights = [np.array(value_of(v)) for v in self._variables()]
             return
         self.wait += 1
         if self.patience is not None and self.wait >= self.patience:
@@ -91,9 +96,12 @@ class BestWeights(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         if self.weights is not None:
-            for variable, value in zip(_weights(self.model), self.weights, strict=True):
+            for variable, value in zip(self._variables(), self.weights, strict=True):
                 variable.assign(value)
             self.weights = None  # the model has them
+
+    def _variables(self):
+        return changing(self.model, self.model.weights)
 
     def summary(self, epoch, epochs):
         """Which epoch the weights are of, for people, after training until this one of `epochs`."""
@@ -108,14 +116,17 @@ class BestWeights(keras.callbacks.Callback):
 
 
 def _is_better(figures, others, monitor, mode):
-    """Whether the figures of one epoch are better than those of another; NaN never is."""
+    """Whether the figures of one epoch are better than those of another; NaN never is.
 
-    def key(found):
-        loss = found.get("val_loss", 0.0)
-        value = found[monitor] if mode == "max" else -found[monitor]
-        return value, -loss if math.isfinite(loss) else -math.inf
-
-    return math.isfinite(figures[monitor]) and (not others or key(figures) > key(others))
+    Of equal figures the lower loss is better.
+    """
+    value, other = figures[monitor], others.get(monitor)
+    if not math.isfinite(value) or other is None:
+        return math.isfinite(value)
+    if value != other:
+        return (value > other) == (mode == "max")
+    loss, other = (each.get("val_loss", 0.0) for each in (figures, others))
+    return math.isfinite(loss) and not other <= loss
 
 
 def best_epoch(history: dict[str, list[Any]], monitor: str, mode: str = "auto") -> int | None:
@@ -144,9 +155,3 @@ def _mode_of(monitor):
         "The name of a figure must tell whether high or low ones are better, or mode='max' or "
         f"mode='min' say it. Received: monitor={monitor!r}, mode='auto'."
     )
-
-
-def _weights(model):
-    """The weights of a model, without those that it names as constant."""
-    constant = {id(v) for v in getattr(model, "constant_variables", ())}
-    return [v for v in model.weights if id(v) not in constant]

@@ -1,14 +1,17 @@
 """The state of a training run, and the files that keep it."""
 
+import dataclasses
 import itertools
 import json
 import re
 import shutil
+import time
 import zipfile
 
 import keras
 import numpy as np
 
+from keras_vit.checks import positive_int
 from keras_vit.distribution import to_numpy
 from keras_vit.text import abridged, visible
 from keras_vit.writing import output_place, replacing
@@ -48,16 +51,20 @@ def state_variables(model):
     """Name in a checkpoint -> variable, of all variables that the next update depends on.
 
     These are the weights, the seed generators of layers (variables of the model, too), the state
-    of the optimizer, and the metrics of the present epoch; not the `constant_variables` that a
-    model may name.
+    of the optimizer, and the metrics of the present epoch.
     """
-    constant = {id(v) for v in getattr(model, "constant_variables", ())}
     groups = {
-        "model": [v for v in model.variables if id(v) not in constant],
+        "model": changing(model, model.variables),
         "optimizer": model.optimizer.variables,
         "metrics": model.metrics_variables,
     }
     return {f"{group}/{i:04d}": v for group, vs in groups.items() for i, v in enumerate(vs)}
+
+
+def changing(model, variables):
+    """Variables of a model without its `constant_variables`, which training leaves as they are."""
+    constant = {id(v) for v in getattr(model, "constant_variables", ())}
+    return [v for v in variables if id(v) not in constant]
 
 
 def read_state(model):
@@ -77,14 +84,14 @@ def read_state(model):
 def assign_state(model, arrays):
     """Assigns the arrays of a checkpoint, a dict from name to array, if they are the model's."""
     variables = state_variables(model)
-    there = {name: tuple(array.shape) for name, array in arrays.items()}
-    here = {name: tuple(variable.shape) for name, variable in variables.items()}
-    if there != here:
-        name = next(n for n in {**there, **here} if there.get(n) != here.get(n))
+    saved = {name: tuple(array.shape) for name, array in arrays.items()}
+    wanted = {name: tuple(variable.shape) for name, variable in variables.items()}
+    if saved != wanted:
+        name = next(n for n in saved | wanted if saved.get(n) != wanted.get(n))
         path = f" ({variables[name].path})" if name in variables else ""
         raise ValueError(
             f"The checkpoint is of another model or optimizer: {name}{path} has shape "
-            f"{there.get(name)} there. Received: {here.get(name)}; choose another output folder."
+            f"{saved.get(name)} there. Received: {wanted.get(name)}; choose another output folder."
         )
     for name, array in arrays.items():
         variables[name].assign(array)
@@ -116,6 +123,41 @@ def inner_optimizer(model):
 # ---- files
 
 
+@dataclasses.dataclass
+class SaveEvery:
+    """When the next checkpoint is due: after so many updates, or after so many seconds."""
+
+    updates: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self):
+        self.saved(0)
+
+    @classmethod
+    def parse(cls, text):
+        """Of a number of updates, or of seconds as text such as "600s"."""
+        if match := re.fullmatch(r"(\d+(\.\d+)?)s", str(text)):
+            return cls(seconds=float(match[1]))
+        if str(text).isdecimal():
+            return cls(updates=positive_int(int(text), "save_every"))
+        raise ValueError(
+            "save_every must be a number of updates such as 500, or seconds as text such as "
+            f'"600s". Received: save_every={text!r}.'
+        )
+
+    def saved(self, updates):
+        """Begins to count anew, as a checkpoint after so many updates was written or read."""
+        self._last_update, self._last_time = updates, time.monotonic()
+
+    def is_due(self, updates):
+        """Whether the updates ask for a checkpoint after so many of them."""
+        return bool(self.updates) and updates // self.updates > self._last_update // self.updates
+
+    def is_late(self):
+        """Whether the clock asks for a checkpoint."""
+        return self.seconds is not None and time.monotonic() - self._last_time >= self.seconds
+
+
 class Checkpoints:
     """A folder of files `step-<number>.npz`, of which the last ones are kept.
 
@@ -129,7 +171,7 @@ class Checkpoints:
         writes: whether this process does; of several that train one model, one writes.
 
     Raises:
-        ValueError: something that is no file has the name of one, or no folder that of theirs.
+        ValueError: the folder, or what has the name of a checkpoint in it, is something else.
     """
 
     def __init__(self, folder, keep=2, writes=True):
@@ -210,8 +252,8 @@ class Checkpoints:
 def _meta_of(text, arrays):
     """What JSON holds, with the arrays that it names in their places; they leave `arrays`."""
 
-    def placed(found):
-        is_name = found.keys() == {"array"} and found["array"] in arrays
-        return arrays.pop(found["array"]) if is_name else found
+    def placed(value):
+        is_name = value.keys() == {"array"} and value["array"] in arrays
+        return arrays.pop(value["array"]) if is_name else value
 
     return json.loads(text, object_hook=placed)

@@ -1,8 +1,9 @@
-"""What the optimizers share: the order of an update, and its fused form on PyTorch."""
+"""What the optimizers share: the order of an update, and what Keras asks of it."""
 
 import keras
 from keras import ops
 
+from keras_vit.training import fused
 from keras_vit.training.schedules import layer_rates
 from keras_vit.workarounds import sum_over_replicas
 
@@ -47,7 +48,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     """
 
     slot_names = ()  # of what is remembered for each variable
-    fused = None  # see `AdamW.fused`
+    fused = None  # the rule in one pass over the memory on PyTorch, see `fused.py`
     clips_sum = True  # under tf.distribute, where Keras's own clip before they sum
 
     def __init__(
@@ -77,22 +78,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self.keeps_averages, self.ema_momentum = bool(use_ema), ema_momentum
         self.own_weights = None  # while the model has its averages, see `ema`
 
-    def build(self, variables):
-        if self.built:
-            return
-        paths = [getattr(v, "path", v.name) for v in variables]
-        self.layer_rates = layer_rates(paths, self.layer_decay, self.num_blocks)
-        super().build(variables)
-        decays = [path.split("/")[-1] in self.decayed for path in paths]
-        self.decays = [self.weight_decay * decay for decay in decays]
-        self.slots = [self.add_optimizer_variables(variables, name) for name in self.slot_names]
-        self.averages = None
-        if self.keeps_averages:
-            self.averages = self.add_optimizer_variables(variables, "average")
-        self.gradient_norm = self.add_variable(
-            (), dtype="float32", aggregation="only_first_replica", name="gradient_norm"
-        )
-        self._uses_fused = self._may_use_fused(variables)
+    # ---- the rule
 
     def direction(self, gradient, slots, step):
         """The update before learning rate and decay, and the new slots.
@@ -109,9 +95,62 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         update, slots = self.direction(gradient, slots, step)
         return weight - rate * (update + decay * weight), slots
 
+    def average_rate(self):
+        """How far this update moves the average towards the weights."""
+        return ops.where(ops.equal(self.updates, 0), 1.0, 1.0 - self.ema_momentum)
+
+    @property
+    def updates(self):
+        """How many updates have been made; an integer tensor."""
+        return ops.convert_to_tensor(self.iterations)
+
+    # ---- what Keras calls, in this order
+
+    def build(self, variables):
+        if self.built:
+            return
+        paths = [getattr(v, "path", v.name) for v in variables]
+        self.layer_rates = layer_rates(paths, self.layer_decay, self.num_blocks)
+        super().build(variables)
+        decays = [path.split("/")[-1] in self.decayed for path in paths]
+        self.decays = [self.weight_decay * decay for decay in decays]
+        self.slots = [self.add_optimizer_variables(variables, name) for name in self.slot_names]
+        self.averages = None
+        if self.keeps_averages:
+            self.averages = self.add_optimizer_variables(variables, "average")
+        self.gradient_norm = self.add_variable(
+            (), dtype="float32", aggregation="only_first_replica", name="gradient_norm"
+        )
+        has_rule = type(self).update_step is DecoupledOptimizer.update_step
+        self.uses_fused = has_rule and fused.can_be_used(self, variables)
+
+    def _clip_gradients(self, grads):
+        grads = sum_over_replicas(grads)
+        norm = _norm(ops.stack([_norm(g) for g in grads if g is not None]))
+        self.gradient_norm.assign(ops.cast(norm, "float32"))
+        if not self.global_clipnorm:
+            return super()._clip_gradients(grads)
+        # `ops.minimum` would be shorter, but rounds float64 to float32 on PyTorch.
+        limit = self.global_clipnorm
+        scale = ops.where(norm <= limit, ops.ones_like(norm), limit / norm)
+        return [g if g is None else g * ops.cast(scale, g.dtype) for g in grads]
+
+    def _apply_weight_decay(self, variables):
+        """Nothing: `descend` decays, where a layer has its own learning rate."""
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        if self.uses_fused:
+            fused.update(self, grads, trainable_variables, learning_rate)
+        else:
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        """Nothing: `_clip_gradients` has summed them."""
+        return grads_and_vars
+
     def update_step(self, gradient, variable, learning_rate):
-        """Updates one variable; called by Keras."""
-        i = self._get_variable_index(variable)
+        """Updates one variable by the rule."""
+        i = self.index_of(variable)
         dtype = keras.backend.standardize_dtype(variable.dtype)
         dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
         slots = [slot[i] for slot in self.slots]
@@ -119,21 +158,20 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             ops.cast(variable, dtype),
             ops.cast(gradient, dtype),
             [ops.cast(slot, dtype) for slot in slots],
-            ops.cast(self.updates + 1, dtype),
-            ops.cast(learning_rate, dtype) * self.layer_rates[i],
-            self.decays[i],
+            step=ops.cast(self.updates + 1, dtype),
+            rate=ops.cast(learning_rate, dtype) * self.layer_rates[i],
+            decay=self.decays[i],
         )
         self.assign(variable, weight)
         for slot, value in zip(slots, new_slots):
             self.assign(slot, value)
         if self.averages:
-            average, rate = self.averages[i], ops.cast(self._average_rate(), dtype)
+            average, rate = self.averages[i], ops.cast(self.average_rate(), dtype)
             self.assign_add(average, rate * (weight - ops.cast(average, dtype)))
 
-    @property
-    def updates(self):
-        """How many updates have been made; an integer tensor."""
-        return ops.convert_to_tensor(self.iterations)
+    def index_of(self, variable):
+        """The number of a variable, by which slots, averages and rates are listed."""
+        return self._get_variable_index(variable)
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
         """Refused: Keras forgets such exclusions when an optimizer is loaded."""
@@ -153,78 +191,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         if isinstance(self.schedule, keras.optimizers.schedules.LearningRateSchedule):
             config["learning_rate"] = keras.optimizers.schedules.serialize(self.schedule)
         return config
-
-    def _average_rate(self):
-        """How far this update moves the average towards the weights."""
-        return ops.where(ops.equal(self.updates, 0), 1.0, 1.0 - self.ema_momentum)
-
-    def _clip_gradients(self, grads):
-        grads = sum_over_replicas(grads)
-        norm = _norm(ops.stack([_norm(g) for g in grads if g is not None]))
-        self.gradient_norm.assign(ops.cast(norm, "float32"))
-        if not self.global_clipnorm:
-            return super()._clip_gradients(grads)
-        # `ops.minimum` would be shorter, but rounds float64 to float32 on PyTorch.
-        limit = self.global_clipnorm
-        scale = ops.where(norm <= limit, ops.ones_like(norm), limit / norm)
-        return [g if g is None else g * ops.cast(scale, g.dtype) for g in grads]
-
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        """Nothing: `_clip_gradients` has summed them."""
-        return grads_and_vars
-
-    def _apply_weight_decay(self, variables):
-        """Nothing: `descend` decays, where a layer has its own learning rate."""
-
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        if self._uses_fused:
-            self._update_fused(grads, trainable_variables, learning_rate)
-        else:
-            super()._backend_update_step(grads, trainable_variables, learning_rate)
-
-    def _update_fused(self, grads, variables, learning_rate):
-        """`update_step` for all variables, by one call of `fused` for those that are alike."""
-        import torch
-
-        dtype = keras.backend.standardize_dtype(variables[0].dtype)
-        step, rate = ops.cast(self.updates + 1, dtype), ops.cast(learning_rate, dtype)
-        groups = {}
-        for variable, grad in zip(variables, grads):
-            i, weight = self._get_variable_index(variable), variable.value
-            slots = [slot[i].value for slot in self.slots]
-            member = (weight, grad.to(weight.dtype), *slots)
-            groups.setdefault((self.layer_rates[i], self.decays[i]), []).append(member)
-        with torch.no_grad():
-            for (factor, decay), members in groups.items():
-                weights, gradients, *slots = map(list, zip(*members))
-                self.fused(weights, gradients, slots, step, rate * factor, decay)
-            for variable in variables if self.averages else ():
-                average = self.averages[self._get_variable_index(variable)].value
-                average.lerp_(variable.value, self._average_rate().to(average.dtype))
-
-    def _may_use_fused(self, variables):
-        """Whether `fused` computes what the rule, maybe edited, says: tried on a few numbers."""
-        dtypes = {keras.backend.standardize_dtype(v.dtype) for v in variables}
-        if (
-            self.fused is None
-            or keras.backend.backend() != "torch"
-            or dtypes not in ({"float32"}, {"float64"})
-            or type(self).update_step is not DecoupledOptimizer.update_step
-        ):
-            return False
-        import torch
-
-        with torch.no_grad(), torch.device("cpu"):
-            weight = torch.tensor([[-2.0, -0.1, 0.0, 1e-3], [0.3, 1.0, 5.0, -40.0]])
-            slots = [torch.zeros_like(weight) for _ in self.slots]
-            fused = weight.clone(), [slot.clone() for slot in slots]
-            for step in (1.0, 2.0, 3.0):
-                step, rate = torch.tensor(step), torch.tensor(0.1)
-                gradient = (weight.flip(1) + step) * 10.0 ** (step - 2)
-                weight, slots = self.descend(weight, gradient, slots, step, rate, 0.5)
-                self.fused([fused[0]], [gradient], [[s] for s in fused[1]], step, rate, 0.5)
-            pairs = zip([weight, *slots], [fused[0], *fused[1]])
-            return all(torch.allclose(one, other, 1e-4, 1e-7) for one, other in pairs)
 
 
 class _PerUpdate(keras.optimizers.schedules.LearningRateSchedule):

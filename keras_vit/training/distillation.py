@@ -85,14 +85,14 @@ class Distiller(Trainer, keras.Model):
         self.distance = DistillationLoss(
             hard, temperature, mean_over_classes, dtype=student.variable_dtype
         )
-        own = getattr(student, "preprocessing", Preprocessing())
-        self.preprocessing = preprocessing or own
+        self.preprocessing = preprocessing or getattr(student, "preprocessing", Preprocessing())
         self.teacher_preprocessing = teacher_preprocessing or getattr(
             teacher, "preprocessing", self.preprocessing
         )
-        (asked,) = {tuple(x.shape[1:3]) for x in getattr(teacher, "inputs", None) or ()} or {None}
-        wanted = None if asked is None or None in asked else asked
-        self.teacher_size = wanted if teacher_size is None else pair(teacher_size, "teacher_size")
+        if teacher_size is None:
+            self.teacher_size = _fixed_size(teacher)
+        else:
+            self.teacher_size = pair(teacher_size, "teacher_size")
         _check_fit(student, teacher, self.teacher_size)
         reading = reading_of(teacher, "softmax", from_logits, student.output_shape[-1])
         self.from_logits = not reading.applied
@@ -118,7 +118,7 @@ class Distiller(Trainer, keras.Model):
         """(None, classes)."""
         return self.student.output_shape
 
-    def facts(self):
+    def describe(self):
         """What makes two runs the same beside what `training.fit` sees; a dict for JSON."""
         digits = 0
         for variable in self.teacher.weights:
@@ -162,8 +162,12 @@ class Distiller(Trainer, keras.Model):
         else:
             labelled, distilled = heads(self.student.checked(images), training=True)
             logits = (labelled + distilled) / 2
-        said = {"logits": logits, "labelled": labelled, "distilled": distilled}
-        return {**said, "teacher": self.teach(images)}
+        return {
+            "logits": logits,
+            "labelled": labelled,
+            "distilled": distilled,
+            "teacher": self.teach(images),
+        }
 
     def teach(self, images):
         """The teacher's logits of images as the student takes them, without a gradient."""
@@ -180,17 +184,17 @@ class Distiller(Trainer, keras.Model):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if not isinstance(y_pred, dict):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        own = super().compute_loss(x, y, y_pred["labelled"], sample_weight, training)
+        loss = super().compute_loss(x, y, y_pred["labelled"], sample_weight, training)
         distance = self.distance(y_pred["teacher"], y_pred["distilled"], sample_weight)
         # Keras has added the penalties of the weights to the first; their factor stays 1.
-        return (1 - self.alpha) * own + self.alpha * (distance + sum(self.losses))
+        return (1 - self.alpha) * loss + self.alpha * (distance + sum(self.losses))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if not isinstance(y_pred, dict):
             results = super().compute_metrics(x, y, y_pred, sample_weight)
             return {name: value for name, value in results.items() if name != "agreement"}
-        found = [ops.argmax(y_pred[each], axis=-1) for each in ("logits", "teacher")]
-        self.agreement.update_state(ops.equal(*found))
+        classes = [ops.argmax(y_pred[each], axis=-1) for each in ("logits", "teacher")]
+        self.agreement.update_state(ops.equal(*classes))
         return super().compute_metrics(x, y, y_pred["logits"], sample_weight)
 
     def get_config(self):
@@ -218,6 +222,12 @@ class Distiller(Trainer, keras.Model):
         return cls(**made)
 
 
+def _fixed_size(model):
+    """(height, width) of the images that a model takes, or `None` where it takes any."""
+    sizes = {tuple(x.shape[1:3]) for x in getattr(model, "inputs", None) or ()}
+    return next((size for size in sizes if None not in size), None)
+
+
 def _check_fit(student, teacher, teacher_size):
     """Raises a ValueError where the two cannot learn from one another."""
     images = [tuple(x.shape) for x in getattr(student, "inputs", None) or ()]
@@ -243,20 +253,20 @@ def _check_fit(student, teacher, teacher_size):
             f"{wanted} and {channels}; build the student with channels={wanted[0]}."
         )
     example = keras.KerasTensor((2, *(teacher_size or sides), channels), "float32")
-    said = keras.tree.flatten(teacher.compute_output_spec(example))
-    said = [tuple(x.shape[1:]) for x in said]
-    if said != [logits[0][1:]]:
+    outputs = keras.tree.flatten(teacher.compute_output_spec(example))
+    outputs = [tuple(x.shape[1:]) for x in outputs]
+    if outputs != [logits[0][1:]]:
         raise ValueError(
             "The teacher must give one value for each class of the student. Received: "
-            f"{teacher.name!r} with outputs {said} for an image, {student.name!r} with "
+            f"{teacher.name!r} with outputs {outputs} for an image, {student.name!r} with "
             f"{logits[0][1:]}."
         )
     names = [getattr(model, "class_names", None) for model in (student, teacher)]
     if None not in names and tuple(names[0]) != tuple(names[1]):
-        here, there = next(pair for pair in zip(*names) if pair[0] != pair[1])
+        of_student, of_teacher = next(pair for pair in zip(*names) if pair[0] != pair[1])
         raise ValueError(
             "Teacher and student must have the same classes in the same order. Received: "
-            f"{here!r} of the student where the teacher has {there!r}."
+            f"{of_student!r} of the student where the teacher has {of_teacher!r}."
         )
 
 

@@ -1,10 +1,8 @@
 """`model.fit` for runs that may be stopped at any moment and go on as if nothing had been."""
 
 import contextlib
-import math
 import os
 import pathlib
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +13,7 @@ from keras_vit.checks import positive_int
 from keras_vit.models.trainer import compare_images, one_look
 from keras_vit.outputs import check_problem
 from keras_vit.training.best import BestWeights
-from keras_vit.training.checkpoint import inner_optimizer
+from keras_vit.training.checkpoint import SaveEvery, inner_optimizer
 from keras_vit.training.run import Run
 from keras_vit.training.stop import only_run_in
 from keras_vit.writing import output_place
@@ -107,15 +105,7 @@ def fit(
         total = positive_int(steps, "steps") * (optimizer.gradient_accumulation_steps or 1)
     else:
         total = positive_int(epochs, "epochs") * data.steps_per_epoch
-    if seconds := re.fullmatch(r"(\d+(\.\d+)?)s", str(save_every)):
-        every = math.inf, float(seconds[1])
-    elif str(save_every).isdecimal():
-        every = positive_int(save_every, "save_every"), math.inf
-    else:
-        raise ValueError(
-            'save_every must be a number of updates such as 500, or seconds as text such as "600s".'
-            f" Received: save_every={save_every!r}."
-        )
+    save_every = SaveEvery.parse(save_every)
     keep, log_every = positive_int(keep, "keep"), positive_int(log_every, "log_every")
     validation_freq = positive_int(validation_freq, "validation_freq")
     output, callbacks = pathlib.Path(output), list(callbacks)
@@ -130,5 +120,18 @@ def fit(
         output_place(output / name)
     alone = only_run_in(output) if writes else contextlib.nullcontext()
     with alone, one_look():
-        run = Run(model, data, output, total, every, keep, log_every, callbacks, curves)
-        return run.train(validation, validation_freq, settings)
+        run = Run(
+            model,
+            data,
+            output,
+            total=total,
+            validation=validation,
+            validation_freq=validation_freq,
+            save_every=save_every,
+            keep=keep,
+            log_every=log_every,
+            callbacks=callbacks,
+            settings=settings or {},
+            curves=curves,
+        )
+        return run.train()

@@ -82,14 +82,14 @@ def select(candidates, patterns):
     chosen = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         glob = pattern.removeprefix("!").strip("/")
-        found = {path for path, own in names.items() if any(fnmatchcase(n, glob) for n in own)}
-        if not found:
-            known = dict.fromkeys(name for own in names.values() for name in own)
+        matched = {path for path, each in names.items() if any(fnmatchcase(n, glob) for n in each)}
+        if not matched:
+            known = dict.fromkeys(name for each in names.values() for name in each)
             raise ValueError(
                 f"The pattern selects nothing. Received: {pattern!r}; the nearest names are "
                 f"{nearest(glob, known)}. With a slash, it is a path from the top."
             )
-        chosen = chosen - found if pattern.startswith("!") else chosen | found
+        chosen = chosen - matched if pattern.startswith("!") else chosen | matched
     return [path for path in candidates if path in chosen]
 
 
@@ -109,16 +109,15 @@ def layer_paths(model):
 
 
 def _by_path(model, items, below):
-    """Path of each variable or layer -> the item; in two networks with the name of its own."""
+    """Path of each variable or layer -> the item, after the name of its network where two agree."""
     paths = [item.path.removeprefix(f"{model.name}/") for item in items]
     counts, owners = collections.Counter(paths), {}
     if len(counts) < len(paths):
         networks = backbones(model).values()
         owners = {id(item): network.name for network in networks for item in below(network)}
-    named = zip(paths, items)
     return {
         f"{owners[id(x)]}/{path}" if counts[path] > 1 and id(x) in owners else path: x
-        for path, x in named
+        for path, x in zip(paths, items)
     }
 
 

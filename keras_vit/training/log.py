@@ -32,26 +32,27 @@ class RunLog(keras.callbacks.Callback):
         self._mark = None  # batch and time that speed is measured from
 
     def on_train_begin(self, logs=None):
-        self._logged = self.run.updates
+        self._logged = self.run.progress.updates
         if self.writes:
             with self.file.open("ab") as file:
                 file.truncate(min(self.length, file.tell()))
 
     def on_epoch_begin(self, epoch, logs=None):
         if self._mark:  # validation and saving take no part in the speed
-            self._mark = (self.run.batch, time.perf_counter())
+            self._mark = (self.run.progress.batch, time.perf_counter())
 
     def on_train_batch_end(self, batch, logs=None):
-        run = self.run
-        self._mark = self._mark or (run.batch, time.perf_counter())  # after compilation
-        if run.updates // self.every > self._logged // self.every or run.ends_epoch:
-            self._logged, self._measured = run.updates, self._measure()
-            where = f"update {run.updates}/{run.total // run.accumulate}"
-            self._write("step", where, {"step": run.updates, "epoch": run.epoch}, logs)
+        progress = self.run.progress
+        self._mark = self._mark or (progress.batch, time.perf_counter())  # after compilation
+        updates = progress.updates
+        if updates // self.every > self._logged // self.every or progress.ends_epoch:
+            self._logged, self._measured = updates, self._measure()
+            where = f"update {updates}/{progress.total_updates}"
+            self._write("step", where, {"step": updates, "epoch": progress.epoch}, logs)
 
     def on_epoch_end(self, epoch, logs=None):
-        place = {"epoch": epoch, "step": self.run.updates}
-        rows = self.run.rows
+        place = {"epoch": epoch, "step": self.run.progress.updates}
+        rows = self.run.progress.rows
         rows.append(self._write("epoch", "ended", place, logs))
         if not self.writes:
             return
@@ -69,37 +70,37 @@ class RunLog(keras.callbacks.Callback):
             return
         self._drawn = time.monotonic()
         try:
-            plot_history(self.run.rows, self.run.output / "history.png")
+            plot_history(self.run.progress.rows, self.run.output / "history.png")
         except ImportError as error:
             self.curves = False
             self.run.say(f"No history.png: {error}; pip install keras3-vit[plot], or curves=False.")
 
     def _measure(self):
         sync(self.model)
-        optimizer, run = inner_optimizer(self.model), self.run
+        optimizer, batch = inner_optimizer(self.model), self.run.progress.batch
         rate = keras.ops.convert_to_numpy(optimizer.learning_rate)
         measured = {"learning_rate": float(rate)}
         if hasattr(optimizer, "gradient_norm"):
             measured["gradient_norm"] = float(value_of(optimizer.gradient_norm))
-        batches, seconds = run.batch - self._mark[0], time.perf_counter() - self._mark[1]
-        if batches and run.batch_size:
-            measured["images_per_second"] = batches * run.batch_size / seconds
-        self._mark = (run.batch, time.perf_counter())
+        batches, seconds = batch - self._mark[0], time.perf_counter() - self._mark[1]
+        if batches and self.run.batch_size:
+            measured["images_per_second"] = batches * self.run.batch_size / seconds
+        self._mark = (batch, time.perf_counter())
         return measured
 
-    def note(self, kind, values):
-        """Adds a record to the file."""
+    def note(self, name, values):
+        """Adds a record with this name to the file."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         if self.writes:
             with self.file.open("ab") as file:
-                file.write(json.dumps({"kind": kind, "time": now, **values}).encode() + b"\n")
+                file.write(json.dumps({"kind": name, "time": now, **values}).encode() + b"\n")
                 self.length = file.tell()
 
-    def _write(self, kind, where, place, logs):
-        numbers = {**{k: float(v) for k, v in (logs or {}).items()}, **self._measured}
-        self.note(kind, place | numbers)
+    def _write(self, name, where, place, logs):
+        numbers = {k: float(v) for k, v in (logs or {}).items()} | self._measured
+        self.note(name, place | numbers)
         if self.shown:
-            epoch = f"epoch {place['epoch'] + 1}/{self.run.epochs}"
+            epoch = f"epoch {place['epoch'] + 1}/{self.run.progress.epochs}"
             self.run.say("  ".join([epoch, where, *(f"{k} {v:.4g}" for k, v in numbers.items())]))
         return place | numbers
 

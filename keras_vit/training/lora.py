@@ -26,7 +26,7 @@ from keras_vit.weights.save import write_npz
 Model = TypeVar("Model", bound=keras.Model)
 
 _FACTORS = ("/lora_kernel_a", "/lora_kernel_b")
-_FACTS = "lora"  # the entry of an adapter file that is no variable
+_RANKS = "lora"  # the entry of an adapter file that is no variable
 
 
 def enable_lora(
@@ -100,10 +100,10 @@ def _dense_layers(model):
 
 def adapted_layers(model, required=False):
     """Path of each layer with LoRA -> the layer; if `required`, there must be one."""
-    found = {path: layer for path, layer in _dense_layers(model).items() if layer.lora_enabled}
-    if required and not found:
+    adapted = {path: layer for path, layer in _dense_layers(model).items() if layer.lora_enabled}
+    if required and not adapted:
         raise ValueError(f"The model has no LoRA. Received: {model.name!r}; enable_lora first.")
-    return found
+    return adapted
 
 
 def merge_lora(model: Model) -> Model:
@@ -126,9 +126,9 @@ def merge_lora(model: Model) -> Model:
     for path, layer in adapted.items():
         twin = twins[path]
         if layer.quantization_mode:  # Keras quantises the sum
-            store, dense = {}, isinstance(layer, keras.layers.Dense)
-            kind = keras.layers.Dense if dense else keras.layers.EinsumDense
-            kind.save_own_variables(layer, store)
+            store, is_dense = {}, isinstance(layer, keras.layers.Dense)
+            layer_class = keras.layers.Dense if is_dense else keras.layers.EinsumDense
+            layer_class.save_own_variables(layer, store)
             twin.load_own_variables(store)
         else:
             product = ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
@@ -157,9 +157,9 @@ def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
         ValueError: the model has no LoRA.
     """
     adapted = adapted_layers(model, required=True)
-    facts = {path: [layer.lora_rank, layer.lora_alpha] for path, layer in adapted.items()}
+    ranks = {path: [layer.lora_rank, layer.lora_alpha] for path, layer in adapted.items()}
     arrays = {p: ops.convert_to_numpy(v) for p, v in paths(model).items() if v.trainable}
-    write_npz(path, {_FACTS: np.array(json.dumps(facts)), **arrays})
+    write_npz(path, {_RANKS: np.array(json.dumps(ranks)), **arrays})
 
 
 def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSummary:
@@ -176,24 +176,25 @@ def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSumm
         ValueError: the file is none of `save_lora`, or belongs to another architecture.
     """
     arrays = dict(read_npz(path))
-    if _FACTS not in arrays:
+    if _RANKS not in arrays:
         raise ValueError(f"Expected a file that save_lora wrote. Received: {str(path)!r}.")
-    facts = json.loads(str(arrays.pop(_FACTS)))
+    ranks = json.loads(str(arrays.pop(_RANKS)))
     dense, variables = _dense_layers(model), paths(model)
     shapes = {name: tuple(v.shape) for name, v in variables.items()}
-    for name, (rank, _) in facts.items():
+    for name, (rank, _) in ranks.items():
         *into, out = shapes.get(f"{name}/kernel", (None,))
         shapes |= {f"{name}/lora_kernel_a": (*into, rank), f"{name}/lora_kernel_b": (rank, out)}
     wrong = [name for name, value in arrays.items() if shapes.get(name) != value.shape]
-    wrong += [name for name in facts if name not in dense]
+    wrong += [name for name in ranks if name not in dense]
     for name, layer in adapted_layers(model).items():
-        wrong += [name] * (facts.get(name) != [layer.lora_rank, layer.lora_alpha])
+        if ranks.get(name) != [layer.lora_rank, layer.lora_alpha]:
+            wrong.append(name)
     if wrong:
         raise ValueError(
             f"The file does not fit {model.name!r}: other layers, shapes or ranks in {wrong[:5]}. "
             f"Received: {str(path)!r}; load it into the architecture that it was saved from."
         )
-    for name, (rank, alpha) in facts.items():
+    for name, (rank, alpha) in ranks.items():
         if not dense[name].lora_enabled:
             dense[name].enable_lora(rank, lora_alpha=alpha)
     variables = paths(model)

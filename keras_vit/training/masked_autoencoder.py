@@ -83,20 +83,20 @@ class MaskedAutoencoder(MaskedImageModel):
             "decoder_mlp_dim": decoder_mlp_dim,
         }
         self.masking = MaskPatches(masked, seed, dtype=policy, name="masking")
+        if decoder_mlp_dim is None:
+            decoder_mlp_dim = 4 * decoder_width
         self.decoder = MaskedDecoder(
             encoder.grid,
             v.learned_tokens,
-            pixels,
-            decoder_width,
-            decoder_depth,
-            decoder_heads,
-            4 * decoder_width
-            if decoder_mlp_dim is None
-            else positive_int(decoder_mlp_dim, "decoder_mlp_dim"),
-            v.gelu,
-            v.qkv_bias,
-            v.epsilon,
-            encoder.get_config()["remat"],
+            pixels=pixels,
+            width=decoder_width,
+            depth=decoder_depth,
+            num_heads=decoder_heads,
+            mlp_dim=positive_int(decoder_mlp_dim, "decoder_mlp_dim"),
+            gelu=v.gelu,
+            qkv_bias=v.qkv_bias,
+            epsilon=v.epsilon,
+            remat=encoder.get_config()["remat"],
             dtype=policy,
             name="decoder",
         )
@@ -125,10 +125,12 @@ class MaskedAutoencoder(MaskedImageModel):
         encoder = from_checkpoint(path, **{"num_classes": 0, **options})
         if encoder.get_layer("patch_encoder").position is not None:
             encoder.get_layer("patch_encoder").position.trainable = False
-        said, arrays = read_decoder(path)
-        given = {"masked": masked, "norm_pix_loss": norm_pix_loss}
-        said |= {name: value for name, value in given.items() if value is not None}
-        model = cls(encoder, seed=seed, **said)
+        options, arrays = read_decoder(path)
+        if masked is not None:
+            options["masked"] = masked
+        if norm_pix_loss is not None:
+            options["norm_pix_loss"] = norm_pix_loss
+        model = cls(encoder, seed=seed, **options)
         assign_decoder(model.decoder, arrays, path)
         return model
 

@@ -44,18 +44,18 @@ def read_decoder(path):
     heads = positive_int(config.get("decoder_num_attention_heads", 16), "decoder_heads")
     split_heads(arrays, heads)
     hidden = arrays.get("block_0/mlp/dense_1/kernel", np.zeros((0, 0)))
-    found = {
+    sizes = {  # argument -> the key of config.json, and the value that the arrays have
         "decoder_width": ("decoder_hidden_size", hidden.shape[0]),
         "decoder_depth": ("decoder_num_hidden_layers", _count(arrays)),
         "decoder_mlp_dim": ("decoder_intermediate_size", hidden.shape[1]),
     }
-    for key, value in found.values():
+    for key, value in sizes.values():
         if not value or config.get(key, value) != value:
             raise CheckpointError(
                 f"{str(path)!r}: the decoder is not that of config.json, or damaged. Received: "
                 f"{key}={config.get(key)!r}, and {value} in the arrays."
             )
-    options = {name: value for name, (_, value) in found.items()}
+    options = {name: value for name, (_, value) in sizes.items()}
     options |= {
         "decoder_heads": heads,
         "masked": config.get("mask_ratio", 0.75),

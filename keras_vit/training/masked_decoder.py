@@ -85,17 +85,17 @@ class MaskedDecoder(Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        kind = {"dtype": self.dtype_policy}
+        dtype = self.dtype_policy
         self.grid, self.learned_tokens = tuple(grid), learned_tokens
         self.width = positive_int(width, "decoder_width")
-        options = {"gelu": gelu, "qkv_bias": qkv_bias, "epsilon": epsilon, **kind}
+        options = {"gelu": gelu, "qkv_bias": qkv_bias, "epsilon": epsilon, "dtype": dtype}
         block = BLOCKS["pre_norm", bool(remat)]
-        self.embed = Linear("btd,dk->btk", (None, width), bias_axes="k", **kind, name="embed")
+        self.embed = Linear("btd,dk->btk", (None, width), bias_axes="k", dtype=dtype, name="embed")
         self.blocks = [
             block(num_heads, mlp_dim, **options, name=f"block_{i}")
             for i in range(positive_int(depth, "decoder_depth"))
         ]
-        self.norm = LayerNorm(epsilon, **kind, name="norm")
+        self.norm = LayerNorm(epsilon, dtype=dtype, name="norm")
         # Half precision would be too coarse for the loss.
         precise = self.dtype_policy.variable_dtype
         self.prediction = Linear(

@@ -77,10 +77,10 @@ class MaskedImageModel(Trainer, keras.Model):
                 "encoder must be a keras_vit.VisionTransformer. Received: "
                 f"{type(encoder).__name__}."
             )
-        if found := [reason for reason, present in self.obstacles(encoder) if present]:
+        if reasons := [reason for reason, present in self.obstacles(encoder) if present]:
             raise ValueError(
                 f"{self.task} needs a plain ViT for images of one size. Received: "
-                f"{encoder.name!r}, {', '.join(found)}; build it without."
+                f"{encoder.name!r}, {', '.join(reasons)}; build it without."
             )
         # Under a policy of half precision Keras would round the images before they are compared.
         super().__init__(name=name or f"masked_{encoder.name}", autocast=False, **kwargs)

@@ -111,8 +111,8 @@ class MaskedPatchModel(MaskedImageModel):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self.target.is_color:
-            found = ops.argmax(y_pred["predictions"], axis=-1)
-            hits = ops.equal(ops.cast(found, y_pred["targets"].dtype), y_pred["targets"])
+            colors = ops.argmax(y_pred["predictions"], axis=-1)
+            hits = ops.equal(ops.cast(colors, y_pred["targets"].dtype), y_pred["targets"])
             if sample_weight is not None:
                 sample_weight = ops.reshape(sample_weight, (-1,))
             self.accuracy.update_state(ops.mean(hits, axis=(1, 2)), sample_weight)

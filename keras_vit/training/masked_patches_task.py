@@ -43,16 +43,16 @@ class CorruptPatches(DrawnPatches):
         self.mask = self.add_weight((1, 1, input_shape[2]), small_normal(), name="mask")
 
     def call(self, x, training=False):
-        rank, kind, other = self.draw(x, training)
+        rank, fate, other = self.draw(x, training)
         order, place = ordered(rank)
-        kind = ops.where(place < self.count, kind, 1.0)[:, :, None]
+        fate = ops.where(place < self.count, fate, 1.0)[:, :, None]
         # Another patch: 1 to N - 1 places further, each with the same probability.
         steps = ops.cast(ops.floor(other * (self.patches - 1)), "int32") + 1
         steps = ops.minimum(steps, self.patches - 1)  # where rounding reached N
         others = (ops.arange(self.patches, dtype="int32")[None] + steps) % self.patches
-        swapped = ops.logical_and(kind >= MASKED, kind < MASKED + SWAPPED)
+        swapped = ops.logical_and(fate >= MASKED, fate < MASKED + SWAPPED)
         y = ops.where(swapped, gather(x, others), x)
-        y = ops.where(kind < MASKED, ops.cast(self.mask, x.dtype), y)
+        y = ops.where(fate < MASKED, ops.cast(self.mask, x.dtype), y)
         return y, order[:, : self.count]
 
 

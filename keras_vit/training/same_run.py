@@ -9,42 +9,61 @@ import pathlib
 import keras
 
 from keras_vit.data.files import listed
+from keras_vit.models.trainer import Trainer
 from keras_vit.text import brief
 from keras_vit.training.checkpoint import RECORD, Checkpoints, inner_optimizer
-from keras_vit.training.freeze import nested_layers
 from keras_vit.writing import output_place, write_text
 
-LATER = ("settings.recipe.keep_best", "settings.lora")
+# Settings that earlier versions did not have, so that their runs do not name them.
+_NEW_SETTINGS = ("settings.recipe.keep_best", "settings.lora")
+# What describes code, where versions have other names for the same computation. Earlier ones
+# described a `model` by the attributes of each of its layers, this one `layers` by their configs.
+_OF_CODE = ("model", "layers", "optimizer", "learning_rate", "loss")
+# Parts of a config that differ between models which compute the same, or that the variables of a
+# checkpoint tell.
+_NOT_COMPARED = {"name", "module", "registered_name", "build_config", "function", "use_ema", "seed"}
+_NOT_COMPARED |= {"preprocessing", "class_names", "label_set", "reading", "weights_from"}
 
 
 def describe(model, **settings):
     """Settings and what a compiled model is, as a flat dict from a name to a value for JSON."""
-    optimizer = inner_optimizer(model)
+    optimizer, layers = inner_optimizer(model), [_configuration(part) for part in _parts(model)]
     rate = getattr(optimizer, "schedule", None) or optimizer.get_config()["learning_rate"]
     settings |= {
         "backend": keras.backend.backend(),
-        "model": [_facts(layer) for layer in nested_layers(model) if layer is not model],
-        "optimizer": _facts(optimizer),
-        "learning_rate": _facts(rate),
-        "loss": _facts(model.loss),
-        **({"own": model.facts()} if hasattr(model, "facts") else {}),
+        "layers": {"count": len(layers), **dict(enumerate(layers))},
+        "optimizer": _configuration(optimizer, "learning_rate"),
+        "learning_rate": _configuration(rate),
+        "loss": _configuration(model.loss),
     }
+    if hasattr(model, "describe"):
+        settings["own"] = model.describe()
     plain = json.loads(json.dumps(settings, default=str))
     return {".".join(map(str, at)): v for at, v in keras.tree.flatten_with_path(plain)}
 
 
-def check_same_run(output, there, here):
+def check_same_run(output, saved, present):
     """Raises a ValueError that names where two results of `describe` differ."""
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    # Which runs of before there was such a field do not name.
-    names = [name for name in names if name not in LATER or name in there]
+
+    def differs(name):
+        if name in saved and name in present:
+            return saved[name] != present[name]
+        if name in present and name in _NEW_SETTINGS:
+            return False
+        # A version may have names that another has not: of its code, and of settings that are off.
+        is_on = saved.get(name) or present.get(name)
+        return is_on and name.split(".")[0] not in _OF_CODE
+
+    names = list(filter(differs, {**saved, **present}))
     names.sort(key=lambda name: not name.startswith("settings."))  # these somebody has chosen
     if names:
-        both = [(name, brief(there.get(name)), brief(here.get(name))) for name in names]
-        told = [f"{name}: {theirs} there, {ours} here" for name, theirs, ours in both]
+        lines = [
+            f"{name}: {brief(saved.get(name))} there, {brief(present.get(name))} here"
+            for name in names
+        ]
         raise ValueError(
             f"{output} holds a run with other settings, which cannot be continued with these. "
-            f"Received:\n{listed(told)}\nUse the settings of that run, or another output folder."
+            f"Received:\n{listed(lines)}\nUse the settings of that run, or another output folder."
         )
 
 
@@ -54,23 +73,38 @@ def versions():
     return {"keras": keras.__version__, module.__name__: module.__version__}
 
 
-def _facts(thing):
-    """The class of an object and its public attributes that are numbers or text.
+def _parts(model):
+    """The layers that a model is made of, one of this library as a whole."""
+    if isinstance(model, Trainer) or not isinstance(model, keras.Model):
+        yield model
+        return
+    for layer in model.layers:
+        yield from _parts(layer)
 
-    The names that Keras gives to layers are not among them: they differ from model to model. Nor
-    is how the outputs of a model inside are read, which has no part in training.
-    """
-    if thing is None or isinstance(thing, (str, int, float, dict, list)):
+
+def _configuration(thing, *left_out):
+    """The class and the config of an object of Keras, or of several, as numbers and text."""
+    if isinstance(thing, dict):
+        return {name: _configuration(each) for name, each in thing.items()}
+    if isinstance(thing, (list, tuple)):
+        return [_configuration(each) for each in thing]
+    if thing is None or isinstance(thing, (str, int, float)):
         return thing
-    found, left_out = {"class": type(thing).__name__}, ("name", "built", "training", "reading")
-    for name, value in vars(thing).items():
-        parts = value if isinstance(value, tuple) else (value,)
-        plain = all(part is None or isinstance(part, (int, float, str)) for part in parts)
-        if plain and not name.startswith("_") and name not in left_out:
-            found[name] = value
-    if isinstance(thing, keras.Layer):
-        found |= {"dtype": thing.dtype_policy.name, "trainable": thing.trainable}
-    return found
+    try:
+        config = thing.get_config()
+    except (AttributeError, NotImplementedError, ValueError):  # a function, or a layer without one
+        config = {}
+
+    def plain(value):
+        if isinstance(value, dict):
+            kept = {k: v for k, v in value.items() if k not in _NOT_COMPARED}
+            return {k: plain(v) for k, v in kept.items() if k not in left_out}
+        if isinstance(value, (list, tuple)):  # as text, or a longer one would have more names
+            return json.dumps(value, default=lambda each: type(each).__name__)
+        is_plain = value is None or isinstance(value, (int, float, str))
+        return value if is_plain else type(value).__name__
+
+    return {"class": type(thing).__name__, **plain(config)}
 
 
 def remove_checkpoints(output: str | os.PathLike[str]) -> None:
@@ -90,7 +124,7 @@ def remove_checkpoints(output: str | os.PathLike[str]) -> None:
     checkpoints = Checkpoints(output / "checkpoints")
     if latest := checkpoints.latest():
         path, meta, _ = latest
-        if not meta["finished"]:
+        if not (meta["finished"] and meta["epoch_logs"] is None):
             raise ValueError(
                 f"The run has not ended, and needs its checkpoints. Received: {str(output)!r}, "
                 f"whose last one is {path.name}; continue it first."

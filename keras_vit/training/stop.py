@@ -1,10 +1,12 @@
 """What stops a run of `training.fit`: a signal, values that are not finite, another run."""
 
 import contextlib
+import gc
 import os
 import signal
 import sys
 import threading
+import traceback
 from typing import Any
 
 import filelock
@@ -95,17 +97,36 @@ def only_run_in(folder):
         ) from None
 
 
+@contextlib.contextmanager
+def clean_end(devices):
+    """A context that a run trains in: whatever ends it, nothing of Keras's iterators stays.
+
+    An error that another process caused becomes one that says so.
+    """
+    try:
+        yield
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # they hold Keras's iterator
+        explained = devices.explain(error)
+        if explained is error:
+            raise
+        raise explained from error
+    finally:
+        if keras.backend.backend() == "tensorflow":
+            gc.collect()  # its threads call Python, and must not when Python has ended
+
+
 def diverged(run, what):
     """The error for what is not finite in a `Run`; the batch is saved."""
     checkpoint.sync(run.model)
-    path = run.output / "nan_batch.npz"
-    batch = keras.tree.flatten(next(iter(run.data.from_step(run.batch - 1))))
+    path, progress = run.output / "nan_batch.npz", run.progress
+    batch = keras.tree.flatten(next(iter(run.data.from_step(progress.batch - 1))))
     with replacing(path) as stream:
         np.savez(stream, *[keras.ops.convert_to_numpy(part) for part in batch])
     rate = float(keras.ops.convert_to_numpy(run.model.optimizer.learning_rate))
     return DivergenceError(
-        f"At update {run.updates} (epoch {run.epoch + 1}), with learning rate {rate:.3g}, "
-        f"{what}, so training stopped. The batch is in {path}. The last good weights are in "
-        f"{run.output / 'checkpoints'}. Lower the learning rate, lengthen its warm-up, clip "
+        f"At update {progress.updates} (epoch {progress.epoch + 1}), with learning rate "
+        f"{rate:.3g}, {what}, so training stopped. The batch is in {path}. The last good weights "
+        f"are in {run.output / 'checkpoints'}. Lower the learning rate, lengthen its warm-up, clip "
         "the gradients, or compute in float32, in another output folder."
     )

@@ -123,9 +123,35 @@ def run(output, model=None, pipeline=None, **options):
     return history, values(model)
 
 
-def values(model):
-    variables = model.variables + model.optimizer.variables
+def values(model, variables=None):
+    variables = variables or model.variables + model.optimizer.variables
     return [np.array(keras.ops.convert_to_numpy(v)) for v in variables]
+
+
+class Images:
+    """Images of 16 x 16 pixels with labels, four batches in an epoch; a batch is its number's."""
+
+    steps_per_epoch, batch_size = 4, 4
+
+    def from_step(self, step):
+        while True:
+            images = np.random.default_rng(step).uniform(-1, 1, (4, 16, 16, 3))
+            yield images.astype("float32"), np.array([0, 2, 1, 1])
+            step += 1
+
+
+class StopsAt(keras.callbacks.Callback):
+    """Crashes in the n-th call of a hook."""
+
+    def __init__(self, hook, count):
+        super().__init__()
+        self.left = count
+        setattr(self, hook, self.crash)
+
+    def crash(self, *_, **__):
+        self.left -= 1
+        if not self.left:
+            raise RuntimeError("the user's own mistake")
 
 
 def read_log(output, kind):

@@ -11,8 +11,9 @@ import pytest
 from keras_vit import training
 from tests.support import killed_after
 from tests.training import resume_case as case
+from tests.training.resume_case import StopsAt
 from tests.training.test_kill import finish, start, stop_at
-from tests.training.test_resume import StopsAt, assert_equal_runs
+from tests.training.test_resume import assert_equal_runs
 
 
 class Remembers(keras.callbacks.Callback):

@@ -6,7 +6,6 @@ import pytest
 
 from keras_vit import data, training
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.checkpoint import sync
 from tests.support import (
     assert_close,
     forward,
@@ -20,7 +19,7 @@ from tests.support import (
     to_numpy,
     values,
 )
-from tests.training.resume_case import seed
+from tests.training.test_resume import check_stopped_run
 
 LABELS = np.array([0, 2, 1, 1])
 
@@ -125,57 +124,20 @@ def test_each_head_gets_the_gradient_of_its_own_part_alone(case, token):
             assert grads[f"{name[0]}/bias"][k] == pytest.approx(slope, abs=1e-6)
 
 
-class Batches:
-    """Four batches in an epoch."""
-
-    steps_per_epoch, batch_size = 4, 4
-
-    def from_step(self, step):
-        while True:
-            yield images((4, 16, 16, 3), seed=step), LABELS
-            step += 1
-
-
-class Stop(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        if batch == 2:
-            raise RuntimeError("stopped")
-
-
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path):
     """The teacher is no part of its checkpoints, and another one is no part of the run."""
-    student = tiny_vit(depth=1, distillation=True, dropout=0.1)
-    model = distiller(student)
-    model.optimizer.build(model.trainable_variables)
-    beginning = [(v, to_numpy(v).copy()) for v in model.variables + model.optimizer.variables]
-
-    def run(folder, **options):
-        sync(model)  # where the run before was stopped
-        seed(0)
-        for variable, value in beginning:
-            variable.assign(value)
-        history = training.fit(
-            model, Batches(), folder, steps=5, save_every=1, curves=False, **options
-        )
-        return history, {path: value.copy() for path, value in values(model).items()}
-
-    before = values(model)
-    history, undisturbed = run(tmp_path / "one")
+    model = distiller(student := tiny_vit(depth=1, distillation=True, dropout=0.1))
+    before, after, history, run = check_stopped_run(model, tmp_path)
     assert {"loss", "accuracy", "agreement"} <= set(history)
-    with pytest.raises(RuntimeError, match="stopped"):
-        run(tmp_path / "two", callbacks=[Stop()])
-    for path, value in run(tmp_path / "two")[1].items():
-        np.testing.assert_array_equal(value, undisturbed[path], err_msg=path)
-    changed = {path for path, value in before.items() if (value != undisturbed[path]).any()}
+    changed = {path for path, value in before.items() if (value != after[path]).any()}
     assert {"head/kernel", "head_distillation/kernel"} < changed
     assert not changed & values(model.teacher).keys()
     saved = np.load(next((tmp_path / "one" / "checkpoints").glob("*.npz"))).files
     of_student = [name for name in saved if name.startswith("model/")]
     assert len(of_student) == len(student.variables)
-    model.teacher.layers[-1].bias.assign([1.0, 2.0, 3.0])
-    beginning = [(v, x) for v, x in beginning if v is not model.teacher.layers[-1].bias]
+    randomize(model.teacher, seed=2)
     with pytest.raises(ValueError, match=r"own\.teacher_weights"):
-        run(tmp_path / "two")
+        run("two")
 
 
 @slow_unless_torch
@@ -251,7 +213,7 @@ def test_a_saved_distiller_goes_on_and_its_student_is_plain(tmp_path):
     model.fit(images(), LABELS, verbose=0)
     model.save(tmp_path / "both.keras")
     loaded = keras.saving.load_model(tmp_path / "both.keras")
-    assert loaded.facts() == model.facts() and not loaded.teacher.trainable
+    assert loaded.describe() == model.describe() and not loaded.teacher.trainable
     for own, twin in zip(model.weights, loaded.weights, strict=True):
         np.testing.assert_array_equal(to_numpy(twin), to_numpy(own), err_msg=own.path)
     loaded.fit(images(), LABELS, verbose=0)

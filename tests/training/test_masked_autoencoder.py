@@ -6,7 +6,6 @@ import pytest
 
 import keras_vit
 from keras_vit import data, training
-from keras_vit.training.checkpoint import sync
 from keras_vit.training.masked_decoder import MaskPatches
 from tests.support import (
     ORACLES,
@@ -24,7 +23,7 @@ from tests.support import (
     to_numpy,
     values,
 )
-from tests.training.resume_case import seed
+from tests.training.test_resume import check_stopped_run
 
 FOLDER = ORACLES / "mae" / "model"
 ENCODERS = {
@@ -193,41 +192,9 @@ def test_masks():
     np.testing.assert_array_equal(again(x, training=True)[0], order)
 
 
-class Batches:
-    """Four batches in an epoch."""
-
-    steps_per_epoch, batch_size = 4, 4
-
-    def from_step(self, step):
-        while True:
-            yield images((4, 16, 16, 3), seed=step), np.zeros(4)
-            step += 1
-
-
-class Stop(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        if batch == 2:
-            raise RuntimeError("stopped")
-
-
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path):
-    model = autoencoder(tiny_vit(patch_size=4, depth=1, num_classes=0, dropout=0.1))
-    model.optimizer.build(model.trainable_variables)
-    beginning = [(v, to_numpy(v).copy()) for v in model.variables + model.optimizer.variables]
-
-    def run(folder, **options):
-        sync(model)  # where the run before was stopped
-        seed(0)
-        for variable, value in beginning:
-            variable.assign(value)
-        training.fit(model, Batches(), folder, steps=5, save_every=1, curves=False, **options)
-        return {path: value.copy() for path, value in values(model).items()}
-
-    undisturbed = run(tmp_path / "one")
-    with pytest.raises(RuntimeError, match="stopped"):
-        run(tmp_path / "two", callbacks=[Stop()])
-    for path, value in run(tmp_path / "two").items():
-        np.testing.assert_array_equal(value, undisturbed[path], err_msg=path)
+    encoder = tiny_vit(patch_size=4, depth=1, num_classes=0, dropout=0.1)
+    check_stopped_run(autoencoder(encoder), tmp_path)
 
 
 def test_a_saved_model_goes_on(tmp_path):

@@ -1,6 +1,8 @@
 """A run that is stopped, at every update and in every way, ends where an undisturbed one does."""
 
 import contextlib
+import os
+import signal
 import types
 
 import keras
@@ -9,29 +11,49 @@ import pytest
 
 from keras_vit import training
 from keras_vit.training import same_run
+from keras_vit.training.checkpoint import changing, sync
+from tests.support import values
 from tests.training import resume_case as case
+from tests.training.resume_case import StopsAt
 
 UPDATES = 13  # two epochs of five and a part of the third
-
-
-class StopsAt(keras.callbacks.Callback):
-    """Crashes in the n-th call of a hook."""
-
-    def __init__(self, hook, count):
-        super().__init__()
-        self.left = count
-        setattr(self, hook, self.crash)
-
-    def crash(self, *_, **__):
-        self.left -= 1
-        if not self.left:
-            raise RuntimeError("the user's own mistake")
 
 
 def interrupted_run(output, callback, **options):
     """A run that the callback stops."""
     with pytest.raises(RuntimeError, match="the user's own mistake"):
         case.run(output, callbacks=[callback], **options)
+
+
+def check_stopped_run(model, output):
+    """Trains a compiled model undisturbed, and stopped and continued, to the same weights.
+
+    Returns the weights before and after, both by path, the history, and a function that begins the
+    run again.
+    """
+    model.optimizer.build(model.trainable_variables)
+    variables = changing(model, model.variables) + model.optimizer.variables
+    beginning = list(zip(variables, case.values(model, variables)))
+
+    def run(folder, *callbacks):
+        sync(model)  # where the run before was stopped
+        case.seed(0)
+        for variable, value in beginning:
+            variable.assign(value)
+        options = {"steps": 5, "save_every": 1, "curves": False, "callbacks": callbacks}
+        history = training.fit(model, case.Images(), output / folder, **options)
+        return history, weights()
+
+    def weights():
+        return {path: value.copy() for path, value in values(model).items()}
+
+    before = weights()
+    history, undisturbed = run("one")
+    with pytest.raises(RuntimeError, match="own mistake"):
+        run("two", StopsAt("on_train_batch_end", 3))
+    for path, value in run("two")[1].items():
+        np.testing.assert_array_equal(value, undisturbed[path], err_msg=path)
+    return before, undisturbed, history, run
 
 
 def assert_equal_runs(one, other):
@@ -153,6 +175,22 @@ def test_a_callback_may_end_the_run(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_run_that_a_callback_ended_stays_so_when_it_is_stopped_in_its_last_validation(tmp_path):
+    class Enough(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 2
+
+        def on_test_batch_end(self, batch, logs=None):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(training.Interrupted):
+        case.run(tmp_path, callbacks=[Enough()])
+    with pytest.raises(ValueError, match="has not ended"):
+        training.remove_checkpoints(tmp_path)
+    history, _ = case.run(tmp_path)
+    assert history["step"] == [3] and history["val_loss"][0] > 0
+
+
 def test_a_pipeline_of_keras_vit(tmp_path):
     from keras_vit.data import Transform, pipeline
     from keras_vit.data.keras_layers import layer_configs
@@ -183,12 +221,62 @@ def test_another_run_is_refused_and_what_differs_is_named(tmp_path):
     assert str(error.value).count(" there, ") == 3
 
 
+@pytest.mark.any_backend
 def test_of_many_other_settings_the_chosen_ones_are_told_and_the_number_of_all():
-    there = {f"model.{number}.lora_rank": 4 for number in range(100)} | {"settings.lora": 4}
+    there = {f"layers.{number}.lora_rank": 4 for number in range(100)} | {"settings.lora": 4}
     with pytest.raises(ValueError, match=r"settings\.lora: 4 there, 8 here") as error:
         same_run.check_same_run("run", there, dict.fromkeys(there, 8))
     assert str(error.value).count("there, 8 here") == 10 and "and 91 more" in str(error.value)
-    same_run.check_same_run("run", {}, {"settings.lora": None})  # before there was such a field
+
+
+@pytest.mark.any_backend
+def test_what_another_version_names_otherwise_makes_no_other_run():
+    """Attributes and fields come, go and get other names; one that is on makes a difference."""
+    here = {
+        "layers.0.depth": 1,
+        "optimizer.new": 2,
+        "settings.recipe.new": None,
+        "settings.lora": 4,
+    }
+    same_run.check_same_run("run", {"layers.0.depth": 1, "model.0.depth": 2}, here)
+    for there in ({"settings.old": 0.5}, {"layers.0.depth": 2}, {"settings.lora": 2}):
+        with pytest.raises(ValueError, match="there"):
+            same_run.check_same_run("run", there, here)
+
+
+def several_outputs(rate=0.5, smoothing=0.1):
+    """A model with a part that does not say what it is made of, and a loss for each output."""
+
+    class Own(keras.layers.Layer):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+
+        def call(self, x):
+            return self.function(x)
+
+    x = inputs = keras.Input((4,))
+    for layer in (
+        keras.layers.Dropout(rate),
+        Own(keras.ops.relu),
+        keras.layers.Lambda(lambda x: x),
+    ):
+        x = layer(x)
+    outputs = {name: keras.layers.Dense(2, name=name)(x) for name in ("a", "b")}
+    model = keras.Model(inputs, outputs)
+    losses = {"a": keras.losses.CategoricalCrossentropy(label_smoothing=smoothing), "b": "mse"}
+    model.compile("sgd", losses)
+    return model
+
+
+@pytest.mark.any_backend
+def test_models_that_are_made_alike_are_described_alike():
+    there = same_run.describe(several_outputs())
+    same_run.check_same_run("run", there, same_run.describe(several_outputs()))
+    with pytest.raises(ValueError, match=r"layers\.1\.rate: 0\.5 there, 0\.25 here"):
+        same_run.check_same_run("run", there, same_run.describe(several_outputs(rate=0.25)))
+    with pytest.raises(ValueError, match=r"loss\.a\.label_smoothing: 0\.1 there, 0\.2 here"):
+        same_run.check_same_run("run", there, same_run.describe(several_outputs(smoothing=0.2)))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""How far a run of `training.fit` has come."""
+
+import dataclasses
+from typing import Any
+
+_SAVED = ("batch", "seed", "rows", "epoch_logs", "finished")
+
+
+@dataclasses.dataclass
+class Progress:
+    """What a checkpoint holds beside the variables, and what follows from it.
+
+    Batches, updates and epochs are counted from the beginning of the run; epochs have numbers from
+    0, as in Keras.
+
+    Args:
+        total, per_epoch, accumulate: batches of the whole run, of an epoch and of an update.
+        batch: batches that are done.
+        seed: on PyTorch, what the noise of each batch follows from, with the number of the batch.
+        rows: the history, a dict of numbers for each epoch that has ended.
+        epoch_logs: the metrics of an epoch whose validation is still to come, or `None`.
+        finished: whether no more batches are trained.
+    """
+
+    total: int
+    per_epoch: int
+    accumulate: int = 1
+    batch: int = 0
+    seed: int | None = None
+    rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    epoch_logs: dict[str, float] | None = None
+    finished: bool = False
+
+    @classmethod
+    def from_meta(cls, meta: dict[str, Any], total: int, per_epoch: int, accumulate: int = 1):
+        """The progress of a run with these lengths, by the `meta` of its checkpoint."""
+        saved = {name: meta[name] for name in _SAVED if name in meta}
+        return cls(total, per_epoch, accumulate, **saved)
+
+    def to_meta(self):
+        """What a checkpoint keeps, a dict for JSON."""
+        return {name: getattr(self, name) for name in _SAVED}
+
+    @property
+    def ended(self):
+        """Whether the run is over, its last validation included."""
+        return self.finished and self.epoch_logs is None
+
+    @property
+    def epoch(self):
+        """The epoch of the last batch."""
+        return max(self.batch - 1, 0) // self.per_epoch
+
+    @property
+    def epochs(self):
+        """Epochs of the whole run; the last one may be incomplete."""
+        return -(-self.total // self.per_epoch)
+
+    @property
+    def updates(self):
+        """Updates that are done."""
+        return self.batch // self.accumulate
+
+    @property
+    def total_updates(self):
+        """Updates of the whole run."""
+        return self.total // self.accumulate
+
+    @property
+    def ends_epoch(self):
+        """Whether the last batch was the last one of its epoch, or of the run."""
+        return self.batch == self.total or self.batch % self.per_epoch == 0
+
+    @property
+    def next_epoch(self):
+        """The epoch of the next batch, and how many batches are left in it."""
+        epoch, done = divmod(self.batch, self.per_epoch)
+        return epoch, min(self.per_epoch - done, self.total - self.batch)
+
+    def history(self):
+        """The rows as columns: a dict from a name to its values, one per epoch."""
+        columns = dict.fromkeys(name for row in self.rows for name in row)
+        return {name: [row.get(name) for row in self.rows] for name in columns}

@@ -1,0 +1,32 @@
+"""Runs that an earlier version was stopped in: they go on, and end with the weights of that one."""
+
+import csv
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.oracles import make_before_run as before
+from tests.support import BACKEND, ORACLES, to_numpy
+
+RUNS = ORACLES / "before" / "run" / BACKEND
+NAMES = sorted(path.stem for path in RUNS.glob("*.npz"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_of_before_goes_on(name, tmp_path, capsys):
+    """The last bits may differ from one processor to another, the weights may not."""
+    pytest.importorskip("sklearn")  # the digits
+    output, (run, stopped) = tmp_path / name, before.RUNS[name]
+    shutil.copytree(RUNS / name, output)
+    model = run(output)
+    printed = capsys.readouterr().out
+    assert f"step-{stopped:010d}.npz: continuing after update" in printed
+    with np.load(RUNS / f"{name}.npz") as expected:
+        for weight, (path, value) in zip(model.weights, expected.items(), strict=True):
+            if not path.endswith("key/bias"):  # softmax has no gradient for it but rounding
+                np.testing.assert_allclose(to_numpy(weight), value, 1e-5, 1e-5, err_msg=path)
+    rows = list(csv.DictReader((output / "history.csv").open()))
+    assert [int(row["epoch"]) for row in rows] == list(range(len(rows)))
+    stored = list(csv.DictReader((RUNS / name / "history.csv").open()))
+    assert rows[: len(stored)] == stored and len(rows) > len(stored)
