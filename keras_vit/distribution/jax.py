@@ -7,7 +7,7 @@ import sys
 import keras
 import numpy as np
 
-from keras_vit.distribution import layout
+from keras_vit.distribution import ending, layout
 from keras_vit.distribution.setup import (
     Devices,
     batches_of,
@@ -20,6 +20,8 @@ from keras_vit.distribution.setup import (
 _VARIABLES = tuple(
     f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
 )
+
+_SILENCE = 40  # seconds without heartbeats after which JAX gives a process up; 100 by itself
 
 
 class JaxDevices(Devices):
@@ -142,6 +144,11 @@ class JaxDevices(Devices):
             return (None,) * len(shape)
         return layout.split_axes(self._rules, variable.path, shape, self.model_devices)
 
+    def explain(self, error):
+        if self.processes > 1 and isinstance(error, Exception):
+            ending.do_not_wait()
+        return super().explain(error)
+
     def close(self):
         keras.distribution.set_distribution(None)
         super().close()
@@ -249,7 +256,7 @@ def _join(timeout):
         jax.distributed.initialize(
             **options,
             initialization_timeout=timeout,
-            heartbeat_timeout_seconds=timeout,
+            heartbeat_timeout_seconds=min(timeout, _SILENCE),
             # The first process may evaluate for hours when the others are done.
             shutdown_timeout_seconds=7 * 24 * 3600,
         )
@@ -265,3 +272,5 @@ def _join(timeout):
             f"JAX's processes cannot join. Received: {options or 'what JAX detected'}, "
             f"{str(error).splitlines()[0]}; {advice}."
         ) from error
+    if jax.process_count() > 1:
+        ending.tell_when_aborted(jax.process_index(), jax.process_count())

@@ -5,12 +5,12 @@ import importlib
 import itertools
 import json
 import random
-import re
 
 import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
+from keras_vit.distribution import ending
 from keras_vit.workarounds import set_random_seed
 from keras_vit.writing import save_whole
 
@@ -197,15 +197,7 @@ class Devices:
 
     def explain(self, error):
         """The error to raise for an error of training: another one if a process was lost."""
-        words = "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|cancelled|deadline"
-        first = (str(error).splitlines() or [""])[0]
-        if self.processes == 1 or not re.search(words, str(error), re.IGNORECASE):
-            return error
-        return ConnectionError(
-            f"Process {self.process} of {self.processes} lost another one, which was killed, has "
-            f"failed (see its output) or does not answer. Received: {first[:300]}. Start all again "
-            "with the same command: training goes on from the last checkpoint."
-        )
+        return ending.explain(error, self.process, self.processes)
 
     def close(self):
         """Ends what `setup` began: from now on there is one device."""
