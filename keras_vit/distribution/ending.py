@@ -8,11 +8,8 @@ import re
 import signal
 import sys
 
-LOST = (
-    "Process {process} of {processes} lost another one, which was killed, has failed (see its "
-    "output) or does not answer. Received: {received}. Start all again with the same command: "
-    "training goes on from the last checkpoint."
-)
+_LOST = "lost another one, which was killed, has failed (see its output) or does not answer. "
+_GO_ON = "Start all again with the same command: training goes on from the last checkpoint."
 
 
 def explain(error, process, processes):
@@ -21,7 +18,9 @@ def explain(error, process, processes):
     if processes == 1 or not re.search(words, str(error), re.IGNORECASE):
         return error
     received = (str(error).splitlines() or [""])[0][:300]
-    return ConnectionError(LOST.format(process=process, processes=processes, received=received))
+    return ConnectionError(
+        f"Process {process} of {processes} {_LOST}Received: {received}. {_GO_ON}"
+    )
 
 
 def do_not_wait():
@@ -47,8 +46,8 @@ def tell_when_aborted(process, processes):
     JAX 0.10 calls `abort` where process 0 is gone or a process sends no heartbeats, from a thread
     of its own and before Python hears of it.
     """
-    text = LOST.format(process=process, processes=processes, received="JAX's fatal error, above")
-    line = f"\nConnectionError: {text}\n".encode()
+    text = f"Process {process} of {processes} was ended by JAX, as it says above. Most likely it "
+    line = f"\nConnectionError: {text}{_LOST}{_GO_ON}\n".encode()
 
     @ctypes.CFUNCTYPE(None, ctypes.c_int)
     def tell(number):
