@@ -4,13 +4,15 @@
     python benchmarks/compare.py --backend jax --pin 0 --peers kerashub flax --python PYTHON
     python benchmarks/compare.py --backend tensorflow --image-size 224 384 512 --peers none \\
         --ours keras_vit keras_vit[remat=true] --save
-    python benchmarks/compare.py --backend jax --model L16 --task train --dtype bfloat16 \\
-        --batch 64 128 256 --resident --steps 20         # one accelerator
+    python benchmarks/compare.py --backend jax --model Ti16 S16 B16 L16 H14 --task train infer \\
+        --dtype bfloat16 tf32 --batch 16 --double 4096 --resident --alone --steps 20   # one GPU
 
 Each implementation has one process. All are alive at once and take turns, every other time in
 reverse order; ratios are taken turn by turn, so that what disturbs the machine disturbs both sides.
 A library that is not installed is named and left out. On a machine that is not quiet, `--pin CORE`
-gives every process the same core and one thread and compares CPU time instead of wall clock.
+gives every process the same core and one thread and compares CPU time instead of wall clock. With
+`--alone` one process runs at a time and has the whole memory; `--double MOST` doubles the batch,
+until nothing fits or it would exceed MOST.
 
 `name[option=value,...]` asks for a variation, in --ours and in --peers: jit=true|false (XLA, or
 torch.compile), remat=true, flash=true|false, dtype=bfloat16; of keras_vit alone gelu=erf|tanh,
@@ -35,7 +37,7 @@ USUAL = {  # what is compared without being asked for
     "tensorflow": ("kerashub[jit=true]", "kerashub[jit=false]", "kimm", "vitkeras"),
     "jax": ("kerashub", "flax"),
 }
-
+DTYPES = (*OPTIONS["dtype"], "tf32")  # in tf32, products of float32 are those of tensor cores
 
 # 10^12 operations per second of dense bfloat16 products, as the makers state them. A name is looked
 # up by the longest entry that it contains.
@@ -56,31 +58,31 @@ def peak_of(device):
     return PEAKS[max(found, key=len)] * 1e12 if found else None
 
 
-def take_turns(all_settings, args, say):
+def take_turns(all_settings, args):
     """Lets the implementations take turns.
 
     Returns:
         The workers that came through, and label -> why another did not.
     """
-    workers, failed = [], {}
-    chosen = dict(text.rpartition("=")[::2] for text in args.python)
+    pythons, failed = dict(text.rpartition("=")[::2] for text in args.python), {}
+    workers = [
+        Worker(
+            s, pythons.get(s.name) or pythons.get("") or sys.executable, args.cores, args.timeout
+        )
+        for s in all_settings
+    ]
     try:
-        for s in all_settings:
-            python = chosen.get(s.name) or chosen.get("") or sys.executable
-            try:
-                workers.append(Worker(s, python, args.cores, args.timeout))
-                say(f"ready: {s.label}")
-            except WorkerError as error:
-                failed[s.label] = str(error)
-                say(f"{s.label}: {error}")
         for turn in range(args.turns):
-            for worker in workers[:: 1 if turn % 2 == 0 else -1]:
+            for worker in [w for w in workers if w.settings.label not in failed][:: (-1) ** turn]:
+                label = worker.settings.label
                 try:
                     worker.turn(args.steps)
+                    print(f"{label}: turn {turn + 1}", file=sys.stderr, flush=True)
                 except WorkerError as error:
-                    failed[worker.settings.label] = str(error)
-            workers = [worker for worker in workers if worker.settings.label not in failed]
-        return workers, failed
+                    failed[label] = str(error)
+                if args.alone:
+                    worker.end()
+        return [w for w in workers if w.settings.label not in failed], failed
     finally:
         for worker in workers:
             worker.end()
@@ -92,9 +94,7 @@ def figures(workers, clock):
     A row of keras_vit has the ratio to the fastest peer: the median, over the turns, of the ratio
     of the medians of a turn, with its quartiles.
     """
-    middle = {
-        id(w): [statistics.median(turn[clock]) for turn in w.turns] for w in workers if w.turns
-    }
+    middle = {id(w): [statistics.median(turn[clock]) for turn in w.turns] for w in workers}
     workers = sorted(workers, key=lambda w: statistics.median(middle[id(w)]))
     peer = next((w for w in workers if w.settings.name != OURS), None)
     machine, rows = tables.describe(), []
@@ -168,16 +168,18 @@ def parse(arguments=None):
     parser.add_argument("--backend", required=True, choices=BACKENDS)
     parser.add_argument("--task", nargs="+", default=["infer"], choices=("infer", "train"))
     parser.add_argument("--batch", type=int, nargs="+", default=[4], help="images of a step")
-    parser.add_argument("--model", default="S16", help="Ti16, S16, B16, L16, ...")
+    parser.add_argument("--model", nargs="+", default=["S16"], help="Ti16, S16, B16, L16, ...")
     parser.add_argument("--image-size", type=int, nargs="+", default=[224])
     parser.add_argument("--depth", type=int, help="another number of blocks than the model's")
-    parser.add_argument("--dtype", default="float32", choices=OPTIONS["dtype"])
+    parser.add_argument("--dtype", nargs="+", default=["float32"], choices=DTYPES)
     parser.add_argument("--peers", nargs="+", help=f"of {', '.join(PEERS)}; or none")
     parser.add_argument("--ours", nargs="+", help="variations of keras_vit")
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--steps", type=int, default=2, help="in a turn")
     parser.add_argument("--pin", type=int, metavar="CORE", help="one core, one thread, CPU time")
     parser.add_argument("--resident", action="store_true", help="data stay on the device")
+    parser.add_argument("--alone", action="store_true", help="one process at a time")
+    parser.add_argument("--double", type=int, default=0, metavar="MOST", help="batches, up to this")
     parser.add_argument("--peak-tflops", type=float, help="of the device in bfloat16")
     parser.add_argument("--timeout", type=float, default=900, help="seconds for an answer")
     parser.add_argument(
@@ -196,35 +198,39 @@ def parse(arguments=None):
     args.clock = "wall" if args.pin is None else "cpu"
     try:
         args.comparisons = [
-            choose(args, task, get_architecture(args.model, size, args.depth), batch)
-            for task, size, batch in itertools.product(args.task, args.image_size, args.batch)
+            choose(args, task, get_architecture(model, size, args.depth), batch, dtype)
+            for model, dtype, task, size, batch in itertools.product(
+                args.model, args.dtype, args.task, args.image_size, args.batch
+            )
         ]
     except ValueError as error:
         parser.error(str(error))
     return args
 
 
-def choose(args, task, architecture, batch):
+def choose(args, task, architecture, batch, dtype):
     """The `Settings` of every process of one comparison, ours first."""
     usual = (OURS, f"{OURS}[optimizer=ours]") if task == "train" else (OURS,)
     peers = [] if args.peers == ["none"] else args.peers or USUAL[args.backend]
-    base = Settings(OURS, args.backend, architecture, task, batch, args.dtype)
-    base = base.replace(resident=args.resident)
+    base = Settings(OURS, args.backend, architecture, task, batch, resident=args.resident)
+    base = base.replace(**{"tf32": "true"} if dtype == "tf32" else {"dtype": dtype})
     specs = (parse_spec(spec, args.backend) for spec in (*(args.ours or usual), *peers))
     return list(dict.fromkeys(base.replace(name=name, **options) for name, options in specs))
 
 
 def main():
     args = parse()
-    say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
     measured = 0
     for all_settings in args.comparisons:
-        workers, failed = take_turns(all_settings, args, say)
-        rows = figures(workers, args.clock)
-        print(markdown(rows, failed, all_settings[0], args) + "\n", flush=True)
-        if args.save and rows:
-            tables.save(rows, args.save)
-        measured += len(rows)
+        while all_settings:
+            workers, failed = take_turns(all_settings, args)
+            rows = figures(workers, args.clock)
+            print(markdown(rows, failed, all_settings[0], args) + "\n", flush=True)
+            if args.save and rows:
+                tables.save(rows, args.save)
+            measured += len(rows)
+            fitting = [w.settings for w in workers if 2 * w.settings.batch <= args.double]
+            all_settings = [s.replace(batch=2 * s.batch) for s in fitting]
     if not measured:
         sys.exit("Nothing could be measured; the reasons are above.")
 

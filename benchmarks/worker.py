@@ -44,35 +44,35 @@ class Worker:
     """
 
     def __init__(self, settings, python=sys.executable, cores=(), timeout=900):
-        self.settings, self.timeout, self.turns = settings, timeout, []
-        self._errors = tempfile.TemporaryFile("w+", errors="replace")
-        self._process = subprocess.Popen(
-            [python, str(HERE / "worker.py"), settings.to_json(), json.dumps(cores)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=environment(settings.backend, len(cores)),
-            start_new_session=True,  # so that `end` ends its children too
-        )
-        try:
-            self.facts = self._answer()
-        except BaseException:
-            self.end()
-            raise
+        self.settings, self.turns, self.timeout = settings, [], timeout
+        self._command = [python, str(HERE / "worker.py"), settings.to_json(), json.dumps(cores)]
+        self._environment = environment(settings.backend, len(cores))
+        self._process = None
 
     def turn(self, steps):
-        """Lets it make some steps, and adds the answer to `turns`.
+        """Lets it make some steps, and adds the answer to `turns`; starts it if it does not run.
 
         Raises:
             WorkerError: it failed.
         """
+        if self._process is None:
+            self._errors = tempfile.TemporaryFile("w+", errors="replace")
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                env=self._environment,
+                start_new_session=True,  # so that `end` ends its children too
+            )
+            self.facts = self._answer()
         with contextlib.suppress(BrokenPipeError):
             print(steps, file=self._process.stdin, flush=True)
         self.turns.append(self._answer())
 
     def _answer(self):
-        timer = threading.Timer(self.timeout, self.end)
+        timer = threading.Timer(self.timeout, self._kill)
         timer.start()
         line = self._process.stdout.readline()
         timer.cancel()
@@ -84,16 +84,21 @@ class Worker:
     def _last_words(self):
         code = self._process.wait()
         self._errors.seek(0)
-        said = self._errors.read().strip() or "it said nothing"
+        printed = self._errors.read().strip() or "it printed nothing"
         name = signal.Signals(-code).name if code < 0 else code
-        last = _in_one_line(said, said.splitlines()[-1])
+        last = _in_one_line(printed, printed.splitlines()[-1])
         return f"died ({name}; --timeout is {self.timeout:g} s): {last}"
 
     def end(self):
         """Ends the process, and whatever it started."""
+        if self._process is not None:
+            self._kill()
+            self._process.wait()
+            self._process = None
+
+    def _kill(self):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
 
 
 def _in_one_line(text, line=None):

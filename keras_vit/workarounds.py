@@ -6,7 +6,6 @@ import functools
 import random
 import sys
 import threading
-import warnings
 
 import keras
 import numpy as np
@@ -202,6 +201,13 @@ def different_noise_on_replicas(model):
             generator.next = own(generator.next)
 
 
+def is_compiling():
+    """Whether JAX compiles what runs now; only then can Keras 3.15 cut an uneven batch."""
+    import jax
+
+    return isinstance(jax.numpy.ones(()), jax.core.Tracer)
+
+
 def make_workers_strategy(timeout):
     """A `MultiWorkerMirroredStrategy` under which Keras's `fit` and `evaluate` run.
 
@@ -264,14 +270,6 @@ def decode(image):
         image.load()
     finally:
         image.filename = path
-
-
-def quiet_tags():
-    """Silences Pillow's warnings about the tags of an image, of which only the orientation is read.
-
-    Pillow 13 warns of every damaged tag by itself: 240 kB of EXIF data make 20,000 warnings.
-    """
-    warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")
 
 
 def report_ended_workers():

@@ -54,6 +54,7 @@ LAYOUT_RULES = {
 # go on with the cut of the weights otherwise, and send more than twice as much.
 _WHOLE = rf"patch_encoder|pre_norm|{_WITHIN}(/(attention/out|mlp/dense_2|norm_\d))?"
 _WHOLE_FEATURES = {
+    "data_parallel": None,  # where no weight is cut, XLA cuts the batch alone
     "model_parallel": _WHOLE,
     "fully_sharded": rf"{_WHOLE}|root(/.+)?|stage_\d+_unit_\d+(/.+)?",
 }
@@ -61,7 +62,31 @@ _WHOLE_FEATURES = {
 
 def has_whole_features(path, mode):
     """Whether only the batch is cut of what a layer returns, by the path of its output."""
-    return re.search(rf"(^|/)({_WHOLE_FEATURES[mode]})/output$", path) is not None
+    features = _WHOLE_FEATURES[mode]
+    return bool(features and re.search(rf"(^|/)({features})/output$", path))
+
+
+def batch_axes(shape, is_cut=True):
+    """The mesh axis of each axis of a batch of this shape, of which the rows may be cut."""
+    return (BATCH if is_cut else None, *(None for _ in shape[1:]))
+
+
+def variable_axes(path, shape, mode, mesh, rules):
+    """The mesh axis of each axis of a variable.
+
+    Args:
+        path, shape: those of the variable.
+        mode: a mode of `setup`.
+        mesh: the devices along the axes (batch, model) of the mesh.
+        rules: dict like `LAYOUT_RULES`, for `"model_parallel"`.
+    """
+    replicas, model_devices = mesh
+    if mode == "fully_sharded":
+        axis = largest_axis(shape, replicas)
+        return tuple(BATCH if i == axis else None for i in range(len(shape)))
+    if mode == "model_parallel" and find_rule(rules, path):  # one without a rule is told later
+        return split_axes(rules, path, shape, model_devices)
+    return (None,) * len(shape)
 
 
 def find_rule(rules, path):

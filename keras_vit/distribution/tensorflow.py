@@ -1,16 +1,12 @@
 """Many devices with TensorFlow: `tf.distribute`, in one process or several."""
 
-import json
 import os
-import sys
 
 import keras
-import numpy as np
 
-from keras_vit.distribution.setup import Devices, batches_of, check_count, rows
-from keras_vit.workarounds import different_noise_on_replicas, make_workers_strategy
-
-_WORKERS = []  # the strategy of several processes: TensorFlow joins them once in a process's life
+from keras_vit.distribution import evaluating, joining
+from keras_vit.distribution.devices import Devices, check_count
+from keras_vit.workarounds import different_noise_on_replicas
 
 
 class TensorFlowDevices(Devices):
@@ -21,6 +17,7 @@ class TensorFlowDevices(Devices):
     def __init__(self, strategy, process=0, processes=1):
         self.strategy, self.process, self.processes = strategy, process, processes
         self.replicas = strategy.num_replicas_in_sync
+        self.local_replicas = self.replicas // processes  # those of this process
 
     def scope(self):
         return self.strategy.scope()
@@ -53,45 +50,26 @@ class TensorFlowDevices(Devices):
     def feed(self, data):
         if self.processes == 1:
             return data
-        own = self.replicas // self.processes
-        if own > 1:
-            data = data.map(lambda *batch: _parts(batch, own)).unbatch()
-        return self._distribute(data)
+        if self.local_replicas > 1:
+            data = data.map(lambda *batch: _parts(batch, self.local_replicas)).unbatch()
+        return self.distribute(data)
 
-    def _distribute(self, dataset):
-        # Batches of one replica each; TensorFlow's own sharding reads all images everywhere.
+    def distribute(self, dataset):
+        """A dataset of batches for one replica each, for `model.fit` in several processes."""
+        # What TensorFlow cuts itself, every process reads as a whole.
         return self.strategy.distribute_datasets_from_function(lambda context: dataset)
 
     def evaluate(self, model, data, **options):
         if self.processes == 1:
             return super().evaluate(model, data, **options)
-        options.pop("batch_size", None)  # that of Keras's arrays
-        import tensorflow as tf
-
-        own = self.replicas // self.processes
-        first = self.process * own
-
-        def batches():
-            parts = [rows(data, first + i, self.replicas) for i in range(own)]
-            for step in zip(*parts):
-                yield from map(tuple, step)
-
-        def spec(x):
-            return tf.TensorSpec((None, *x.shape[1:]), x.dtype)
-
-        example = keras.tree.map_structure(np.asarray, next(batches()))
-        signature = keras.tree.map_structure(spec, example)
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
-        steps = sum(1 for _ in batches_of(data)) if isinstance(data, (tuple, list)) else len(data)
-        return model.evaluate(self._distribute(dataset), steps=steps, return_dict=True, **options)
+        return evaluating.with_tensorflow(self, model, data, **options)
 
     def stack(self, array):
         import tensorflow as tf
 
         value = tf.constant(array[None])
         values = self.strategy.experimental_distribute_values_from_function(lambda context: value)
-        own = self.replicas // self.processes
-        return self.strategy.gather(values, axis=0).numpy()[::own]
+        return self.strategy.gather(values, axis=0).numpy()[:: self.local_replicas]
 
 
 def _parts(batch, count):
@@ -108,61 +86,20 @@ def make(mode, devices, model_devices, rules, timeout):
     """`TensorFlowDevices`, or `Devices` for one; the arguments are those of `setup`."""
     import tensorflow as tf
 
-    process, addresses = _read(os.environ.get("TF_CONFIG"))
+    process, addresses = joining.read_tf_config()
     if len(addresses) > 1:
-        strategy = _join(process, addresses, timeout)
-        check_count(devices, range(strategy.num_replicas_in_sync), len(addresses), "")
+        strategy = joining.join_tensorflow(process, addresses, timeout)
+        check_count(devices, range(strategy.num_replicas_in_sync), len(addresses))
         return TensorFlowDevices(strategy, process, len(addresses))
     if os.environ.get("TPU_NAME"):
         return TensorFlowDevices(_tpu(os.environ["TPU_NAME"]))
     names = [each.name for each in tf.config.list_logical_devices("GPU")]
     names = names or [each.name for each in tf.config.list_logical_devices("CPU")]
-    if mode == "single" or (mode == "auto" and devices is None and len(names) == 1):
+    if mode == "auto" and devices is None and len(names) == 1:
         return Devices()
     advice = "tf.config.set_logical_device_configuration makes several of a CPU at the start."
-    check_count(devices, names, 1, advice)
+    check_count(devices, names, advice=advice)
     return TensorFlowDevices(tf.distribute.MirroredStrategy(names[:devices]))
-
-
-def _read(text):
-    """The number of this process and the addresses of all, as TF_CONFIG has them."""
-    try:
-        found = json.loads(text or "{}")
-        cluster, task = found.get("cluster", {}), found.get("task", {})
-        chief, workers = cluster.get("chief", []), cluster.get("worker", [])
-        if len(chief) + len(workers) < 2:
-            return 0, [*chief, *workers]
-        kind, index = task.get("type"), task.get("index")
-        group = {"chief": chief, "worker": workers}[kind]
-        group[index]
-    except (ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
-        raise ValueError(
-            'TF_CONFIG must be JSON such as {"cluster": {"worker": ["node0:29500", "node1:29500"]},'
-            ' "task": {"type": "worker", "index": 0}}, with the index of this process among the '
-            f"workers. Received: {text!r}."
-        ) from error
-    return index + (len(chief) if kind == "worker" else 0), [*chief, *workers]
-
-
-def _join(process, addresses, timeout):
-    """The strategy of several processes."""
-    if _WORKERS:
-        return _WORKERS[0]
-    # TensorFlow waits without a limit for processes that never come; this tells what it waits for.
-    print(
-        f"Process {process} of {len(addresses)} waits for the others at {', '.join(addresses)}.",
-        file=sys.stderr,
-    )
-    try:
-        _WORKERS.append(make_workers_strategy(timeout))
-    except RuntimeError as error:
-        if "program startup" not in str(error):
-            raise
-        raise ValueError(
-            "Processes must join before TensorFlow computes anything. Received: a TensorFlow "
-            "whose devices are in use; call distribution.setup first."
-        ) from error
-    return _WORKERS[0]
 
 
 def _tpu(name):

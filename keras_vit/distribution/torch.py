@@ -1,14 +1,12 @@
 """Many devices with PyTorch: `torch.distributed`, one process for each device, by `torchrun`."""
 
-import datetime
-import os
-
 import keras
 import numpy as np
 
-from keras_vit.distribution.setup import Devices, evaluate_batches, results_of, rows
+from keras_vit.distribution import evaluating, joining
+from keras_vit.distribution.devices import Devices
+from keras_vit.distribution.gathering import add_up
 
-_NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _SEED_STRIDE = 1_000_003  # between the seeds of two processes; Keras adds the calls to them
 
 
@@ -36,21 +34,16 @@ class TorchDevices(Devices):
         return [self._callback]
 
     def evaluate(self, model, data, **options):
-        parts = rows(data, *self.part)
-        own = (part for part in parts if len(keras.tree.flatten(part)[0]))
-        if not evaluate_batches(model, own, **options):
-            model.reset_metrics()
-        add_up([variable.value.data for variable in model.metrics_variables])
-        return results_of(model)
+        return evaluating.with_torch(self, model, data, **options)
 
     def stack(self, array):
         import torch
 
         device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
-        own = torch.tensor(array, device=device)
-        found = [torch.empty_like(own) for _ in range(self.processes)]
-        torch.distributed.all_gather(found, own)
-        return np.stack([each.cpu().numpy() for each in found])
+        local = torch.tensor(array, device=device)
+        of_all = [torch.empty_like(local) for _ in range(self.processes)]
+        torch.distributed.all_gather(of_all, local)
+        return np.stack([each.cpu().numpy() for each in of_all])
 
     def close(self):
         import torch.distributed as dist
@@ -120,50 +113,9 @@ class TrainTogether(keras.callbacks.Callback):
         self._sums.clear()
 
 
-def add_up(values, before=None):
-    """Adds to tensors what they gained in the other processes since `before`, or since zero."""
-    import torch
-
-    if not values:
-        return
-    before = before or [torch.zeros_like(value) for value in values]
-    gained = torch.cat([(new - old).double().flatten() for new, old in zip(values, before)])
-    torch.distributed.all_reduce(gained)
-    parts = gained.split([value.numel() for value in values])
-    for value, old, part in zip(values, before, parts):
-        value.copy_(old + part.view(old.shape).to(old.dtype))
-
-
 def make(mode, devices, model_devices, rules, timeout):
     """`TorchDevices`, or `Devices` for one; the arguments are those of `setup`."""
-    import torch
-
-    given = {name: os.environ[name] for name in _NEEDED if name in os.environ}
-    if mode == "auto" and not given:
+    if mode == "auto" and not joining.is_launched_by_torchrun():
         return Devices()
-    missing = [name for name in _NEEDED if name not in given]
-    if missing:
-        raise ValueError(
-            "With PyTorch each device has its own process. Received: no environment variables "
-            f"{missing}; start the command with torchrun --nproc-per-node=N, which sets them."
-        )
-    processes = int(given["WORLD_SIZE"])
-    if devices is not None and devices != processes:
-        raise ValueError(
-            "The number of devices is that of the processes. Received: "
-            f"devices={devices}, WORLD_SIZE={processes}; pass that number to torchrun alone."
-        )
-    backend = "gloo"
-    if torch.cuda.is_available():
-        backend = "nccl"
-        torch.cuda.set_device(int(given["LOCAL_RANK"]))
-    address = f"{given['MASTER_ADDR']}:{given['MASTER_PORT']}"
-    try:
-        torch.distributed.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
-    except (RuntimeError, ValueError) as error:  # torch's DistError is a RuntimeError
-        raise ConnectionError(
-            f"The {processes} processes did not meet at {address} within {timeout} s. Received: "
-            f"process {given['RANK']}, {error}; start as many processes as WORLD_SIZE says, with "
-            "ranks 0 to WORLD_SIZE - 1, and a free port that all of them reach."
-        ) from error
+    joining.join_torch(timeout, devices)
     return TorchDevices()

@@ -66,16 +66,18 @@ def load(chosen):
 
 
 class Report(keras.callbacks.Callback):
-    """Says where the run is, for those who kill by it; may take its time, or stop it."""
+    """Says where the run is, for those who kill by it; may take its time, stop it, or fail."""
 
-    def __init__(self, seconds, stop_after=0):
+    def __init__(self, seconds, stop_after=0, stop_by="signal"):
         super().__init__()
-        self.seconds, self.left = seconds, stop_after
+        self.seconds, self.left, self.stop_by = seconds, stop_after, stop_by
 
     def on_train_batch_end(self, batch, logs=None):
         print("batch", batch, flush=True)
         time.sleep(self.seconds)
         self.left -= 1
+        if self.left == 0 and self.stop_by == "error":
+            raise MemoryError("no memory in one process")
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -88,6 +90,7 @@ def run(
     save_every=100,
     stop_after=0,
     stop_process=0,
+    stop_by="signal",
     outside=False,
     stochastic=0.0,
     compile=None,
@@ -113,7 +116,7 @@ def run(
         validation=test,
         log_every=1,
         save_every=save_every,
-        callbacks=[*chosen.callbacks(), Report(seconds, stop_after)],
+        callbacks=[*chosen.callbacks(), Report(seconds, stop_after, stop_by)],
         curves=False,
     )
     images = np.concatenate([images for images, _ in test])

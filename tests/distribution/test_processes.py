@@ -112,18 +112,24 @@ def test_a_signal_to_one_stops_both_and_other_numbers_go_on(mode, one_device, tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [0, 1])
-def test_one_is_killed_the_other_ends_and_the_same_command_goes_on(killed, one_device, tmp_path):
-    options = {**OPTIONS, "save_every": 1, "setup": {"timeout": 10}}
-    both = launch(tmp_path, {**options, "seconds": 0.5})
-    kill_at(both[killed], "batch 2")
+@pytest.mark.parametrize("lost, error", [(0, False), (1, False), (0, True)])
+def test_one_is_lost_the_other_ends_and_the_same_command_goes_on(lost, error, one_device, tmp_path):
+    """By `kill -9` or an error; `-s` shows the seconds, of which docs/distribution.md speaks."""
+    options = {**OPTIONS, "save_every": 1}
+    failing = {"stop_after": 3, "stop_process": lost, "stop_by": "error"} if error else {}
+    both = launch(tmp_path, {**options, **failing, "seconds": 0.5})
+    if error:
+        finish(both[lost])
+    else:
+        kill_at(both[lost], "batch 2")
     begin = time.monotonic()
-    printed, code = finish(both[1 - killed])
-    assert time.monotonic() - begin < 10 + 20  # the timeout, and the end of the process
-    assert code != 0, printed
-    # JAX itself may end the process before Python can say anything.
-    assert re.search("lost another one|JAX distributed service detected fatal", printed), printed
-    for found in trained_together(tmp_path, {**options, "setup": {}}):
+    printed, code = finish(both[1 - lost])
+    seconds = time.monotonic() - begin
+    print(f"\n{BACKEND}: without process {lost} the other ended after {seconds:.1f} s with {code}")
+    assert code != 0 and seconds < 60, printed
+    last = "".join(printed.splitlines()[-2:])  # below what the engine itself prints
+    assert "lost another one" in last and "Start all again with the same command" in last, printed
+    for found in trained_together(tmp_path, options):
         assert_agree(one_device, found)
 
 

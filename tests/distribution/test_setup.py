@@ -5,7 +5,8 @@ import pytest
 
 import keras_vit
 from keras_vit import distribution, recipes
-from keras_vit.distribution.setup import Devices, rows
+from keras_vit.distribution.devices import Devices
+from keras_vit.distribution.evaluating import rows
 from tests.support import BACKEND
 
 

@@ -1,0 +1,135 @@
+"""`Devices`: one device, and the interface of many."""
+
+import contextlib
+
+from keras_vit.distribution import ending, evaluating
+from keras_vit.distribution.gathering import Gathering, copied
+from keras_vit.writing import save_whole
+
+
+class Devices(Gathering):
+    """What this process trains on. It is made by `setup`, and in force until `close`.
+
+    This class is one process on one device; the subclass of each backend overrides what more
+    devices need.
+
+    Attributes:
+        mode: `"single"`, `"data_parallel"`, `"model_parallel"` or `"fully_sharded"`.
+        replicas: parts that a batch is cut into.
+        processes, process: the number of processes, and which of them this is, from 0.
+        writes: whether this process writes files: the first one does.
+    """
+
+    mode, replicas, processes, process = "single", 1, 1, 0
+    writes = property(lambda self: self.process == 0)
+
+    # ---- training
+
+    def scope(self):
+        """A context within which models are made and compiled."""
+        return contextlib.nullcontext()
+
+    def prepare(self, model):
+        """Prepares a compiled model for `training.fit`, or raises a ValueError if it cannot."""
+
+    def callbacks(self):
+        """Callbacks that `model.fit` needs on these devices, before any other."""
+        return []
+
+    @property
+    def part(self):
+        """Which part of a batch this process reads, and of how many."""
+        return self.process, self.processes
+
+    def share(self, data):
+        """The part of the training batches that this process reads.
+
+        Several processes need data whose `shard(process, processes)` has a part of every batch.
+        """
+        size = getattr(data, "batch_size", None)
+        if size is not None and size % self.replicas:
+            nearest = max(size - size % self.replicas, self.replicas)
+            raise ValueError(
+                f"The devices must divide the batch. Received: a batch of {size} images, "
+                f"{self.replicas} devices; {nearest} and {nearest + self.replicas} fit."
+            )
+        part, parts = self.part
+        if parts == 1:
+            return data
+        if not hasattr(data, "shard"):
+            raise TypeError(
+                "Several processes need data with shard(process, processes), as a pipeline of "
+                f"keras_vit.data has it. Received: {type(data).__name__}."
+            )
+        return data.shard(part, parts)
+
+    def feed(self, data):
+        """What `model.fit` is given for the batches of `share`."""
+        return data
+
+    def explain(self, error):
+        """The error to raise for an error of training: another one if a process was lost."""
+        return ending.explain(error, self.process, self.processes)
+
+    # ---- what all processes must call
+
+    def evaluate(self, model, data, **options):
+        """The metrics of `model.evaluate` as a dict, each image counted once; all must call it.
+
+        The data are what `model.evaluate` takes, (images, labels) as one tuple; on several devices,
+        a `keras_vit.data` pipeline, a `keras.utils.PyDataset` or arrays.
+        """
+        return evaluating.on_one_device(model, data, **options)
+
+    def predict(self, model, x, **options):
+        """`model.predict` for the images of this process alone; all processes must call it."""
+        return self.local_copy(model).predict(x, **options)
+
+    def save(self, model, path):
+        """Saves the model from one process, for any backend and any devices; all must call it."""
+        copy = self.local_copy(model)
+        if self.writes:
+            save_whole(copy, path)
+
+    def local_copy(self, model):
+        """A trained model on one device of this process, uncompiled; all must call it."""
+        return model if self.mode == "single" else copied(model)
+
+    # ---- how long
+
+    def close(self):
+        """Ends what `setup` began: from now on there is one device."""
+        _CURRENT.clear()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+_CURRENT = []
+
+
+def current() -> Devices:
+    """The `Devices` in force: those of the last `setup`, or a single device."""
+    return _CURRENT[-1] if _CURRENT else Devices()
+
+
+def make_current(devices):
+    """Puts `devices` in force, in place of those before, which must be closed."""
+    _CURRENT[:] = [devices]
+
+
+def check_count(devices, names, processes=1, advice=""):
+    """Raises a ValueError if there are not `devices` of the devices `names` of all processes."""
+    if devices is not None and devices > len(names):
+        raise ValueError(
+            f"There are not so many devices. Received: devices={devices}; there are {len(names)}: "
+            f"{names}. {advice}"
+        )
+    if devices is not None and devices < len(names) and processes > 1:
+        raise ValueError(
+            "Several processes use all of their devices. Received: "
+            f"devices={devices}, {len(names)} devices of {processes} processes; leave devices out."
+        )
