@@ -10,7 +10,12 @@ from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.models.classifier import argument_names
 from keras_vit.variants import VARIANTS, get_variant
-from keras_vit.weights import (
+from keras_vit.weights.assign import MODELS, LoadReport, assign
+from keras_vit.weights.canonical import CONFIG, check_architecture, reading_of_config
+from keras_vit.weights.family import nearest
+from keras_vit.weights.fetch import DownloadError, fetch
+from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.formats import (
     aimv2,
     bit,
     google,
@@ -25,11 +30,6 @@ from keras_vit.weights import (
     torchvision,
     vision_towers,
 )
-from keras_vit.weights.assign import MODELS, LoadReport, assign
-from keras_vit.weights.canonical import CONFIG, check_architecture, reading_of_config
-from keras_vit.weights.family import nearest
-from keras_vit.weights.fetch import DownloadError, fetch
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.locate import locate, published_for
 from keras_vit.weights.network import check_model
 from keras_vit.weights.parts import find_model

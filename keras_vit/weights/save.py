@@ -13,7 +13,8 @@ import safetensors.numpy
 from keras_vit.checks import check_choice
 from keras_vit.models import VisionTransformer
 from keras_vit.models.bit import BiT
-from keras_vit.weights import (
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.formats import (
     aimv2,
     bit,
     google,
@@ -23,7 +24,6 @@ from keras_vit.weights import (
     timm,
     vision_towers,
 )
-from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.network import check_model
 from keras_vit.weights.tables import shortened
 from keras_vit.writing import output_place, replacing, replacing_files, write_text

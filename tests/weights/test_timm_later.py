@@ -8,8 +8,8 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.formats.timm_architectures import implied
 from keras_vit.weights.save import write_safetensors
-from keras_vit.weights.timm_architectures import implied
 from tests.support import ORACLES, assert_close, forward, read_arrays, tiny_vit
 
 pytestmark = pytest.mark.any_backend

@@ -10,12 +10,13 @@ import dataclasses
 
 from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import CLIP, Preprocessing
-from keras_vit.weights import tables, timm
+from keras_vit.weights import tables
 from keras_vit.weights.canonical import CUSTOM, POSITION
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import Contents
+from keras_vit.weights.formats import timm
+from keras_vit.weights.formats.vision_towers import ROWS, TOKEN, settle_activation
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table, two_rows
-from keras_vit.weights.vision_towers import ROWS, TOKEN, settle_activation
 
 BLOCK = "transformer.resblocks.{i}."
 VISUAL, TRUNK, LINEAR = "visual.", "visual.trunk.", "visual.head.proj"

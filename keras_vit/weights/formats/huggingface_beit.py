@@ -8,11 +8,12 @@ for the others it is a register.
 import dataclasses
 import re
 
-from keras_vit.weights import huggingface, tables
+from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import ANY
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.huggingface import (
+from keras_vit.weights.formats import huggingface
+from keras_vit.weights.formats.huggingface import (
     BLOCK,
     EMBEDDINGS,
     LAYERS,

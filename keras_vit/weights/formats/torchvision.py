@@ -10,7 +10,7 @@ import math
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import Family
-from keras_vit.weights.official import IMAGENET
+from keras_vit.weights.formats.official import IMAGENET
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table, two_rows
 
 BLOCK = "encoder.layers.encoder_layer_{i}."

@@ -9,11 +9,12 @@ import dataclasses
 import numpy as np
 
 from keras_vit.extensions import BIASES, ROTARIES
-from keras_vit.weights import huggingface, tables
+from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import ANY, unsupported
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.huggingface import (
+from keras_vit.weights.formats import huggingface
+from keras_vit.weights.formats.huggingface import (
     ATTENTION,
     BLOCK,
     EMBEDDINGS,

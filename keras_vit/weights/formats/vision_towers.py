@@ -12,7 +12,7 @@ from keras_vit.weights import tables
 from keras_vit.weights.canonical import CUSTOM, POSITION
 from keras_vit.weights.family import ANY, Family, unsupported
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.huggingface import (
+from keras_vit.weights.formats.huggingface import (
     ACTIVATIONS,
     class_names_of,
     labels,

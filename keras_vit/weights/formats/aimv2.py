@@ -10,9 +10,7 @@ import numpy as np
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import ANY
-from keras_vit.weights.settle import shape_of
-from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
-from keras_vit.weights.vision_towers import (
+from keras_vit.weights.formats.vision_towers import (
     BLOCK,
     COMMON,
     CONFIG,
@@ -21,6 +19,8 @@ from keras_vit.weights.vision_towers import (
     VisionTower,
     attention,
 )
+from keras_vit.weights.settle import shape_of
+from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
 HEAD_WIDTH = 128
 

@@ -10,7 +10,7 @@ import re
 
 from keras_vit.extensions import Rotary
 from keras_vit.weights.family import unsupported
-from keras_vit.weights.timm_parts import shown
+from keras_vit.weights.formats.timm_parts import shown
 
 VIT = {
     "kind": "VisionTransformer",

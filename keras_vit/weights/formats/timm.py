@@ -10,12 +10,13 @@ import dataclasses
 import re
 
 from keras_vit.preprocessing import TIMM
-from keras_vit.weights import tables, timm_arguments, timm_layouts, timm_parts
-from keras_vit.weights import timm_facts as facts
+from keras_vit.weights import tables
 from keras_vit.weights.canonical import CUSTOM, POSITION, config_of
 from keras_vit.weights.family import ANY, Family
+from keras_vit.weights.formats import timm_arguments, timm_layouts, timm_parts
+from keras_vit.weights.formats import timm_facts as facts
+from keras_vit.weights.formats.timm_architectures import ACTIVATIONS, arguments_of
 from keras_vit.weights.tables import CONV, SAME, Table
-from keras_vit.weights.timm_architectures import ACTIVATIONS, arguments_of
 
 BLOCK = "blocks.{i}."
 BACKBONE = "patch_embed.backbone."

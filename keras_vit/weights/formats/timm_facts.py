@@ -7,8 +7,8 @@ import numpy as np
 from keras_vit.weights.canonical import POSITION, SQUARE
 from keras_vit.weights.family import unsupported
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.formats.timm_architectures import ACTIVATIONS, rotary_of
 from keras_vit.weights.settle import find_image_size, learned_tokens, relative_table, shape_of
-from keras_vit.weights.timm_architectures import ACTIVATIONS, rotary_of
 
 
 def refuse_by_shape(arrays, found):

@@ -5,8 +5,8 @@ an architecture says (the epsilon of the norms, a hidden layer with a gate, the 
 said by one that has it.
 """
 
+from keras_vit.weights.formats.timm_architectures import ACTIVATIONS, rope_arguments
 from keras_vit.weights.tables import key_of
-from keras_vit.weights.timm_architectures import ACTIVATIONS, rope_arguments
 
 NAMES = {"layer_norm": "layernorm", "rms_norm": "rmsnorm"}
 INNER_NORMS = ("qk_norm", "mlp_norm", "attention_norm", "patch_norm", "pre_norm")

@@ -14,10 +14,11 @@ from keras_vit.checks import pair
 from keras_vit.layers.resnet import GROUPS
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
-from keras_vit.weights import google, huggingface, huggingface_images, tables, timm
+from keras_vit.weights import huggingface_images, tables
 from keras_vit.weights.canonical import CONFIG, ROOT, Canonical, resnet_of, units_of
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.formats import google, huggingface, timm
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
 
 OURS = "stage_{s}_unit_{u}/"
