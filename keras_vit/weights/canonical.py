@@ -1,11 +1,13 @@
 """The one form that every format is brought into, and what it tells about the architecture.
 
-Canonical names are the variable paths of the models. What the arrays do not tell comes from the
-caller, from a config beside the file, or from the custom of the family; `assumed` records which.
+Canonical names are the variable paths of the models. `keras_vit.weights.evidence` decides what the
+arrays do not tell.
 """
 
 import dataclasses
 import re
+
+import numpy as np
 
 from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.extensions import BIASES
@@ -13,14 +15,12 @@ from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.bit import BiTVariant
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.variants import Variant
+from keras_vit.weights.evidence import Evidence
 from keras_vit.weights.files import CheckpointError
 
 PROJECTION = "patch_encoder/projection/kernel"
 POSITION = "patch_encoder/position/embedding"
 ROOT = "root/conv/kernel"
-# Where a fact in `Canonical.assumed` is from.
-CONFIG = "its config.json"
-CUSTOM = "the family's, as no config.json says it"
 # How outputs are read, by the names that configs of Hugging Face have for the problems.
 PROBLEM_TYPES = {
     "single_label_classification": "softmax",
@@ -28,7 +28,6 @@ PROBLEM_TYPES = {
     "regression": "values",
 }
 IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
-SQUARE = "positions that make a square"
 MAX_SIDE = 1 << 14  # pixels; no image that a config names is larger
 MAX_EPSILON = 0.1
 FRESH_SCALE = 1e-5  # of a LayerScale whose first value no config says
@@ -48,8 +47,7 @@ class Canonical:
     family: str  # whose format it is
     arrays: dict  # canonical name -> array, in the shape of the variable
     origin: dict  # canonical name -> name in the file
-    architecture: dict  # arguments of the model's class; `image_size` is that of the positions
-    assumed: dict = dataclasses.field(default_factory=dict)  # argument -> where its value is from
+    evidence: Evidence  # arguments of the model's class; `image_size` is that of the positions
     ignored: tuple = ()  # names in the file that are no part of the model, such as a text tower
     preprocessing: Preprocessing = GOOGLE
     class_names: tuple | None = None
@@ -61,17 +59,15 @@ class Canonical:
     others: tuple = ()  # prefixes of further models in the file
     model: str = "VisionTransformer"  # the name of the class of the architecture
 
-    def settle(self, field, *known):
-        """Sets an argument to the first value of (value, source) pairs that is not `None`.
+    @property
+    def architecture(self):
+        """The arguments of the model's class."""
+        return self.evidence
 
-        A source is reported unless it is `None`. Returns whether there was a value.
-        """
-        value, source = next((row for row in known if row[0] is not None), (None, None))
-        if value is not None:
-            self.architecture[field] = value
-            if source is not None:
-                self.assumed[field] = source
-        return value is not None
+    @property
+    def assumed(self):
+        """Argument -> where its value is from, for what the arrays do not show."""
+        return self.evidence.assumed
 
     def prepare(self, preprocessing, unsaid, source):
         """Sets how images are prepared, and reports the texts for what no recipe here can say.
@@ -81,6 +77,21 @@ class Canonical:
         self.preprocessing, self.ignored = preprocessing, (*unsaid, *self.ignored)
         if not source:
             self.assumed["preprocessing"] = IMAGES
+
+    def leave_out(self, *starts):
+        """Takes the arrays of layers away that a model does not use, and reports their names."""
+        names = [name for name in self.arrays if name.startswith(starts)]
+        for name in names:
+            del self.arrays[name]
+        left = dict.fromkeys(self.origin.pop(name) for name in names)  # some are of one array
+        self.ignored = (*self.ignored, *left)
+
+    def add_zero_bias(self, name, why):
+        """Gives a layer that the file has without a bias one of zeros, unless it has one."""
+        kernel = self.arrays.get(f"{name}/kernel")
+        if kernel is not None and f"{name}/bias" not in self.arrays:
+            self.arrays[f"{name}/bias"] = np.zeros(kernel.shape[-1], kernel.dtype)
+            self.origin[f"{name}/bias"] = why
 
 
 # ---- what the shapes of arrays tell

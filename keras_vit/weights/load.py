@@ -11,7 +11,8 @@ from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.models.classifier import argument_names
 from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights.assign import MODELS, LoadReport, assign
-from keras_vit.weights.canonical import CONFIG, check_architecture, reading_of_config
+from keras_vit.weights.canonical import check_architecture, reading_of_config
+from keras_vit.weights.evidence import CATALOGUE, Evidence
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.weights.files import CheckpointError
@@ -101,9 +102,9 @@ def load_weights(
             model is then unchanged.
     """
     model = check_model(model)
-    hints = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
-    hints.update(image_size=model.image_size, file_image_size=file_image_size)
-    canonical = read(*locate(weights), hints, prefix)
+    caller = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
+    caller |= {"image_size": model.image_size, "file_image_size": file_image_size}
+    canonical = read(*locate(weights), caller, prefix)
     report = assign(model, canonical, interpolation, resize_patches, fresh_head)
     if report.differs:
         warnings.warn(
@@ -137,8 +138,7 @@ def from_checkpoint(
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    hints = {**overrides, "file_image_size": file_image_size}
-    canonical = read(*locate(weights), hints, prefix)
+    canonical = read(*locate(weights), {**overrides, "file_image_size": file_image_size}, prefix)
     model = MODELS[canonical.model](**{**canonical.architecture, **for_a_model(overrides)})
     assign(
         model,
@@ -166,16 +166,16 @@ def build_and_load(variant, weights, options):
     _check_variant(record, variant, row, options)
     # The row says what the arrays of a file may not; all else is the file's to say.
     names = ("width", "num_heads", "interpolation")
-    known = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
-    canonical = read(source, record, {**known, **_computed_positions(row), **options})
+    of_row = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
+    canonical = read(source, record, {**of_row, **_computed_positions(row), **options})
     if canonical.model != name:
         raise CheckpointError(
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
             "keras_vit.from_checkpoint builds the model that fits a file."
         )
-    found = canonical.architecture
-    found = {n: found[n] for n in marked(type(row), "inherited") if n in found}
-    model = MODELS[name](variant, **{**found, **for_a_model(options)})
+    evidence = canonical.evidence
+    inherited = {n: evidence[n] for n in marked(type(row), "inherited") if n in evidence}
+    model = MODELS[name](variant, **{**inherited, **for_a_model(options)})
     assign(model, canonical, options.get("interpolation"))
     return model
 
@@ -210,32 +210,32 @@ def _fetched(source, record):
         raise DownloadError(f"{record.name}: {error}" if record else str(error)) from error
 
 
-def read(source, record, hints, prefix=None):
-    """The `Canonical` of a path or URL, with what its record in the catalogue says."""
+def read(source, record, caller, prefix=None):
+    """The `Canonical` of a path or URL, with what its record in the catalogue says.
+
+    `caller` is a dict of arguments that a caller gave, or that the model to be filled has.
+    """
     if record is None:
         is_url = isinstance(source, str)
-        canonical = read_checkpoint(fetch(source) if is_url else source, hints, prefix)
+        canonical = read_checkpoint(fetch(source) if is_url else source, caller, prefix)
         canonical.source = source if is_url else source.resolve().name
         return canonical
-    hints = {**_computed_positions(VARIANTS.get(record.variant)), **hints}
-    canonical = read_checkpoint(_fetched(source, record), hints, prefix)
+    caller = {**_computed_positions(VARIANTS.get(record.variant)), **caller}
+    canonical = read_checkpoint(_fetched(source, record), caller, prefix)
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
     canonical.assumed.pop("preprocessing", None)  # the catalogue says it, or that it is the usual
     canonical.label_set, canonical.source = record.label_set, record.name
-    for name, value in record.overrides:
-        # The catalogue speaks for files that come alone; a config beside one knows better.
-        if canonical.assumed.get(name) != CONFIG:
-            canonical.settle(name, (value, "the catalogue"))
+    canonical.evidence.add(CATALOGUE, **dict(record.overrides))
     return canonical
 
 
 def _computed_positions(row):
-    """The `position` of a variant that no file has, as a hint; empty for any other variant."""
+    """The `position` of a variant that no file has, as a dict; empty for any other variant."""
     position = getattr(row, "position", "learned_1d")
     return {} if position == "learned_1d" else {"position": position}
 
 
-def read_checkpoint(path, hints, prefix=None):
+def read_checkpoint(path, caller, prefix=None):
     """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
     (contents, base), path = peft.open_model(path, FAMILIES), str(path)
     try:
@@ -258,7 +258,8 @@ def read_checkpoint(path, hints, prefix=None):
             "this model beside the file, or none."
         )
     try:
-        canonical = family.read(dataclasses.replace(contents, arrays=part.arrays), hints)
+        whole = dataclasses.replace(contents, arrays=part.arrays)
+        canonical = family.read(whole, Evidence(caller))
         check_architecture(canonical)
         canonical.reading = reading_of_config(contents.config) or canonical.reading
     except CheckpointError as error:

@@ -9,12 +9,13 @@ import numpy as np
 
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import CONFIG, CUSTOM
 from keras_vit.weights.family import ANY
 from keras_vit.weights.formats.vision_towers import (
     BLOCK,
     COMMON,
-    CONFIG,
     HELD,
+    KEYS,
     SHARED,
     VisionTower,
     attention,
@@ -30,27 +31,23 @@ class Aimv2(VisionTower):
 
     kind, heads = "Aimv2", 8
 
-    def read(self, contents, hints):
-        canonical = super().read(contents, hints)
-        if not contents.config and not hints.get("num_heads"):
-            canonical.assumed["num_heads"] = f"heads of width {HEAD_WIDTH} are AIMv2's custom"
-        return canonical
-
     def flat_config(self, contents):
         config = super().flat_config(contents)
         table = {"learned_positions": not config["is_native"]} if "is_native" in config else {}
         return {**config, **table}
 
-    def settle(self, canonical, config, said, hints):
-        super().settle(canonical, config, said, hints)
-        if not hints.get("num_heads"):
-            said.setdefault("num_heads", canonical.architecture["width"] // HEAD_WIDTH or None)
-        if config.get("is_native", POSITION not in canonical.arrays):
-            size = hints.get("image_size") or said.get("image_size") or 224
-            grid = shape_of(canonical.architecture).grid(size)
-            canonical.arrays[POSITION] = sincos_table(grid, canonical.architecture["width"])
+    def settle(self, canonical):
+        super().settle(canonical)
+        evidence = canonical.evidence
+        if heads := evidence["width"] // HEAD_WIDTH:
+            why = f"heads of width {HEAD_WIDTH} are AIMv2's custom"
+            evidence.add(CUSTOM, why, num_heads=heads)
+        if evidence.config.get("is_native", POSITION not in canonical.arrays):
+            size = evidence.caller.get("image_size") or evidence.get("image_size") or 224
+            grid = shape_of(evidence).grid(size)
+            canonical.arrays[POSITION] = sincos_table(grid, evidence["width"])
             canonical.origin[POSITION] = f"sines and cosines for {grid}"
-            said["image_size"] = size
+            evidence.add(CONFIG, image_size=size)
 
     def strange_heads(self, model, v):
         partly = v.has_bias("out") != (v.has_bias("query") and v.qkv_bias)
@@ -107,7 +104,7 @@ FAMILY = Aimv2(
         "gelu": "erf",
         "epsilon": 1e-5,
     },
-    config={**CONFIG, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
+    config={**KEYS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
     holds={
         **HELD,
         "class_token": (False,),

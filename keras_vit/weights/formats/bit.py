@@ -15,7 +15,8 @@ from keras_vit.layers.resnet import GROUPS
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
 from keras_vit.weights import huggingface_images, tables
-from keras_vit.weights.canonical import CONFIG, ROOT, Canonical, resnet_of, units_of
+from keras_vit.weights.canonical import ROOT, Canonical, resnet_of, units_of
+from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import google, huggingface, timm
@@ -38,7 +39,7 @@ class BiTFamily(Family):
     # Version of the ResNet -> its constants, as `BiTVariant.numerics` names them.
     numerics: dict = dataclasses.field(default_factory=dict)
 
-    def read(self, contents, hints):
+    def read(self, contents, evidence):
         arrays, origin, ignored = self.arrays_of(contents.arrays)
         if ROOT not in arrays or not any(name.startswith("stage_") for name in arrays):
             raise CheckpointError(
@@ -47,24 +48,23 @@ class BiTFamily(Family):
             )
         blocks, width, channels = resnet_of(arrays, f"BiT of {self.name}")
         version = "v1" if "root/norm/gamma" in arrays else "v2"
-        found = {
-            "blocks": blocks,
-            "width": width,
-            "version": version,
-            "numerics": self.numerics[version],
-            "num_classes": units_of(arrays, "head"),
-            "channels": channels,
-        }
-        canonical = Canonical(self.name, arrays, origin, found, {}, ignored, self.preprocessing)
-        canonical.model, said = "BiT", {}
-        self.complete(canonical, contents, contents.config, said, hints)
-        canonical.settle(
-            "image_size",
-            (hints.get("image_size"), None),
-            (said.get("image_size") or None, CONFIG),
-            (224, "the custom; a ResNet takes any size"),
+        evidence.add(
+            ARRAYS,
+            blocks=blocks,
+            width=width,
+            version=version,
+            numerics=self.numerics[version],
+            num_classes=units_of(arrays, "head"),
+            channels=channels,
         )
-        found["image_size"] = pair(found["image_size"], "image_size")
+        evidence.config = contents.config
+        canonical = Canonical(self.name, arrays, origin, evidence, ignored, self.preprocessing)
+        canonical.model = "BiT"
+        evidence.add(CUSTOM, "the custom; a ResNet takes any size", image_size=224)
+        self.complete(canonical, contents)
+        if size := evidence.caller.get("image_size"):
+            evidence.add(CALLER, "", image_size=size)
+        evidence["image_size"] = pair(evidence["image_size"], "image_size")
         return canonical
 
 
@@ -110,7 +110,7 @@ class BigVision(BiTFamily):
     def prefix_of(self, file):
         return next((m[0] for name in file if (m := re.match(self.stripped, name))), "")
 
-    def complete(self, canonical, contents, config, said, hints):
+    def complete(self, canonical, contents):
         if canonical.architecture["version"] == "v1":
             canonical.preprocessing = BIG_VISION
 
@@ -139,13 +139,14 @@ class Timm(BiTFamily):
 
     PUBLISHED = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
 
-    def complete(self, canonical, contents, config, said, hints):
-        settings = {"crop_pct": 0.875, "interpolation": "bilinear"}  # defaults of resnetv2.py
-        settings |= (said_of_images := config.get("pretrained_cfg", {}))
-        canonical.prepare(*timm.preprocessing_of(settings), said_of_images)
-        classes = canonical.architecture["num_classes"]
-        canonical.class_names = timm.facts.class_names_of(config, classes)
-        said["image_size"] = tuple(settings.get("input_size", ())[1:])
+    def complete(self, canonical, contents):
+        evidence = canonical.evidence
+        images = evidence.config.get("pretrained_cfg", {})
+        settings = {"crop_pct": 0.875, "interpolation": "bilinear", **images}  # of resnetv2.py
+        canonical.prepare(*timm.preprocessing_of(settings), images)
+        canonical.class_names = timm.facts.class_names_of(evidence.config, evidence["num_classes"])
+        if size := tuple(settings.get("input_size", ())[1:]):
+            evidence.add(CONFIG, image_size=size)
 
     def json_files(self, model):
         """`config.json` as timm's hub has it: the architecture and its arguments."""
@@ -188,12 +189,14 @@ TIMM = Timm(
 class HuggingFace(BiTFamily):
     """Folders of Hugging Face transformers."""
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, processor = canonical.architecture, contents.processor
+    def complete(self, canonical, contents):
+        found, processor = canonical.evidence, contents.processor
+        config = found.config
         canonical.prepare(*huggingface.preprocessing_of(processor), processor)
         canonical.class_names = huggingface.class_names_of(config, found["num_classes"])
         size = processor.get("crop_size", processor.get("size"))
-        said["image_size"] = size and huggingface_images.sides_of(size)
+        if size:
+            found.add(CONFIG, image_size=huggingface_images.sides_of(size))
         v = BiTVariant(*(found[name] for name in ("blocks", "width", "version", "numerics")))
         expected = self.architecture(v, found["channels"])
         plain = lambda value: value.upper() if value in ("same", "Same") else value  # noqa: E731

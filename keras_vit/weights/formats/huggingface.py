@@ -74,8 +74,9 @@ class HuggingFace(Family):
         token = {} if has_token is None else {"class_token": has_token}
         return {**contents.config, **token}
 
-    def complete(self, canonical, contents, config, said, hints):
-        found = canonical.architecture
+    def complete(self, canonical, contents):
+        found, config = canonical.evidence, canonical.evidence.config
+        caller = canonical.evidence.caller
         if found["representation_size"] and config.get("pooler_act", "tanh") != "tanh":
             raise CheckpointError(
                 f"The pooler uses {config['pooler_act']!r}; expected 'tanh', the activation of "
@@ -84,14 +85,12 @@ class HuggingFace(Family):
         # The pooler reads the first token: a caller who asks for another pooling wants the tokens.
         if found["representation_size"] and not found["class_token"]:
             found["pool"] = "first"
-        if hints.get("pool", found["pool"]) != found["pool"]:
-            if "head/kernel" not in canonical.arrays and not hints.get("representation_size"):
+        if caller.get("pool", found["pool"]) != found["pool"]:
+            if "head/kernel" not in canonical.arrays and not caller.get("representation_size"):
                 found["representation_size"] = None
         act, usual = found["gelu"], "silu" if found["mlp"] == "swiglu" else "gelu_"
         found["activation"] = None if act.startswith(usual) else act
         found["gelu"] = "tanh" if act == "gelu_tanh" else "erf"
-        if found["layer_scale"] and said.get("layer_scale"):
-            found["layer_scale"] = said["layer_scale"]
         canonical.prepare(*preprocessing_of(contents.processor), contents.processor)
         canonical.class_names = class_names_of(config, found["num_classes"])
 
@@ -197,24 +196,25 @@ def lacks_key_bias(arrays):
     return patches and query and not key
 
 
-def to_the_grid(canonical, said, hints):
+def to_the_grid(canonical):
     """Resamples positions to the grid of the config where it is no square, as transformers does.
 
     The libraries of some families take every table for that of a square and resample it in each
     call whose image is none, also in one of the size that the config names.
     """
-    found, size = canonical.architecture, said.get("image_size")
-    if POSITION not in canonical.arrays or size is None or hints.get("file_image_size"):
+    evidence, size = canonical.evidence, canonical.evidence.from_config("image_size")
+    caller = evidence.caller
+    if POSITION not in canonical.arrays or size is None or caller.get("file_image_size"):
         return
-    first, patches = np.split(canonical.arrays[POSITION], [learned_tokens(found)], axis=1)
-    shape, count = shape_of(found), patches.shape[1]
+    first, patches = np.split(canonical.arrays[POSITION], [learned_tokens(evidence)], axis=1)
+    shape, count = shape_of(evidence), patches.shape[1]
     grid, side = grid_for(find_image_size(count, shape, {}, size)[0], shape), int(count**0.5)
     if grid[0] == grid[1] or side * side != count:
         return
-    if hints.get("image_size"):  # to which they are resampled at once
-        said["image_size"] = tuple(side * stride for stride in shape.stride)
+    if caller.get("image_size"):  # to which they are resampled at once
+        evidence["image_size"] = tuple(side * stride for stride in shape.stride)
     else:
-        table = resize_grid(patches[0], (side, side), grid, found["interpolation"])
+        table = resize_grid(patches[0], (side, side), grid, evidence["interpolation"])
         canonical.arrays[POSITION] = np.concatenate([first, table[None]], axis=1)
 
 

@@ -10,6 +10,7 @@ import re
 
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import CONFIG
 from keras_vit.weights.family import ANY
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
@@ -37,9 +38,10 @@ class Beit(HuggingFace):
     def recognises(self, arrays):
         return lacks_key_bias(arrays) or any(re.match(self.sign, name) for name in arrays)
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, arrays, origin = canonical.architecture, canonical.arrays, canonical.origin
-        super().complete(canonical, contents, config, said, hints)
+    def complete(self, canonical, contents):
+        found, arrays, origin = canonical.evidence, canonical.arrays, canonical.origin
+        configured = found["pool"] if found.source_of("pool") == CONFIG else None
+        super().complete(canonical, contents)
         kinds = {"position": POSITION, "table": "position/table", "tables": "position_0/table"}
         if sum(name in arrays for name in kinds.values()) > 1:
             raise CheckpointError(
@@ -49,33 +51,34 @@ class Beit(HuggingFace):
         found["norm_after_pool"] = "pooler.layernorm" in origin.get("norm/gamma", "")
         # Masked pre-training has a norm of its own, whatever the config says of pooling.
         pools = "norm/gamma" in arrays and not any(n.startswith("lm_head") for n in contents.arrays)
-        if pools and "pool" in said and (said["pool"] == "mean") != found["norm_after_pool"]:
+        if pools and configured and (configured == "mean") != found["norm_after_pool"]:
             raise CheckpointError(
                 "The config.json is of another model; it says use_mean_pooling="
-                f"{said['pool'] == 'mean'}, and the file has {origin['norm/gamma']!r}."
+                f"{configured == 'mean'}, and the file has {origin['norm/gamma']!r}."
             )
         if found["norm_after_pool"]:
             found["pool"] = "mean"
-        if found["norm_after_pool"] and hints.get("pool", "mean") not in ("mean", "token"):
+        if found["norm_after_pool"] and found.caller.get("pool", "mean") not in ("mean", "token"):
             # Without its pooling the model has no last norm.
             found["norm_after_pool"], found["final_norm"] = False, False
-            for name in ("norm/gamma", "norm/beta"):
-                del arrays[name]
-                canonical.ignored = (origin.pop(name), *canonical.ignored)
+            canonical.leave_out("norm/")
         if relative_table(arrays) is not None:
             found["interpolation"] = "bilinear"
-            self._swap_sides(canonical, said, hints)
-        to_the_grid(canonical, said, hints)
+            self._swap_sides(canonical)
+        to_the_grid(canonical)
 
     @staticmethod
-    def _swap_sides(canonical, said, hints):
+    def _swap_sides(canonical):
         """Takes tables of rows by columns for those of columns by rows, as transformers does."""
-        size, shape = said.get("image_size"), shape_of(canonical.architecture)
+        evidence, shape = canonical.evidence, shape_of(canonical.evidence)
+        size = evidence.from_config("image_size")
         grid = size and grid_for(size, shape)
-        if not grid or grid[0] == grid[1] or hints.get("file_image_size"):
+        if not grid or grid[0] == grid[1] or evidence.caller.get("file_image_size"):
             return
-        if hints.get("image_size"):  # to which they are resized at once
-            said["image_size"] = tuple(n * stride for n, stride in zip(grid[::-1], shape.stride))
+        if evidence.caller.get("image_size"):  # to which they are resized at once
+            evidence["image_size"] = tuple(
+                n * stride for n, stride in zip(grid[::-1], shape.stride)
+            )
             return
         for name in [name for name in canonical.arrays if name.endswith("/table")]:
             table = canonical.arrays[name].astype("float64")
@@ -114,15 +117,15 @@ class Beit(HuggingFace):
 class Deit(HuggingFace):
     """DeiT with its distillation token."""
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, arrays, origin = canonical.architecture, canonical.arrays, canonical.origin
+    def complete(self, canonical, contents):
+        found, arrays, origin = canonical.evidence, canonical.arrays, canonical.origin
         if "head_distillation/kernel" not in arrays:
             arrays[REGISTERS], origin[REGISTERS] = (
                 arrays.pop(DISTILLATION),
                 origin.pop(DISTILLATION),
             )
             found["distillation"], found["registers"] = False, 1
-        super().complete(canonical, contents, config, said, hints)
+        super().complete(canonical, contents)
 
     def write(self, model, arrays):
         if REGISTERS in arrays:

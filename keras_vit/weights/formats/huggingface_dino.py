@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit.extensions import BIASES, ROTARIES
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import CUSTOM
 from keras_vit.weights.family import ANY, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
@@ -60,13 +61,13 @@ class Dinov2(Dino):
         there = any(name.endswith("embeddings.register_tokens") for name in arrays)
         return super().recognises(arrays) and there == self.registers
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, arrays = canonical.architecture, canonical.arrays
+    def complete(self, canonical, contents):
+        found, arrays, config = canonical.evidence, canonical.arrays, canonical.evidence.config
         if found["mlp"] == "swiglu":
             found["gelu"] = "silu"  # whatever hidden_act says
         if found["registers"] and POSITION in arrays:
             arrays[POSITION] = np.insert(arrays[POSITION], [1] * found["registers"], 0, axis=1)
-        super().complete(canonical, contents, config, said, hints)
+        super().complete(canonical, contents)
         ratio = config.get("mlp_ratio", 4)
         units = _hidden_units(found["width"], ratio, found["mlp"])
         if config and units != found["mlp_dim"]:
@@ -74,7 +75,7 @@ class Dinov2(Dino):
                 f"The config.json is of another model; mlp_ratio={ratio} stands for {units} "
                 f"hidden units, and the file has {found['mlp_dim']}."
             )
-        to_the_grid(canonical, said, hints)
+        to_the_grid(canonical)
 
     def write(self, model, arrays):
         if count := model.variant.registers:
@@ -121,10 +122,14 @@ class Dinov3(Dino):
             raise unsupported(f"been built with rope_parameters={rope} (its config)")
         return {**contents.config, **{k: rope[k] for k in ("rope_theta",) if k in rope}}
 
-    def complete(self, canonical, contents, config, said, hints):
-        found = canonical.architecture
-        super().complete(canonical, contents, config, said, hints)
-        found["rotary"] = dataclasses.replace(ROTARIES["dinov3"], temperature=found["rotary"])
+    def complete(self, canonical, contents):
+        evidence = canonical.evidence
+        super().complete(canonical, contents)
+        rotary, temperature = ROTARIES["dinov3"], evidence.from_config("rotary")
+        if temperature is None:
+            evidence.settle(CUSTOM, rotary=rotary)
+        else:
+            evidence["rotary"] = dataclasses.replace(rotary, temperature=temperature)
         _complete_biases(canonical)
 
     def config_for(self, model):
@@ -151,23 +156,28 @@ class Dinov3(Dino):
 
 def _complete_biases(canonical):
     """Adds zeros where some linear maps have a bias and others have none, as a config may say."""
-    found, arrays = canonical.architecture, canonical.arrays
-    layers = {name: [f"block_0/{n}" for n in names] for name, names in LINEAR.items()}
-    there = {n for n, names in layers.items() if any(f"{k}/bias" in arrays for k in names)}
-    choices = [
-        (n, q, set(row) - (set() if q else QKV)) for n, row in BIASES.items() for q in (1, 0)
-    ]
-    fitting = [choice for choice in choices if there <= choice[2]]
-    found["biases"], qkv_bias, needed = min(fitting, key=lambda choice: len(choice[2]))
-    found["qkv_bias"] = bool(qkv_bias and there)
-    for i in range(found["depth"] if needed != there else 0):
-        for layer in (layer for name in needed - there for layer in LINEAR[name]):
-            name = f"block_{i}/{layer}"
-            if f"{name}/kernel" in arrays:
-                kernel = arrays[f"{name}/kernel"]
-                arrays[f"{name}/bias"] = np.zeros(kernel.shape[-1], kernel.dtype)
-                canonical.origin[f"{name}/bias"] = "zeros, as the file has none"
+    evidence, arrays = canonical.evidence, canonical.arrays
+    has_bias = lambda layer: f"block_0/{layer}/bias" in arrays  # noqa: E731
+    biased = {name for name, layers in LINEAR.items() if any(map(has_bias, layers))}
+    evidence["biases"], evidence["qkv_bias"] = smallest_fitting(biased)
+    given = set(BIASES[evidence["biases"]]) - (set() if evidence["qkv_bias"] else QKV)
+    for name in given - biased:
+        for layer in LINEAR[name]:
+            for i in range(evidence["depth"]):
+                canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
                 canonical.assumed["biases"] = "zeros where the file has none"
+
+
+def smallest_fitting(names):
+    """The (biases, qkv_bias) of `Extensions` with fewest biases beside those that are named."""
+    rows = [
+        (biases, qkv_bias, set(parts) - (set() if qkv_bias else QKV))
+        for biases, parts in BIASES.items()
+        for qkv_bias in (True, False)
+    ]
+    fitting = [row for row in rows if names <= row[2]]
+    biases, qkv_bias, _ = min(fitting, key=lambda row: len(row[2]))
+    return biases, qkv_bias and bool(names)
 
 
 COMMON = {
@@ -271,7 +281,6 @@ DINOV3 = Dinov3(
         "gelu": "gelu_erf",
         "interpolation": "bicubic",
         "epsilon": 1e-5,
-        "rotary": 100.0,
         "position": "none",
     },
     config={

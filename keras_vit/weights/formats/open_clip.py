@@ -11,7 +11,8 @@ import dataclasses
 from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import CLIP, Preprocessing
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import CUSTOM, POSITION
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import CUSTOM
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import timm
@@ -46,21 +47,23 @@ class OpenClip(Family):
         vision["eps"] = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
         return {**vision, "heads": vision["width"] // vision["head_width"]}
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, names = canonical.architecture, contents.arrays
+    def complete(self, canonical, contents):
+        found, names = canonical.evidence, contents.arrays
         found["patch_bias"] = False
         canonical.preprocessing = preprocessing_of(contents.config)
-        if any(name in names for name in OF_OPENAI) and "activation" not in said:
-            found["activation"] = "quick_gelu"
+        if any(name in names for name in OF_OPENAI):
+            found.add(CUSTOM, activation="quick_gelu")
         settle_activation(canonical)
         if found["pool"] == "map" or not found["final_norm"]:
             offset = 1.0 if found["class_token"] else 0.0  # the class token has the place 0
             found.update(rotary=Rotary(offset=offset, order="columns"), interpolation="bilinear")
-            found["pool_heads"] = hints.get("pool_heads") or 8 if found["pool"] == "map" else None
+            found["pool_heads"] = (
+                found.caller.get("pool_heads") or 8 if found["pool"] == "map" else None
+            )
             canonical.preprocessing = PERCEPTION_ENCODER
         if not found["final_norm"]:
-            found["pool"], canonical.assumed["pool"] = "mean", CUSTOM
-        after = config.get("final_ln_after_pool", False) and found["pool"] == "mean"
+            found.settle(CUSTOM, pool="mean")
+        after = found.config.get("final_ln_after_pool", False) and found["pool"] == "mean"
         found["norm_after_pool"] = bool(after)
 
 
@@ -70,14 +73,14 @@ class Trunk(Family):
     def arrays_of(self, file):
         return timm.FAMILY.arrays_of(trunk_of(file))
 
-    def read(self, contents, hints):
+    def read(self, contents, evidence):
         file, cfg = contents.arrays, contents.config
         vision = cfg.get("model_cfg", {}).get("vision_cfg", {})
         trunk = trunk_of(file)
         if not timm.FAMILY.recognises(trunk):
             raise unsupported("a trunk that is no Vision Transformer")
         inner = Contents(contents.path, trunk, timm_config(cfg, vision))
-        canonical = timm.FAMILY.read(inner, hints)
+        canonical = timm.FAMILY.read(inner, evidence)
         canonical.family = self.name
         canonical.origin = {ours: TRUNK + name for ours, name in canonical.origin.items()}
         outside = [name for name in file if not name.startswith(TRUNK)]
@@ -92,7 +95,7 @@ class Trunk(Family):
 
     def _settle_head(self, canonical, arrays):
         """A linear map without a bias is a projection, and one with a bias a head."""
-        kernel, found = arrays.get("head/kernel"), canonical.architecture
+        kernel, found = arrays.get("head/kernel"), canonical.evidence
         if kernel is None:
             return
         if found["num_classes"] or found["projection"]:

@@ -11,7 +11,8 @@ import re
 
 from keras_vit.preprocessing import TIMM
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import CUSTOM, POSITION, config_of
+from keras_vit.weights.canonical import POSITION, config_of
+from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, REPORTED
 from keras_vit.weights.family import ANY, Family
 from keras_vit.weights.formats import timm_arguments, timm_layouts, timm_parts
 from keras_vit.weights.formats import timm_facts as facts
@@ -52,24 +53,26 @@ class Timm(Family):
     def unstacked(self, tower):
         return timm_layouts.split(tower)
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, arrays = canonical.architecture, canonical.arrays
-        facts.refuse_by_shape(arrays, found)
-        facts.settle_blocks(found, config)
-        facts.settle_rotary(canonical, contents.arrays, config, hints)
+    def complete(self, canonical, contents):
+        evidence, config = canonical.evidence, canonical.evidence.config
+        facts.refuse_by_shape(canonical.arrays, evidence)
+        facts.settle_blocks(evidence)
+        facts.settle_rotary(canonical, contents.arrays)
         has_fc_norm = "fc_norm.weight" in contents.arrays or config.get("norm_moves", False)
-        if found["class_token"] and found["pool"] != "map" and "pool" not in said:
-            found["pool"] = "mean" if has_fc_norm else "token"
-            canonical.assumed["pool"] = CUSTOM
+        if evidence["class_token"] and evidence["pool"] != "map":
+            # A config counts more.
+            evidence.add(ARRAYS, REPORTED[CUSTOM], pool="mean" if has_fc_norm else "token")
         # Of each token by itself it is the same before.
-        found["norm_after_pool"] = has_fc_norm and hints.get("pool", found["pool"]) is not None
-        facts.settle_pooled_tokens(found, config, hints)
-        if POSITION not in arrays and config.get("kind") and not said.get("position"):
-            said["position"] = "none"  # timm has no computed ones
-        facts.give_learned_tokens_positions(found, arrays, hints, said.get("image_size"), config)
+        pools = evidence.caller.get("pool", evidence["pool"]) is not None
+        evidence["norm_after_pool"] = has_fc_norm and pools
+        facts.settle_pooled_tokens(evidence)
+        if POSITION not in canonical.arrays and config.get("kind"):
+            if not evidence.get("position"):
+                evidence.add(CONFIG, position="none")  # timm has no computed ones
+        facts.give_learned_tokens_positions(canonical)
         settings = config.get("pretrained_cfg", {})
         canonical.prepare(*preprocessing_of(settings), settings)
-        canonical.class_names = facts.class_names_of(config, found["num_classes"])
+        canonical.class_names = facts.class_names_of(config, evidence["num_classes"])
 
     # ---- writing
 

@@ -4,7 +4,8 @@ import re
 
 import numpy as np
 
-from keras_vit.weights.canonical import POSITION, SQUARE
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import ARRAYS
 from keras_vit.weights.family import unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats.timm_architectures import ACTIVATIONS, rotary_of
@@ -44,8 +45,9 @@ def class_names_of(config, num_classes):
     return tuple(map(str, names)) if known and names else None
 
 
-def settle_blocks(found, config):
-    """Sets the kind of block and its activation, and compares its norms with the config."""
+def settle_blocks(found):
+    """Sets the class of block and its activation, and compares its norms with the config."""
+    config = found.config
     if config.get("block_fn") == "ResPostBlock":
         found["block"] = "post_norm"
     if found["layer_scale"] and config.get("init_values"):
@@ -66,11 +68,12 @@ def settle_blocks(found, config):
         raise unsupported(f"norms with the epsilons {epsilon} and {found['epsilon']}")
 
 
-def settle_rotary(canonical, names, config, hints):
+def settle_rotary(canonical, names):
     """Sets `rotary`, which only learned frequencies show in the arrays."""
-    found, learned = canonical.architecture, canonical.architecture["rotary"] is not None
-    if config.get("kind"):
-        found["rotary"] = rotary_of(config)
+    found, hints = canonical.evidence, canonical.evidence.caller
+    learned = found["rotary"] is not None
+    if found.config.get("kind"):
+        found["rotary"] = rotary_of(found.config)
         return
     of_eva = any(re.search(r"\.(q_bias|q_proj\.weight|gamma_1)$", name) for name in names)
     unknown = (of_eva or found["pre_norm"]) and relative_table(canonical.arrays) is None
@@ -88,8 +91,9 @@ def settle_rotary(canonical, names, config, hints):
         found["position"] = "learned_1d" if POSITION in canonical.arrays else "none"
 
 
-def settle_pooled_tokens(found, config, hints):
+def settle_pooled_tokens(found):
     """Sets what attention pooling looks at; the mean is over patches alone."""
+    config, hints = found.config, found.caller
     prefix, learned = config.get("pool_include_prefix"), learned_tokens(found)
     if found["pool"] == "mean" and prefix and learned:
         raise unsupported("a head that pools also over its class token and registers")
@@ -110,12 +114,14 @@ def settle_pooled_tokens(found, config, hints):
     found["pool_patches"] = not prefix if config else hints["pool_patches"]
 
 
-def give_learned_tokens_positions(found, arrays, hints, configured, config):
+def give_learned_tokens_positions(canonical):
     """In models with `no_embed_class` positions are added before the learned tokens come."""
+    found, arrays = canonical.evidence, canonical.arrays
+    hints, configured = found.caller, found.from_config("image_size")
     learned, shape = learned_tokens(found), shape_of(found)
     if POSITION not in arrays or not learned:
         return
-    if (apart := config.get("no_embed_class")) is not None:
+    if (apart := found.config.get("no_embed_class")) is not None:
         if apart:
             arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (learned, 0), (0, 0)))
         return
@@ -123,8 +129,8 @@ def give_learned_tokens_positions(found, arrays, hints, configured, config):
     try:
         find_image_size(positions - learned, shape, hints, configured)
     except CheckpointError as error:
-        size, source = find_image_size(positions, shape, hints, configured)
-        if source == SQUARE and learned == 1:
+        size, source, _ = find_image_size(positions, shape, hints, configured)
+        if source == ARRAYS and learned == 1:
             # 25 positions may be 5 x 5 patches, or a class token and 4 x 6
             raise CheckpointError(
                 f"{error} Or all {positions} positions are of patches, none of the class token "

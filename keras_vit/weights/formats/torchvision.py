@@ -30,8 +30,8 @@ PREPROCESSING = {
 class Torchvision(Family):
     """Vision Transformers of torchvision, as its newer and older versions name their arrays."""
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, patches = canonical.architecture, canonical.arrays[POSITION].shape[1] - 1
+    def complete(self, canonical, contents):
+        found, patches = canonical.evidence, canonical.arrays[POSITION].shape[1] - 1
         patch = found["patch_size"][0]
         size = (found["width"], patch, patch * math.isqrt(max(patches, 0)))
         is_swag = "swag" in contents.path.name.lower()

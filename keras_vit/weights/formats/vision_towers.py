@@ -9,7 +9,8 @@ CLIP on that of the last block, in SigLIP on that of the last norm, and their po
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import CUSTOM, POSITION
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import CUSTOM, REPORTED
 from keras_vit.weights.family import ANY, Family, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats.huggingface import (
@@ -41,10 +42,10 @@ class VisionTower(Family):
         facts = {"num_attention_heads": self.heads, **said}
         return {**facts, "architectures": config.get("architectures")} if config else {}
 
-    def complete(self, canonical, contents, config, said, hints):
-        found = canonical.architecture
-        unsaid = _settle_edges(found, said)
-        self.settle(canonical, config, said, hints)
+    def complete(self, canonical, contents):
+        found = canonical.evidence
+        unsaid = _settle_edges(found)
+        self.settle(canonical)
         settle_activation(canonical)
         if POSITION not in canonical.arrays:
             raise unsupported("positions other than a table")
@@ -53,16 +54,16 @@ class VisionTower(Family):
         canonical.prepare(recipe, (*unsaid, *further), contents.processor)
         canonical.class_names = class_names_of(contents.config, found["num_classes"])
 
-    def settle(self, canonical, config, said, hints):
+    def settle(self, canonical):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
-        found = canonical.architecture
+        found = canonical.evidence
         if "pool/probe" in canonical.arrays:
-            asked = hints.get("pool", found["pool"])
-            if is_classifier(canonical, config) or asked != found["pool"]:
+            asked = found.caller.get("pool", found["pool"])
+            if is_classifier(canonical) or asked != found["pool"]:
                 found.update(pool="mean", pool_mlp_dim=None)
-                leave_out(canonical, "pool/")
+                canonical.leave_out("pool/")
         elif not found["num_classes"]:
-            canonical.assumed["pool"] = CUSTOM
+            found.settle(CUSTOM, pool=found["pool"])
 
     def config_for(self, model):
         v = model.variant
@@ -91,11 +92,10 @@ class VisionTower(Family):
 class Clip(VisionTower):
     """Folders of `CLIPVisionModel` and of the classes around it, and of those of MetaCLIP 2."""
 
-    def settle(self, canonical, config, said, hints):
-        if is_classifier(canonical, config):
-            found = canonical.architecture
-            found.update(pool="mean", final_norm=False, projection=None)
-            leave_out(canonical, "norm/", "projection/")
+    def settle(self, canonical):
+        if is_classifier(canonical):
+            canonical.evidence.update(pool="mean", final_norm=False, projection=None)
+            canonical.leave_out("norm/", "projection/")
 
     def write(self, model, arrays):
         v = model.variant
@@ -149,24 +149,15 @@ class Siglip(VisionTower):
 # ---- parts
 
 
-def is_classifier(canonical, config):
+def is_classifier(canonical):
     """Whether the class of a folder pools as those that classify."""
-    named = "ForImageClassification" in str(config.get("architectures"))
+    named = "ForImageClassification" in str(canonical.evidence.config.get("architectures"))
     return named or "head/kernel" in canonical.arrays
-
-
-def leave_out(canonical, *starts):
-    """Takes the arrays of layers away that a model does not use, and reports their names."""
-    names = [name for name in canonical.arrays if name.startswith(starts)]
-    for name in names:
-        del canonical.arrays[name]
-    left = dict.fromkeys(canonical.origin.pop(name) for name in names)  # some are of one array
-    canonical.ignored = (*canonical.ignored, *left)
 
 
 def settle_activation(canonical):
     """Sets `gelu` instead of an activation that is one, and none where a gate has its own."""
-    found, source = canonical.architecture, canonical.assumed.pop("activation", CUSTOM)
+    found, source = canonical.evidence, canonical.assumed.pop("activation", REPORTED[CUSTOM])
     activation, field = found["activation"], "activation"
     if found["mlp"] == "swiglu" and activation == "silu":
         found["activation"] = None
@@ -176,15 +167,15 @@ def settle_activation(canonical):
     canonical.assumed[field] = source
 
 
-def _settle_edges(found, said):
+def _settle_edges(found):
     """Cuts an image to the patches that it fills, as these classes do, and says it."""
-    size = said.get("image_size")
+    size = found.from_config("image_size")
     if not isinstance(size, int):
         return ()
     whole = [size // side * side for side in found["patch_size"]]
     if not all(whole) or whole == [size, size]:
         return ()
-    said["image_size"] = whole
+    found["image_size"] = whole
     return (f"pixels of image_size={size} beyond the last whole patch, at {whole}",)
 
 
@@ -215,7 +206,7 @@ LAYERS = (
     *tables.torch_norm("post_layernorm", "norm"),
     *tables.torch_linear("classifier", "head"),
 )
-CONFIG = {
+KEYS = {
     "hidden_size": "width",
     "intermediate_size": "mlp_dim",
     "num_hidden_layers": "depth",
@@ -255,7 +246,7 @@ CLIP = Clip(
         "gelu": "erf",
         "epsilon": 1e-5,
     },
-    config={**CONFIG, "layer_norm_eps": "epsilon"},
+    config={**KEYS, "layer_norm_eps": "epsilon"},
     holds={
         **HELD,
         "class_token": (True,),
@@ -292,7 +283,7 @@ SIGLIP = Siglip(
         "gelu": "tanh",
         "epsilon": 1e-6,
     },
-    config={**CONFIG, "layer_norm_eps": "epsilon"},
+    config={**KEYS, "layer_norm_eps": "epsilon"},
     holds={**HELD, "class_token": (False,), "qkv_bias": (True,)},
     **COMMON,
 )
