@@ -139,6 +139,8 @@ class Family:
         """Adds what the config.json beside the arrays says, unless it is of another model."""
         config = evidence.config = self.flat_config(contents)
         rows = [row for row in self.settings() if row[0] in config]
+        # The load report names first what has a default.
+        rows.sort(key=lambda row: (*self.defaults, row[1]).index(row[1]))
         if wrong := evidence.contradictions({key: field for key, field, _ in rows}):
             if self.needs_config:
                 raise CheckpointError(

@@ -17,10 +17,12 @@ def settle_heads(evidence):
     width, depth = evidence["width"], evidence["depth"]
     caller = evidence.caller
     # A model that waits for the file says nothing about a file of another width.
-    is_wide = caller.get("width", width) == width
-    if is_wide and caller.get("num_heads") and evidence.source_of("num_heads") == CUSTOM:
-        evidence.add(CALLER, num_heads=caller["num_heads"])
-    if "num_heads" not in evidence:
+    given = caller.get("num_heads") if caller.get("width", width) == width else None
+    if (configured := evidence.from_config("num_heads")) is not None:
+        evidence.add(CONFIG, num_heads=configured)
+    elif given is not None and evidence.source_of("num_heads") != ARRAYS:
+        evidence.add(CALLER, num_heads=given)
+    elif "num_heads" not in evidence:
         published = [
             (variant.num_heads, f"{size_of(name)} has as many")
             for name, variant in VARIANTS.items()

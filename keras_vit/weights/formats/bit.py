@@ -60,8 +60,8 @@ class BiTFamily(Family):
         evidence.config = contents.config
         canonical = Canonical(self.name, arrays, origin, evidence, ignored, self.preprocessing)
         canonical.model = "BiT"
-        evidence.add(CUSTOM, "the custom; a ResNet takes any size", image_size=224)
         self.complete(canonical, contents)
+        evidence.add(CUSTOM, "the custom; a ResNet takes any size", image_size=224)
         if size := evidence.caller.get("image_size"):
             evidence.add(CALLER, "", image_size=size)
         evidence["image_size"] = pair(evidence["image_size"], "image_size")
