@@ -21,7 +21,7 @@ from keras_vit.weights.formats import (
     huggingface,
     huggingface_beit,
     huggingface_dino,
-    timm,
+    timm_writing,
     vision_towers,
 )
 from keras_vit.weights.network import check_model
@@ -32,7 +32,7 @@ from keras_vit.writing import output_place, replacing, replacing_files, write_te
 # those that write a `BiT`.
 WRITERS = {
     "google": ((google.FAMILY,), (bit.BIG_TRANSFER,)),
-    "timm": (timm.WRITERS, (bit.TIMM,)),
+    "timm": (timm_writing.WRITERS, (bit.TIMM,)),
     "huggingface": (
         (
             huggingface.FAMILY,

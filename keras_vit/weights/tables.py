@@ -73,6 +73,18 @@ def torch_linear(theirs, ours, layout=TRANSPOSED):
     return two_rows(theirs, ours, (".weight", "kernel"), (".bias", "bias"), layout)
 
 
+def torch_attention(theirs, names="q_proj k_proj v_proj out_proj", ours="block_{i}/attention/"):
+    """Rows of the linear maps of an attention, called `names` in the order of `PARTS`."""
+    pairs = zip(names.split(), PARTS)
+    return [row for name, part in pairs for row in torch_linear(theirs + name, ours + part)]
+
+
+def torch_in_proj(theirs, ours):
+    """Rows of query, key and value in one matrix, as PyTorch's own layer has them."""
+    ours = f"{ours}/[query|key|value]"
+    return two_rows(theirs, ours, ("_weight", "kernel"), ("_bias", "bias"), TRANSPOSED)
+
+
 def torch_norm(theirs, ours):
     return two_rows(theirs, ours, (".weight", "gamma"), (".bias", "beta"))
 

@@ -144,7 +144,7 @@ class Timm(BiTFamily):
         images = evidence.config.get("pretrained_cfg", {})
         settings = {"crop_pct": 0.875, "interpolation": "bilinear", **images}  # of resnetv2.py
         canonical.prepare(*timm.preprocessing_of(settings), images)
-        canonical.class_names = timm.facts.class_names_of(evidence.config, evidence["num_classes"])
+        canonical.class_names = timm.class_names_of(evidence.config, evidence["num_classes"])
         if size := tuple(settings.get("input_size", ())[1:]):
             evidence.add(CONFIG, image_size=size)
 

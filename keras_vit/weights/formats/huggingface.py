@@ -15,7 +15,7 @@ from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION, config_of
 from keras_vit.weights.family import ANY, Family
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.formats import timm_facts as facts
+from keras_vit.weights.formats import timm
 from keras_vit.weights.huggingface_images import preprocessing_of, processor_of
 from keras_vit.weights.settle import find_image_size, grid_for, learned_tokens, shape_of
 from keras_vit.weights.tables import CONV, PARTS, SAME, Table
@@ -233,7 +233,7 @@ def with_prefix(file, model, prefix):
 
 def class_names_of(config, num_classes):
     """What `config.json` calls the classes; `None` where it names others, or just numbers them."""
-    if (both := facts.class_names_of(config, num_classes)) and num_classes == 1:
+    if (both := timm.class_names_of(config, num_classes)) and num_classes == 1:
         return both
     names, keys = config.get("id2label"), [str(i) for i in range(num_classes)]
     if not isinstance(names, dict) or set(names) != set(keys):

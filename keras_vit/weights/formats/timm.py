@@ -1,34 +1,28 @@
 """State dicts of timm's Vision Transformers, and the `config.json` beside them.
 
 timm keeps q, k and v in one matrix and no axis for the heads, stores (out, in), and computes GELU
-exactly. The arrays do not tell the heads, the activation, the kind of block, rotary positions, nor
-what is pooled. A hub's config names the architecture and leaves to timm what that name means, which
-`timm_architectures` knows. One table reads the names of all of timm's classes.
+exactly. The arrays do not tell the heads, the activation, the order in a block, rotary positions,
+nor what is pooled. A hub's config names the architecture and leaves to timm what that name means,
+which `timm_models` knows. One table reads the names of all of timm's classes.
 """
 
 import dataclasses
 import re
 
+import numpy as np
+
 from keras_vit.preprocessing import TIMM
-from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION, config_of
 from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, REPORTED
-from keras_vit.weights.family import ANY, Family
-from keras_vit.weights.formats import timm_arguments, timm_layouts, timm_parts
-from keras_vit.weights.formats import timm_facts as facts
-from keras_vit.weights.formats.timm_architectures import ACTIVATIONS, arguments_of
-from keras_vit.weights.tables import CONV, SAME, Table
+from keras_vit.weights.family import Family, unsupported
+from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, ROWS, split
+from keras_vit.weights.formats.timm_models import ACTIVATIONS, arguments_of, rotary_of
+from keras_vit.weights.settle import find_image_size, learned_tokens, relative_table, shape_of
+from keras_vit.weights.tables import Table, key_of
 
-BLOCK = "blocks.{i}."
-BACKBONE = "patch_embed.backbone."
-# timm makes a stem for these only; what surrounds it may have any size.
-HYBRIDS = {
-    ((3, 4, 9), (1, 1)): "vit_base_r50_s16_224",
-    ((3, 4, 6, 3), (1, 1)): "vit_large_r50_s32_224",
-    ((2, 2, 2, 2), (1, 1)): "vit_small_r26_s32_224",
-    ((), (8, 8)): "vit_tiny_r_s16_p8_224",
-}
 POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
+NORMS = ("", "layernorm", "layernormfp32", "rmsnorm", "rmsnormfp32")
 # timm's name of an activation -> `Variant.gelu` beside it.
 GELUS = {name: "tanh" if name == "gelu_tanh" else "erf" for name in ACTIVATIONS}
 # Key of `pretrained_cfg` -> field of a `Preprocessing`, and its values there where they are named.
@@ -41,139 +35,198 @@ PREPROCESSING = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
 class Timm(Family):
     """safetensors files, and files of `torch.save`, with the names of timm."""
 
-    arguments: object = None  # with which timm builds what is written, of `timm_arguments`
-
     def flat_config(self, contents):
-        return facts.with_moved_norm(arguments_of(contents.config), contents.arrays)
+        """A config as one dict."""
+        config, names = arguments_of(contents.config), contents.arrays
+        if config.get("class") == "Eva" and {"mask_token", "norm.weight"} <= names.keys():
+            # timm takes the last norm of EVA's masked pre-training for the one after the pooling.
+            return {**config, "norm": True, "fc_norm": False, "norm_moves": bool(config["fc_norm"])}
+        return config
 
     def unstacked(self, tower):
-        return timm_layouts.split(tower)
+        return split(tower)
 
     def complete(self, canonical, contents):
         evidence, config = canonical.evidence, canonical.evidence.config
-        facts.refuse_by_shape(canonical.arrays, evidence)
-        facts.settle_blocks(evidence)
-        facts.settle_rotary(canonical, contents.arrays)
+        refuse_by_shape(canonical.arrays, evidence)
+        settle_blocks(evidence)
+        settle_rotary(canonical, contents.arrays)
         has_fc_norm = "fc_norm.weight" in contents.arrays or config.get("norm_moves", False)
         if evidence["class_token"] and evidence["pool"] != "map":
-            # A config counts more.
-            evidence.add(ARRAYS, REPORTED[CUSTOM], pool="mean" if has_fc_norm else "token")
+            pool = "mean" if has_fc_norm else "token"
+            evidence.add(ARRAYS, REPORTED[CUSTOM], pool=pool)
         # Of each token by itself it is the same before.
         pools = evidence.caller.get("pool", evidence["pool"]) is not None
         evidence["norm_after_pool"] = has_fc_norm and pools
-        facts.settle_pooled_tokens(evidence)
-        if POSITION not in canonical.arrays and config.get("kind"):
+        settle_pooled_tokens(evidence)
+        if POSITION not in canonical.arrays and config.get("class"):
             if not evidence.get("position"):
                 evidence.add(CONFIG, position="none")  # timm has no computed ones
-        facts.give_learned_tokens_positions(canonical)
+        give_learned_tokens_positions(canonical)
         settings = config.get("pretrained_cfg", {})
         canonical.prepare(*preprocessing_of(settings), settings)
-        canonical.class_names = facts.class_names_of(config, evidence["num_classes"])
-
-    # ---- writing
-
-    def write(self, model, arrays):
-        v = model.variant
-        mlp_biases = {}
-        if v.block == "parallel" and not v.qkv_bias:  # which are then apart from the others
-            mlp_biases = {n: a for n, a in arrays.items() if n.endswith("/mlp/dense_1/bias")}
-            arrays = {n: a for n, a in arrays.items() if n not in mlp_biases}
-        file = super().write(model, arrays)
-        for name, array in mlp_biases.items():
-            file[f"blocks.{name.split('/')[0].removeprefix('block_')}.mlp_bias"] = array
-        if v.norm_after_pool:
-            file = {re.sub(r"^norm\.", "fc_norm.", name): array for name, array in file.items()}
-        if v.mlp == "swiglu":
-            file = {re.sub(r"^(blocks.*fc1)\.", r"\1_x.", name): a for name, a in file.items()}
-        if v.stem == ():
-            file = {name.replace(BACKBONE + "stem.", BACKBONE): a for name, a in file.items()}
-        return timm_layouts.joined_frequencies(file)
-
-    def impossible(self, model):
-        v = model.variant
-        unknown = v.stem is not None and _hybrid_of(v) is None
-        texts = super().impossible(model) + [f"stem={v.stem}, stem_width={v.stem_width}"] * unknown
-        return texts + timm_arguments.misplaced(v) + self.arguments.misplaced(v)
-
-    def obstacles(self, model):
-        architecture, _ = self.arguments.architecture(model.variant)
-        other = [f"epsilon={model.variant.epsilon}"] * (architecture is None)
-        return other + super().obstacles(model)
-
-    def json_files(self, model):
-        """`config.json` as timm's hub has it: the architecture and its arguments."""
-        v, arguments = model.variant, {**self.config_for(model), **self.arguments.said(model)}
-        arguments.pop("epsilon", None)  # the architecture says it
-        _, name = self.arguments.architecture(v)
-        config = hub_config(model, _hybrid_of(v) or name, v.width, arguments)
-        return {"config.json": {**config, "global_pool": arguments["global_pool"]}}
+        canonical.class_names = class_names_of(config, evidence["num_classes"])
 
 
-ROWS = (
-    ("cls_token", "patch_encoder/class_token", SAME),
-    ("dist_token", "patch_encoder/distillation_token", SAME),
-    ("reg_token", "patch_encoder/registers", SAME),
-    ("pos_embed", POSITION, SAME),
-    *tables.torch_linear("patch_embed.proj", "patch_encoder/projection", CONV),
-    *tables.torch_norm("patch_embed.norm", "patch_encoder/norm"),
-    *tables.torch_norm("norm_pre", "pre_norm"),
-    *tables.torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
-    *tables.torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
-    *tables.torch_norm(BLOCK + "attn.q_norm", "block_{i}/attention/query_norm"),
-    *tables.torch_norm(BLOCK + "attn.k_norm", "block_{i}/attention/key_norm"),
-    *tables.torch_norm(BLOCK + "attn.norm", "block_{i}/attention/norm"),
-    *tables.torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
-    *tables.torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
-    *tables.torch_linear(BLOCK + "mlp.fc1_g", "block_{i}/mlp/gate"),
-    *tables.torch_linear(BLOCK + "mlp.fc1_x", "block_{i}/mlp/dense_1"),
-    *tables.torch_norm(BLOCK + "mlp.norm", "block_{i}/mlp/norm"),
-    (BLOCK + "ls{n}.gamma", "block_{i}/layer_scale_{n}/gamma", SAME),
-    ("rope.freqs.{i}", "rotary_{i}/frequencies", SAME),
-    *tables.torch_norm("[|fc_]norm", "norm"),
-    ("attn_pool.latent", "pool/probe", SAME),
-    *tables.torch_linear("attn_pool.q", "pool/attention/query"),
-    *tables.torch_linear("attn_pool.kv", "pool/attention/[key|value]"),
-    *tables.torch_linear("attn_pool.proj", "pool/attention/out"),
-    *tables.torch_norm("attn_pool.norm", "pool/norm"),
-    *tables.torch_linear("attn_pool.mlp.fc{n}", "pool/mlp/dense_{n}"),
-    *tables.torch_linear("head", "head"),
-    *tables.torch_linear("head_dist", "head_distillation"),
-    # A stem without stages is the backbone itself.
-    *tables.torch_resnet(
-        BACKBONE + "[stem.|]conv", BACKBONE + "[stem.|]norm", BACKBONE + "stages.{s}.blocks.{u}"
-    ),
-)
-PARALLEL = (  # of the blocks of one branch
-    *tables.torch_norm(BLOCK + "in_norm", "block_{i}/norm_1"),
-    *tables.torch_linear(
-        BLOCK + "in_proj",
-        "block_{i}/[mlp/dense_1|attention/query|attention/key|attention/value]",
-    ),
-    *tables.torch_norm(BLOCK + "q_norm", "block_{i}/attention/query_norm"),
-    *tables.torch_norm(BLOCK + "k_norm", "block_{i}/attention/key_norm"),
-    *tables.torch_linear(BLOCK + "attn_out_proj", "block_{i}/attention/out"),
-    *tables.torch_linear(BLOCK + "mlp_out_proj", "block_{i}/mlp/dense_2"),
-    (BLOCK + "ls.gamma", "block_{i}/layer_scale_1/gamma", SAME),
-)
-EVA = (  # of the classes Eva and Beit
-    *tables.torch_linear(BLOCK + "attn.q_proj", "block_{i}/attention/query"),
-    *tables.torch_linear(BLOCK + "attn.k_proj", "block_{i}/attention/key"),
-    *tables.torch_linear(BLOCK + "attn.v_proj", "block_{i}/attention/value"),
-    (BLOCK + "gamma_{n}", "block_{i}/layer_scale_{n}/gamma", SAME),
-)
-BEIT = (
-    (BLOCK + "attn.q_bias", "block_{i}/attention/query/bias", SAME),
-    (BLOCK + "attn.v_bias", "block_{i}/attention/value/bias", SAME),
-    (BLOCK + "gamma_{n}", "block_{i}/layer_scale_{n}/gamma", SAME),
-    (BLOCK + "attn.relative_position_bias_table", "position_{i}/table", SAME),
-    ("rel_pos_bias.relative_position_bias_table", "position/table", SAME),
-)
-NORMS = ("", "layernorm", "layernormfp32", "rmsnorm", "rmsnormfp32")
-COMMON = {
+def refuse_by_shape(arrays, evidence):
+    """Raises a CheckpointError for a part that shows only in a shape, or in what is missing."""
+    for name, array in arrays.items():
+        query = arrays.get(name.replace("/key/", "/query/"))
+        if query is not None and array.shape != query.shape and name.startswith("block_"):
+            raise unsupported(f"fewer heads of keys and values than of queries ({name!r})")
+    lacks_scale = evidence["layer_scale"] and "block_0/layer_scale_2/gamma" not in arrays
+    if lacks_scale and evidence["block"] != "parallel":
+        raise unsupported("LayerScale after the attention and none after the MLP")
+    if relative_table(arrays) is not None and (
+        POSITION in arrays or {"position_0/table", "position/table"} <= set(arrays)
+    ):
+        raise unsupported("relative positions beside others")
+    if "pool/probe" in arrays and "pool/norm/beta" not in arrays:
+        raise unsupported("attention pooling without a LayerNorm")
+    if evidence["distillation"] and evidence["registers"]:
+        raise unsupported("registers beside a distillation token")
+
+
+def settle_blocks(evidence):
+    """Sets the class of block and its activation, and compares its norms with the config."""
+    config = evidence.config
+    if config.get("block_fn") == "ResPostBlock":
+        evidence["block"] = "post_norm"
+    if evidence["layer_scale"] and config.get("init_values"):
+        evidence["layer_scale"] = float(config["init_values"])
+    has_gate = evidence["mlp"] == "swiglu"
+    # The activation of `Eva` and `Beit` is no argument of theirs.
+    stated = config.get("class") not in ("Eva", "Beit") and config.get("act_layer")
+    activation = ACTIVATIONS[stated or ("silu" if has_gate else "gelu")]
+    usual = ("silu",) if has_gate else ("gelu_erf", "gelu_tanh")
+    evidence["activation"] = None if activation in usual else activation
+    if evidence["pool"] == "map" and stated and has_gate and not activation.startswith("gelu_"):
+        raise unsupported(f"attention pooling with the activation {activation!r}")
+    for key, field in (("norm_layer", "norm"), ("embed_norm_layer", "patch_norm")):
+        norm = "rms_norm" if config.get(key, "").startswith("rms") else "layer_norm"
+        if config.get(key) and evidence[field] != norm:
+            raise unsupported(f"been built with {key}={config[key]!r} (its config) for {field}")
+    epsilon = config.get("embed_epsilon", evidence["epsilon"])
+    if evidence["patch_norm"] and epsilon != evidence["epsilon"]:
+        raise unsupported(f"norms with the epsilons {epsilon} and {evidence['epsilon']}")
+
+
+def settle_rotary(canonical, names):
+    """Sets `rotary`, which only learned frequencies show in the arrays."""
+    evidence, arrays = canonical.evidence, canonical.arrays
+    if evidence.config.get("class"):
+        evidence["rotary"] = rotary_of(evidence.config)
+        return
+    of_eva = any(re.search(r"\.(q_bias|q_proj\.weight|gamma_1)$", name) for name in names)
+    unknown = (of_eva or evidence["pre_norm"]) and relative_table(arrays) is None
+    if evidence["rotary"] is not None or not unknown:
+        return
+    asked = ("rotary", "epsilon") + ("activation",) * (evidence["pre_norm"] is not None)
+    if missing := [f"{name}=..." for name in asked if name not in evidence.caller]:
+        raise CheckpointError(
+            "The file is of a model that may have rotary positions, another epsilon and other "
+            "activations, which its arrays do not show. Put its config.json beside it, or say "
+            f"{', '.join(missing)}; None is no rotary position and the usual activation."
+        )
+    evidence.update({name: evidence.caller[name] for name in asked})
+    if evidence["rotary"]:
+        evidence["position"] = "learned_1d" if POSITION in arrays else "none"
+
+
+def settle_pooled_tokens(evidence):
+    """Sets what attention pooling looks at; the mean is over patches alone."""
+    config, learned = evidence.config, learned_tokens(evidence)
+    prefix = config.get("pool_include_prefix")
+    if evidence["pool"] == "mean" and prefix and learned:
+        raise unsupported("a head that pools also over its class token and registers")
+    if evidence["pool"] != "map":
+        return
+    if evidence["norm_after_pool"]:
+        raise unsupported("a norm after attention pooling")
+    heads = config.get("attn_pool_num_heads")
+    evidence["pool_heads"] = None if heads == config.get("num_heads") else heads
+    if not learned or config.get("class") == "Eva":
+        return
+    if not config and "pool_patches" not in evidence.caller:
+        raise CheckpointError(
+            "The file has attention pooling, and does not say whether over its class token and "
+            "registers too. Say pool_patches=True for the patches alone, timm's default, or False, "
+            "or put its config.json beside it."
+        )
+    evidence["pool_patches"] = not prefix if config else evidence.caller["pool_patches"]
+
+
+def give_learned_tokens_positions(canonical):
+    """Pads the positions of models with `no_embed_class`, which are of the patches alone."""
+    evidence, arrays = canonical.evidence, canonical.arrays
+    learned = learned_tokens(evidence)
+    if POSITION not in arrays or not learned:
+        return
+    of_patches = evidence.config.get("no_embed_class")
+    if of_patches is None:
+        of_patches = _are_of_patches(arrays[POSITION].shape[1], learned, evidence)
+    if of_patches:
+        arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (learned, 0), (0, 0)))
+
+
+def _are_of_patches(positions, learned, evidence):
+    """Whether all positions are of patches, where no config says it."""
+    known = (shape_of(evidence), evidence.caller, evidence.from_config("image_size"))
+    try:
+        find_image_size(positions - learned, *known)
+    except CheckpointError as error:
+        size, source, _ = find_image_size(positions, *known)
+        if source == ARRAYS and learned == 1:
+            # 25 positions may be 5 x 5 patches, or a class token and 4 x 6
+            raise CheckpointError(
+                f"{error} Or all {positions} positions are of patches, none of the class token "
+                f"(timm's no_embed_class): then it is file_image_size={size}."
+            ) from error
+        return True
+    return False
+
+
+def class_names_of(config, num_classes):
+    """What `config.json` calls the classes, or `None`; a single output may have two of them."""
+    names, counts = config.get("label_names"), (num_classes, 2 if num_classes == 1 else num_classes)
+    known = isinstance(names, list) and len(names) in counts
+    return tuple(map(str, names)) if known and names else None
+
+
+def preprocessing_of(settings):
+    """The `Preprocessing` of a `pretrained_cfg`, and texts for what no recipe here can say."""
+    fields, unsaid = {}, []
+    for key, (field, meanings) in PREPROCESSING.items():
+        value = settings.get(key)
+        if value is not None and (meanings is None or value in meanings):
+            fields[field] = value if meanings is None else meanings[value]
+        elif value is not None:
+            unsaid.append(f"{key}={value!r} of the preprocessing")
+    return dataclasses.replace(TIMM, **fields), tuple(unsaid)
+
+
+def hub_config(model, architecture, features, arguments):
+    """`config.json` as timm's hub has it."""
+    size = [model.channels, *model.image_size]
+    images = {"input_size": size, "num_classes": model.num_classes}
+    for key, (field, meanings) in PREPROCESSING.items():
+        value = getattr(model.preprocessing, field)
+        images[key] = value if meanings is None else key_of(meanings, value)
+    return {
+        "architecture": architecture,
+        "num_classes": model.num_classes,
+        "num_features": features,
+        "model_args": arguments,
+        "pretrained_cfg": images,
+        **({"label_names": list(model.class_names)} if model.class_names else {}),
+        **config_of(model),
+    }
+
+
+KEYS = {
     "img_size": "image_size",
     "patch_size": "patch_size",
     "in_chans": "channels",
@@ -195,12 +248,12 @@ FAMILY = Timm(
         r".*\.(attns|ffns)\..*": "several attentions in one block",
     },
     optional=("norm/gamma",),
-    parts=timm_parts.PARTS,
+    parts=PARTS,
     needs_config=True,
     joined_heads=True,
     defaults={"interpolation": "bicubic", "gelu": "erf", "epsilon": 1e-6, "stem_numerics": "timm"},
     config={
-        **COMMON,
+        **KEYS,
         "class_token": "class_token",
         "reg_tokens": "registers",
         "epsilon": "epsilon",
@@ -211,93 +264,4 @@ FAMILY = Timm(
         "embed_norm_layer": (None, dict.fromkeys(NORMS)),
     },
     preprocessing=TIMM,
-    holds={
-        "pool": tuple(POOLS.values()),
-        "representation_size": (None,),
-        "block": ("pre_norm", "post_norm"),
-        "biases": ("all", "qkv", "none"),
-        **dict.fromkeys(("norm", "mlp", "activation", "layer_scale", "qk_norm", "mlp_norm"), ANY),
-        **dict.fromkeys(("attention_norm", "patch_norm", "pre_norm", "patch_bias"), ANY),
-        **dict.fromkeys(("final_norm", "distillation", "pool_patches"), ANY),
-    },
-    computes={"stem_numerics": ("timm",)},
-    arguments=timm_arguments.VIT,
 )
-# What the same library writes for models that its class VisionTransformer has no place for.
-PARALLEL_FAMILY = dataclasses.replace(
-    FAMILY,
-    table=Table(*PARALLEL, *ROWS),
-    holds={**FAMILY.holds, "block": ("parallel",), "mlp": ("mlp",), "biases": ("all",)}
-    | {"mlp_norm": (None,), "attention_norm": (None,), "distillation": (False,)},
-    arguments=timm_arguments.PARALLEL,
-)
-EVA_FAMILY = dataclasses.replace(
-    FAMILY,
-    table=Table(*EVA, *ROWS),
-    config={**COMMON, "class_token": "class_token", "num_reg_tokens": "registers"},
-    holds={**FAMILY.holds, "biases": ("all", "no_key"), "rotary": ANY, "pool_heads": ANY}
-    | {"pool_mlp_dim": ANY, "pool_patches": (False,), "activation": (None,), "stem": (None,)}
-    | {"patch_norm": (None,), "distillation": (False,)},
-    computes={"gelu": ("erf",)},
-    arguments=timm_arguments.EVA,
-)
-BEIT_FAMILY = dataclasses.replace(
-    FAMILY,
-    table=Table(*BEIT, *ROWS),
-    config=COMMON,
-    holds={
-        "pool": ("token", "mean", None),
-        "representation_size": (None,),
-        "class_token": (True,),
-        "registers": (0,),
-        "position": ("relative_2d", "learned_1d", "none"),
-        "position_at": ANY,
-        "biases": ("no_key", "all"),
-        "stem": (None,),
-        **dict.fromkeys(("mlp", "layer_scale", "mlp_norm"), ANY),
-    },
-    computes={"gelu": ("erf",)},
-    arguments=timm_arguments.BEIT,
-)
-
-
-WRITERS = (FAMILY, PARALLEL_FAMILY, EVA_FAMILY, BEIT_FAMILY)
-
-
-def hub_config(model, architecture, features, arguments):
-    """`config.json` as timm's hub has it."""
-    return {
-        "architecture": architecture,
-        "num_classes": model.num_classes,
-        "num_features": features,
-        "model_args": arguments,
-        "pretrained_cfg": pretrained_cfg(model),
-        **({"label_names": list(model.class_names)} if model.class_names else {}),
-        **config_of(model),
-    }
-
-
-def _hybrid_of(variant):
-    """timm's name of a model with this stem, or `None`."""
-    return HYBRIDS.get((variant.stem, variant.patch_size)) if variant.stem_width == 1 else None
-
-
-def preprocessing_of(settings):
-    """The `Preprocessing` of a `pretrained_cfg`, and texts for what no recipe here can say."""
-    facts, unsaid = {}, []
-    for key, (field, meanings) in PREPROCESSING.items():
-        value = settings.get(key)
-        if value is not None and (meanings is None or value in meanings):
-            facts[field] = value if meanings is None else meanings[value]
-        elif value is not None:
-            unsaid.append(f"{key}={value!r} of the preprocessing")
-    return dataclasses.replace(TIMM, **facts), tuple(unsaid)
-
-
-def pretrained_cfg(model):
-    """What timm's `config.json` says about images and classes."""
-    said = {"input_size": [model.channels, *model.image_size], "num_classes": model.num_classes}
-    for key, (field, meanings) in PREPROCESSING.items():
-        value = getattr(model.preprocessing, field)
-        said[key] = value if meanings is None else tables.key_of(meanings, value)
-    return said
