@@ -268,6 +268,11 @@ def unsupported(what, advice=""):
     return CheckpointError(f"The file has {what}, which no model of this library has{advice}.")
 
 
+def reasons(rows):
+    """The texts of a dict whose condition, the value, is true."""
+    return [text for text, is_so in rows.items() if is_so]
+
+
 def differing(variant, allowed):
     """The fields of a variant that are outside `allowed`, as texts such as "gelu='erf'"."""
     has_stem = getattr(variant, "stem", None) is not None

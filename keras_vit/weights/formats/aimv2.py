@@ -10,15 +10,14 @@ import numpy as np
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.evidence import CONFIG, CUSTOM
-from keras_vit.weights.family import ANY
+from keras_vit.weights.family import ANY, reasons
 from keras_vit.weights.formats.vision_towers import (
     BLOCK,
     COMMON,
     HELD,
-    KEYS,
+    SETTINGS,
     SHARED,
     VisionTower,
-    attention,
 )
 from keras_vit.weights.settle import shape_of
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
@@ -29,7 +28,7 @@ HEAD_WIDTH = 128
 class Aimv2(VisionTower):
     """Folders of `Aimv2VisionModel`."""
 
-    kind, heads = "Aimv2", 8
+    prefix, heads = "Aimv2", 8
 
     def flat_config(self, contents):
         config = super().flat_config(contents)
@@ -51,8 +50,12 @@ class Aimv2(VisionTower):
 
     def strange_heads(self, model, v):
         partly = v.has_bias("out") != (v.has_bias("query") and v.qkv_bias)
-        head = [f"num_classes={model.num_classes}"] * bool(model.num_classes)
-        return head + [f"qkv_bias={v.qkv_bias} with biases={v.biases!r}"] * partly
+        return reasons(
+            {
+                f"num_classes={model.num_classes}": model.num_classes,
+                f"qkv_bias={v.qkv_bias} with biases={v.biases!r}": partly,
+            }
+        )
 
     def json_files(self, model):
         v = model.variant
@@ -87,7 +90,7 @@ FAMILY = Aimv2(
         *tables.torch_linear("embeddings.patch_embed", "patch_encoder/projection", CONV),
         *tables.torch_norm("embeddings.rms_norm", "patch_encoder/norm"),
         *tables.torch_norm(BLOCK + "rms_norm{n}", "block_{i}/norm_{n}"),
-        *attention(BLOCK + "attention."),
+        *tables.torch_attention(BLOCK + "attention."),
         *tables.torch_linear(BLOCK + "ffn.gate_proj", "block_{i}/mlp/gate"),
         *tables.torch_linear(BLOCK + "ffn.up_proj", "block_{i}/mlp/dense_1"),
         *tables.torch_linear(BLOCK + "ffn.down_proj", "block_{i}/mlp/dense_2"),
@@ -104,7 +107,7 @@ FAMILY = Aimv2(
         "gelu": "erf",
         "epsilon": 1e-5,
     },
-    config={**KEYS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
+    config={**SETTINGS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
     holds={
         **HELD,
         "class_token": (False,),

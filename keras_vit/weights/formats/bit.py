@@ -17,7 +17,7 @@ from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
 from keras_vit.weights import huggingface_images, tables
 from keras_vit.weights.canonical import ROOT, Canonical, resnet_of, units_of
 from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM
-from keras_vit.weights.family import Family
+from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import google, huggingface, timm
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
@@ -165,7 +165,7 @@ class Timm(BiTFamily):
     def impossible(self, model):
         v = model.variant
         size = f"blocks={v.blocks} with width={v.width:g}"
-        return super().impossible(model) + [size] * (self.architecture(v) is None)
+        return super().impossible(model) + reasons({size: self.architecture(v) is None})
 
 
 TIMM = Timm(

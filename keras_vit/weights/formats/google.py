@@ -18,7 +18,7 @@ import numpy as np
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION, PROJECTION
-from keras_vit.weights.family import Family
+from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import MAX_ARRAYS, CheckpointError
 from keras_vit.weights.settle import grid_for, shape_of
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
@@ -57,8 +57,8 @@ class Google(Family):
 
     def obstacles(self, model):
         v = model.variant
-        mixed = ["pool='mean' with a class token"] * (v.pool == "mean" and v.class_token)
-        return super().obstacles(model) + mixed
+        mixed = v.pool == "mean" and v.class_token
+        return super().obstacles(model) + reasons({"pool='mean' with a class token": mixed})
 
 
 FAMILY = Google(

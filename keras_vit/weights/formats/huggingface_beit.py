@@ -10,20 +10,20 @@ import re
 
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import CONFIG
-from keras_vit.weights.family import ANY
+from keras_vit.weights.family import ANY, reasons
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.formats import huggingface
 from keras_vit.weights.formats.huggingface import (
     BLOCK,
     EMBEDDINGS,
     LAYERS,
+    SETTINGS,
     TABLES,
     HuggingFace,
     lacks_key_bias,
     not_square,
     to_the_grid,
 )
+from keras_vit.weights.formats.huggingface import FAMILY as VIT
 from keras_vit.weights.resize import resize_offsets
 from keras_vit.weights.settle import grid_for, relative_table, shape_of
 from keras_vit.weights.tables import SAME, Table
@@ -39,31 +39,32 @@ class Beit(HuggingFace):
         return lacks_key_bias(arrays) or any(re.match(self.sign, name) for name in arrays)
 
     def complete(self, canonical, contents):
-        found, arrays, origin = canonical.evidence, canonical.arrays, canonical.origin
-        configured = found["pool"] if found.source_of("pool") == CONFIG else None
+        evidence, arrays, origin = canonical.evidence, canonical.arrays, canonical.origin
+        configured = evidence.from_config("pool")
         super().complete(canonical, contents)
-        kinds = {"position": POSITION, "table": "position/table", "tables": "position_0/table"}
-        if sum(name in arrays for name in kinds.values()) > 1:
+        names = (POSITION, "position/table", "position_0/table")
+        if sum(name in arrays for name in names) > 1:
             raise CheckpointError(
                 "The file has several kinds of positions, of which a model here has one: "
-                f"{[origin[name] for name in kinds.values() if name in arrays]}."
+                f"{[origin[name] for name in names if name in arrays]}."
             )
-        found["norm_after_pool"] = "pooler.layernorm" in origin.get("norm/gamma", "")
+        after = "pooler.layernorm" in origin.get("norm/gamma", "")
+        evidence["norm_after_pool"] = after
         # Masked pre-training has a norm of its own, whatever the config says of pooling.
         pools = "norm/gamma" in arrays and not any(n.startswith("lm_head") for n in contents.arrays)
-        if pools and configured and (configured == "mean") != found["norm_after_pool"]:
+        if pools and configured and (configured == "mean") != after:
             raise CheckpointError(
                 "The config.json is of another model; it says use_mean_pooling="
                 f"{configured == 'mean'}, and the file has {origin['norm/gamma']!r}."
             )
-        if found["norm_after_pool"]:
-            found["pool"] = "mean"
-        if found["norm_after_pool"] and found.caller.get("pool", "mean") not in ("mean", "token"):
+        if after:
+            evidence["pool"] = "mean"
+        if after and evidence.caller.get("pool", "mean") not in ("mean", "token"):
             # Without its pooling the model has no last norm.
-            found["norm_after_pool"], found["final_norm"] = False, False
+            evidence["norm_after_pool"], evidence["final_norm"] = False, False
             canonical.leave_out("norm/")
         if relative_table(arrays) is not None:
-            found["interpolation"] = "bilinear"
+            evidence["interpolation"] = "bilinear"
             self._swap_sides(canonical)
         to_the_grid(canonical)
 
@@ -76,9 +77,8 @@ class Beit(HuggingFace):
         if not grid or grid[0] == grid[1] or evidence.caller.get("file_image_size"):
             return
         if evidence.caller.get("image_size"):  # to which they are resized at once
-            evidence["image_size"] = tuple(
-                n * stride for n, stride in zip(grid[::-1], shape.stride)
-            )
+            sides = zip(grid[::-1], shape.stride)
+            evidence["image_size"] = tuple(count * stride for count, stride in sides)
             return
         for name in [name for name in canonical.arrays if name.endswith("/table")]:
             table = canonical.arrays[name].astype("float64")
@@ -86,56 +86,50 @@ class Beit(HuggingFace):
 
     def write(self, model, arrays):
         file = super().write(model, arrays)
-        after = model.variant.norm_after_pool
-        rename = lambda n: n.replace("layernorm.", "pooler.layernorm.")  # noqa: E731
-        last = ("layernorm.", self.prefix + "layernorm.")
-        return {rename(n) if after and n.startswith(last) else n: a for n, a in file.items()}
+        if not model.variant.norm_after_pool:
+            return file
+        last = rf"^({re.escape(self.prefix)})?layernorm\."
+        return {re.sub(last, r"\1pooler.layernorm.", name): a for name, a in file.items()}
 
     def config_for(self, model):
         v = model.variant
-        own = {
+        return {
+            **super().config_for(model),
             "use_mean_pooling": v.norm_after_pool,
             "layer_scale_init_value": v.layer_scale or 0.0,
+            "use_relative_position_bias": v.is_relative and v.position_at == "every_layer",
+            "use_shared_relative_position_bias": v.is_relative and v.position_at == "shared",
+            "use_absolute_position_embeddings": v.position in TABLES,
+            "drop_path_rate": 0.0,
         }
-        own["use_relative_position_bias"] = v.is_relative and v.position_at == "every_layer"
-        own["use_shared_relative_position_bias"] = v.is_relative and v.position_at == "shared"
-        own["use_absolute_position_embeddings"] = v.position in TABLES
-        return {**super().config_for(model), **own, "drop_path_rate": 0.0}
 
     def impossible(self, model):
         v = model.variant
-        own = [f"position_at={v.position_at!r}"] * (
-            v.position in TABLES and v.position_at != "input"
-        )
-        own += [f"qkv_bias={v.qkv_bias}"] * (not v.qkv_bias)
-        own += [f"pool={v.pool!r} without norm_after_pool"] * (
-            (v.pool == "mean") != v.norm_after_pool
-        )
-        return super().impossible(model) + own + not_square(model)
+        at_input = v.position not in TABLES or v.position_at == "input"
+        rows = {
+            f"position_at={v.position_at!r}": not at_input,
+            f"qkv_bias={v.qkv_bias}": not v.qkv_bias,
+            f"pool={v.pool!r} without norm_after_pool": (v.pool == "mean") != v.norm_after_pool,
+        }
+        return super().impossible(model) + reasons(rows) + not_square(model)
 
 
 class Deit(HuggingFace):
     """DeiT with its distillation token."""
 
     def complete(self, canonical, contents):
-        found, arrays, origin = canonical.evidence, canonical.arrays, canonical.origin
-        if "head_distillation/kernel" not in arrays:
-            arrays[REGISTERS], origin[REGISTERS] = (
-                arrays.pop(DISTILLATION),
-                origin.pop(DISTILLATION),
-            )
-            found["distillation"], found["registers"] = False, 1
+        evidence = canonical.evidence
+        if "head_distillation/kernel" not in canonical.arrays:
+            for side in (canonical.arrays, canonical.origin):
+                side[REGISTERS] = side.pop(DISTILLATION)
+            evidence["distillation"], evidence["registers"] = False, 1
         super().complete(canonical, contents)
 
     def write(self, model, arrays):
-        if REGISTERS in arrays:
-            arrays = {(DISTILLATION if n == REGISTERS else n): a for n, a in arrays.items()}
+        arrays = {DISTILLATION if n == REGISTERS else n: a for n, a in arrays.items()}
         file = super().write(model, arrays)
         if model.variant.distillation:
-            file = {
-                n.replace("classifier", "cls_classifier") if n.startswith("classifier.") else n: a
-                for n, a in file.items()
-            }
+            file = {re.sub(r"^classifier\.", "cls_classifier.", n): a for n, a in file.items()}
         return file
 
     def json_files(self, model):
@@ -147,12 +141,13 @@ class Deit(HuggingFace):
     def impossible(self, model):
         v = model.variant
         tokens = f"registers={v.registers}, distillation={v.distillation}"
-        own = [tokens] * (v.registers + int(v.distillation) != 1)
-        own += ["distillation=True without heads"] * (v.distillation and not model.num_classes)
-        return super().impossible(model) + own
+        rows = {
+            tokens: v.registers + int(v.distillation) != 1,
+            "distillation=True without heads": v.distillation and not model.num_classes,
+        }
+        return super().impossible(model) + reasons(rows)
 
 
-VIT = huggingface.FAMILY
 BEIT = Beit(
     name="Hugging Face Beit",
     sign=r"(beit|data2vec_vision)\.|(.*\.)?((encoder|layers|shared_position_bias)\.(.*\.)?"
@@ -178,18 +173,20 @@ BEIT = Beit(
     needs_config=True,
     defaults={**VIT.defaults, "position": "none"},
     config={
-        **{k: v for k, v in VIT.config.items() if k != "qkv_bias"},
+        **SETTINGS,
         "use_mean_pooling": ("pool", {True: "mean", False: "token"}),
         "layer_scale_init_value": "layer_scale",
     },
     holds={
-        **{"class_token": (True,), "registers": (0,), "representation_size": (None,)},
-        **{
-            "position": (*TABLES, "relative_2d", "none"),
-            "position_at": ("input", "every_layer", "shared"),
-        },
-        **{"pool": ("token", "mean", None), "biases": ("no_key",), "activation": ANY},
-        **{"layer_scale": ANY},
+        "class_token": (True,),
+        "registers": (0,),
+        "representation_size": (None,),
+        "position": (*TABLES, "relative_2d", "none"),
+        "position_at": ("input", "every_layer", "shared"),
+        "pool": ("token", "mean", None),
+        "biases": ("no_key",),
+        "activation": ANY,
+        "layer_scale": ANY,
     },
     model_types=("beit", "data2vec-vision"),
     parts={
@@ -205,34 +202,47 @@ BEIT = Beit(
     head_pools=("token", "mean"),
 )
 DEIT = Deit(
-    **{
-        **{field.name: getattr(VIT, field.name) for field in dataclasses.fields(VIT)},
-        **{"name": "Hugging Face DeiT", "model_type": "deit", "prefix": "deit."},
-        "model_types": ("deit",),
-        **{"with_head": "DeiTForImageClassification", "without_head": "DeiTModel"},
-        "sign": r"(.*\.)?embeddings\.distillation_token$",
-        "unlike": r"(?!)",
-        "table": Table(
-            ("embeddings.distillation_token", DISTILLATION, SAME),
-            *tables.torch_linear("[classifier|cls_classifier]", "head"),
-            *tables.torch_linear("distillation_classifier", "head_distillation"),
-            *EMBEDDINGS,
-            *LAYERS,
-            *tables.torch_norm("layernorm", "norm"),
-            *tables.torch_linear("pooler.dense", "pre_logits"),
-        ),
-        "holds": {**VIT.holds, "registers": (0, 1), "distillation": ANY},
-    }
+    name="Hugging Face DeiT",
+    sign=r"(.*\.)?embeddings\.distillation_token$",
+    stripped=VIT.stripped,
+    table=Table(
+        ("embeddings.distillation_token", DISTILLATION, SAME),
+        *tables.torch_linear("[classifier|cls_classifier]", "head"),
+        *tables.torch_linear("distillation_classifier", "head_distillation"),
+        *EMBEDDINGS,
+        *LAYERS,
+        *tables.torch_norm("layernorm", "norm"),
+        *tables.torch_linear("pooler.dense", "pre_logits"),
+    ),
+    ignored=VIT.ignored,
+    parts=VIT.parts,
+    joined_heads=True,
+    needs_config=True,
+    defaults=VIT.defaults,
+    config=VIT.config,
+    holds={**VIT.holds, "registers": (0, 1), "distillation": ANY},
+    model_types=("deit",),
+    model_type="deit",
+    with_head="DeiTForImageClassification",
+    without_head="DeiTModel",
+    prefix="deit.",
+    constants=VIT.constants,
 )
 # Its files have the names of ViT's, which reads them.
 IJEPA = dataclasses.replace(
     VIT,
-    **{"name": "Hugging Face IJepa", "model_type": "ijepa", "prefix": "ijepa.", "sign": r"(?!)"},
-    **{"with_head": "IJepaForImageClassification", "without_head": "IJepaModel"},
+    name="Hugging Face IJepa",
+    sign=r"(?!)",
+    model_type="ijepa",
+    with_head="IJepaForImageClassification",
+    without_head="IJepaModel",
+    prefix="ijepa.",
     head_pools=("mean",),
     holds={
         **VIT.holds,
-        **{"class_token": (False,), "pool": ("mean", None), "representation_size": (None,)},
+        "class_token": (False,),
+        "pool": ("mean", None),
+        "representation_size": (None,),
         "norm_after_pool": (False,),
     },
 )

@@ -17,7 +17,7 @@ from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import timm
 from keras_vit.weights.formats.vision_towers import ROWS, TOKEN, settle_activation
-from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table, two_rows
+from keras_vit.weights.tables import CONV, SAME, Table
 
 BLOCK = "transformer.resblocks.{i}."
 VISUAL, TRUNK, LINEAR = "visual.", "visual.trunk.", "visual.head.proj"
@@ -151,13 +151,7 @@ OPEN_CLIP = OpenClip(
         ("conv1.weight", "patch_encoder/projection/kernel", CONV),
         *tables.torch_norm("ln_pre", "pre_norm"),
         *tables.torch_norm(BLOCK + "ln_{n}", "block_{i}/norm_{n}"),
-        *two_rows(
-            BLOCK + "attn.in_proj",
-            "block_{i}/attention/[query|key|value]",
-            ("_weight", "kernel"),
-            ("_bias", "bias"),
-            TRANSPOSED,
-        ),
+        *tables.torch_in_proj(BLOCK + "attn.in_proj", "block_{i}/attention"),
         *tables.torch_linear(BLOCK + "attn.out_proj", "block_{i}/attention/out"),
         (BLOCK + "ls_{n}.gamma", "block_{i}/layer_scale_{n}/gamma", SAME),
         *tables.torch_linear(BLOCK + "mlp.c_fc", "block_{i}/mlp/dense_1"),
@@ -165,13 +159,7 @@ OPEN_CLIP = OpenClip(
         *tables.torch_norm("ln_post", "norm"),
         ("proj", "projection/kernel", SAME),
         ("attn_pool.probe", "pool/probe", SAME),
-        *two_rows(
-            "attn_pool.attn.in_proj",
-            "pool/attention/[query|key|value]",
-            ("_weight", "kernel"),
-            ("_bias", "bias"),
-            TRANSPOSED,
-        ),
+        *tables.torch_in_proj("attn_pool.attn.in_proj", "pool/attention"),
         *tables.torch_linear("attn_pool.attn.out_proj", "pool/attention/out"),
         *tables.torch_norm("attn_pool.layernorm", "pool/norm"),
         *tables.torch_linear("attn_pool.mlp.c_fc", "pool/mlp/dense_1"),

@@ -7,7 +7,7 @@ is said by one that has it.
 
 import re
 
-from keras_vit.weights.family import ANY
+from keras_vit.weights.family import ANY, reasons
 from keras_vit.weights.formats import timm_arrays
 from keras_vit.weights.formats.timm import FAMILY, KEYS, POOLS, Timm, hub_config
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, rope_arguments
@@ -68,25 +68,27 @@ class Writer(Timm):
         """What of a variant timm's classes have no place for, as texts; a class adds its own."""
         norms = {n: getattr(v, n) for n in INNER_NORMS}
         norms = [f"{n}={norm!r}" for n, norm in norms.items() if norm not in (None, v.norm)]
-        texts = [f"{', '.join(norms)} beside norm={v.norm!r}"] * bool(norms)
-        if v.patch_bias == (v.pre_norm is not None):
-            texts.append(f"patch_bias={v.patch_bias} with pre_norm={v.pre_norm!r}")
-        if v.pool == "map" and (v.norm_after_pool or v.norm != "layer_norm"):
-            texts.append(f"pool='map' with norm={v.norm!r}, norm_after_pool={v.norm_after_pool}")
-        if self.architecture(v)[1] is None:
-            parts = f"mlp={v.mlp!r}, norm={v.norm!r}, epsilon={v.epsilon}"
-            texts.append(f"block={v.block!r} with {parts}")
-        return texts
+        is_map = v.pool == "map" and (v.norm_after_pool or v.norm != "layer_norm")
+        parts = f"mlp={v.mlp!r}, norm={v.norm!r}, epsilon={v.epsilon}"
+        return reasons(
+            {
+                f"{', '.join(norms)} beside norm={v.norm!r}": norms,
+                f"patch_bias={v.patch_bias} with pre_norm={v.pre_norm!r}": v.patch_bias
+                == (v.pre_norm is not None),
+                f"pool='map' with norm={v.norm!r}, norm_after_pool={v.norm_after_pool}": is_map,
+                f"block={v.block!r} with {parts}": self.architecture(v)[1] is None,
+            }
+        )
 
     def impossible(self, model):
         v = model.variant
         unknown = v.stem is not None and _hybrid_of(v) is None
-        texts = super().impossible(model) + [f"stem={v.stem}, stem_width={v.stem_width}"] * unknown
-        return texts + self.misplaced(v)
+        stem = reasons({f"stem={v.stem}, stem_width={v.stem_width}": unknown})
+        return super().impossible(model) + stem + self.misplaced(v)
 
     def obstacles(self, model):
         architecture, _ = self.architecture(model.variant)
-        other = [f"epsilon={model.variant.epsilon}"] * (architecture is None)
+        other = reasons({f"epsilon={model.variant.epsilon}": architecture is None})
         return other + super().obstacles(model)
 
     def json_files(self, model):
@@ -195,7 +197,8 @@ class BeitWriter(Writer):
     architectures = ((lambda v: True, 1e-6, "beit_base_patch16_224"),)
 
     def misplaced(self, v):
-        return ["a bias of the key"] * (v.qkv_bias and v.biases == "all") + super().misplaced(v)
+        has_bias = v.qkv_bias and v.biases == "all"
+        return reasons({"a bias of the key": has_bias}) + super().misplaced(v)
 
     def model_args(self, model):
         v = model.variant
