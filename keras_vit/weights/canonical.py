@@ -31,6 +31,7 @@ IMAGES = "the family's, as no config beside the file says it; set model.preproce
 MAX_SIDE = 1 << 14  # pixels; no image that a config names is larger
 MAX_EPSILON = 0.1
 FRESH_SCALE = 1e-5  # of a LayerScale whose first value no config says
+QKV = {"query", "key", "value"}  # of which `qkv_bias` takes the biases away
 REQUIRED = (
     PROJECTION,
     "block_0/attention/query/kernel",
@@ -85,6 +86,10 @@ class Canonical:
             del self.arrays[name]
         left = dict.fromkeys(self.origin.pop(name) for name in names)  # some are of one array
         self.ignored = (*self.ignored, *left)
+
+    def add_zero_positions(self, at, count):
+        """Gives learned tokens that have no positions in the file those of zeros."""
+        self.arrays[POSITION] = np.insert(self.arrays[POSITION], [at] * count, 0, axis=1)
 
     def add_zero_bias(self, name, why):
         """Gives a layer that the file has without a bias one of zeros, unless it has one."""
@@ -162,7 +167,7 @@ def extensions_of(arrays):
     biased = {part for part in ("query", "key", "value", "out") if has_bias(f"attention/{part}")}
     biased |= {"mlp"} if has_bias("mlp/dense_1") or has_bias("mlp/dense_2") else set()
     if biased and "query" not in biased:
-        biased |= {"query", "key", "value"}  # which `qkv_bias` takes away
+        biased |= QKV
     biases = next((name for name, row in BIASES.items() if set(row) == biased), "all")
     pre_norm = norm_of(arrays, "pre_norm")
     return {
@@ -182,6 +187,18 @@ def extensions_of(arrays):
         "distillation": "patch_encoder/distillation_token" in arrays,
         "rotary": "mixed" if "rotary_0/frequencies" in arrays else None,
     }
+
+
+def smallest_fitting(names):
+    """The (biases, qkv_bias) of `Extensions` with fewest biases beside those that are named."""
+    rows = [
+        (biases, qkv_bias, set(parts) - (set() if qkv_bias else QKV))
+        for biases, parts in BIASES.items()
+        for qkv_bias in (True, False)
+    ]
+    fitting = [row for row in rows if names <= row[2]]
+    biases, qkv_bias, _ = min(fitting, key=lambda row: len(row[2]))
+    return biases, qkv_bias and bool(names)
 
 
 def norm_of(arrays, layer):

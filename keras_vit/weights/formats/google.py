@@ -13,8 +13,6 @@ are attention pooling (MAP) and fixed sin-cos positions.
 import math
 import re
 
-import numpy as np
-
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION, PROJECTION
@@ -161,7 +159,7 @@ class BigVision(Family):
             sizes = (caller.get("file_image_size"), configured, caller.get("image_size"))
             count = arrays[POSITION].shape[1]
             if not _has_class_position(count, shape_of(evidence), sizes):
-                arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (1, 0), (0, 0)))
+                canonical.add_zero_positions(at=0, count=1)
 
 
 BIG_VISION_FAMILY = BigVision(

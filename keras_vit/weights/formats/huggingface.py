@@ -65,6 +65,9 @@ LAYERS = (
 class HuggingFace(Family):
     """Folders of Hugging Face transformers; the defaults are those of ViT."""
 
+    joined_heads: bool = True
+    needs_config: bool = True
+    ignored: tuple = (r"embeddings\.mask_token",)
     unlike: str = r"(?!)"  # pattern of a name that only another of these families has
     model_type: str = "vit"  # as it is written
     with_head: str = "ViTForImageClassification"
@@ -161,14 +164,12 @@ FAMILY = HuggingFace(
     ignored=(r"embeddings\.(mask_token|position_ids)", r"decoder\..*"),
     model_types=("vit", "ijepa"),
     parts={"class_token": "patch_encoder/class_token"},
-    joined_heads=True,
     defaults={
         "interpolation": "bicubic_no_antialias",
         "gelu": "gelu_erf",
         "epsilon": 1e-12,
         "stem_numerics": "timm",
     },
-    needs_config=True,
     config={**SETTINGS, "qkv_bias": "qkv_bias"},
     holds={
         "class_token": (True,),

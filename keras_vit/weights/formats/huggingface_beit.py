@@ -169,8 +169,6 @@ BEIT = Beit(
     ignored=(r"embeddings\.mask_token", r"lm_head\..*", r".*relative_position_index"),
     unsupported={r"(decode_head|auxiliary_head|fpn\d?)\..*": "the head of a model that segments"},
     optional=("norm/gamma",),
-    joined_heads=True,
-    needs_config=True,
     defaults={**VIT.defaults, "position": "none"},
     config={
         **SETTINGS,
@@ -216,8 +214,6 @@ DEIT = Deit(
     ),
     ignored=VIT.ignored,
     parts=VIT.parts,
-    joined_heads=True,
-    needs_config=True,
     defaults=VIT.defaults,
     config=VIT.config,
     holds={**VIT.holds, "registers": (0, 1), "distillation": ANY},

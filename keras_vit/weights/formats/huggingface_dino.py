@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.extensions import BIASES, ROTARIES
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.canonical import POSITION, QKV, smallest_fitting
 from keras_vit.weights.evidence import CUSTOM
 from keras_vit.weights.family import ANY, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
@@ -28,7 +28,6 @@ from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 
 REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."
-QKV = set(PARTS[:3])
 LINEAR = {  # names of `Extensions.biases` -> layers of a block
     **{part: (f"attention/{part}",) for part in PARTS},
     "mlp": ("mlp/gate", "mlp/dense_1", "mlp/dense_2"),
@@ -69,11 +68,11 @@ class Dinov2(Dino):
         return super().recognises(arrays) and has_registers == self.registers
 
     def complete(self, canonical, contents):
-        evidence, arrays = canonical.evidence, canonical.arrays
+        evidence = canonical.evidence
         if evidence["mlp"] == "swiglu":
             evidence["gelu"] = "silu"  # whatever hidden_act says
-        if evidence["registers"] and POSITION in arrays:
-            arrays[POSITION] = np.insert(arrays[POSITION], [1] * evidence["registers"], 0, axis=1)
+        if evidence["registers"] and POSITION in canonical.arrays:
+            canonical.add_zero_positions(at=1, count=evidence["registers"])
         super().complete(canonical, contents)
         ratio = evidence.config.get("mlp_ratio", 4)
         units = _hidden_units(evidence["width"], ratio, evidence["mlp"])
@@ -178,18 +177,6 @@ def _complete_biases(canonical):
                 canonical.assumed["biases"] = "zeros where the file has none"
 
 
-def smallest_fitting(names):
-    """The (biases, qkv_bias) of `Extensions` with fewest biases beside those that are named."""
-    rows = [
-        (biases, qkv_bias, set(parts) - (set() if qkv_bias else QKV))
-        for biases, parts in BIASES.items()
-        for qkv_bias in (True, False)
-    ]
-    fitting = [row for row in rows if names <= row[2]]
-    biases, qkv_bias, _ = min(fitting, key=lambda row: len(row[2]))
-    return biases, qkv_bias and bool(names)
-
-
 HOLDS = {
     "class_token": (True,),
     "registers": ANY,
@@ -236,9 +223,6 @@ def _dinov2(is_gated, registers):
             *tables.torch_norm("layernorm", "norm"),
             *tables.torch_linear("classifier", "head"),
         ),
-        ignored=(r"embeddings\.mask_token",),
-        joined_heads=True,
-        needs_config=True,
         defaults={
             "interpolation": "bicubic" if registers else "bicubic_no_antialias",
             "gelu": "gelu_erf",
@@ -280,9 +264,6 @@ DINOV3 = Dinov3(
         *_in(DINOV3_BLOCK, (*LAYERS, *GATED)),
         *tables.torch_norm("norm", "norm"),
     ),
-    ignored=(r"embeddings\.mask_token",),
-    joined_heads=True,
-    needs_config=True,
     defaults={
         "gelu": "gelu_erf",
         "interpolation": "bicubic",

@@ -70,7 +70,10 @@ class Dino(Family):
             found.settle(CUSTOM, pool=found["pool"])
         if found["registers"] and POSITION in canonical.arrays:
             found["interpolation"] = "bicubic"
-            give_registers_positions(canonical)
+            # Positions were added before the registers came.
+            count, learned = canonical.arrays[POSITION].shape[1], int(found["class_token"])
+            find_image_size(count - learned, shape_of(found), found.caller)
+            canonical.add_zero_positions(at=learned, count=found["registers"])
 
 
 def rotary_of(periods):
@@ -82,16 +85,6 @@ def rotary_of(periods):
     if periods.shape != expected.shape or not np.allclose(periods, expected, 1e-5, 0):
         raise unsupported(f"rotary periods that are no powers of one base, exactly ({PERIODS!r})")
     return Rotary("centered", base, pairs="halves")
-
-
-def give_registers_positions(canonical):
-    """Positions were added before the registers came, which get zeros after the class token."""
-    found, table = canonical.evidence, canonical.arrays[POSITION]
-    learned = int(found["class_token"])
-    find_image_size(table.shape[1] - learned, shape_of(found), found.caller)
-    zeros = np.zeros((1, found["registers"], table.shape[2]), table.dtype)
-    parts = (table[:, :learned], zeros, table[:, learned:])
-    canonical.arrays[POSITION] = np.concatenate(parts, axis=1)
 
 
 class MocoV3(Family):

@@ -9,8 +9,6 @@ which `timm_models` knows. One table reads the names of all of timm's classes.
 import dataclasses
 import re
 
-import numpy as np
-
 from keras_vit.preprocessing import TIMM
 from keras_vit.weights.canonical import POSITION, config_of
 from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, REPORTED
@@ -169,7 +167,7 @@ def give_learned_tokens_positions(canonical):
     if of_patches is None:
         of_patches = _are_of_patches(arrays[POSITION].shape[1], learned, evidence)
     if of_patches:
-        arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (learned, 0), (0, 0)))
+        canonical.add_zero_positions(at=0, count=learned)
 
 
 def _are_of_patches(positions, learned, evidence):

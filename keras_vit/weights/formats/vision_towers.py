@@ -199,6 +199,14 @@ LAYERS = (
     *tables.torch_norm("post_layernorm", "norm"),
     *tables.torch_linear("classifier", "head"),
 )
+SIGLIP_ROWS = (
+    ("head.probe", "pool/probe", SAME),
+    *tables.torch_in_proj("head.attention.in_proj", "pool/attention"),
+    *tables.torch_linear("head.attention.out_proj", "pool/attention/out"),
+    *tables.torch_norm("head.layernorm", "pool/norm"),
+    *tables.torch_linear("head.mlp.fc{n}", "pool/mlp/dense_{n}"),
+    *LAYERS,
+)
 SETTINGS = {**KEYS, "hidden_act": ("activation", ACTIVATIONS)}
 COMMON = {
     "stripped": r"^vision_model\.",
@@ -247,14 +255,7 @@ SIGLIP = Siglip(
     model_types=("siglip", "siglip_vision_model"),
     parts={"vision_use_head": "pool/probe"},
     sign=r"(vision_model\.)?embeddings\.patch_embedding\.bias$",
-    table=Table(
-        ("head.probe", "pool/probe", SAME),
-        *tables.torch_in_proj("head.attention.in_proj", "pool/attention"),
-        *tables.torch_linear("head.attention.out_proj", "pool/attention/out"),
-        *tables.torch_norm("head.layernorm", "pool/norm"),
-        *tables.torch_linear("head.mlp.fc{n}", "pool/mlp/dense_{n}"),
-        *LAYERS,
-    ),
+    table=Table(*SIGLIP_ROWS),
     defaults={
         "interpolation": "bicubic_no_antialias",
         "activation": "gelu_tanh",
