@@ -8,7 +8,7 @@ from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights import canonical as form
 from keras_vit.weights import settle
 from keras_vit.weights.canonical import PROJECTION, ROOT, Canonical
-from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM
+from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, Evidence
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
@@ -102,9 +102,10 @@ class Family:
         """The arrays, each of them for one layer."""
         return tower
 
-    def read(self, contents, evidence):
-        """The `Canonical` of a `Contents`, whose `Evidence` begins with the caller's arguments."""
+    def read(self, contents, caller):
+        """The `Canonical` of a `Contents`, for a dict of arguments that a caller gave."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
+        evidence = Evidence(caller)
         evidence.add(ARRAYS, **form.architecture_of(arrays, self.name, self.optional))
         arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, evidence["width"])
         if not self.joined_heads:

@@ -12,7 +12,7 @@ from keras_vit.models.classifier import argument_names
 from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights.assign import MODELS, LoadReport, assign
 from keras_vit.weights.canonical import check_architecture, reading_of_config
-from keras_vit.weights.evidence import CATALOGUE, Evidence
+from keras_vit.weights.evidence import CATALOGUE
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.weights.files import CheckpointError
@@ -258,8 +258,7 @@ def read_checkpoint(path, caller, prefix=None):
             "this model beside the file, or none."
         )
     try:
-        whole = dataclasses.replace(contents, arrays=part.arrays)
-        canonical = family.read(whole, Evidence(caller))
+        canonical = family.read(dataclasses.replace(contents, arrays=part.arrays), caller)
         check_architecture(canonical)
         canonical.reading = reading_of_config(contents.config) or canonical.reading
     except CheckpointError as error:

@@ -16,7 +16,7 @@ from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
 from keras_vit.weights import huggingface_images, tables
 from keras_vit.weights.canonical import ROOT, Canonical, resnet_of, units_of
-from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM
+from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM, Evidence
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import google, huggingface, timm
@@ -39,7 +39,7 @@ class BiTFamily(Family):
     # Version of the ResNet -> its constants, as `BiTVariant.numerics` names them.
     numerics: dict = dataclasses.field(default_factory=dict)
 
-    def read(self, contents, evidence):
+    def read(self, contents, caller):
         arrays, origin, ignored = self.arrays_of(contents.arrays)
         if ROOT not in arrays or not any(name.startswith("stage_") for name in arrays):
             raise CheckpointError(
@@ -48,6 +48,7 @@ class BiTFamily(Family):
             )
         blocks, width, channels = resnet_of(arrays, f"BiT of {self.name}")
         version = "v1" if "root/norm/gamma" in arrays else "v2"
+        evidence = Evidence(caller)
         evidence.add(
             ARRAYS,
             blocks=blocks,

@@ -42,7 +42,7 @@ class KerasHub(Family):
             name = name.replace("layers/dense/", "layers/pre_logits/")
         return super().plain_name(re.sub(r"^layers/dense(_1)?/", "layers/head/", name), file)
 
-    def read(self, contents, evidence):
+    def read(self, contents, caller):
         """A folder with a task is read whole, and so is its `task.weights.h5`.
 
         The path of its `model.weights.h5` means the backbone alone, whose output is the tokens
@@ -51,10 +51,11 @@ class KerasHub(Family):
         folder = _folder(contents)
         if not any("vi_t_" in name for name in contents.arrays):
             contents.arrays.update(read_hdf5(folder / "model.weights.h5"))
-        canonical = super().read(contents, evidence)
+        canonical = super().read(contents, caller)
         preprocessor = _config_in(folder / "preprocessor.json")
         converter = preprocessor.get("image_converter", {}).get("config", {})
         converter = converter or _config_in(folder / "image_converter.json")
+        evidence = canonical.evidence
         recipe, unsaid = _preprocessing(converter, evidence["channels"], evidence["image_size"])
         canonical.prepare(recipe, unsaid, converter)
         return canonical

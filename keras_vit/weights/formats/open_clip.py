@@ -73,14 +73,14 @@ class Trunk(Family):
     def arrays_of(self, file):
         return timm.FAMILY.arrays_of(trunk_of(file))
 
-    def read(self, contents, evidence):
+    def read(self, contents, caller):
         file, cfg = contents.arrays, contents.config
         vision = cfg.get("model_cfg", {}).get("vision_cfg", {})
         trunk = trunk_of(file)
         if not timm.FAMILY.recognises(trunk):
             raise unsupported("a trunk that is no Vision Transformer")
         inner = Contents(contents.path, trunk, timm_config(cfg, vision))
-        canonical = timm.FAMILY.read(inner, evidence)
+        canonical = timm.FAMILY.read(inner, caller)
         canonical.family = self.name
         canonical.origin = {ours: TRUNK + name for ours, name in canonical.origin.items()}
         outside = [name for name in file if not name.startswith(TRUNK)]
