@@ -137,7 +137,7 @@ def architecture_of(arrays, family, optional=()):
     pooled, head = projection or representation_size or width, arrays.get("head/kernel")
     if class_token and head is not None and head.shape[:1] == (2 * width,) != (pooled,):
         pool, pooled = "token_mean", 2 * width
-    found = {
+    arguments = {
         "width": width,
         "depth": len(blocks),
         "mlp_dim": arrays["block_0/mlp/dense_1/kernel"].shape[-1],
@@ -155,10 +155,12 @@ def architecture_of(arrays, family, optional=()):
     }
     if pool == "map":
         pool_mlp_dim = arrays["pool/mlp/dense_1/kernel"].shape[-1]
-        found["pool_mlp_dim"] = None if pool_mlp_dim == found["mlp_dim"] else pool_mlp_dim
+        arguments["pool_mlp_dim"] = None if pool_mlp_dim == arguments["mlp_dim"] else pool_mlp_dim
     if ROOT in arrays:
-        found["stem"], found["stem_width"], found["channels"] = resnet_of(arrays, "ResNet stem")
-    return found
+        arguments["stem"], arguments["stem_width"], arguments["channels"] = resnet_of(
+            arrays, "ResNet stem"
+        )
+    return arguments
 
 
 def extensions_of(arrays):
@@ -226,13 +228,13 @@ def units_of(arrays, layer, inputs=None):
 def resnet_of(arrays, what):
     """(units of each stage, width factor, channels of the images) of a ResNet."""
     matches = (re.match(r"stage_(\d+)_unit_(\d+)/", name) for name in arrays)
-    found = sorted({(int(match[1]), int(match[2])) for match in matches if match})
-    stages = range(1, 1 + max((stage for stage, _ in found), default=0))
-    counts = tuple(sum(stage == s for s, _ in found) for stage in stages)
+    units = sorted({(int(match[1]), int(match[2])) for match in matches if match})
+    stages = range(1, 1 + max((stage for stage, _ in units), default=0))
+    counts = tuple(sum(stage == s for s, _ in units) for stage in stages)
     whole = [(stage, unit) for stage in stages for unit in range(1, counts[stage - 1] + 1)]
-    if found != whole or 0 in counts:
+    if units != whole or 0 in counts:
         raise CheckpointError(
-            f"The {what} has gaps. Received: units (stage, unit) {found[:20]}; expected stages and "
+            f"The {what} has gaps. Received: units (stage, unit) {units[:20]}; expected stages and "
             "units that are numbered from 1 without one. Check that the file is whole."
         )
     shape = arrays[ROOT].shape
@@ -254,27 +256,27 @@ def check_architecture(canonical):
     A config may say anything, and an array may have a shape that no other array confirms: a model
     of that size is not built before the file has shown that it has its weights.
     """
-    found = canonical.architecture
-    positive_int(found["channels"], "channels")
-    if max(pair(found["image_size"], "image_size")) > MAX_SIDE:
-        raise ValueError(f"image_size={found['image_size']} is above {MAX_SIDE} pixels.")
+    arguments = canonical.architecture
+    positive_int(arguments["channels"], "channels")
+    if max(pair(arguments["image_size"], "image_size")) > MAX_SIDE:
+        raise ValueError(f"image_size={arguments['image_size']} is above {MAX_SIDE} pixels.")
     variant_class = Variant if canonical.model == "VisionTransformer" else BiTVariant
-    names = {field.name for field in dataclasses.fields(variant_class)} & set(found)
-    v = variant_class(**{name: found[name] for name in names})
+    names = {field.name for field in dataclasses.fields(variant_class)} & set(arguments)
+    v = variant_class(**{name: arguments[name] for name in names})
     if variant_class is Variant:
         if v.epsilon > MAX_EPSILON:
             raise ValueError(f"epsilon={v.epsilon} is above {MAX_EPSILON}.")
-        v.grid(found["image_size"])
+        v.grid(arguments["image_size"])
         needed = v.depth * v.width * (4 * v.width + 2 * v.mlp_dim)
         blocks, width = v.stem or (), v.stem_width
     else:
         needed, blocks, width = 0, v.blocks, v.width
     for stage, units in enumerate(blocks):
         needed += 13 * units * (ROOT_FILTERS * width * 2**stage) ** 2
-    there = sum(array.size for array in canonical.arrays.values())
-    if needed > 2 * there:
+    present = sum(array.size for array in canonical.arrays.values())
+    if needed > 2 * present:
         raise CheckpointError(
-            f"Its arrays tell of a model with {needed:.3g} weights, and it has {there}: the file "
+            f"Its arrays tell of a model with {needed:.3g} weights, and it has {present}: the file "
             "is damaged or of another format."
         )
 
@@ -292,5 +294,5 @@ def reading_of_config(config):
 
 def config_of(model):
     """What a config beside weights says of the reading, as a dict: nothing where it is unknown."""
-    found = [problem for problem, reading in PROBLEM_TYPES.items() if reading == model.reading]
-    return {"problem_type": found[0]} if found else {}
+    problems = [name for name, reading in PROBLEM_TYPES.items() if reading == model.reading]
+    return {"problem_type": problems[0]} if problems else {}

@@ -83,8 +83,8 @@ class Family:
             )
         tower = {plain: file[name] for plain, name in names.items()}
         for pattern, what in self.unsupported.items():
-            if found := [name for name in tower if re.fullmatch(pattern, name)]:
-                raise unsupported(f"{what} ({found[0]!r} and {len(found) - 1} more)")
+            if named := [name for name in tower if re.fullmatch(pattern, name)]:
+                raise unsupported(f"{what} ({named[0]!r} and {len(named) - 1} more)")
         arrays, origin, ignored = self.table.read(self.unstacked(tower), self.name, self.ignored)
         origin = {target: names.get(where, prefix + where) for target, where in origin.items()}
         outside = (name for name in file if not name.startswith(prefix))
@@ -174,7 +174,7 @@ class Family:
         """
         texts = []
         for key, part in self.parts.items():
-            names = [name for ours, name in origin.items() if part in (ours, name)]
+            names = [name for path, name in origin.items() if part in (path, name)]
             if key in config and bool(config[key]) != bool(names):
                 has = repr(names[0]) if names else f"no {part!r}"
                 texts.append(f"it says {key}={config[key]!r:.200}, and the file has {has}")
@@ -240,8 +240,8 @@ def nearest(names, families):
     family, fits = max(rows, key=lambda row: (len(row[1]), len(row[0].table)))
     if not fits:
         return f"No family here has a name of its arrays, which are {shortened(forms, 4)}."
-    there = {place for _, place in fits.values()}
-    required = (n for n in form.REQUIRED if n not in there and n not in family.optional)
+    present = {place for _, place in fits.values()}
+    required = (n for n in form.REQUIRED if n not in present and n not in family.optional)
     missing = [family.table.name_of(name) for name in required]
     prefixes = sorted({prefix for prefix, _ in fits.values() if prefix})
     besides = [name for name in forms if name not in fits]

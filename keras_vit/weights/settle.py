@@ -110,14 +110,14 @@ def relative_table(arrays):
     return arrays.get("position_0/table", arrays.get("position/table"))
 
 
-def learned_tokens(found):
+def learned_tokens(arguments):
     """The number of tokens before those of the patches, as `Variant.learned_tokens` counts them."""
-    return int(found["class_token"]) + int(found["distillation"]) + found["registers"]
+    return int(arguments["class_token"]) + int(arguments["distillation"]) + arguments["registers"]
 
 
-def shape_of(found):
-    """A `Variant` with the patch size and the stem of `found`, which tell the grid of an image."""
-    return Variant(patch_size=found["patch_size"], stem=found.get("stem"))
+def shape_of(arguments):
+    """A `Variant` with the patch size and the stem of a model, which tell the grid of an image."""
+    return Variant(patch_size=arguments["patch_size"], stem=arguments.get("stem"))
 
 
 def grid_for(image_size, shape):

@@ -78,8 +78,8 @@ def _big_transfer_unit(unit):
     return rows
 
 
-def _big_transfer_norm(theirs, ours):
-    return tables.two_rows(theirs, ours, ("/gamma", "gamma"), ("/beta", "beta"), VECTOR, VECTOR)
+def _big_transfer_norm(name, path):
+    return tables.two_rows(name, path, ("/gamma", "gamma"), ("/beta", "beta"), VECTOR, VECTOR)
 
 
 BIG_TRANSFER = BiTFamily(
@@ -191,15 +191,15 @@ class HuggingFace(BiTFamily):
     """Folders of Hugging Face transformers."""
 
     def complete(self, canonical, contents):
-        found, processor = canonical.evidence, contents.processor
-        config = found.config
+        evidence, processor = canonical.evidence, contents.processor
+        config = evidence.config
         canonical.prepare(*huggingface.preprocessing_of(processor), processor)
-        canonical.class_names = huggingface.class_names_of(config, found["num_classes"])
+        canonical.class_names = huggingface.class_names_of(config, evidence["num_classes"])
         size = processor.get("crop_size", processor.get("size"))
         if size:
-            found.add(CONFIG, image_size=huggingface_images.sides_of(size))
-        v = BiTVariant(*(found[name] for name in ("blocks", "width", "version", "numerics")))
-        expected = self.architecture(v, found["channels"])
+            evidence.add(CONFIG, image_size=huggingface_images.sides_of(size))
+        v = BiTVariant(*(evidence[name] for name in ("blocks", "width", "version", "numerics")))
+        expected = self.architecture(v, evidence["channels"])
         plain = lambda value: value.upper() if value in ("same", "Same") else value  # noqa: E731
         wrong = {k: config[k] for k, e in expected.items() if k in config and plain(config[k]) != e}
         wrong.pop("output_stride", None)
@@ -246,9 +246,9 @@ class HuggingFace(BiTFamily):
             "torch_dtype": "float32",
             **huggingface.labels(model),
         }
-        said = huggingface.processor_of(model)
         # What a `BitImageProcessor` is not told it crops.
-        processor = {"do_center_crop": False, **said, "image_processor_type": "BitImageProcessor"}
+        processor = {"do_center_crop": False, **huggingface.processor_of(model)}
+        processor["image_processor_type"] = "BitImageProcessor"
         return {"config.json": config, "preprocessor_config.json": processor}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.evidence import CALLER, CONFIG, CUSTOM
-from keras_vit.weights.family import Family
+from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import CheckpointError, read_hdf5, read_json
 from keras_vit.weights.tables import FLAX_PATCHES, PARTS, SAME, Layout, Table, two_rows
 
@@ -24,12 +24,12 @@ ENCODER = "layers/vi_t_encoder/"
 BLOCK = ENCODER + "encoder_layers/vi_t_encoder_block_{i}/"
 
 
-def _dense(theirs, ours, layout=SAME):
-    return two_rows(theirs, ours, ("/vars/0", "kernel"), ("/vars/1", "bias"), layout)
+def _dense(name, path, layout=SAME):
+    return two_rows(name, path, ("/vars/0", "kernel"), ("/vars/1", "bias"), layout)
 
 
-def _norm(theirs, ours):
-    return two_rows(theirs, ours, ("/vars/0", "gamma"), ("/vars/1", "beta"))
+def _norm(name, path):
+    return two_rows(name, path, ("/vars/0", "gamma"), ("/vars/1", "beta"))
 
 
 class KerasHub(Family):
@@ -102,8 +102,8 @@ FAMILY = KerasHub(
         *_norm(BLOCK + "layer_norm_{n}", "block_{i}/norm_{n}"),
         *(
             row
-            for theirs, ours in zip(("query", "key", "value", "output"), PARTS)
-            for row in _dense(BLOCK + f"mha/{theirs}_dense", "block_{i}/attention/" + ours)
+            for name, part in zip(("query", "key", "value", "output"), PARTS)
+            for row in _dense(BLOCK + f"mha/{name}_dense", "block_{i}/attention/" + part)
         ),
         *_dense(BLOCK + "mlp/dense_{n}", "block_{i}/mlp/dense_{n}"),
         *_norm(ENCODER + "layer_norm", "norm"),
@@ -179,22 +179,22 @@ def _choose_pool(evidence):
         )
 
 
-def _preprocessing(said, channels, image_size):
+def _preprocessing(converter, channels, image_size):
     """What the image converter of a preset does, and texts for what no recipe here can say.
 
     The converter resizes, multiplies by `scale` and adds `offset`. It cuts the largest window of
     the target's proportions out of an image first, unless it is told to squash.
     """
-    if not said:
+    if not converter:
         return Preprocessing(resize="center_square"), ()
 
     def of(key, default):
-        values = np.asarray(default if said.get(key) is None else said[key], "float64")
+        values = np.asarray(default if converter.get(key) is None else converter[key], "float64")
         return np.broadcast_to(values, channels)
 
     with np.errstate(all="ignore"):  # `Preprocessing` refuses what comes of a scale of 0
         scale, offset = of("scale", 1.0), of("offset", 0.0)
-        if "mean" in said and "variance" in said:  # as older presets say it
+        if "mean" in converter and "variance" in converter:  # as older presets say it
             std = np.sqrt(of("variance", 1.0))
             scale, offset = scale / std, -of("mean", 0.0) / std
         # x * scale + offset = (x / 255 - mean) / std, without a last digit beside it
@@ -202,14 +202,22 @@ def _preprocessing(said, channels, image_size):
             tuple(float(f"{v:.12g}") + 0.0 for v in values)
             for values in (-offset / (255 * scale), 1 / (255 * scale))
         )
-    crops, kind = said.get("crop_to_aspect_ratio", True), said.get("interpolation", "bilinear")
-    is_known = kind in ("bilinear", "bicubic")
+    crops = converter.get("crop_to_aspect_ratio", True)
+    interpolation = converter.get("interpolation", "bilinear")
+    is_known = interpolation in ("bilinear", "bicubic")
     resize = "center_square" if crops else "squash"
-    recipe = Preprocessing(mean, std, resize, interpolation=kind if is_known else "bilinear")
-    size = tuple(said.get("image_size") or image_size)
+    recipe = Preprocessing(
+        mean, std, resize, interpolation=interpolation if is_known else "bilinear"
+    )
+    size = tuple(converter.get("image_size") or image_size)
     is_wide = crops and image_size[0] != image_size[1]
-    unsaid = [f"{key}=True" for key in ("antialias", "pad_to_aspect_ratio") if said.get(key)]
-    unsaid += [f"interpolation={kind!r}"] * (not is_known)
-    unsaid += [f"image_size={list(size)}"] * (size != image_size)
-    unsaid += ["crop_to_aspect_ratio=True, for an image that is not square"] * is_wide
+    unsaid = reasons(
+        {
+            "antialias=True": converter.get("antialias"),
+            "pad_to_aspect_ratio=True": converter.get("pad_to_aspect_ratio"),
+            f"{interpolation=}": not is_known,
+            f"image_size={list(size)}": size != image_size,
+            "crop_to_aspect_ratio=True, for an image that is not square": is_wide,
+        }
+    )
     return recipe, tuple(f"{text} of the image converter" for text in unsaid)

@@ -60,20 +60,20 @@ class Dino(Family):
         return next((a for n, a in file.items() if n.endswith(PERIODS)), None)
 
     def complete(self, canonical, contents):
-        found, periods = canonical.evidence, self.periods(contents.arrays)
+        evidence, periods = canonical.evidence, self.periods(contents.arrays)
         if periods is not None:
-            found.update(rotary=rotary_of(periods), position="none", epsilon=1e-5)
-            heads = found["width"] // (4 * max(periods.size, 1))
+            evidence.update(rotary=rotary_of(periods), position="none", epsilon=1e-5)
+            heads = evidence["width"] // (4 * max(periods.size, 1))
             why = "its rotary periods, four values of a head for each"
-            found.add(ARRAYS, why, num_heads=heads)
-        if not found["num_classes"]:
-            found.settle(CUSTOM, pool=found["pool"])
-        if found["registers"] and POSITION in canonical.arrays:
-            found["interpolation"] = "bicubic"
+            evidence.add(ARRAYS, why, num_heads=heads)
+        if not evidence["num_classes"]:
+            evidence.settle(CUSTOM, pool=evidence["pool"])
+        if evidence["registers"] and POSITION in canonical.arrays:
+            evidence["interpolation"] = "bicubic"
             # Positions were added before the registers came.
-            count, learned = canonical.arrays[POSITION].shape[1], int(found["class_token"])
-            find_image_size(count - learned, shape_of(found), found.caller)
-            canonical.add_zero_positions(at=learned, count=found["registers"])
+            count, learned = canonical.arrays[POSITION].shape[1], int(evidence["class_token"])
+            find_image_size(count - learned, shape_of(evidence), evidence.caller)
+            canonical.add_zero_positions(at=learned, count=evidence["registers"])
 
 
 def rotary_of(periods):

@@ -48,23 +48,23 @@ class OpenClip(Family):
         return {**vision, "heads": vision["width"] // vision["head_width"]}
 
     def complete(self, canonical, contents):
-        found, names = canonical.evidence, contents.arrays
-        found["patch_bias"] = False
+        evidence, names = canonical.evidence, contents.arrays
+        evidence["patch_bias"] = False
         canonical.preprocessing = preprocessing_of(contents.config)
         if any(name in names for name in OF_OPENAI):
-            found.add(CUSTOM, activation="quick_gelu")
+            evidence.add(CUSTOM, activation="quick_gelu")
         settle_activation(canonical)
-        if found["pool"] == "map" or not found["final_norm"]:
-            offset = 1.0 if found["class_token"] else 0.0  # the class token has the place 0
-            found.update(rotary=Rotary(offset=offset, order="columns"), interpolation="bilinear")
-            found["pool_heads"] = (
-                found.caller.get("pool_heads") or 8 if found["pool"] == "map" else None
+        if evidence["pool"] == "map" or not evidence["final_norm"]:
+            offset = 1.0 if evidence["class_token"] else 0.0  # the class token has the place 0
+            evidence.update(rotary=Rotary(offset=offset, order="columns"), interpolation="bilinear")
+            evidence["pool_heads"] = (
+                evidence.caller.get("pool_heads") or 8 if evidence["pool"] == "map" else None
             )
             canonical.preprocessing = PERCEPTION_ENCODER
-        if not found["final_norm"]:
-            found.settle(CUSTOM, pool="mean")
-        after = found.config.get("final_ln_after_pool", False) and found["pool"] == "mean"
-        found["norm_after_pool"] = bool(after)
+        if not evidence["final_norm"]:
+            evidence.settle(CUSTOM, pool="mean")
+        after = evidence.config.get("final_ln_after_pool", False) and evidence["pool"] == "mean"
+        evidence["norm_after_pool"] = bool(after)
 
 
 class Trunk(Family):
@@ -82,28 +82,28 @@ class Trunk(Family):
         inner = Contents(contents.path, trunk, timm_config(cfg, vision))
         canonical = timm.FAMILY.read(inner, caller)
         canonical.family = self.name
-        canonical.origin = {ours: TRUNK + name for ours, name in canonical.origin.items()}
+        canonical.origin = {path: TRUNK + name for path, name in canonical.origin.items()}
         outside = [name for name in file if not name.startswith(TRUNK)]
         rows = [name for name in outside if name.startswith("visual.")]
         arrays, origin, _ = self.table.read({n: file[n] for n in rows}, self.name)
         canonical.arrays.update(arrays)
         canonical.origin.update(origin)
         self._settle_head(canonical, arrays)
-        own = tuple(TRUNK + n if n in trunk else n for n in canonical.ignored)
-        canonical.ignored = (*own, *(name for name in outside if name not in rows))
+        of_trunk = (TRUNK + n if n in trunk else n for n in canonical.ignored)
+        canonical.ignored = (*of_trunk, *(name for name in outside if name not in rows))
         return canonical
 
     def _settle_head(self, canonical, arrays):
         """A linear map without a bias is a projection, and one with a bias a head."""
-        kernel, found = arrays.get("head/kernel"), canonical.evidence
+        kernel, evidence = arrays.get("head/kernel"), canonical.evidence
         if kernel is None:
             return
-        if found["num_classes"] or found["projection"]:
+        if evidence["num_classes"] or evidence["projection"]:
             raise unsupported("two heads, one after the other")
         if "head/bias" in arrays:
-            found["num_classes"] = kernel.shape[-1]
+            evidence["num_classes"] = kernel.shape[-1]
             return
-        found["projection"] = kernel.shape[-1]
+        evidence["projection"] = kernel.shape[-1]
         for side in (canonical.arrays, canonical.origin):
             side["projection/kernel"] = side.pop("head/kernel")
 
@@ -133,13 +133,13 @@ def timm_config(config, vision):
 
 def preprocessing_of(config):
     """The recipe of an `open_clip_config.json`; OpenAI's where it says nothing."""
-    said = config.get("preprocess_cfg", {})
-    facts = {key: tuple(said[key]) for key in ("mean", "std") if key in said}
-    if said.get("resize_mode") in RESIZES:
-        facts["resize"] = RESIZES[said["resize_mode"]]
-    if said.get("interpolation") in ("bilinear", "bicubic"):
-        facts["interpolation"] = said["interpolation"]
-    return dataclasses.replace(CLIP, library="pillow", **facts)
+    stated = config.get("preprocess_cfg", {})
+    fields = {key: tuple(stated[key]) for key in ("mean", "std") if key in stated}
+    if stated.get("resize_mode") in RESIZES:
+        fields["resize"] = RESIZES[stated["resize_mode"]]
+    if stated.get("interpolation") in ("bilinear", "bicubic"):
+        fields["interpolation"] = stated["interpolation"]
+    return dataclasses.replace(CLIP, library="pillow", **fields)
 
 
 OPEN_CLIP = OpenClip(

@@ -31,9 +31,9 @@ class Torchvision(Family):
     """Vision Transformers of torchvision, as its newer and older versions name their arrays."""
 
     def complete(self, canonical, contents):
-        found, patches = canonical.evidence, canonical.arrays[POSITION].shape[1] - 1
-        patch = found["patch_size"][0]
-        size = (found["width"], patch, patch * math.isqrt(max(patches, 0)))
+        evidence, patches = canonical.evidence, canonical.arrays[POSITION].shape[1] - 1
+        patch = evidence["patch_size"][0]
+        size = (evidence["width"], patch, patch * math.isqrt(max(patches, 0)))
         is_swag = "swag" in contents.path.name.lower()
         canonical.preprocessing = SWAG if is_swag else PREPROCESSING.get(size, BILINEAR)
 

@@ -45,8 +45,8 @@ class VisionTower(Family):
         return {**tower, "architectures": config.get("architectures")} if config else {}
 
     def complete(self, canonical, contents):
-        found = canonical.evidence
-        unsaid = _settle_edges(found)
+        evidence = canonical.evidence
+        unsaid = _settle_edges(evidence)
         self.settle(canonical)
         settle_activation(canonical)
         if POSITION not in canonical.arrays:
@@ -54,18 +54,18 @@ class VisionTower(Family):
         processor = contents.processor or {"image_processor_type": self.processor}
         recipe, further = preprocessing_of(processor)
         canonical.prepare(recipe, (*unsaid, *further), contents.processor)
-        canonical.class_names = class_names_of(contents.config, found["num_classes"])
+        canonical.class_names = class_names_of(contents.config, evidence["num_classes"])
 
     def settle(self, canonical):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
-        found = canonical.evidence
+        evidence = canonical.evidence
         if "pool/probe" in canonical.arrays:
-            asked = found.caller.get("pool", found["pool"])
-            if is_classifier(canonical) or asked != found["pool"]:
-                found.update(pool="mean", pool_mlp_dim=None)
+            asked = evidence.caller.get("pool", evidence["pool"])
+            if is_classifier(canonical) or asked != evidence["pool"]:
+                evidence.update(pool="mean", pool_mlp_dim=None)
                 canonical.leave_out("pool/")
-        elif not found["num_classes"]:
-            found.settle(CUSTOM, pool=found["pool"])
+        elif not evidence["num_classes"]:
+            evidence.settle(CUSTOM, pool=evidence["pool"])
 
     def config_for(self, model):
         return {**super().config_for(model), "hidden_act": hidden_act(model.variant)}
@@ -157,25 +157,25 @@ def is_classifier(canonical):
 
 def settle_activation(canonical):
     """Sets `gelu` instead of an activation that is one, and none where a gate has its own."""
-    found, source = canonical.evidence, canonical.assumed.pop("activation", REPORTED[CUSTOM])
-    activation, field = found["activation"], "activation"
-    if found["mlp"] == "swiglu" and activation == "silu":
-        found["activation"] = None
-    elif found["mlp"] == "mlp" and activation.startswith("gelu_"):
-        found.update(gelu=activation.removeprefix("gelu_"), activation=None)
+    evidence, source = canonical.evidence, canonical.assumed.pop("activation", REPORTED[CUSTOM])
+    activation, field = evidence["activation"], "activation"
+    if evidence["mlp"] == "swiglu" and activation == "silu":
+        evidence["activation"] = None
+    elif evidence["mlp"] == "mlp" and activation.startswith("gelu_"):
+        evidence.update(gelu=activation.removeprefix("gelu_"), activation=None)
         field = "gelu"
     canonical.assumed[field] = source
 
 
-def _settle_edges(found):
+def _settle_edges(evidence):
     """Cuts an image to the patches that it fills, as these classes do, and says it."""
-    size = found.from_config("image_size")
+    size = evidence.from_config("image_size")
     if not isinstance(size, int):
         return ()
-    whole = [size // side * side for side in found["patch_size"]]
+    whole = [size // side * side for side in evidence["patch_size"]]
     if not all(whole) or whole == [size, size]:
         return ()
-    found["image_size"] = whole
+    evidence["image_size"] = whole
     return (f"pixels of image_size={size} beyond the last whole patch, at {whole}",)
 
 
