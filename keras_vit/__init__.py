@@ -46,7 +46,7 @@ from keras_vit.weights import (
     load_weights,
     save_weights,
 )
-from keras_vit.weights.naflex import naflex_from_checkpoint
+from keras_vit.weights.formats.naflex import naflex_from_checkpoint
 
 # Imported when they are first used; the others hold classes that saved models need to be known.
 _MODULES = ("evaluation", "exports", "inspection", "recipes")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import google
+from keras_vit.weights.formats import google
 
 ROOT = pathlib.Path(__file__).parent.parent
 ORACLES = ROOT / "tests" / "oracles"

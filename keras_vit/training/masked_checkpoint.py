@@ -5,8 +5,8 @@ import re
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.weights import huggingface
 from keras_vit.weights.files import CheckpointError, open_checkpoint
+from keras_vit.weights.formats import huggingface
 from keras_vit.weights.tables import SAME, Table, shortened, split_heads, torch_linear, torch_norm
 
 # Its blocks have the names of an encoder's, behind one of these.

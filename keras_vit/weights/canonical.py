@@ -1,11 +1,13 @@
 """The one form that every format is brought into, and what it tells about the architecture.
 
-Canonical names are the variable paths of the models. What the arrays do not tell comes from the
-caller, from a config beside the file, or from the custom of the family; `assumed` records which.
+Canonical names are the variable paths of the models. `keras_vit.weights.evidence` decides what the
+arrays do not tell.
 """
 
 import dataclasses
 import re
+
+import numpy as np
 
 from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.extensions import BIASES
@@ -13,14 +15,12 @@ from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.bit import BiTVariant
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.variants import Variant
+from keras_vit.weights.evidence import Evidence
 from keras_vit.weights.files import CheckpointError
 
 PROJECTION = "patch_encoder/projection/kernel"
 POSITION = "patch_encoder/position/embedding"
 ROOT = "root/conv/kernel"
-# Where a fact in `Canonical.assumed` is from.
-CONFIG = "its config.json"
-CUSTOM = "the family's, as no config.json says it"
 # How outputs are read, by the names that configs of Hugging Face have for the problems.
 PROBLEM_TYPES = {
     "single_label_classification": "softmax",
@@ -28,10 +28,10 @@ PROBLEM_TYPES = {
     "regression": "values",
 }
 IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
-SQUARE = "positions that make a square"
 MAX_SIDE = 1 << 14  # pixels; no image that a config names is larger
 MAX_EPSILON = 0.1
 FRESH_SCALE = 1e-5  # of a LayerScale whose first value no config says
+QKV = {"query", "key", "value"}  # of which `qkv_bias` takes the biases away
 REQUIRED = (
     PROJECTION,
     "block_0/attention/query/kernel",
@@ -48,8 +48,7 @@ class Canonical:
     family: str  # whose format it is
     arrays: dict  # canonical name -> array, in the shape of the variable
     origin: dict  # canonical name -> name in the file
-    architecture: dict  # arguments of the model's class; `image_size` is that of the positions
-    assumed: dict = dataclasses.field(default_factory=dict)  # argument -> where its value is from
+    evidence: Evidence  # arguments of the model's class; `image_size` is that of the positions
     ignored: tuple = ()  # names in the file that are no part of the model, such as a text tower
     preprocessing: Preprocessing = GOOGLE
     class_names: tuple | None = None
@@ -61,17 +60,15 @@ class Canonical:
     others: tuple = ()  # prefixes of further models in the file
     model: str = "VisionTransformer"  # the name of the class of the architecture
 
-    def settle(self, field, *known):
-        """Sets an argument to the first value of (value, source) pairs that is not `None`.
+    @property
+    def architecture(self):
+        """The arguments of the model's class."""
+        return self.evidence
 
-        A source is reported unless it is `None`. Returns whether there was a value.
-        """
-        value, source = next((row for row in known if row[0] is not None), (None, None))
-        if value is not None:
-            self.architecture[field] = value
-            if source is not None:
-                self.assumed[field] = source
-        return value is not None
+    @property
+    def assumed(self):
+        """Argument -> where its value is from, for what the arrays do not show."""
+        return self.evidence.assumed
 
     def prepare(self, preprocessing, unsaid, source):
         """Sets how images are prepared, and reports the texts for what no recipe here can say.
@@ -81,6 +78,25 @@ class Canonical:
         self.preprocessing, self.ignored = preprocessing, (*unsaid, *self.ignored)
         if not source:
             self.assumed["preprocessing"] = IMAGES
+
+    def leave_out(self, *starts):
+        """Takes the arrays of layers away that a model does not use, and reports their names."""
+        names = [name for name in self.arrays if name.startswith(starts)]
+        for name in names:
+            del self.arrays[name]
+        left = dict.fromkeys(self.origin.pop(name) for name in names)  # some are of one array
+        self.ignored = (*self.ignored, *left)
+
+    def add_zero_positions(self, at, count):
+        """Gives learned tokens that have no positions in the file those of zeros."""
+        self.arrays[POSITION] = np.insert(self.arrays[POSITION], [at] * count, 0, axis=1)
+
+    def add_zero_bias(self, name, why):
+        """Gives a layer that the file has without a bias one of zeros, unless it has one."""
+        kernel = self.arrays.get(f"{name}/kernel")
+        if kernel is not None and f"{name}/bias" not in self.arrays:
+            self.arrays[f"{name}/bias"] = np.zeros(kernel.shape[-1], kernel.dtype)
+            self.origin[f"{name}/bias"] = why
 
 
 # ---- what the shapes of arrays tell
@@ -121,7 +137,7 @@ def architecture_of(arrays, family, optional=()):
     pooled, head = projection or representation_size or width, arrays.get("head/kernel")
     if class_token and head is not None and head.shape[:1] == (2 * width,) != (pooled,):
         pool, pooled = "token_mean", 2 * width
-    found = {
+    arguments = {
         "width": width,
         "depth": len(blocks),
         "mlp_dim": arrays["block_0/mlp/dense_1/kernel"].shape[-1],
@@ -139,10 +155,12 @@ def architecture_of(arrays, family, optional=()):
     }
     if pool == "map":
         pool_mlp_dim = arrays["pool/mlp/dense_1/kernel"].shape[-1]
-        found["pool_mlp_dim"] = None if pool_mlp_dim == found["mlp_dim"] else pool_mlp_dim
+        arguments["pool_mlp_dim"] = None if pool_mlp_dim == arguments["mlp_dim"] else pool_mlp_dim
     if ROOT in arrays:
-        found["stem"], found["stem_width"], found["channels"] = resnet_of(arrays, "ResNet stem")
-    return found
+        arguments["stem"], arguments["stem_width"], arguments["channels"] = resnet_of(
+            arrays, "ResNet stem"
+        )
+    return arguments
 
 
 def extensions_of(arrays):
@@ -151,7 +169,7 @@ def extensions_of(arrays):
     biased = {part for part in ("query", "key", "value", "out") if has_bias(f"attention/{part}")}
     biased |= {"mlp"} if has_bias("mlp/dense_1") or has_bias("mlp/dense_2") else set()
     if biased and "query" not in biased:
-        biased |= {"query", "key", "value"}  # which `qkv_bias` takes away
+        biased |= QKV
     biases = next((name for name, row in BIASES.items() if set(row) == biased), "all")
     pre_norm = norm_of(arrays, "pre_norm")
     return {
@@ -171,6 +189,18 @@ def extensions_of(arrays):
         "distillation": "patch_encoder/distillation_token" in arrays,
         "rotary": "mixed" if "rotary_0/frequencies" in arrays else None,
     }
+
+
+def smallest_fitting(names):
+    """The (biases, qkv_bias) of `Extensions` with fewest biases beside those that are named."""
+    rows = [
+        (biases, qkv_bias, set(parts) - (set() if qkv_bias else QKV))
+        for biases, parts in BIASES.items()
+        for qkv_bias in (True, False)
+    ]
+    fitting = [row for row in rows if names <= row[2]]
+    biases, qkv_bias, _ = min(fitting, key=lambda row: len(row[2]))
+    return biases, qkv_bias and bool(names)
 
 
 def norm_of(arrays, layer):
@@ -198,13 +228,13 @@ def units_of(arrays, layer, inputs=None):
 def resnet_of(arrays, what):
     """(units of each stage, width factor, channels of the images) of a ResNet."""
     matches = (re.match(r"stage_(\d+)_unit_(\d+)/", name) for name in arrays)
-    found = sorted({(int(match[1]), int(match[2])) for match in matches if match})
-    stages = range(1, 1 + max((stage for stage, _ in found), default=0))
-    counts = tuple(sum(stage == s for s, _ in found) for stage in stages)
+    units = sorted({(int(match[1]), int(match[2])) for match in matches if match})
+    stages = range(1, 1 + max((stage for stage, _ in units), default=0))
+    counts = tuple(sum(stage == s for s, _ in units) for stage in stages)
     whole = [(stage, unit) for stage in stages for unit in range(1, counts[stage - 1] + 1)]
-    if found != whole or 0 in counts:
+    if units != whole or 0 in counts:
         raise CheckpointError(
-            f"The {what} has gaps. Received: units (stage, unit) {found[:20]}; expected stages and "
+            f"The {what} has gaps. Received: units (stage, unit) {units[:20]}; expected stages and "
             "units that are numbered from 1 without one. Check that the file is whole."
         )
     shape = arrays[ROOT].shape
@@ -226,27 +256,27 @@ def check_architecture(canonical):
     A config may say anything, and an array may have a shape that no other array confirms: a model
     of that size is not built before the file has shown that it has its weights.
     """
-    found = canonical.architecture
-    positive_int(found["channels"], "channels")
-    if max(pair(found["image_size"], "image_size")) > MAX_SIDE:
-        raise ValueError(f"image_size={found['image_size']} is above {MAX_SIDE} pixels.")
+    arguments = canonical.architecture
+    positive_int(arguments["channels"], "channels")
+    if max(pair(arguments["image_size"], "image_size")) > MAX_SIDE:
+        raise ValueError(f"image_size={arguments['image_size']} is above {MAX_SIDE} pixels.")
     variant_class = Variant if canonical.model == "VisionTransformer" else BiTVariant
-    names = {field.name for field in dataclasses.fields(variant_class)} & set(found)
-    v = variant_class(**{name: found[name] for name in names})
+    names = {field.name for field in dataclasses.fields(variant_class)} & set(arguments)
+    v = variant_class(**{name: arguments[name] for name in names})
     if variant_class is Variant:
         if v.epsilon > MAX_EPSILON:
             raise ValueError(f"epsilon={v.epsilon} is above {MAX_EPSILON}.")
-        v.grid(found["image_size"])
+        v.grid(arguments["image_size"])
         needed = v.depth * v.width * (4 * v.width + 2 * v.mlp_dim)
         blocks, width = v.stem or (), v.stem_width
     else:
         needed, blocks, width = 0, v.blocks, v.width
     for stage, units in enumerate(blocks):
         needed += 13 * units * (ROOT_FILTERS * width * 2**stage) ** 2
-    there = sum(array.size for array in canonical.arrays.values())
-    if needed > 2 * there:
+    present = sum(array.size for array in canonical.arrays.values())
+    if needed > 2 * present:
         raise CheckpointError(
-            f"Its arrays tell of a model with {needed:.3g} weights, and it has {there}: the file "
+            f"Its arrays tell of a model with {needed:.3g} weights, and it has {present}: the file "
             "is damaged or of another format."
         )
 
@@ -264,5 +294,5 @@ def reading_of_config(config):
 
 def config_of(model):
     """What a config beside weights says of the reading, as a dict: nothing where it is unknown."""
-    found = [problem for problem, reading in PROBLEM_TYPES.items() if reading == model.reading]
-    return {"problem_type": found[0]} if found else {}
+    problems = [name for name, reading in PROBLEM_TYPES.items() if reading == model.reading]
+    return {"problem_type": problems[0]} if problems else {}

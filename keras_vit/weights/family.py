@@ -7,7 +7,8 @@ from keras_vit.extensions import Extensions, get_rotary
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights import canonical as form
 from keras_vit.weights import settle
-from keras_vit.weights.canonical import CONFIG, CUSTOM, PROJECTION, ROOT, Canonical
+from keras_vit.weights.canonical import PROJECTION, ROOT, Canonical
+from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, Evidence
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
@@ -36,8 +37,8 @@ class Family:
     joined_heads: bool = False  # whether the file has no axis for the heads
     # Fields of the variant as the library of the family computes them.
     defaults: dict = dataclasses.field(default_factory=dict)
-    # Key of config.json -> argument, or (argument, dict from its values to ours), for reading and
-    # writing. An argument that the arrays tell is compared; one of `None` is a check of the value.
+    # Key of config.json -> argument, or (argument, dict from its values to those here), for reading
+    # and writing. What arrays show is compared; for the argument `None` the value is only checked.
     config: dict = dataclasses.field(default_factory=dict)
     # What a config.json calls the models whose arrays have these names, where it says so.
     model_types: tuple = ()
@@ -82,8 +83,8 @@ class Family:
             )
         tower = {plain: file[name] for plain, name in names.items()}
         for pattern, what in self.unsupported.items():
-            if found := [name for name in tower if re.fullmatch(pattern, name)]:
-                raise unsupported(f"{what} ({found[0]!r} and {len(found) - 1} more)")
+            if named := [name for name in tower if re.fullmatch(pattern, name)]:
+                raise unsupported(f"{what} ({named[0]!r} and {len(named) - 1} more)")
         arrays, origin, ignored = self.table.read(self.unstacked(tower), self.name, self.ignored)
         origin = {target: names.get(where, prefix + where) for target, where in origin.items()}
         outside = (name for name in file if not name.startswith(prefix))
@@ -101,34 +102,29 @@ class Family:
         """The arrays, each of them for one layer."""
         return tower
 
-    def read(self, contents, hints):
-        """The `Canonical` of a `Contents`; `hints` are arguments of the model that are known."""
+    def read(self, contents, caller):
+        """The `Canonical` of a `Contents`, for a dict of arguments that a caller gave."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
-        found = form.architecture_of(arrays, self.name, self.optional)
-        arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, found["width"])
+        evidence = Evidence(caller)
+        evidence.add(ARRAYS, **form.architecture_of(arrays, self.name, self.optional))
+        arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, evidence["width"])
         if not self.joined_heads:
-            found["num_heads"] = form.heads_of(arrays)
-        canonical = Canonical(self.name, arrays, origin, found, ignored=ignored)
+            evidence.add(ARRAYS, num_heads=form.heads_of(arrays))
+        canonical = Canonical(self.name, arrays, origin, evidence, ignored)
         canonical.preprocessing = self.preprocessing
-        config, said = self.config_of(contents, found)
-        self.check_parts(origin, config)
-        fields = {field for _, field, _ in self.settings()}
-        for field, custom in self.defaults.items():
-            if field == "stem_numerics" and ROOT not in arrays:
-                continue
-            found[field] = said.get(field, custom)
-            if field in fields:
-                canonical.assumed[field] = CONFIG if field in said else CUSTOM
-        # Attention pooling shows in the arrays, whatever a config says.
-        if "pool" in said and found["pool"] not in ("map", "probe"):
-            found["pool"], canonical.assumed["pool"] = said["pool"], CONFIG
-        self.complete(canonical, contents, config, said, hints)
+        self.take_config(contents, evidence)
+        self.check_parts(origin, evidence.config)
+        configurable = {field for _, field, _ in self.settings()}
+        for field, value in self.defaults.items():
+            if field != "stem_numerics" or ROOT in arrays:
+                evidence.add(CUSTOM, None if field in configurable else "", **{field: value})
+        self.complete(canonical, contents)
         if self.joined_heads:
-            settle.settle_heads(canonical, said.get("num_heads"), hints)
-            split_heads(arrays, found["num_heads"], found.get("pool_heads"))
-        settle.settle_position(canonical, said.get("position"), hints)
-        settle.settle_image_size(canonical, said.get("image_size"), hints)
-        found["rotary"] = get_rotary(found["rotary"])
+            settle.settle_heads(evidence)
+            split_heads(arrays, evidence["num_heads"], evidence.get("pool_heads"))
+        settle.settle_position(canonical)
+        settle.settle_image_size(canonical)
+        evidence["rotary"] = get_rotary(evidence["rotary"])
         return canonical
 
     def settings(self):
@@ -140,25 +136,19 @@ class Family:
         """The config.json beside the arrays as one dict."""
         return contents.config
 
-    def config_of(self, contents, found):
-        """The config.json beside the arrays, and what it says as arguments of the model.
-
-        Both are empty where it is of another model.
-        """
-        config, said = self.flat_config(contents), {}
+    def take_config(self, contents, evidence):
+        """Adds what the config.json beside the arrays says, unless it is of another model."""
+        config = evidence.config = self.flat_config(contents)
         rows = [row for row in self.settings() if row[0] in config]
-        told = set(found) - set(self.defaults) - {"pool", "layer_scale", "block", "rotary"}
-        wrong = {
-            key: (config[key], found[field])
-            for key, field, _ in rows
-            if field in told and not _same(config[key], found[field])
-        }
-        if wrong and self.needs_config:
-            raise CheckpointError(
-                f"The config.json is of another model; (config, file) differ in {wrong}."
-            )
-        if wrong:
-            return {}, {}
+        # The load report names first what has a default.
+        rows.sort(key=lambda row: (*self.defaults, row[1]).index(row[1]))
+        if wrong := evidence.contradictions({key: field for key, field, _ in rows}):
+            if self.needs_config:
+                raise CheckpointError(
+                    f"The config.json is of another model; (config, file) differ in {wrong}."
+                )
+            evidence.config = {}
+            return
         for key, field, meanings in rows:
             value = config[key]
             if meanings is not None:
@@ -168,9 +158,13 @@ class Family:
                     what = f"been built with {key}={value!r} (its config)"
                     raise unsupported(what, f"; expected one of {list(meanings)}")
                 value = meanings[value]
-            if field is not None and field not in told:
-                said[field] = value
-        return config, said
+            if field is None or evidence.is_shown(field):
+                continue
+            if field == "pool" and evidence["pool"] in ("map", "probe"):
+                continue  # attention pooling shows in the arrays, whatever a config says
+            if field != "layer_scale" or (value and evidence["layer_scale"]):
+                silent = field in ("layer_scale", "position")
+                evidence.add(CONFIG, "" if silent else None, **{field: value})
 
     def check_parts(self, origin, config):
         """Raises a CheckpointError where the arrays are not those of the model of a config.
@@ -180,7 +174,7 @@ class Family:
         """
         texts = []
         for key, part in self.parts.items():
-            names = [name for ours, name in origin.items() if part in (ours, name)]
+            names = [name for path, name in origin.items() if part in (path, name)]
             if key in config and bool(config[key]) != bool(names):
                 has = repr(names[0]) if names else f"no {part!r}"
                 texts.append(f"it says {key}={config[key]!r:.200}, and the file has {has}")
@@ -192,8 +186,8 @@ class Family:
                 "say what the arrays do not show."
             )
 
-    def complete(self, canonical, contents, config, said, hints):
-        """What is special in a family; changes `canonical` and `said`."""
+    def complete(self, canonical, contents):
+        """What is special in a family; changes `canonical` and its evidence."""
 
     # ---- writing
 
@@ -207,14 +201,14 @@ class Family:
 
     def config_for(self, model):
         """What `config` says of a model, as the library of the family says it."""
-        said = {}
+        config = {}
         for key, field, meanings in self.settings():
             if field is not None:
                 value = getattr(model.variant if hasattr(model.variant, field) else model, field)
                 if isinstance(value, tuple):
                     value = value[0] if len(set(value)) == 1 else list(value)
-                said[key] = value if meanings is None else key_of(meanings, value)
-        return said
+                config[key] = value if meanings is None else key_of(meanings, value)
+        return config
 
     def json_files(self, model):
         """Name of a file beside the arrays -> what it says, as a dict."""
@@ -246,8 +240,8 @@ def nearest(names, families):
     family, fits = max(rows, key=lambda row: (len(row[1]), len(row[0].table)))
     if not fits:
         return f"No family here has a name of its arrays, which are {shortened(forms, 4)}."
-    there = {place for _, place in fits.values()}
-    required = (n for n in form.REQUIRED if n not in there and n not in family.optional)
+    present = {place for _, place in fits.values()}
+    required = (n for n in form.REQUIRED if n not in present and n not in family.optional)
     missing = [family.table.name_of(name) for name in required]
     prefixes = sorted({prefix for prefix, _ in fits.values() if prefix})
     besides = [name for name in forms if name not in fits]
@@ -275,11 +269,9 @@ def unsupported(what, advice=""):
     return CheckpointError(f"The file has {what}, which no model of this library has{advice}.")
 
 
-def _same(theirs, ours):
-    """Whether a value of a config is ours, where two equal sides may be one number."""
-    if isinstance(ours, tuple):
-        ours, theirs = list(ours), theirs if isinstance(theirs, list) else [theirs] * len(ours)
-    return theirs == ours
+def reasons(rows):
+    """The texts of a dict whose condition, the value, is true."""
+    return [text for text, is_so in rows.items() if is_so]
 
 
 def differing(variant, allowed):

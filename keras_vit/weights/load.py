@@ -144,7 +144,7 @@ def build_and_load(variant, weights, options):
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
             "keras_vit.from_checkpoint builds the model that fits a file."
         )
-    of_file = canonical.architecture
+    of_file = canonical.evidence
     inherited = {n: of_file[n] for n in marked(type(row), "inherited") if n in of_file}
     model = MODELS[name](variant, **{**inherited, **building_arguments(options)})
     canonical, changes = resized(canonical, model, interpolation=options.get("interpolation"))

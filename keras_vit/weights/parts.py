@@ -48,7 +48,7 @@ class Part:
         """Gives arrays their names in the file back, and reports all that is outside."""
         name_of = lambda name: self.origin.get(name, name)  # noqa: E731
         outside = everything.keys() - set(self.origin.values())
-        canonical.origin = {ours: name_of(name) for ours, name in canonical.origin.items()}
+        canonical.origin = {path: name_of(name) for path, name in canonical.origin.items()}
         canonical.ignored = (
             *map(name_of, canonical.ignored),
             *(name for name in everything if name in outside),
@@ -71,12 +71,12 @@ def find_model(arrays, families, prefix=None):
             for name in arrays
             if name.startswith(place) and not (outside and name.startswith(outside))
         }
-        bare = {WITHIN.sub("", name): theirs for name, theirs in inside.items()}
+        bare = {WITHIN.sub("", name): stored for name, stored in inside.items()}
         inside = bare if len(bare) == len(inside) else inside
-        ours = {name: arrays[theirs] for name, theirs in inside.items()}
-        authors = (f for f in trained if _is_whole(f, ours))
-        family = next(authors, None) or next((f for f in families if f.recognises(ours)), None)
-        return Part(family, ours, inside, place)
+        named = {name: arrays[stored] for name, stored in inside.items()}
+        authors = (f for f in trained if _is_whole(f, named))
+        family = next(authors, None) or next((f for f in families if f.recognises(named)), None)
+        return Part(family, named, inside, place)
 
     whole = part(_ended("" if prefix is None else prefix, arrays))
     if _is_whole(whole.family, whole.arrays):
@@ -165,9 +165,9 @@ def _best(models, whole, prefix):
     ]
     choice = averages or models
     if len(choice) > 1:
-        found = ", ".join(f"{len(m.arrays)} arrays under {m.prefix!r}" for m in models)
+        listed = ", ".join(f"{len(m.arrays)} arrays under {m.prefix!r}" for m in models)
         raise CheckpointError(
-            f"The file holds several models: {found}. Say prefix={models[0].prefix!r} (of "
+            f"The file holds several models: {listed}. Say prefix={models[0].prefix!r} (of "
             "keras_vit.from_checkpoint or keras_vit.load_weights), or another of these."
         )
     if not choice:

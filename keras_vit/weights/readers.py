@@ -3,7 +3,12 @@
 import dataclasses
 
 from keras_vit.variants import VARIANTS
-from keras_vit.weights import (
+from keras_vit.weights.canonical import check_architecture, reading_of_config
+from keras_vit.weights.evidence import CATALOGUE
+from keras_vit.weights.family import nearest
+from keras_vit.weights.fetch import DownloadError, fetch
+from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.formats import (
     aimv2,
     bit,
     google,
@@ -18,10 +23,6 @@ from keras_vit.weights import (
     torchvision,
     vision_towers,
 )
-from keras_vit.weights.canonical import CONFIG, check_architecture, reading_of_config
-from keras_vit.weights.family import nearest
-from keras_vit.weights.fetch import DownloadError, fetch
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.locate import locate
 from keras_vit.weights.parts import find_model
 
@@ -75,10 +76,7 @@ def read(source, record, caller, prefix=None):
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
     canonical.assumed.pop("preprocessing", None)  # the catalogue says it, or that it is the usual
     canonical.label_set, canonical.source = record.label_set, record.name
-    for name, value in record.overrides:
-        # The catalogue speaks for files that come alone; a config beside one knows better.
-        if canonical.assumed.get(name) != CONFIG:
-            canonical.settle(name, (value, "the catalogue"))
+    canonical.evidence.add(CATALOGUE, **dict(record.overrides))
     return canonical
 
 

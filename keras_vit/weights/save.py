@@ -14,17 +14,17 @@ from keras_vit.checks import check_choice
 from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
-from keras_vit.weights import (
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.formats import (
     aimv2,
     bit,
     google,
     huggingface,
     huggingface_beit,
     huggingface_dino,
-    timm,
+    timm_writing,
     vision_towers,
 )
-from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.tables import shortened
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
@@ -32,7 +32,7 @@ from keras_vit.writing import output_place, replacing, replacing_files, write_te
 # those that write a `BiT`.
 WRITERS = {
     "google": ((google.FAMILY,), (bit.BIG_TRANSFER,)),
-    "timm": (timm.WRITERS, (bit.TIMM,)),
+    "timm": (timm_writing.WRITERS, (bit.TIMM,)),
     "huggingface": (
         (
             huggingface.FAMILY,

@@ -1,89 +1,108 @@
-"""What arrays do not tell: from the caller, a config, or the custom of the family."""
+"""What arrays do not tell of heads, positions and sizes: from whom it is taken, in which order."""
 
 import math
 
 from keras_vit.checks import pair, positive_int
 from keras_vit.variants import VARIANTS, Variant, size_of
-from keras_vit.weights.canonical import CONFIG, POSITION, SQUARE
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM
 from keras_vit.weights.files import CheckpointError
 
 HEAD_WIDTH = 64  # of the attention heads in nearly every published model
+SQUARE = "positions that make a square"
 
 
-def settle_heads(canonical, configured, hints):
+def settle_heads(evidence):
     """Sets `num_heads` where the arrays do not show it."""
-    width, depth = (canonical.architecture[name] for name in ("width", "depth"))
+    width, depth = evidence["width"], evidence["depth"]
+    caller = evidence.caller
     # A model that waits for the file says nothing about a file of another width.
-    given = hints.get("num_heads") if hints.get("width", width) == width else None
-    published = (
-        (variant.num_heads, f"{size_of(name)} has as many")
-        for name, variant in VARIANTS.items()
-        if (variant.width, variant.depth) == (width, depth)
-    )
-    custom = None if width % HEAD_WIDTH else width // HEAD_WIDTH
-    if not canonical.settle(
-        "num_heads",
-        (configured, CONFIG),
-        (given, "num_heads as given"),
-        *published,
-        (custom, f"heads of width {HEAD_WIDTH} are the custom"),
-    ):
-        raise CheckpointError(
-            f"The file does not say how many attention heads it has, and no custom fits its width "
-            f"{width}. Say num_heads=..., or put its config.json beside it."
-        )
-    heads = positive_int(canonical.architecture["num_heads"], "num_heads")
-    canonical.architecture["num_heads"] = heads
+    given = caller.get("num_heads") if caller.get("width", width) == width else None
+    if (configured := evidence.from_config("num_heads")) is not None:
+        evidence.add(CONFIG, num_heads=configured)
+    elif given is not None and evidence.source_of("num_heads") != ARRAYS:
+        evidence.add(CALLER, num_heads=given)
+    elif "num_heads" not in evidence:
+        published = [
+            (variant.num_heads, f"{size_of(name)} has as many")
+            for name, variant in VARIANTS.items()
+            if (variant.width, variant.depth) == (width, depth)
+        ]
+        if not published and width % HEAD_WIDTH:
+            raise CheckpointError(
+                f"The file does not say how many attention heads it has, and no custom fits its "
+                f"width {width}. Say num_heads=..., or put its config.json beside it."
+            )
+        custom = (width // HEAD_WIDTH, f"heads of width {HEAD_WIDTH} are the custom")
+        heads, why = (*published, custom)[0]
+        evidence.add(CUSTOM, why, num_heads=heads)
+    evidence["num_heads"] = positive_int(evidence["num_heads"], "num_heads")
 
 
-def settle_position(canonical, configured, hints):
+def settle_position(canonical):
     """Sets `position`: without a table, positions may be none or computed, and numbers differ."""
-    arrays, relative = canonical.arrays, relative_table(canonical.arrays)
-    if relative is not None:
+    arrays, evidence = canonical.arrays, canonical.evidence
+    if relative_table(arrays) is not None:
         at = "every_layer" if "position_0/table" in arrays else "shared"
-        canonical.settle("position_at", (at, None))
-    if not canonical.settle(
-        "position",
-        ("learned_1d" if POSITION in arrays else None, None),
-        (None if relative is None else "relative_2d", None),
-        (hints.get("position"), "position as given"),
-        (configured, CONFIG),
-        (canonical.architecture.get("position"), "the family's where a file has none"),
-    ):
+        evidence.add(ARRAYS, position_at=at)
+    if POSITION in arrays:
+        evidence.settle(ARRAYS, position="learned_1d")
+    elif relative_table(arrays) is not None:
+        evidence.settle(ARRAYS, position="relative_2d")
+    elif position := evidence.caller.get("position"):
+        evidence.add(CALLER, position=position)
+    elif position := evidence.from_config("position"):
+        evidence.add(CONFIG, position=position)
+    elif position := evidence.get("position"):
+        evidence.add(CUSTOM, "the family's where a file has none", position=position)
+    else:
         raise CheckpointError(
             "The file has no table of positions: its model has none, or computes them. Say "
             "position='none', or position='sincos_2d' for the fixed ones of big_vision."
         )
 
 
-def settle_image_size(canonical, configured, hints):
+def settle_image_size(canonical):
     """Sets `image_size`, from the number of positions where there are any."""
-    found, position = canonical.architecture, canonical.arrays.get(POSITION)
-    shape = shape_of(found)
-    custom = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
-    known = (
-        (hints.get("image_size"), None),
-        (configured, CONFIG),
-        (custom, "the file has no positions: about 224 pixels, the custom"),
+    arrays, evidence = canonical.arrays, canonical.evidence
+    caller, configured = evidence.caller, evidence.from_config("image_size")
+    shape = shape_of(evidence)
+    if POSITION in arrays:
+        patches = arrays[POSITION].shape[1] - learned_tokens(evidence)
+        size, source, why = find_image_size(patches, shape, caller, configured)
+    elif (table := relative_table(arrays)) is not None:
+        size, source, why = _size_of_offsets(table, shape, evidence)
+    else:
+        custom = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
+        why = "the file has no positions: about 224 pixels, the custom"
+        rows = (
+            (caller.get("image_size"), CALLER, ""),
+            (configured, CONFIG, None),
+            (custom, CUSTOM, why),
+        )
+        size, source, why = next(row for row in rows if row[0] is not None)
+    evidence.settle(source, why, image_size=pair(size, "image_size"))
+
+
+def _size_of_offsets(table, shape, evidence):
+    """The first image size with as many offsets of patches as a table of biases has rows."""
+    offsets = table.shape[0] - 3 * evidence["class_token"]
+    side = (math.isqrt(max(offsets, 0)) + 1) // 2
+    rows = [
+        (evidence.caller.get("file_image_size"), CALLER, ""),
+        (evidence.from_config("image_size"), CONFIG, None),
+        (tuple(side * stride for stride in shape.stride), ARRAYS, SQUARE),
+    ]
+    rows = [row for row in rows if row[0] is not None]
+    for row in rows:
+        grid = grid_for(row[0], shape)
+        if grid and (2 * grid[0] - 1) * (2 * grid[1] - 1) == offsets:
+            return row
+    sizes = [size for size, _, _ in rows]
+    raise CheckpointError(
+        f"The file has biases for {offsets} offsets of patches, which are no square. "
+        f"Received: {sizes}; say file_image_size=(height, width)."
     )
-    if position is not None:
-        patches = position.shape[1] - learned_tokens(found)
-        known = (find_image_size(patches, shape, hints, configured),)
-    elif (table := relative_table(canonical.arrays)) is not None:
-        offsets = table.shape[0] - 3 * found["class_token"]
-        side = (math.isqrt(max(offsets, 0)) + 1) // 2
-        square = tuple(side * stride for stride in shape.stride)
-        # The first of these sizes that has as many offsets is the file's.
-        rows = ((hints.get("file_image_size"), None), (configured, CONFIG), (square, SQUARE))
-        rows = [(size, source) for size, source in rows if size is not None]
-        known = [row for row in rows if offsets_of(grid_for(row[0], shape)) == offsets][:1]
-        if not known:
-            raise CheckpointError(
-                f"The file has biases for {offsets} offsets of patches, which are no square. "
-                f"Received: {rows}; say file_image_size=(height, width)."
-            )
-    canonical.settle("image_size", *known)
-    found["image_size"] = pair(found["image_size"], "image_size")
 
 
 def relative_table(arrays):
@@ -91,19 +110,14 @@ def relative_table(arrays):
     return arrays.get("position_0/table", arrays.get("position/table"))
 
 
-def learned_tokens(found):
+def learned_tokens(arguments):
     """The number of tokens before those of the patches, as `Variant.learned_tokens` counts them."""
-    return int(found["class_token"]) + int(found["distillation"]) + found["registers"]
+    return int(arguments["class_token"]) + int(arguments["distillation"]) + arguments["registers"]
 
 
-def offsets_of(grid):
-    """The number of offsets between two patches of a grid; `None` for no grid."""
-    return grid and (2 * grid[0] - 1) * (2 * grid[1] - 1)
-
-
-def shape_of(found):
-    """A `Variant` with the patch size and the stem of `found`, which tell the grid of an image."""
-    return Variant(patch_size=found["patch_size"], stem=found.get("stem"))
+def shape_of(arguments):
+    """A `Variant` with the patch size and the stem of a model, which tell the grid of an image."""
+    return Variant(patch_size=arguments["patch_size"], stem=arguments.get("stem"))
 
 
 def grid_for(image_size, shape):
@@ -114,29 +128,30 @@ def grid_for(image_size, shape):
         return None
 
 
-def find_image_size(patches, shape, hints, configured=None):
-    """The (height, width) of the image that has `patches` patches, and where it is from.
+def find_image_size(patches, shape, caller, configured=None):
+    """The (height, width) of the image that has `patches` patches, its source and why it is that.
 
     The caller's `file_image_size` and the config's size must fit; `image_size` helps where only it
     fits. `shape` is a `Variant` with the patch size and the stem of the file.
     """
     what = f"The file has positions for {patches} patches"
-    for size, source in ((hints.get("file_image_size"), None), (configured, CONFIG)):
+    given = (caller.get("file_image_size"), CALLER, "", "file_image_size")
+    for size, source, why, words in (given, (configured, CONFIG, None, "its config.json")):
         if size is not None:
             size, grid = pair(size, "image_size"), grid_for(size, shape)
             if grid is None or math.prod(grid) != patches:
                 raise CheckpointError(
-                    f"{what} of {shape.stride} pixels. Received: {source or 'file_image_size'} "
-                    f"says an image of {size}, which has a grid of {grid}."
+                    f"{what} of {shape.stride} pixels. Received: {words} says an image of {size}, "
+                    f"which has a grid of {grid}."
                 )
-            return size, source
+            return size, source, why
     side = math.isqrt(max(patches, 0))
     square = (side, side) if side and side * side == patches else None
     in_pixels = tuple(side * stride for stride in shape.stride)
-    asked = hints.get("image_size") and pair(hints["image_size"], "image_size")
+    asked = caller.get("image_size") and pair(caller["image_size"], "image_size")
     grid = asked and grid_for(asked, shape)
     if grid and math.prod(grid) == patches and square in (None, grid):
-        return asked, "image_size as given"
+        return asked, CALLER, None
     if square and grid and math.prod(grid) == patches:
         raise CheckpointError(
             f"{what}: a grid of {square}, to be resized to your image_size, or one of {grid} "
@@ -147,4 +162,4 @@ def find_image_size(patches, shape, hints, configured=None):
             f"{what}, which make no square. Its image was not square: say so with "
             "file_image_size=(height, width)."
         )
-    return in_pixels, SQUARE
+    return in_pixels, ARRAYS, SQUARE

@@ -49,44 +49,56 @@ CONV = Layout(4, lambda k: k.transpose(2, 3, 1, 0), lambda k: k.transpose(3, 2, 
 FLAX_PATCHES = Layout(4, lambda k: k, lambda k: k)
 
 
-def two_rows(theirs, ours, first, second, layout=SAME, layout_2=SAME):
+def two_rows(name, path, first, second, layout=SAME, layout_2=SAME):
     """Rows of a layer with two arrays, each of which is (end of its name in the file, our name)."""
     return [
-        (f"{theirs}{first[0]}", f"{ours}/{first[1]}", layout),
-        (f"{theirs}{second[0]}", f"{ours}/{second[1]}", layout_2),
+        (f"{name}{first[0]}", f"{path}/{first[1]}", layout),
+        (f"{name}{second[0]}", f"{path}/{second[1]}", layout_2),
     ]
 
 
-def flax_dense(theirs, ours):
-    return two_rows(theirs, ours, ("/kernel", "kernel"), ("/bias", "bias"))
+def flax_dense(name, path):
+    return two_rows(name, path, ("/kernel", "kernel"), ("/bias", "bias"))
 
 
-def flax_attention(theirs, ours):
-    return [row for p in PARTS for row in flax_dense(f"{theirs}/{p}", f"{ours}/{p}")]
+def flax_attention(name, path):
+    return [row for p in PARTS for row in flax_dense(f"{name}/{p}", f"{path}/{p}")]
 
 
-def flax_norm(theirs, ours, layout=SAME):
-    return two_rows(theirs, ours, ("/scale", "gamma"), ("/bias", "beta"), layout, layout)
+def flax_norm(name, path, layout=SAME):
+    return two_rows(name, path, ("/scale", "gamma"), ("/bias", "beta"), layout, layout)
 
 
-def torch_linear(theirs, ours, layout=TRANSPOSED):
-    return two_rows(theirs, ours, (".weight", "kernel"), (".bias", "bias"), layout)
+def torch_linear(name, path, layout=TRANSPOSED):
+    return two_rows(name, path, (".weight", "kernel"), (".bias", "bias"), layout)
 
 
-def torch_norm(theirs, ours):
-    return two_rows(theirs, ours, (".weight", "gamma"), (".bias", "beta"))
+def torch_attention(prefix, names="q_proj k_proj v_proj out_proj", path="block_{i}/attention/"):
+    """Rows of the linear maps of an attention, called `names` in the order of `PARTS`."""
+    pairs = zip(names.split(), PARTS)
+    return [row for name, part in pairs for row in torch_linear(prefix + name, path + part)]
+
+
+def torch_in_proj(name, path):
+    """Rows of query, key and value in one matrix, as PyTorch's own layer has them."""
+    path = f"{path}/[query|key|value]"
+    return two_rows(name, path, ("_weight", "kernel"), ("_bias", "bias"), TRANSPOSED)
+
+
+def torch_norm(name, path):
+    return two_rows(name, path, (".weight", "gamma"), (".bias", "beta"))
 
 
 def torch_resnet(root_conv, root_norm, unit):
     """Rows of a ResNet under the names that timm and Hugging Face share, without its head."""
-    ours = "stage_{s+1}_unit_{u+1}/"
+    path = "stage_{s+1}_unit_{u+1}/"
     return [
         (f"{root_conv}.weight", "root/conv/kernel", CONV),
         *torch_norm(root_norm, "root/norm"),
-        (unit + ".conv{n}.weight", ours + "conv{n}/kernel", CONV),
-        *torch_norm(unit + ".norm{n}", ours + "norm{n}"),
-        (unit + ".downsample.conv.weight", ours + "conv_proj/kernel", CONV),
-        *torch_norm(unit + ".downsample.norm", ours + "norm_proj"),
+        (unit + ".conv{n}.weight", path + "conv{n}/kernel", CONV),
+        *torch_norm(unit + ".norm{n}", path + "norm{n}"),
+        (unit + ".downsample.conv.weight", path + "conv_proj/kernel", CONV),
+        *torch_norm(unit + ".downsample.norm", path + "norm_proj"),
     ]
 
 
@@ -101,7 +113,7 @@ class Table:
 
     @functools.cached_property
     def _rows(self):  # of a file's format alone, as patterns take long to compile
-        return [(_Name(theirs), _Name(ours), layout) for theirs, ours, layout in self._given]
+        return [(_Name(name), _Name(path), layout) for name, path, layout in self._given]
 
     def targets(self, name):
         """The canonical names of an array in a file, in a list; none for an unknown name."""
@@ -117,8 +129,8 @@ class Table:
                 is_ignored = any(re.fullmatch(pattern, name) for pattern in ignored)
                 (left_out if is_ignored else unknown).append(name)
                 continue
-            _, ours, layout = row
-            targets = ours.with_numbers(numbers)
+            _, path, layout = row
+            targets = path.with_numbers(numbers)
             for target, part in zip(targets, _parts(layout, name, array, len(targets))):
                 if target in canonical:
                     text = f"Two arrays for {target!r}: {origin[target]!r}, {name!r}."
@@ -144,24 +156,23 @@ class Table:
     def write(self, arrays):
         """The arrays of a file from canonical ones."""
         file = {}
-        for name in arrays:
-            row, numbers = self._row(1, name)
+        for path in arrays:
+            row, numbers = self._row(1, path)
             if row is None:
-                raise CheckpointError(f"The format has no name for {name!r}.")
-            theirs, ours, layout = row
-            parts = ours.with_numbers(numbers)
-            if name == parts[0]:  # the others are joined to it
-                whole = arrays[name]
+                raise CheckpointError(f"The format has no name for {path!r}.")
+            name, canonical, layout = row
+            parts = canonical.with_numbers(numbers)
+            if path == parts[0]:  # the others are joined to it
+                whole = arrays[path]
                 if len(parts) > 1:
                     whole = np.concatenate([arrays[part] for part in parts], axis=-1)
-                where, *_ = theirs.with_numbers(numbers)
-                file[where] = np.ascontiguousarray(layout.write(whole))
+                file[name.with_numbers(numbers)[0]] = np.ascontiguousarray(layout.write(whole))
         return file
 
     def _row(self, side, name):
         """The first row whose name of a side fits, and the numbers in it; `None` for both."""
-        found = ((row, row[side].numbers_in(name)) for row in self._rows)
-        return next((pair for pair in found if pair[1] is not None), (None, None))
+        pairs = ((row, row[side].numbers_in(name)) for row in self._rows)
+        return next((pair for pair in pairs if pair[1] is not None), (None, None))
 
 
 class _Name:
@@ -219,7 +230,7 @@ def shortened(names, limit=12):
 
 def key_of(meanings, value):
     """The first key of a dict that has a value, or its first key where none has it."""
-    return next((key for key, ours in meanings.items() if ours == value), next(iter(meanings)))
+    return next((key for key, path in meanings.items() if path == value), next(iter(meanings)))
 
 
 _ATTENTION = re.compile(r"(block_\d+|pool)/attention/(query|key|value|out)/(kernel|bias)")

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import bit
 from keras_vit.weights.assign import assign
 from keras_vit.weights.canonical import check_architecture
 from keras_vit.weights.files import Contents, open_checkpoint
+from keras_vit.weights.formats import bit
 from tests.support import ORACLES, OracleCase
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.formats.timm import preprocessing_of
 from keras_vit.weights.save import write_safetensors
-from keras_vit.weights.timm import preprocessing_of
 from tests.support import ORACLES, assert_close, forward, images, randomize, tiny_vit
 from tests.weights.test_families import checkpoint_of, expected_output
 

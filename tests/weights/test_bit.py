@@ -12,8 +12,8 @@ import pytest
 
 import keras_vit
 from keras_vit.preprocessing import BIG_VISION, BIT, HUGGING_FACE
-from keras_vit.weights import bit
 from keras_vit.weights.files import CheckpointError, Contents, open_checkpoint
+from keras_vit.weights.formats import bit
 from tests.support import assert_close, forward, largest, precision
 from tests.weights.bit_cases import (
     HUGGING,

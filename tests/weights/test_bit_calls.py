@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import bit
 from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.formats import bit
 from tests.support import (
     assert_close,
     forward,

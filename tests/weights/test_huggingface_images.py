@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights.huggingface import preprocessing_of, processor_of
+from keras_vit.weights.formats.huggingface import preprocessing_of, processor_of
 from tests.support import assert_close, tiny_vit
 
 pytestmark = pytest.mark.any_backend

@@ -188,7 +188,9 @@ def test_other_kinds_of_adapters(tmp_path):
 
 def test_the_model_of_an_adapter_comes_from_the_hub(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr("keras_vit.weights.peft.fetch", lambda name: asked.append(name) or BASE)
+    monkeypatch.setattr(
+        "keras_vit.weights.formats.peft.fetch", lambda name: asked.append(name) or BASE
+    )
     for revision, end in ((None, ""), ("v1", "@v1")):
         folder, pairs, arrays = adapter(tmp_path / "adapter", base="google/vit", revision=revision)
         assert_merged(keras_vit.from_checkpoint(folder), pairs, arrays, lambda key: 6 / 4)

@@ -8,8 +8,8 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.formats.timm_models import implied
 from keras_vit.weights.save import write_safetensors
-from keras_vit.weights.timm_architectures import implied
 from tests.support import ORACLES, assert_close, forward, read_arrays, tiny_vit
 
 pytestmark = pytest.mark.any_backend
@@ -214,8 +214,8 @@ def test_what_names_imply():
     """`tests/oracles/make_timm.py --check` compares all of timm's; these differ in one letter."""
     assert implied("vit_large_patch16_dinov3.lvd1689m")["rope_type"] == "dinov3"
     assert "use_rot_pos_emb" not in implied("eva_giant_patch14_336")
-    assert implied("eva_large_patch14_196")["kind"] == "VisionTransformer"
-    assert implied("beit3_base_patch16_224")["kind"] == "VisionTransformer"
+    assert implied("eva_large_patch14_196")["class"] == "VisionTransformer"
+    assert implied("beit3_base_patch16_224")["class"] == "VisionTransformer"
     assert implied("vit_so400m_patch14_siglip_gap_224")["act_layer"] == "gelu"
     assert implied("vit_so400m_patch16_siglip_gap_256")["act_layer"] == "gelu_tanh"
     assert implied("swin_base") == {}

@@ -8,8 +8,8 @@ import pytest
 import safetensors.numpy
 
 import keras_vit
-from keras_vit.weights.aimv2 import sincos_table
 from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.formats.aimv2 import sincos_table
 from tests.support import ORACLES, assert_close, forward, images, randomize, tiny_vit
 
 pytestmark = pytest.mark.any_backend

@@ -9,18 +9,18 @@ import numpy as np
 
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.family import ANY
-from keras_vit.weights.settle import shape_of
-from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
-from keras_vit.weights.vision_towers import (
+from keras_vit.weights.evidence import CONFIG, CUSTOM
+from keras_vit.weights.family import ANY, reasons
+from keras_vit.weights.formats.vision_towers import (
     BLOCK,
     COMMON,
-    CONFIG,
     HELD,
+    SETTINGS,
     SHARED,
     VisionTower,
-    attention,
 )
+from keras_vit.weights.settle import shape_of
+from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
 HEAD_WIDTH = 128
 
@@ -28,34 +28,34 @@ HEAD_WIDTH = 128
 class Aimv2(VisionTower):
     """Folders of `Aimv2VisionModel`."""
 
-    kind, heads = "Aimv2", 8
-
-    def read(self, contents, hints):
-        canonical = super().read(contents, hints)
-        if not contents.config and not hints.get("num_heads"):
-            canonical.assumed["num_heads"] = f"heads of width {HEAD_WIDTH} are AIMv2's custom"
-        return canonical
+    prefix, heads = "Aimv2", 8
 
     def flat_config(self, contents):
         config = super().flat_config(contents)
         table = {"learned_positions": not config["is_native"]} if "is_native" in config else {}
         return {**config, **table}
 
-    def settle(self, canonical, config, said, hints):
-        super().settle(canonical, config, said, hints)
-        if not hints.get("num_heads"):
-            said.setdefault("num_heads", canonical.architecture["width"] // HEAD_WIDTH or None)
-        if config.get("is_native", POSITION not in canonical.arrays):
-            size = hints.get("image_size") or said.get("image_size") or 224
-            grid = shape_of(canonical.architecture).grid(size)
-            canonical.arrays[POSITION] = sincos_table(grid, canonical.architecture["width"])
+    def settle(self, canonical):
+        super().settle(canonical)
+        evidence = canonical.evidence
+        if heads := evidence["width"] // HEAD_WIDTH:
+            why = f"heads of width {HEAD_WIDTH} are AIMv2's custom"
+            evidence.add(CUSTOM, why, num_heads=heads)
+        if evidence.config.get("is_native", POSITION not in canonical.arrays):
+            size = evidence.caller.get("image_size") or evidence.get("image_size") or 224
+            grid = shape_of(evidence).grid(size)
+            canonical.arrays[POSITION] = sincos_table(grid, evidence["width"])
             canonical.origin[POSITION] = f"sines and cosines for {grid}"
-            said["image_size"] = size
+            evidence.add(CONFIG, image_size=size)
 
     def strange_heads(self, model, v):
         partly = v.has_bias("out") != (v.has_bias("query") and v.qkv_bias)
-        head = [f"num_classes={model.num_classes}"] * bool(model.num_classes)
-        return head + [f"qkv_bias={v.qkv_bias} with biases={v.biases!r}"] * partly
+        return reasons(
+            {
+                f"num_classes={model.num_classes}": model.num_classes,
+                f"qkv_bias={v.qkv_bias} with biases={v.biases!r}": partly,
+            }
+        )
 
     def json_files(self, model):
         v = model.variant
@@ -90,7 +90,7 @@ FAMILY = Aimv2(
         *tables.torch_linear("embeddings.patch_embed", "patch_encoder/projection", CONV),
         *tables.torch_norm("embeddings.rms_norm", "patch_encoder/norm"),
         *tables.torch_norm(BLOCK + "rms_norm{n}", "block_{i}/norm_{n}"),
-        *attention(BLOCK + "attention."),
+        *tables.torch_attention(BLOCK + "attention."),
         *tables.torch_linear(BLOCK + "ffn.gate_proj", "block_{i}/mlp/gate"),
         *tables.torch_linear(BLOCK + "ffn.up_proj", "block_{i}/mlp/dense_1"),
         *tables.torch_linear(BLOCK + "ffn.down_proj", "block_{i}/mlp/dense_2"),
@@ -107,7 +107,7 @@ FAMILY = Aimv2(
         "gelu": "erf",
         "epsilon": 1e-5,
     },
-    config={**CONFIG, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
+    config={**SETTINGS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
     holds={
         **HELD,
         "class_token": (False,),

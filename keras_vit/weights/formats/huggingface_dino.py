@@ -9,14 +9,16 @@ import dataclasses
 import numpy as np
 
 from keras_vit.extensions import BIASES, ROTARIES
-from keras_vit.weights import huggingface, tables
-from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.family import ANY, unsupported
+from keras_vit.weights import tables
+from keras_vit.weights.canonical import POSITION, QKV, smallest_fitting
+from keras_vit.weights.evidence import CUSTOM
+from keras_vit.weights.family import ANY, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.huggingface import (
+from keras_vit.weights.formats.huggingface import (
     ATTENTION,
     BLOCK,
     EMBEDDINGS,
+    SETTINGS,
     TABLES,
     HuggingFace,
     not_square,
@@ -26,7 +28,6 @@ from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 
 REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."
-QKV = set(PARTS[:3])
 LINEAR = {  # names of `Extensions.biases` -> layers of a block
     **{part: (f"attention/{part}",) for part in PARTS},
     "mlp": ("mlp/gate", "mlp/dense_1", "mlp/dense_2"),
@@ -34,7 +35,7 @@ LINEAR = {  # names of `Extensions.biases` -> layers of a block
 
 
 class Dino(HuggingFace):
-    """What the three have in common."""
+    """What the three families share."""
 
     def unstacked(self, tower):
         """Without the empty array of a model without registers."""
@@ -47,54 +48,61 @@ class Dino(HuggingFace):
         file[token.replace("cls_token", "mask_token")] = np.zeros(shape, file[token].dtype)
         return file
 
+    def config_for(self, model):
+        return {**super().config_for(model), "layerscale_value": model.variant.layer_scale}
+
+    def impossible(self, model):
+        lacks_scale = {"layer_scale=None": model.variant.layer_scale is None}
+        return super().impossible(model) + reasons(lacks_scale)
+
 
 @dataclasses.dataclass(frozen=True)
 class Dinov2(Dino):
-    """Dinov2 with an MLP of one kind, with registers or without."""
+    """Dinov2 with one class of MLP, with registers or without."""
 
     registers: bool = False
     mask_axes = 1
 
     def recognises(self, arrays):
-        there = any(name.endswith("embeddings.register_tokens") for name in arrays)
-        return super().recognises(arrays) and there == self.registers
+        has_registers = any(name.endswith("embeddings.register_tokens") for name in arrays)
+        return super().recognises(arrays) and has_registers == self.registers
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, arrays = canonical.architecture, canonical.arrays
-        if found["mlp"] == "swiglu":
-            found["gelu"] = "silu"  # whatever hidden_act says
-        if found["registers"] and POSITION in arrays:
-            arrays[POSITION] = np.insert(arrays[POSITION], [1] * found["registers"], 0, axis=1)
-        super().complete(canonical, contents, config, said, hints)
-        ratio = config.get("mlp_ratio", 4)
-        units = _hidden_units(found["width"], ratio, found["mlp"])
-        if config and units != found["mlp_dim"]:
+    def complete(self, canonical, contents):
+        evidence = canonical.evidence
+        if evidence["mlp"] == "swiglu":
+            evidence["gelu"] = "silu"  # whatever hidden_act says
+        if evidence["registers"] and POSITION in canonical.arrays:
+            canonical.add_zero_positions(at=1, count=evidence["registers"])
+        super().complete(canonical, contents)
+        ratio = evidence.config.get("mlp_ratio", 4)
+        units = _hidden_units(evidence["width"], ratio, evidence["mlp"])
+        if evidence.config and units != evidence["mlp_dim"]:
             raise CheckpointError(
                 f"The config.json is of another model; mlp_ratio={ratio} stands for {units} "
-                f"hidden units, and the file has {found['mlp_dim']}."
+                f"hidden units, and the file has {evidence['mlp_dim']}."
             )
-        to_the_grid(canonical, said, hints)
+        to_the_grid(canonical)
 
     def write(self, model, arrays):
         if count := model.variant.registers:
-            first, own, patches = np.split(arrays[POSITION], [1, 1 + count], axis=1)
-            arrays = {**arrays, REGISTERS: arrays[REGISTERS] + own}
+            first, of_registers, patches = np.split(arrays[POSITION], [1, 1 + count], axis=1)
+            arrays = {**arrays, REGISTERS: arrays[REGISTERS] + of_registers}
             arrays[POSITION] = np.concatenate([first, patches], axis=1)
         return super().write(model, arrays)
 
     def config_for(self, model):
         v = model.variant
-        own = {"mlp_ratio": _ratio(v), "use_swiglu_ffn": v.mlp == "swiglu"}
-        own["layerscale_value"] = v.layer_scale
-        own |= {"num_register_tokens": v.registers} if self.registers else {}
-        return {**super().config_for(model), **own}
+        mlp = {"mlp_ratio": _ratio(v), "use_swiglu_ffn": v.mlp == "swiglu"}
+        registers = {"num_register_tokens": v.registers} if self.registers else {}
+        return {**super().config_for(model), **mlp, **registers}
 
     def impossible(self, model):
         v = model.variant
-        own = [f"mlp_dim={v.mlp_dim} with width={v.width}"] * (_ratio(v) is None)
-        own += [f"registers={v.registers}"] * (self.registers != bool(v.registers))
-        own += ["layer_scale=None"] * (v.layer_scale is None)
-        return super().impossible(model) + own + not_square(model)
+        rows = {
+            f"mlp_dim={v.mlp_dim} with width={v.width}": _ratio(v) is None,
+            f"registers={v.registers}": self.registers != bool(v.registers),
+        }
+        return super().impossible(model) + reasons(rows) + not_square(model)
 
 
 def _hidden_units(width, ratio, mlp):
@@ -120,18 +128,26 @@ class Dinov3(Dino):
             raise unsupported(f"been built with rope_parameters={rope} (its config)")
         return {**contents.config, **{k: rope[k] for k in ("rope_theta",) if k in rope}}
 
-    def complete(self, canonical, contents, config, said, hints):
-        found = canonical.architecture
-        super().complete(canonical, contents, config, said, hints)
-        found["rotary"] = dataclasses.replace(ROTARIES["dinov3"], temperature=found["rotary"])
+    def complete(self, canonical, contents):
+        evidence = canonical.evidence
+        super().complete(canonical, contents)
+        rotary, temperature = ROTARIES["dinov3"], evidence.from_config("rotary")
+        if temperature is None:
+            evidence.settle(CUSTOM, rotary=rotary)
+        else:
+            evidence["rotary"] = dataclasses.replace(rotary, temperature=temperature)
         _complete_biases(canonical)
 
     def config_for(self, model):
         v = model.variant
-        own = {f"{part}_bias": v.qkv_bias and v.has_bias(part) for part in PARTS[:3]}
-        own |= {"proj_bias": v.has_bias("out"), "mlp_bias": v.has_bias("mlp")}
-        own |= {"use_gated_mlp": v.mlp == "swiglu", "layerscale_value": v.layer_scale}
-        return {**super().config_for(model), **own, "rope_theta": float(v.rotary.temperature)}
+        return {
+            **super().config_for(model),
+            **{f"{part}_bias": v.qkv_bias and v.has_bias(part) for part in PARTS[:3]},
+            "proj_bias": v.has_bias("out"),
+            "mlp_bias": v.has_bias("mlp"),
+            "use_gated_mlp": v.mlp == "swiglu",
+            "rope_theta": float(v.rotary.temperature),
+        }
 
     def write(self, model, arrays):
         file, v = super().write(model, arrays), model.variant
@@ -143,46 +159,38 @@ class Dinov3(Dino):
     def impossible(self, model):
         v = model.variant
         at_100 = v.rotary and dataclasses.replace(v.rotary, temperature=100.0)
-        own = [f"rotary={v.rotary!r}"] * (at_100 != ROTARIES["dinov3"])
-        own += ["layer_scale=None"] * (v.layer_scale is None)
-        return super().impossible(model) + own
+        other = {f"rotary={v.rotary!r}": at_100 != ROTARIES["dinov3"]}
+        return super().impossible(model) + reasons(other)
 
 
 def _complete_biases(canonical):
     """Adds zeros where some linear maps have a bias and others have none, as a config may say."""
-    found, arrays = canonical.architecture, canonical.arrays
-    layers = {name: [f"block_0/{n}" for n in names] for name, names in LINEAR.items()}
-    there = {n for n, names in layers.items() if any(f"{k}/bias" in arrays for k in names)}
-    choices = [
-        (n, q, set(row) - (set() if q else QKV)) for n, row in BIASES.items() for q in (1, 0)
-    ]
-    fitting = [choice for choice in choices if there <= choice[2]]
-    found["biases"], qkv_bias, needed = min(fitting, key=lambda choice: len(choice[2]))
-    found["qkv_bias"] = bool(qkv_bias and there)
-    for i in range(found["depth"] if needed != there else 0):
-        for layer in (layer for name in needed - there for layer in LINEAR[name]):
-            name = f"block_{i}/{layer}"
-            if f"{name}/kernel" in arrays:
-                kernel = arrays[f"{name}/kernel"]
-                arrays[f"{name}/bias"] = np.zeros(kernel.shape[-1], kernel.dtype)
-                canonical.origin[f"{name}/bias"] = "zeros, as the file has none"
+    evidence, arrays = canonical.evidence, canonical.arrays
+    has_bias = lambda layer: f"block_0/{layer}/bias" in arrays  # noqa: E731
+    biased = {name for name, layers in LINEAR.items() if any(map(has_bias, layers))}
+    evidence["biases"], evidence["qkv_bias"] = smallest_fitting(biased)
+    given = set(BIASES[evidence["biases"]]) - (set() if evidence["qkv_bias"] else QKV)
+    for name in given - biased:
+        for layer in LINEAR[name]:
+            for i in range(evidence["depth"]):
+                canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
                 canonical.assumed["biases"] = "zeros where the file has none"
 
 
-COMMON = {
-    "ignored": (r"embeddings\.mask_token",),
-    "joined_heads": True,
-    "needs_config": True,
-    "constants": {},
-}
 HOLDS = {
-    **{"class_token": (True,), "registers": ANY, "layer_scale": ANY, "activation": ANY},
-    **{"mlp": ANY, "representation_size": (None,), "norm_after_pool": (False,)},
+    "class_token": (True,),
+    "registers": ANY,
+    "layer_scale": ANY,
+    "activation": ANY,
+    "mlp": ANY,
+    "representation_size": (None,),
+    "norm_after_pool": (False,),
 }
 LAYERS = (
     *tables.torch_norm("norm{n}", "block_{i}/norm_{n}"),
     ("layer_scale{n}.lambda1", "block_{i}/layer_scale_{n}/gamma", SAME),
 )
+PLAIN = tables.torch_linear("mlp.fc{n}", "block_{i}/mlp/dense_{n}")
 GATED = (
     *tables.torch_linear("mlp.gate_proj", "block_{i}/mlp/gate"),
     *tables.torch_linear("mlp.up_proj", "block_{i}/mlp/dense_1"),
@@ -192,34 +200,26 @@ PACKED = (  # as in files; the modules of transformers 5 are those of `GATED`
     *tables.torch_linear("mlp.weights_in", "block_{i}/mlp/[gate|dense_1]"),
     *tables.torch_linear("mlp.weights_out", "block_{i}/mlp/dense_2"),
 )
-MLPS = {
-    "mlp": tables.torch_linear("mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
-    "swiglu": PACKED + GATED,
-}
-SIGNS = {"mlp": r"fc1", "swiglu": r"(weights_in|gate_proj)"}
 
 
 def _in(block, rows):
-    return [(block + theirs, ours, layout) for theirs, ours, layout in rows]
+    return [(block + name, canonical, layout) for name, canonical, layout in rows]
 
 
-def _dinov2(mlp, registers):
-    name, kind = (
-        ("Dinov2WithRegisters", "dinov2_with_registers") if registers else ("Dinov2", "dinov2")
-    )
-    config = {**huggingface.FAMILY.config}
-    del config["intermediate_size"]
-    if registers:
-        config["num_register_tokens"] = "registers"
+def _dinov2(is_gated, registers):
+    name = "Dinov2WithRegisters" if registers else "Dinov2"
+    model_type = "dinov2_with_registers" if registers else "dinov2"
+    signs = r"(weights_in|gate_proj)" if is_gated else "fc1"
+    settings = {key: SETTINGS[key] for key in SETTINGS if key != "intermediate_size"}
     return Dinov2(
         name=f"Hugging Face {name}",
-        sign=r"(.*\.)?encoder\.layer\.\d+\.mlp\." + SIGNS[mlp] + r"\.weight$",
-        stripped=rf"^{kind}\.",
+        sign=rf"(.*\.)?encoder\.layer\.\d+\.mlp\.{signs}\.weight$",
+        stripped=rf"^{model_type}\.",
         table=Table(
             *EMBEDDINGS,
             ("embeddings.register_tokens", REGISTERS, SAME),
             *ATTENTION,
-            *_in(BLOCK, LAYERS + tuple(MLPS[mlp])),
+            *_in(BLOCK, (*LAYERS, *PACKED, *GATED) if is_gated else (*LAYERS, *PLAIN)),
             *tables.torch_norm("layernorm", "norm"),
             *tables.torch_linear("classifier", "head"),
         ),
@@ -228,24 +228,31 @@ def _dinov2(mlp, registers):
             "gelu": "gelu_erf",
             "epsilon": 1e-6,
         },
-        config={**config, "layerscale_value": "layer_scale"},
-        holds={
-            **{**HOLDS, "position": TABLES, "pool": ("token", "token_mean", None)},
-            **({"mlp": (mlp,)} if mlp == "mlp" else {"mlp": (mlp,), "activation": (None, "silu")}),
+        config={
+            **settings,
+            "qkv_bias": "qkv_bias",
+            "layerscale_value": "layer_scale",
+            **({"num_register_tokens": "registers"} if registers else {}),
         },
-        model_types=(kind,),
+        holds={
+            **HOLDS,
+            "position": TABLES,
+            "pool": ("token", "token_mean", None),
+            "mlp": ("swiglu",) if is_gated else ("mlp",),
+            "activation": (None, "silu") if is_gated else ANY,
+        },
+        model_types=(model_type,),
         parts={"use_swiglu_ffn": "block_0/mlp/gate/kernel"},
-        model_type=kind,
+        model_type=model_type,
         with_head=f"{name}ForImageClassification",
         without_head=f"{name}Model",
         head_pools=("token_mean",),
-        prefix=f"{kind}.",
+        prefix=f"{model_type}.",
         registers=registers,
-        **COMMON,
     )
 
 
-DINOV2 = [_dinov2(mlp, registers) for mlp in MLPS for registers in (False, True)]
+DINOV2 = [_dinov2(is_gated, registers) for is_gated in (False, True) for registers in (False, True)]
 DINOV3 = Dinov3(
     name="Hugging Face DINOv3ViT",
     sign=r"(model\.)?layer\.\d+\.layer_scale1\.lambda1$",
@@ -253,28 +260,18 @@ DINOV3 = Dinov3(
         *EMBEDDINGS[:1],
         ("embeddings.register_tokens", REGISTERS, SAME),
         *tables.torch_linear("embeddings.patch_embeddings", "patch_encoder/projection", CONV),
-        *_in(
-            DINOV3_BLOCK,
-            [
-                row
-                for part in PARTS
-                for row in tables.torch_linear(
-                    f"attention.{part[0]}_proj", f"block_{{i}}/attention/{part}"
-                )
-            ],
-        ),
-        *_in(DINOV3_BLOCK, LAYERS + GATED),
+        *tables.torch_attention(DINOV3_BLOCK + "attention.", "q_proj k_proj v_proj o_proj"),
+        *_in(DINOV3_BLOCK, (*LAYERS, *GATED)),
         *tables.torch_norm("norm", "norm"),
     ),
     defaults={
         "gelu": "gelu_erf",
         "interpolation": "bicubic",
         "epsilon": 1e-5,
-        "rotary": 100.0,
         "position": "none",
     },
     config={
-        **{k: v for k, v in huggingface.FAMILY.config.items() if k != "qkv_bias"},
+        **SETTINGS,
         "num_register_tokens": "registers",
         "layerscale_value": "layer_scale",
         "rope_theta": "rotary",
@@ -282,7 +279,10 @@ DINOV3 = Dinov3(
     },
     holds={
         **HOLDS,
-        **{"position": ("none",), "rotary": ANY, "biases": ANY, "pool": ("token", None)},
+        "position": ("none",),
+        "rotary": ANY,
+        "biases": ANY,
+        "pool": ("token", None),
     },
     model_types=("dinov3_vit",),
     parts={
@@ -295,6 +295,5 @@ DINOV3 = Dinov3(
     with_head="",
     without_head="DINOv3ViTModel",
     prefix="",
-    **COMMON,
 )
 FAMILIES = (*DINOV2, DINOV3)

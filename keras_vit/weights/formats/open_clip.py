@@ -10,12 +10,14 @@ import dataclasses
 
 from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import CLIP, Preprocessing
-from keras_vit.weights import tables, timm
-from keras_vit.weights.canonical import CUSTOM, POSITION
+from keras_vit.weights import tables
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import CUSTOM
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import Contents
-from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table, two_rows
-from keras_vit.weights.vision_towers import ROWS, TOKEN, settle_activation
+from keras_vit.weights.formats import timm
+from keras_vit.weights.formats.vision_towers import ROWS, TOKEN, settle_activation
+from keras_vit.weights.tables import CONV, SAME, Table
 
 BLOCK = "transformer.resblocks.{i}."
 VISUAL, TRUNK, LINEAR = "visual.", "visual.trunk.", "visual.head.proj"
@@ -45,22 +47,24 @@ class OpenClip(Family):
         vision["eps"] = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
         return {**vision, "heads": vision["width"] // vision["head_width"]}
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, names = canonical.architecture, contents.arrays
-        found["patch_bias"] = False
+    def complete(self, canonical, contents):
+        evidence, names = canonical.evidence, contents.arrays
+        evidence["patch_bias"] = False
         canonical.preprocessing = preprocessing_of(contents.config)
-        if any(name in names for name in OF_OPENAI) and "activation" not in said:
-            found["activation"] = "quick_gelu"
+        if any(name in names for name in OF_OPENAI):
+            evidence.add(CUSTOM, activation="quick_gelu")
         settle_activation(canonical)
-        if found["pool"] == "map" or not found["final_norm"]:
-            offset = 1.0 if found["class_token"] else 0.0  # the class token has the place 0
-            found.update(rotary=Rotary(offset=offset, order="columns"), interpolation="bilinear")
-            found["pool_heads"] = hints.get("pool_heads") or 8 if found["pool"] == "map" else None
+        if evidence["pool"] == "map" or not evidence["final_norm"]:
+            offset = 1.0 if evidence["class_token"] else 0.0  # the class token has the place 0
+            evidence.update(rotary=Rotary(offset=offset, order="columns"), interpolation="bilinear")
+            evidence["pool_heads"] = (
+                evidence.caller.get("pool_heads") or 8 if evidence["pool"] == "map" else None
+            )
             canonical.preprocessing = PERCEPTION_ENCODER
-        if not found["final_norm"]:
-            found["pool"], canonical.assumed["pool"] = "mean", CUSTOM
-        after = config.get("final_ln_after_pool", False) and found["pool"] == "mean"
-        found["norm_after_pool"] = bool(after)
+        if not evidence["final_norm"]:
+            evidence.settle(CUSTOM, pool="mean")
+        after = evidence.config.get("final_ln_after_pool", False) and evidence["pool"] == "mean"
+        evidence["norm_after_pool"] = bool(after)
 
 
 class Trunk(Family):
@@ -69,37 +73,37 @@ class Trunk(Family):
     def arrays_of(self, file):
         return timm.FAMILY.arrays_of(trunk_of(file))
 
-    def read(self, contents, hints):
+    def read(self, contents, caller):
         file, cfg = contents.arrays, contents.config
         vision = cfg.get("model_cfg", {}).get("vision_cfg", {})
         trunk = trunk_of(file)
         if not timm.FAMILY.recognises(trunk):
             raise unsupported("a trunk that is no Vision Transformer")
         inner = Contents(contents.path, trunk, timm_config(cfg, vision))
-        canonical = timm.FAMILY.read(inner, hints)
+        canonical = timm.FAMILY.read(inner, caller)
         canonical.family = self.name
-        canonical.origin = {ours: TRUNK + name for ours, name in canonical.origin.items()}
+        canonical.origin = {path: TRUNK + name for path, name in canonical.origin.items()}
         outside = [name for name in file if not name.startswith(TRUNK)]
         rows = [name for name in outside if name.startswith("visual.")]
         arrays, origin, _ = self.table.read({n: file[n] for n in rows}, self.name)
         canonical.arrays.update(arrays)
         canonical.origin.update(origin)
         self._settle_head(canonical, arrays)
-        own = tuple(TRUNK + n if n in trunk else n for n in canonical.ignored)
-        canonical.ignored = (*own, *(name for name in outside if name not in rows))
+        of_trunk = (TRUNK + n if n in trunk else n for n in canonical.ignored)
+        canonical.ignored = (*of_trunk, *(name for name in outside if name not in rows))
         return canonical
 
     def _settle_head(self, canonical, arrays):
         """A linear map without a bias is a projection, and one with a bias a head."""
-        kernel, found = arrays.get("head/kernel"), canonical.architecture
+        kernel, evidence = arrays.get("head/kernel"), canonical.evidence
         if kernel is None:
             return
-        if found["num_classes"] or found["projection"]:
+        if evidence["num_classes"] or evidence["projection"]:
             raise unsupported("two heads, one after the other")
         if "head/bias" in arrays:
-            found["num_classes"] = kernel.shape[-1]
+            evidence["num_classes"] = kernel.shape[-1]
             return
-        found["projection"] = kernel.shape[-1]
+        evidence["projection"] = kernel.shape[-1]
         for side in (canonical.arrays, canonical.origin):
             side["projection/kernel"] = side.pop("head/kernel")
 
@@ -129,13 +133,13 @@ def timm_config(config, vision):
 
 def preprocessing_of(config):
     """The recipe of an `open_clip_config.json`; OpenAI's where it says nothing."""
-    said = config.get("preprocess_cfg", {})
-    facts = {key: tuple(said[key]) for key in ("mean", "std") if key in said}
-    if said.get("resize_mode") in RESIZES:
-        facts["resize"] = RESIZES[said["resize_mode"]]
-    if said.get("interpolation") in ("bilinear", "bicubic"):
-        facts["interpolation"] = said["interpolation"]
-    return dataclasses.replace(CLIP, library="pillow", **facts)
+    stated = config.get("preprocess_cfg", {})
+    fields = {key: tuple(stated[key]) for key in ("mean", "std") if key in stated}
+    if stated.get("resize_mode") in RESIZES:
+        fields["resize"] = RESIZES[stated["resize_mode"]]
+    if stated.get("interpolation") in ("bilinear", "bicubic"):
+        fields["interpolation"] = stated["interpolation"]
+    return dataclasses.replace(CLIP, library="pillow", **fields)
 
 
 OPEN_CLIP = OpenClip(
@@ -147,13 +151,7 @@ OPEN_CLIP = OpenClip(
         ("conv1.weight", "patch_encoder/projection/kernel", CONV),
         *tables.torch_norm("ln_pre", "pre_norm"),
         *tables.torch_norm(BLOCK + "ln_{n}", "block_{i}/norm_{n}"),
-        *two_rows(
-            BLOCK + "attn.in_proj",
-            "block_{i}/attention/[query|key|value]",
-            ("_weight", "kernel"),
-            ("_bias", "bias"),
-            TRANSPOSED,
-        ),
+        *tables.torch_in_proj(BLOCK + "attn.in_proj", "block_{i}/attention"),
         *tables.torch_linear(BLOCK + "attn.out_proj", "block_{i}/attention/out"),
         (BLOCK + "ls_{n}.gamma", "block_{i}/layer_scale_{n}/gamma", SAME),
         *tables.torch_linear(BLOCK + "mlp.c_fc", "block_{i}/mlp/dense_1"),
@@ -161,13 +159,7 @@ OPEN_CLIP = OpenClip(
         *tables.torch_norm("ln_post", "norm"),
         ("proj", "projection/kernel", SAME),
         ("attn_pool.probe", "pool/probe", SAME),
-        *two_rows(
-            "attn_pool.attn.in_proj",
-            "pool/attention/[query|key|value]",
-            ("_weight", "kernel"),
-            ("_bias", "bias"),
-            TRANSPOSED,
-        ),
+        *tables.torch_in_proj("attn_pool.attn.in_proj", "pool/attention"),
         *tables.torch_linear("attn_pool.attn.out_proj", "pool/attention/out"),
         *tables.torch_norm("attn_pool.layernorm", "pool/norm"),
         *tables.torch_linear("attn_pool.mlp.c_fc", "pool/mlp/dense_1"),

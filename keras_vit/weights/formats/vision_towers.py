@@ -9,17 +9,21 @@ CLIP on that of the last block, in SigLIP on that of the last norm, and their po
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import CUSTOM, POSITION
-from keras_vit.weights.family import ANY, Family, unsupported
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import CUSTOM, REPORTED
+from keras_vit.weights.family import ANY, Family, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.huggingface import (
+from keras_vit.weights.formats.huggingface import (
     ACTIVATIONS,
+    KEYS,
+    TABLES,
     class_names_of,
+    hidden_act,
     labels,
     preprocessing_of,
     processor_of,
 )
-from keras_vit.weights.tables import CONV, PARTS, SAME, TRANSPOSED, Layout, Table, two_rows
+from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Layout, Table
 
 BLOCK = "encoder.layers.{i}."
 TOKEN = Layout(1, lambda a: a[None, None], lambda a: a[0, 0])
@@ -27,9 +31,9 @@ ROWS = Layout(2, lambda a: a[None], lambda a: a[0])
 
 
 class VisionTower(Family):
-    """One of these families, whose class and processor are named `kind`."""
+    """One of these families."""
 
-    kind = "Clip"
+    prefix = "CLIP"  # of the names of its classes
     processor = "CLIPImageProcessor"  # of a folder that has none
     heads = 12  # what a config means that does not say how many
 
@@ -37,65 +41,61 @@ class VisionTower(Family):
         """The part of the images, where a config has one for the texts too."""
         config = contents.config
         part = config.get("vision_config_dict") or config.get("vision_config")
-        said = part if isinstance(part, dict) else config
-        facts = {"num_attention_heads": self.heads, **said}
-        return {**facts, "architectures": config.get("architectures")} if config else {}
+        tower = {"num_attention_heads": self.heads, **(part if isinstance(part, dict) else config)}
+        return {**tower, "architectures": config.get("architectures")} if config else {}
 
-    def complete(self, canonical, contents, config, said, hints):
-        found = canonical.architecture
-        unsaid = _settle_edges(found, said)
-        self.settle(canonical, config, said, hints)
+    def complete(self, canonical, contents):
+        evidence = canonical.evidence
+        unsaid = _settle_edges(evidence)
+        self.settle(canonical)
         settle_activation(canonical)
         if POSITION not in canonical.arrays:
             raise unsupported("positions other than a table")
         processor = contents.processor or {"image_processor_type": self.processor}
         recipe, further = preprocessing_of(processor)
         canonical.prepare(recipe, (*unsaid, *further), contents.processor)
-        canonical.class_names = class_names_of(contents.config, found["num_classes"])
+        canonical.class_names = class_names_of(contents.config, evidence["num_classes"])
 
-    def settle(self, canonical, config, said, hints):
+    def settle(self, canonical):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
-        found = canonical.architecture
+        evidence = canonical.evidence
         if "pool/probe" in canonical.arrays:
-            asked = hints.get("pool", found["pool"])
-            if is_classifier(canonical, config) or asked != found["pool"]:
-                found.update(pool="mean", pool_mlp_dim=None)
-                leave_out(canonical, "pool/")
-        elif not found["num_classes"]:
-            canonical.assumed["pool"] = CUSTOM
+            asked = evidence.caller.get("pool", evidence["pool"])
+            if is_classifier(canonical) or asked != evidence["pool"]:
+                evidence.update(pool="mean", pool_mlp_dim=None)
+                canonical.leave_out("pool/")
+        elif not evidence["num_classes"]:
+            evidence.settle(CUSTOM, pool=evidence["pool"])
 
     def config_for(self, model):
-        v = model.variant
-        default = "silu" if v.mlp == "swiglu" else f"gelu_{v.gelu}"
-        activation = tables.key_of(ACTIVATIONS, v.activation or default)
-        return {**super().config_for(model), "hidden_act": activation}
+        return {**super().config_for(model), "hidden_act": hidden_act(model.variant)}
 
     def impossible(self, model):
         v, size = model.variant, model.image_size
-        sides = [f"image_size={size}"] * (size[0] != size[1])
-        sides += [f"patch_size={v.patch_size}"] * (v.patch_size[0] != v.patch_size[1])
-        return [*super().impossible(model), *sides, *self.strange_heads(model, v)]
+        sides = {
+            f"image_size={size}": size[0] != size[1],
+            f"patch_size={v.patch_size}": v.patch_size[0] != v.patch_size[1],
+        }
+        return [*super().impossible(model), *reasons(sides), *self.strange_heads(model, v)]
 
-    def named(self, model, suffix, nested, **said):
+    def named(self, model, suffix, nested, **settings):
         """`config.json` and `preprocessor_config.json` of a class, with or without a part."""
-        kind, tower = self.kind.lower(), {**self.config_for(model), **said}
-        name = self.kind.replace("Clip", "CLIP") + suffix
-        config = {"architectures": [name], "torch_dtype": "float32"}
+        name, tower = self.prefix.lower(), {**self.config_for(model), **settings}
+        config = {"architectures": [self.prefix + suffix], "torch_dtype": "float32"}
         if nested:
-            config |= {"model_type": kind, "vision_config": tower, **labels(model)}
+            config |= {"model_type": name, "vision_config": tower, **labels(model)}
         else:
-            config |= {"model_type": f"{kind}_vision_model", **tower}
+            config |= {"model_type": f"{name}_vision_model", **tower}
         return {"config.json": config, "preprocessor_config.json": processor_of(model)}
 
 
 class Clip(VisionTower):
     """Folders of `CLIPVisionModel` and of the classes around it, and of those of MetaCLIP 2."""
 
-    def settle(self, canonical, config, said, hints):
-        if is_classifier(canonical, config):
-            found = canonical.architecture
-            found.update(pool="mean", final_norm=False, projection=None)
-            leave_out(canonical, "norm/", "projection/")
+    def settle(self, canonical):
+        if is_classifier(canonical):
+            canonical.evidence.update(pool="mean", final_norm=False, projection=None)
+            canonical.leave_out("norm/", "projection/")
 
     def write(self, model, arrays):
         v = model.variant
@@ -105,11 +105,10 @@ class Clip(VisionTower):
         return with_tower(super().write(model, arrays), v.projection or not v.final_norm)
 
     def strange_heads(self, model, v):
-        kinds = {"token": (True, False), "mean": (False, True)}  # final norm, classes
-        strange = (v.final_norm, bool(model.num_classes)) != kinds.get(v.pool)
+        heads = {"token": (True, False), "mean": (False, True)}  # final norm, classes
+        strange = (v.final_norm, bool(model.num_classes)) != heads.get(v.pool)
         what = f"pool={v.pool!r}, final_norm={v.final_norm}, num_classes={model.num_classes}"
-        strange |= v.pool == "mean" and v.projection is not None
-        return [what] * strange
+        return reasons({what: strange or (v.pool == "mean" and v.projection is not None)})
 
     def json_files(self, model):
         v = model.variant
@@ -122,7 +121,7 @@ class Clip(VisionTower):
 class Siglip(VisionTower):
     """Folders of `SiglipVisionModel` and of the classes around it, also with SigLIP 2's weights."""
 
-    kind, processor = "Siglip", "SiglipImageProcessor"
+    prefix, processor = "Siglip", "SiglipImageProcessor"
 
     def arrays_of(self, file):
         patches = [a for name, a in file.items() if name.endswith("patch_embedding.weight")]
@@ -137,8 +136,9 @@ class Siglip(VisionTower):
         return with_tower(super().write(model, arrays), model.num_classes)
 
     def strange_heads(self, model, v):
-        strange = v.pool not in (("mean",) if model.num_classes else ("map", "mean", None))
-        return [f"pool={v.pool!r}, num_classes={model.num_classes}"] * strange
+        pools = ("mean",) if model.num_classes else ("map", "mean", None)
+        what = f"pool={v.pool!r}, num_classes={model.num_classes}"
+        return reasons({what: v.pool not in pools})
 
     def json_files(self, model):
         nested = bool(model.num_classes)
@@ -149,42 +149,33 @@ class Siglip(VisionTower):
 # ---- parts
 
 
-def is_classifier(canonical, config):
+def is_classifier(canonical):
     """Whether the class of a folder pools as those that classify."""
-    named = "ForImageClassification" in str(config.get("architectures"))
+    named = "ForImageClassification" in str(canonical.evidence.config.get("architectures"))
     return named or "head/kernel" in canonical.arrays
-
-
-def leave_out(canonical, *starts):
-    """Takes the arrays of layers away that a model does not use, and reports their names."""
-    names = [name for name in canonical.arrays if name.startswith(starts)]
-    for name in names:
-        del canonical.arrays[name]
-    left = dict.fromkeys(canonical.origin.pop(name) for name in names)  # some are of one array
-    canonical.ignored = (*canonical.ignored, *left)
 
 
 def settle_activation(canonical):
     """Sets `gelu` instead of an activation that is one, and none where a gate has its own."""
-    found, source = canonical.architecture, canonical.assumed.pop("activation", CUSTOM)
-    activation, field = found["activation"], "activation"
-    if found["mlp"] == "swiglu" and activation == "silu":
-        found["activation"] = None
-    elif found["mlp"] == "mlp" and activation.startswith("gelu_"):
-        found.update(gelu=activation.removeprefix("gelu_"), activation=None)
+    evidence, source = canonical.evidence, canonical.assumed.pop("activation", REPORTED[CUSTOM])
+    activation, field = evidence["activation"], "activation"
+    if evidence["mlp"] == "swiglu" and activation == "silu":
+        evidence["activation"] = None
+    elif evidence["mlp"] == "mlp" and activation.startswith("gelu_"):
+        evidence.update(gelu=activation.removeprefix("gelu_"), activation=None)
         field = "gelu"
     canonical.assumed[field] = source
 
 
-def _settle_edges(found, said):
+def _settle_edges(evidence):
     """Cuts an image to the patches that it fills, as these classes do, and says it."""
-    size = said.get("image_size")
+    size = evidence.from_config("image_size")
     if not isinstance(size, int):
         return ()
-    whole = [size // side * side for side in found["patch_size"]]
+    whole = [size // side * side for side in evidence["patch_size"]]
     if not all(whole) or whole == [size, size]:
         return ()
-    said["image_size"] = whole
+    evidence["image_size"] = whole
     return (f"pixels of image_size={size} beyond the last whole patch, at {whole}",)
 
 
@@ -195,13 +186,6 @@ def with_tower(file, is_part):
     return {n if n.startswith(own) else prefix + n: a for n, a in file.items()}
 
 
-def attention(theirs):
-    """Rows of the four linear maps of a block."""
-    names = zip(PARTS, ("q_proj", "k_proj", "v_proj", "out_proj"))
-    rows = (tables.torch_linear(theirs + t, f"block_{{i}}/attention/{part}") for part, t in names)
-    return [row for pair in rows for row in pair]
-
-
 SHARED = (
     ("embeddings.position_embedding.weight", POSITION, ROWS),
     ("visual_projection.weight", "projection/kernel", TRANSPOSED),
@@ -210,21 +194,20 @@ LAYERS = (
     *SHARED,
     *tables.torch_linear("embeddings.patch_embedding", "patch_encoder/projection", CONV),
     *tables.torch_norm(BLOCK + "layer_norm{n}", "block_{i}/norm_{n}"),
-    *attention(BLOCK + "self_attn."),
+    *tables.torch_attention(BLOCK + "self_attn."),
     *tables.torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
     *tables.torch_norm("post_layernorm", "norm"),
     *tables.torch_linear("classifier", "head"),
 )
-CONFIG = {
-    "hidden_size": "width",
-    "intermediate_size": "mlp_dim",
-    "num_hidden_layers": "depth",
-    "num_attention_heads": "num_heads",
-    "num_channels": "channels",
-    "image_size": "image_size",
-    "patch_size": "patch_size",
-    "hidden_act": ("activation", ACTIVATIONS),
-}
+SIGLIP_ROWS = (
+    ("head.probe", "pool/probe", SAME),
+    *tables.torch_in_proj("head.attention.in_proj", "pool/attention"),
+    *tables.torch_linear("head.attention.out_proj", "pool/attention/out"),
+    *tables.torch_norm("head.layernorm", "pool/norm"),
+    *tables.torch_linear("head.mlp.fc{n}", "pool/mlp/dense_{n}"),
+    *LAYERS,
+)
+SETTINGS = {**KEYS, "hidden_act": ("activation", ACTIVATIONS)}
 COMMON = {
     "stripped": r"^vision_model\.",
     "ignored": (r"text_(model|projection)\..*", r"logit_(scale|bias)", r".*position_ids"),
@@ -233,7 +216,7 @@ COMMON = {
 }
 HELD = {
     "registers": (0,),
-    "position": ("learned_1d", "learned_2d", "sincos_2d"),
+    "position": TABLES,
     "representation_size": (None,),
     "norm_after_pool": (False,),
     "stem": (None,),
@@ -255,7 +238,7 @@ CLIP = Clip(
         "gelu": "erf",
         "epsilon": 1e-5,
     },
-    config={**CONFIG, "layer_norm_eps": "epsilon"},
+    config={**SETTINGS, "layer_norm_eps": "epsilon"},
     holds={
         **HELD,
         "class_token": (True,),
@@ -272,27 +255,14 @@ SIGLIP = Siglip(
     model_types=("siglip", "siglip_vision_model"),
     parts={"vision_use_head": "pool/probe"},
     sign=r"(vision_model\.)?embeddings\.patch_embedding\.bias$",
-    table=Table(
-        ("head.probe", "pool/probe", SAME),
-        *two_rows(
-            "head.attention.in_proj",
-            "pool/attention/[query|key|value]",
-            ("_weight", "kernel"),
-            ("_bias", "bias"),
-            TRANSPOSED,
-        ),
-        *tables.torch_linear("head.attention.out_proj", "pool/attention/out"),
-        *tables.torch_norm("head.layernorm", "pool/norm"),
-        *tables.torch_linear("head.mlp.fc{n}", "pool/mlp/dense_{n}"),
-        *LAYERS,
-    ),
+    table=Table(*SIGLIP_ROWS),
     defaults={
         "interpolation": "bicubic_no_antialias",
         "activation": "gelu_tanh",
         "gelu": "tanh",
         "epsilon": 1e-6,
     },
-    config={**CONFIG, "layer_norm_eps": "epsilon"},
+    config={**SETTINGS, "layer_norm_eps": "epsilon"},
     holds={**HELD, "class_token": (False,), "qkv_bias": (True,)},
     **COMMON,
 )

@@ -14,7 +14,8 @@ import numpy as np
 from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import CUSTOM, POSITION
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import ARRAYS, CUSTOM
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.settle import find_image_size, shape_of
@@ -54,30 +55,25 @@ class Dino(Family):
             tower[f"{layer}.q.bias"], _, tower[f"{layer}.v.bias"] = np.split(bias, 3)
         return tower
 
-    def read(self, contents, hints):
-        periods = self.periods(contents.arrays)
-        tokens = [a for n, a in contents.arrays.items() if n.endswith("cls_token")]
-        if periods is None or not periods.size or not tokens:
-            return super().read(contents, hints)
-        width = tokens[0].shape[-1]
-        heads = {"num_heads": width // (4 * periods.size), "width": width}
-        canonical = super().read(contents, {**hints, **heads})
-        canonical.assumed["num_heads"] = "its rotary periods, four values of a head for each"
-        return canonical
-
     def periods(self, file):
         """The periods of rotary positions, or `None`."""
         return next((a for n, a in file.items() if n.endswith(PERIODS)), None)
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, periods = canonical.architecture, self.periods(contents.arrays)
+    def complete(self, canonical, contents):
+        evidence, periods = canonical.evidence, self.periods(contents.arrays)
         if periods is not None:
-            found.update(rotary=rotary_of(periods), position="none", epsilon=1e-5)
-        if not found["num_classes"]:
-            canonical.assumed["pool"] = CUSTOM
-        if found["registers"] and POSITION in canonical.arrays:
-            found["interpolation"] = "bicubic"
-            give_registers_positions(canonical, hints)
+            evidence.update(rotary=rotary_of(periods), position="none", epsilon=1e-5)
+            heads = evidence["width"] // (4 * max(periods.size, 1))
+            why = "its rotary periods, four values of a head for each"
+            evidence.add(ARRAYS, why, num_heads=heads)
+        if not evidence["num_classes"]:
+            evidence.settle(CUSTOM, pool=evidence["pool"])
+        if evidence["registers"] and POSITION in canonical.arrays:
+            evidence["interpolation"] = "bicubic"
+            # Positions were added before the registers came.
+            count, learned = canonical.arrays[POSITION].shape[1], int(evidence["class_token"])
+            find_image_size(count - learned, shape_of(evidence), evidence.caller)
+            canonical.add_zero_positions(at=learned, count=evidence["registers"])
 
 
 def rotary_of(periods):
@@ -91,26 +87,13 @@ def rotary_of(periods):
     return Rotary("centered", base, pairs="halves")
 
 
-def give_registers_positions(canonical, hints):
-    """Positions were added before the registers came, which get zeros after the class token."""
-    found, table = canonical.architecture, canonical.arrays[POSITION]
-    learned = int(found["class_token"])
-    find_image_size(table.shape[1] - learned, shape_of(found), hints)
-    zeros = np.zeros((1, found["registers"], table.shape[2]), table.dtype)
-    parts = (table[:, :learned], zeros, table[:, learned:])
-    canonical.arrays[POSITION] = np.concatenate(parts, axis=1)
-
-
 class MocoV3(Family):
     """Files of the training of MoCo v3: an encoder and its average over time."""
 
-    def read(self, contents, hints):
-        is_small = contents.arrays["cls_token"].shape[-1] == 384
-        if not is_small or hints.get("num_heads"):
-            return super().read(contents, hints)
-        canonical = super().read(contents, {**hints, "num_heads": 12, "width": 384})
-        canonical.assumed["num_heads"] = "MoCo v3's ViT-S has as many, where others have 6"
-        return canonical
+    def complete(self, canonical, contents):
+        if canonical.evidence["width"] == 384:
+            why = "MoCo v3's ViT-S has as many, where others have 6"
+            canonical.evidence.add(CUSTOM, why, num_heads=12)
 
 
 DINO = Dino(

@@ -98,10 +98,10 @@ def _merged(model, adapter, settings, path):
         shapes = [pair[w].shape for w in "AB" if w in pair and pair[w].ndim == 2]
         fits = name in arrays and len(shapes) == 2
         if not fits or (shapes[1][0], shapes[0][1]) != arrays[name].shape:
-            ours = f"shape {arrays[name].shape}" if name in arrays else "none of this name"
+            shape = f"shape {arrays[name].shape}" if name in arrays else "none of this name"
             raise CheckpointError(
                 f"The adapter {str(path)!r} does not fit the model that it names. Received: "
-                f"{layer!r} with A and B of the shapes {shapes}, and in the model {ours}. {ADVICE}"
+                f"{layer!r} with A and B of the shapes {shapes}, and in the model {shape}. {ADVICE}"
             )
         change = pair["B"].astype("float64") @ pair["A"].astype("float64")
         scale = _scale_of(layer, settings, rank=shapes[0][0])
@@ -124,6 +124,6 @@ def _scale_of(layer, settings, rank):
     """What B A is multiplied by."""
     patterns = settings.get("alpha_pattern") or {}
     require(not re.search(r"[^\w.]", "".join(patterns)), f"alpha_pattern={patterns} has patterns")
-    own = (a for name, a in patterns.items() if f".{layer}".endswith(f".{name}"))
-    alpha = next(own, settings.get("lora_alpha", 8))
+    of_layer = (a for name, a in patterns.items() if f".{layer}".endswith(f".{name}"))
+    alpha = next(of_layer, settings.get("lora_alpha", 8))
     return alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)

@@ -10,37 +10,17 @@ import keras
 
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.weights import tables
+from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.files import CheckpointError, open_checkpoint
+from keras_vit.weights.formats import vision_towers
+from keras_vit.weights.formats.huggingface import ACTIVATIONS
 from keras_vit.weights.readers import file_of
-from keras_vit.weights.tables import SAME, TRANSPOSED, Table, split_heads
+from keras_vit.weights.tables import Table, split_heads
 
-BLOCK, HEAD = "encoder.layers.{i}.", "head."
 TABLE = Table(
     *tables.torch_linear("embeddings.patch_embedding", "patch_encoder/projection"),
-    ("embeddings.position_embedding.weight", "patch_encoder/position/embedding", SAME),
-    *tables.torch_norm(BLOCK + "layer_norm1", "block_{i}/norm_1"),
-    *(
-        row
-        for part in tables.PARTS
-        for row in tables.torch_linear(
-            f"{BLOCK}self_attn.{'out' if part == 'out' else part[0]}_proj",
-            "block_{i}/attention/" + part,
-        )
-    ),
-    *tables.torch_norm(BLOCK + "layer_norm2", "block_{i}/norm_2"),
-    *tables.torch_linear(BLOCK + "mlp.fc1", "block_{i}/mlp/dense_1"),
-    *tables.torch_linear(BLOCK + "mlp.fc2", "block_{i}/mlp/dense_2"),
-    *tables.torch_norm("post_layernorm", "norm"),
-    (HEAD + "probe", "pool/probe", SAME),
-    (HEAD + "attention.in_proj_weight", "pool/attention/[query|key|value]/kernel", TRANSPOSED),
-    (HEAD + "attention.in_proj_bias", "pool/attention/[query|key|value]/bias", SAME),
-    *tables.torch_linear(HEAD + "attention.out_proj", "pool/attention/out"),
-    *tables.torch_norm(HEAD + "layernorm", "pool/norm"),
-    *tables.torch_linear(HEAD + "mlp.fc1", "pool/mlp/dense_1"),
-    *tables.torch_linear(HEAD + "mlp.fc2", "pool/mlp/dense_2"),
-    *tables.torch_linear("classifier", "head"),
+    *vision_towers.SIGLIP_ROWS,
 )
-IGNORED = (r"text_model\..*", "logit_scale", "logit_bias")
 DEFAULTS = {  # of `Siglip2VisionConfig`, which a config does not repeat
     "hidden_act": "gelu_pytorch_tanh",
     "layer_norm_eps": 1e-6,
@@ -48,12 +28,6 @@ DEFAULTS = {  # of `Siglip2VisionConfig`, which a config does not repeat
     "num_channels": 3,
     "patch_size": 16,
     "vision_use_head": True,
-}
-ACTIVATIONS = {
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu": "gelu_erf",
-    "quick_gelu": "quick_gelu",
-    "silu": "silu",
 }
 
 
@@ -77,11 +51,12 @@ def naflex_from_checkpoint(
         CheckpointError: the folder has another model, or something that has no place in this one.
     """
     contents = open_checkpoint(file_of(weights))
-    kind, config = contents.config.get("model_type"), contents.config
-    if kind not in ("siglip2", "siglip2_vision_model"):
+    config = contents.config
+    if config.get("model_type") not in ("siglip2", "siglip2_vision_model"):
         raise CheckpointError(
-            f"Expected a config.json with model_type 'siglip2' beside the weights. Received: "
-            f"model_type={kind!r}; other models are read by keras_vit.from_checkpoint."
+            "Expected a config.json with model_type 'siglip2' beside the weights. Received: "
+            f"model_type={config.get('model_type')!r}; other models are read by "
+            "keras_vit.from_checkpoint."
         )
     config = {**DEFAULTS, **config, **config.get("vision_config", {})}
     if config["hidden_act"] not in ACTIVATIONS:
@@ -89,29 +64,27 @@ def naflex_from_checkpoint(
             f"Received: hidden_act={config['hidden_act']!r}; expected one of {list(ACTIVATIONS)}."
         )
     named = {re.sub(r"^vision_model\.", "", name): a for name, a in contents.arrays.items()}
-    arrays, _, _ = TABLE.read(named, "SigLIP 2's NaFlex", IGNORED)
+    arrays, _, _ = TABLE.read(named, "SigLIP 2's NaFlex", vision_towers.SIGLIP.ignored)
     if "head/kernel" in arrays:
         pool = "mean"
         arrays = {name: array for name, array in arrays.items() if not name.startswith("pool/")}
     else:
         pool = "map" if config["vision_use_head"] else None
     split_heads(arrays, config["num_attention_heads"])
-    table = "patch_encoder/position/embedding"
     try:
-        side = math.isqrt(len(arrays[table]))
-        arrays[table] = arrays[table][None]
+        _, positions, width = arrays[POSITION].shape
         model = NaFlexVisionTransformer(
-            width=arrays[table].shape[-1],
+            width=width,
             depth=len({name.split("/")[0] for name in arrays if name.startswith("block_")}),
             num_heads=config["num_attention_heads"],
             mlp_dim=arrays["block_0/mlp/dense_1/kernel"].shape[1],
             patch_size=config["patch_size"],
-            grid=side,
+            grid=math.isqrt(positions),
             channels=config["num_channels"],
             num_classes=len(arrays["head/bias"]) if "head/bias" in arrays else 0,
             pool=pool,
             activation=ACTIVATIONS[config["hidden_act"]],
-            gelu="erf" if config["hidden_act"] == "gelu" else "tanh",
+            gelu="erf" if ACTIVATIONS[config["hidden_act"]] == "gelu_erf" else "tanh",
             epsilon=config["layer_norm_eps"],
             **options,
         )

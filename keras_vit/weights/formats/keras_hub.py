@@ -14,7 +14,8 @@ import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.family import Family
+from keras_vit.weights.evidence import CALLER, CONFIG, CUSTOM
+from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import CheckpointError, read_hdf5, read_json
 from keras_vit.weights.tables import FLAX_PATCHES, PARTS, SAME, Layout, Table, two_rows
 
@@ -23,12 +24,12 @@ ENCODER = "layers/vi_t_encoder/"
 BLOCK = ENCODER + "encoder_layers/vi_t_encoder_block_{i}/"
 
 
-def _dense(theirs, ours, layout=SAME):
-    return two_rows(theirs, ours, ("/vars/0", "kernel"), ("/vars/1", "bias"), layout)
+def _dense(name, path, layout=SAME):
+    return two_rows(name, path, ("/vars/0", "kernel"), ("/vars/1", "bias"), layout)
 
 
-def _norm(theirs, ours):
-    return two_rows(theirs, ours, ("/vars/0", "gamma"), ("/vars/1", "beta"))
+def _norm(name, path):
+    return two_rows(name, path, ("/vars/0", "gamma"), ("/vars/1", "beta"))
 
 
 class KerasHub(Family):
@@ -41,7 +42,7 @@ class KerasHub(Family):
             name = name.replace("layers/dense/", "layers/pre_logits/")
         return super().plain_name(re.sub(r"^layers/dense(_1)?/", "layers/head/", name), file)
 
-    def read(self, contents, hints):
+    def read(self, contents, caller):
         """A folder with a task is read whole, and so is its `task.weights.h5`.
 
         The path of its `model.weights.h5` means the backbone alone, whose output is the tokens
@@ -50,11 +51,13 @@ class KerasHub(Family):
         folder = _folder(contents)
         if not any("vi_t_" in name for name in contents.arrays):
             contents.arrays.update(read_hdf5(folder / "model.weights.h5"))
-        canonical = super().read(contents, hints)
-        found = canonical.architecture
-        said = _config_in(folder / "preprocessor.json").get("image_converter", {}).get("config", {})
-        said = said or _config_in(folder / "image_converter.json")
-        canonical.prepare(*_preprocessing(said, found["channels"], found["image_size"]), said)
+        canonical = super().read(contents, caller)
+        preprocessor = _config_in(folder / "preprocessor.json")
+        converter = preprocessor.get("image_converter", {}).get("config", {})
+        converter = converter or _config_in(folder / "image_converter.json")
+        evidence = canonical.evidence
+        recipe, unsaid = _preprocessing(converter, evidence["channels"], evidence["image_size"])
+        canonical.prepare(recipe, unsaid, converter)
         return canonical
 
     def flat_config(self, contents):
@@ -64,19 +67,20 @@ class KerasHub(Family):
         backbone = (contents.config or task.get("backbone", {})).get("config", {})
         return {**{k: task[k] for k in ("pooling", "activation") if k in task}, **backbone}
 
-    def complete(self, canonical, contents, config, said, hints):
-        channels = canonical.architecture["channels"]
-        if shape := said.get("image_size"):
+    def complete(self, canonical, contents):
+        evidence = canonical.evidence
+        channels = evidence["channels"]
+        if shape := evidence.from_config("image_size"):
             if len(shape) != 3 or channels not in shape[::2]:
                 raise CheckpointError(
                     f"The config.json says image_shape={shape}, and the arrays have {channels} "
                     "channels: it is of another model."
                 )
             # The channels come first in a model for `data_format="channels_first"`.
-            said["image_size"] = shape[:2] if shape[2] == channels else shape[1:]
-        _add_zero_biases(canonical, config)
-        _choose_pool(canonical, said, hints)
-        activation = config.get("activation")
+            evidence["image_size"] = shape[:2] if shape[2] == channels else shape[1:]
+        _add_zero_biases(canonical)
+        _choose_pool(evidence)
+        activation = evidence.config.get("activation")
         if activation not in (None, "linear"):
             text = f"activation={activation!r} of the head: the model gives logits"
             canonical.ignored = (text, *canonical.ignored)
@@ -98,8 +102,8 @@ FAMILY = KerasHub(
         *_norm(BLOCK + "layer_norm_{n}", "block_{i}/norm_{n}"),
         *(
             row
-            for theirs, ours in zip(("query", "key", "value", "output"), PARTS)
-            for row in _dense(BLOCK + f"mha/{theirs}_dense", "block_{i}/attention/" + ours)
+            for name, part in zip(("query", "key", "value", "output"), PARTS)
+            for row in _dense(BLOCK + f"mha/{name}_dense", "block_{i}/attention/" + part)
         ),
         *_dense(BLOCK + "mlp/dense_{n}", "block_{i}/mlp/dense_{n}"),
         *_norm(ENCODER + "layer_norm", "norm"),
@@ -136,64 +140,61 @@ def _config_in(path):
     return read_json(path).get("config", {})
 
 
-def _add_zero_biases(canonical, config):
+def _add_zero_biases(canonical):
     """A bias that the model was built without is one of zeros."""
-    found, arrays = canonical.architecture, canonical.arrays
-    found["biases"] = "all"
-    wanted = {"patch_encoder/projection/bias": ("use_patch_bias", found["width"])}
-    for i in range(found["depth"]):
-        wanted[f"block_{i}/attention/out/bias"] = "use_mha_bias", found["width"]
-        wanted[f"block_{i}/mlp/dense_1/bias"] = "use_mlp_bias", found["mlp_dim"]
-        wanted[f"block_{i}/mlp/dense_2/bias"] = "use_mlp_bias", found["width"]
-    for name, (argument, units) in wanted.items():
-        if name not in arrays and not config.get(argument, True):
-            arrays[name] = np.zeros(units, "float32")
-            canonical.origin[name] = f"{argument}=False"
+    evidence = canonical.evidence
+    evidence["biases"] = "all"
+    layers = {"patch_encoder/projection": "use_patch_bias"}
+    for i in range(evidence["depth"]):
+        layers[f"block_{i}/attention/out"] = "use_mha_bias"
+        layers[f"block_{i}/mlp/dense_1"] = layers[f"block_{i}/mlp/dense_2"] = "use_mlp_bias"
+    for layer, argument in layers.items():
+        if not evidence.config.get(argument, True):
+            canonical.add_zero_bias(layer, f"{argument}=False")
 
 
-def _choose_pool(canonical, said, hints):
+def _choose_pool(evidence):
     """Sets what the head sees, and refuses what no head here sees."""
-    found, assumed = canonical.architecture, canonical.assumed
-    if not found["num_classes"]:
+    caller = evidence.caller
+    if not evidence["num_classes"]:
         # Whoever asks for a number of classes wants the tokens pooled, by custom.
-        custom = ("token" if found["class_token"] else "mean") if "num_classes" in hints else None
-        found["pool"], assumed["pool"] = (
-            hints.get("pool", custom),
-            "a backbone alone leaves it open",
-        )
+        usual = "token" if evidence["class_token"] else "mean"
+        pool = caller.get("pool", usual if "num_classes" in caller else None)
+        evidence.settle(CUSTOM, "a backbone alone leaves it open", pool=pool)
         return
-    sources = ((said, "its task.json"), (hints, "pool as given"))
-    known = next(((side["pool"], text) for side, text in sources if "pool" in side), None)
-    if known is None:
+    if evidence.source_of("pool") == CONFIG:
+        evidence.settle(CONFIG, "its task.json", pool=evidence["pool"])
+    elif "pool" in caller:
+        evidence.settle(CALLER, pool=caller["pool"])
+    else:
         raise CheckpointError(
             "The file has a head, and nothing says what the head sees. Put the task.json of "
             "the preset beside it, or say pool='token' or pool='mean'."
         )
-    found["pool"], assumed["pool"] = known
-    if (found["pool"], found["class_token"]) in (("mean", True), ("token", False)):
-        what = "all tokens, the class token too" if found["class_token"] else "the first patch"
+    if (evidence["pool"], evidence["class_token"]) in (("mean", True), ("token", False)):
+        what = "all tokens, the class token too" if evidence["class_token"] else "the first patch"
         raise CheckpointError(
             f"The head of the classifier sees {what}, which no head here does. The path of its "
             "model.weights.h5 loads the backbone, for a head of your own."
         )
 
 
-def _preprocessing(said, channels, image_size):
+def _preprocessing(converter, channels, image_size):
     """What the image converter of a preset does, and texts for what no recipe here can say.
 
     The converter resizes, multiplies by `scale` and adds `offset`. It cuts the largest window of
     the target's proportions out of an image first, unless it is told to squash.
     """
-    if not said:
+    if not converter:
         return Preprocessing(resize="center_square"), ()
 
     def of(key, default):
-        values = np.asarray(default if said.get(key) is None else said[key], "float64")
+        values = np.asarray(default if converter.get(key) is None else converter[key], "float64")
         return np.broadcast_to(values, channels)
 
     with np.errstate(all="ignore"):  # `Preprocessing` refuses what comes of a scale of 0
         scale, offset = of("scale", 1.0), of("offset", 0.0)
-        if "mean" in said and "variance" in said:  # as older presets say it
+        if "mean" in converter and "variance" in converter:  # as older presets say it
             std = np.sqrt(of("variance", 1.0))
             scale, offset = scale / std, -of("mean", 0.0) / std
         # x * scale + offset = (x / 255 - mean) / std, without a last digit beside it
@@ -201,14 +202,22 @@ def _preprocessing(said, channels, image_size):
             tuple(float(f"{v:.12g}") + 0.0 for v in values)
             for values in (-offset / (255 * scale), 1 / (255 * scale))
         )
-    crops, kind = said.get("crop_to_aspect_ratio", True), said.get("interpolation", "bilinear")
-    is_known = kind in ("bilinear", "bicubic")
+    crops = converter.get("crop_to_aspect_ratio", True)
+    interpolation = converter.get("interpolation", "bilinear")
+    is_known = interpolation in ("bilinear", "bicubic")
     resize = "center_square" if crops else "squash"
-    recipe = Preprocessing(mean, std, resize, interpolation=kind if is_known else "bilinear")
-    size = tuple(said.get("image_size") or image_size)
+    recipe = Preprocessing(
+        mean, std, resize, interpolation=interpolation if is_known else "bilinear"
+    )
+    size = tuple(converter.get("image_size") or image_size)
     is_wide = crops and image_size[0] != image_size[1]
-    unsaid = [f"{key}=True" for key in ("antialias", "pad_to_aspect_ratio") if said.get(key)]
-    unsaid += [f"interpolation={kind!r}"] * (not is_known)
-    unsaid += [f"image_size={list(size)}"] * (size != image_size)
-    unsaid += ["crop_to_aspect_ratio=True, for an image that is not square"] * is_wide
+    unsaid = reasons(
+        {
+            "antialias=True": converter.get("antialias"),
+            "pad_to_aspect_ratio=True": converter.get("pad_to_aspect_ratio"),
+            f"{interpolation=}": not is_known,
+            f"image_size={list(size)}": size != image_size,
+            "crop_to_aspect_ratio=True, for an image that is not square": is_wide,
+        }
+    )
     return recipe, tuple(f"{text} of the image converter" for text in unsaid)

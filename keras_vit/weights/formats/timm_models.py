@@ -10,10 +10,9 @@ import re
 
 from keras_vit.extensions import Rotary
 from keras_vit.weights.family import unsupported
-from keras_vit.weights.timm_parts import shown
 
 VIT = {
-    "kind": "VisionTransformer",
+    "class": "VisionTransformer",
     "num_heads": 12,
     "global_pool": "token",
     "act_layer": "gelu",
@@ -44,7 +43,7 @@ VIT = {
     "fc_norm": None,
 }
 EVA = VIT | {
-    "kind": "Eva",
+    "class": "Eva",
     "global_pool": "avg",
     "attn_type": "eva",
     "final_norm": None,
@@ -55,7 +54,7 @@ EVA = VIT | {
     "rope_rotate_half": False,
     "ref_feat_shape": None,
 }
-BEIT = VIT | {"kind": "Beit", "global_pool": "avg", "attn_type": "eva"}
+BEIT = VIT | {"class": "Beit", "global_pool": "avg", "attn_type": "eva"}
 DINOV3 = {"rope_type": "dinov3", "rope_temperature": 100.0, "rope_rotate_half": True}
 TURNED = {"use_rot_pos_emb": True}
 NAVER = {"rope_temperature": 100.0, "rope_grid_indexing": "xy", "global_pool": "token"}
@@ -164,19 +163,18 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-# Arguments that the arrays show, and those that count in training alone or for other image sizes.
-SHOWN = """num_classes mlp_ratio qk_norm scale_attn_norm scale_mlp_norm proj_bias init_values
-pre_norm final_norm fc_norm swiglu_mlp swiglu_align_to scale_mlp scale_attn_inner qkv_fused
-attn_type use_abs_pos_emb use_rel_pos_bias use_shared_rel_pos_bias use_pre_transformer_norm
-use_post_transformer_norm use_fc_norm attn_pool_mlp_ratio""".split()
-TRAINING = """drop_rate pos_drop_rate patch_drop_rate proj_drop_rate attn_drop_rate drop_path_rate
-weight_init fix_init head_init_scale rope_shift_coords rope_jitter_coords rope_rescale_coords
-dynamic_img_size dynamic_img_pad strict_img_size pretrained_strict""".split()
-# Arguments that are read, under these names or those of `VisionTransformer`.
-READ = """img_size patch_size in_chans embed_dim depth num_heads qkv_bias class_token reg_tokens
-num_reg_tokens pos_embed global_pool act_layer norm_layer embed_norm_layer block_fn no_embed_class
-pool_include_prefix use_rot_pos_emb rope_type rope_temperature rope_grid_indexing rope_grid_offset
-rope_rotate_half ref_feat_shape use_post_norm attn_pool_num_heads""".split()
+# Arguments that are read, that the arrays show, and that count in training or for other sizes.
+UNDERSTOOD = """img_size patch_size in_chans embed_dim depth num_heads qkv_bias class_token
+reg_tokens num_reg_tokens pos_embed global_pool act_layer norm_layer embed_norm_layer block_fn
+no_embed_class pool_include_prefix use_rot_pos_emb rope_type rope_temperature rope_grid_indexing
+rope_grid_offset rope_rotate_half ref_feat_shape use_post_norm attn_pool_num_heads num_classes
+mlp_ratio qk_norm scale_attn_norm scale_mlp_norm proj_bias init_values pre_norm final_norm fc_norm
+swiglu_mlp swiglu_align_to scale_mlp scale_attn_inner qkv_fused attn_type use_abs_pos_emb
+use_rel_pos_bias use_shared_rel_pos_bias use_pre_transformer_norm use_post_transformer_norm
+use_fc_norm attn_pool_mlp_ratio drop_rate pos_drop_rate patch_drop_rate proj_drop_rate
+attn_drop_rate drop_path_rate weight_init fix_init head_init_scale rope_shift_coords
+rope_jitter_coords rope_rescale_coords dynamic_img_size dynamic_img_pad strict_img_size
+pretrained_strict""".split()
 # Arguments that have to be as here; any other one has to be absent or false.
 FIXED = {"attn_layer": ("attn",), "mlp_layer": ("Mlp", "SwiGLU", "SwiGLUPacked")}
 
@@ -184,46 +182,46 @@ FIXED = {"attn_layer": ("attn",), "mlp_layer": ("Mlp", "SwiGLU", "SwiGLUPacked")
 def implied(name):
     """What the name of an architecture says that arrays do not; empty for an unknown name."""
     padded = f"_{name.split('.')[0]}_"
-    facts = {}
+    arguments = {}
     for pattern, further in RULES:
         if re.search(pattern, padded):
-            facts = {**facts, **further}
-    return facts if "kind" in facts else {}
+            arguments |= further
+    return arguments if "class" in arguments else {}
 
 
 def arguments_of(config):
     """A config.json of timm as one dict, with what its architecture implies.
 
-    Keys are those of `VisionTransformer`, also where `Eva` calls it otherwise; `kind` is the class,
-    `epsilon` that of its norms, and `embed_epsilon` that of the norm of the patches.
+    Keys are those of `VisionTransformer`, also where `Eva` calls it otherwise; `class` is the name
+    of the class, `epsilon` that of its norms, and `embed_epsilon` that of the norm of the patches.
     """
     # timm's factory leaves out what is `None`.
-    said = {k: v for k, v in (config.get("model_args") or {}).items() if v is not None}
-    flat = {**implied(str(config.get("architecture", ""))), **config, **said}
+    stated = {k: v for k, v in (config.get("model_args") or {}).items() if v is not None}
+    flat = {**implied(str(config.get("architecture", ""))), **config, **stated}
     usual = {"num_kv_heads": flat.get("num_heads")}
-    for key, value in said.items():
-        known = key in (*READ, *SHOWN, *TRAINING) or value in FIXED.get(key, ())
+    for key, value in stated.items():
+        known = key in UNDERSTOOD or value in FIXED.get(key, ())
         if value and not known and value != usual.get(key):
             raise unsupported(f"been built with {key}={value!r} (its config)")
-    if not flat.get("kind") and "use_rot_pos_emb" in said:
+    if not flat.get("class") and "use_rot_pos_emb" in stated:
         flat = {**EVA, **flat}
     if "num_features" in config:
         flat.setdefault("embed_dim", config["num_features"])
     if "input_size" in config.get("pretrained_cfg", {}):
         flat.setdefault("img_size", list(config["pretrained_cfg"]["input_size"][1:]))
-    flat |= {RENAMED[key]: value for key, value in said.items() if key in RENAMED}
+    flat |= {RENAMED[key]: value for key, value in stated.items() if key in RENAMED}
     if flat.get("use_post_norm"):
         flat["block_fn"] = "ResPostBlock"
-    if "mlp_layer" in said:
-        flat["swiglu_mlp"] = said["mlp_layer"] != "Mlp"
-    if said.get("pos_embed", "learn") in ("none", ""):
+    if "mlp_layer" in stated:
+        flat["swiglu_mlp"] = stated["mlp_layer"] != "Mlp"
+    if stated.get("pos_embed", "learn") in ("none", ""):
         flat["use_abs_pos_emb"] = False
     if flat.get("use_abs_pos_emb") is False:
         flat["pos_embed"] = "none"
     for key, epsilon in (("norm_layer", "epsilon"), ("embed_norm_layer", "embed_epsilon")):
-        if key in said:  # by its name alone a norm has timm's epsilon
+        if key in stated:  # by its name alone a norm has timm's epsilon
             flat[epsilon] = 1e-6
-            flat[key] = str(said[key]).replace("_", "").lower()
+            flat[key] = str(stated[key]).replace("_", "").lower()
     return {**flat, **(shown(flat) if VIT.keys() <= flat.keys() else {})}
 
 
@@ -231,32 +229,52 @@ def rotary_of(flat):
     """The `Rotary` of a model with these arguments, or `None`."""
     if not flat.get("use_rot_pos_emb"):
         return None
-    kind, indexing = flat["rope_type"], flat["rope_grid_indexing"]
-    if kind not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
-        what = f"rope_type={kind!r}, rope_grid_indexing={indexing!r}"
+    places, indexing = flat["rope_type"], flat["rope_grid_indexing"]
+    if places not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
+        what = f"rope_type={places!r}, rope_grid_indexing={indexing!r}"
         raise unsupported(f"been built with {what} (its config)")
     reference, offset = flat["ref_feat_shape"], float(flat["rope_grid_offset"])
     return Rotary(
-        "centered" if kind == "dinov3" else "index",
+        "centered" if places == "dinov3" else "index",
         float(flat["rope_temperature"]),
-        reference if kind == "cat" else None,
-        0.0 if kind == "mixed" else offset,
+        reference if places == "cat" else None,
+        0.0 if places == "mixed" else offset,
         "rows" if indexing == "ij" else "columns",
         "halves" if flat["rope_rotate_half"] else "adjacent",
-        learned=kind == "mixed",
+        learned=places == "mixed",
     )
 
 
 def rope_arguments(rotary):
     """The arguments of `Eva` for a `Rotary`; `rope_type` is `None` where it has none for it."""
-    kind = "mixed" if rotary.learned else "cat" if rotary.places == "index" else "dinov3"
-    said = {
+    places = "cat" if rotary.places == "index" else "dinov3"
+    arguments = {
         "use_rot_pos_emb": True,
-        "rope_type": kind,
+        "rope_type": "mixed" if rotary.learned else places,
         "rope_temperature": rotary.temperature,
         "rope_grid_indexing": "ij" if rotary.order == "rows" else "xy",
         "rope_grid_offset": rotary.offset,
         "rope_rotate_half": rotary.pairs == "halves",
         "ref_feat_shape": rotary.reference and list(rotary.reference),
     }
-    return said if rotary_of(said) == rotary else {"rope_type": None}
+    return arguments if rotary_of(arguments) == rotary else {"rope_type": None}
+
+
+def shown(flat):
+    """What the class of a model with these arguments makes of several of them, for `PARTS`."""
+    after = flat["global_pool"] == "avg" if flat["fc_norm"] is None else bool(flat["fc_norm"])
+    # `Eva` may have both norms or none; the others have one, before the pooling or after it.
+    last, of_eva = flat["final_norm"], flat["class"] == "Eva"
+    before = bool(last) if of_eva and last is not None else last is not False and not after
+    # A block that normalises after its branches has no LayerScale.
+    scale = None if flat["block_fn"] == "ResPostBlock" else flat["init_values"]
+    return {
+        "init_values": scale,
+        "gamma_1": bool(scale) and flat["class"] != "VisionTransformer",
+        "learned_rope": flat.get("use_rot_pos_emb") and flat["rope_type"] == "mixed",
+        "key_bias": flat["qkv_bias"] and flat["attn_type"] == "rope",
+        "one_branch_after_another": flat["block_fn"] != "ParallelScalingBlock",
+        "norm": before,
+        "fc_norm": after and (of_eva or bool(last)),
+        "attention_pooling": flat["global_pool"] == "map",
+    }

@@ -13,12 +13,10 @@ are attention pooling (MAP) and fixed sin-cos positions.
 import math
 import re
 
-import numpy as np
-
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION, PROJECTION
-from keras_vit.weights.family import Family
+from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import MAX_ARRAYS, CheckpointError
 from keras_vit.weights.settle import grid_for, shape_of
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
@@ -57,8 +55,8 @@ class Google(Family):
 
     def obstacles(self, model):
         v = model.variant
-        mixed = ["pool='mean' with a class token"] * (v.pool == "mean" and v.class_token)
-        return super().obstacles(model) + mixed
+        mixed = v.pool == "mean" and v.class_token
+        return super().obstacles(model) + reasons({"pool='mean' with a class token": mixed})
 
 
 FAMILY = Google(
@@ -143,23 +141,25 @@ class BigVision(Family):
                 blocks[name.replace("encoderblock/", f"encoderblock_{i}/")] = part
         return blocks
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, prefix = canonical.architecture, self.prefix_of(contents.arrays)
+    def complete(self, canonical, contents):
+        evidence, prefix = canonical.evidence, self.prefix_of(contents.arrays)
+        caller = evidence.caller
         names = [name.removeprefix(prefix) for name in contents.arrays]
         # The family's models without a table have sin-cos positions; those of the older one none.
-        if prefix or _has_own_names(names) or config.get("posemb") == "sincos2d":
-            found["position"] = "sincos_2d"
-        canonical.preprocessing = SIGLIP if found["pool"] == "map" else BIG_VISION
-        if hints.get("interpolation") == FLEXIVIT:  # whose files look like any others
-            found["interpolation"] = FLEXIVIT
+        if prefix or _has_own_names(names) or evidence.config.get("posemb") == "sincos2d":
+            evidence["position"] = "sincos_2d"
+        canonical.preprocessing = SIGLIP if evidence["pool"] == "map" else BIG_VISION
+        if caller.get("interpolation") == FLEXIVIT:  # whose files look like any others
+            evidence["interpolation"] = FLEXIVIT
         # Positions were added before the class token came, which gets zeros; in files from before
         # that change it has a position already.
         arrays = canonical.arrays
-        if POSITION in arrays and found["class_token"]:
-            sizes = (hints.get("file_image_size"), said.get("image_size"), hints.get("image_size"))
+        if POSITION in arrays and evidence["class_token"]:
+            configured = evidence.from_config("image_size")
+            sizes = (caller.get("file_image_size"), configured, caller.get("image_size"))
             count = arrays[POSITION].shape[1]
-            if not _has_class_position(count, shape_of(found), sizes):
-                arrays[POSITION] = np.pad(arrays[POSITION], ((0, 0), (1, 0), (0, 0)))
+            if not _has_class_position(count, shape_of(evidence), sizes):
+                canonical.add_zero_positions(at=0, count=1)
 
 
 BIG_VISION_FAMILY = BigVision(

@@ -10,8 +10,8 @@ import math
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import Family
-from keras_vit.weights.official import IMAGENET
-from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table, two_rows
+from keras_vit.weights.formats.official import IMAGENET
+from keras_vit.weights.tables import CONV, SAME, Table
 
 BLOCK = "encoder.layers.encoder_layer_{i}."
 SWAG = dataclasses.replace(IMAGENET, crop_fraction=1.0)
@@ -30,10 +30,10 @@ PREPROCESSING = {
 class Torchvision(Family):
     """Vision Transformers of torchvision, as its newer and older versions name their arrays."""
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, patches = canonical.architecture, canonical.arrays[POSITION].shape[1] - 1
-        patch = found["patch_size"][0]
-        size = (found["width"], patch, patch * math.isqrt(max(patches, 0)))
+    def complete(self, canonical, contents):
+        evidence, patches = canonical.evidence, canonical.arrays[POSITION].shape[1] - 1
+        patch = evidence["patch_size"][0]
+        size = (evidence["width"], patch, patch * math.isqrt(max(patches, 0)))
         is_swag = "swag" in contents.path.name.lower()
         canonical.preprocessing = SWAG if is_swag else PREPROCESSING.get(size, BILINEAR)
 
@@ -46,13 +46,7 @@ FAMILY = Torchvision(
         *tables.torch_linear("conv_proj", "patch_encoder/projection", CONV),
         ("encoder.pos_embedding", POSITION, SAME),
         *tables.torch_norm(BLOCK + "ln_{n}", "block_{i}/norm_{n}"),
-        *two_rows(
-            BLOCK + "self_attention.in_proj",
-            "block_{i}/attention/[query|key|value]",
-            ("_weight", "kernel"),
-            ("_bias", "bias"),
-            TRANSPOSED,
-        ),
+        *tables.torch_in_proj(BLOCK + "self_attention.in_proj", "block_{i}/attention"),
         *tables.torch_linear(BLOCK + "self_attention.out_proj", "block_{i}/attention/out"),
         *tables.torch_linear(BLOCK + "mlp.[0|linear_1]", "block_{i}/mlp/dense_1"),
         *tables.torch_linear(BLOCK + "mlp.[3|linear_2]", "block_{i}/mlp/dense_2"),

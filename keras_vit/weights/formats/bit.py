@@ -14,10 +14,12 @@ from keras_vit.checks import pair
 from keras_vit.layers.resnet import GROUPS
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
-from keras_vit.weights import google, huggingface, huggingface_images, tables, timm
-from keras_vit.weights.canonical import CONFIG, ROOT, Canonical, resnet_of, units_of
-from keras_vit.weights.family import Family
+from keras_vit.weights import huggingface_images, tables
+from keras_vit.weights.canonical import ROOT, Canonical, resnet_of, units_of
+from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM, Evidence
+from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.formats import google, huggingface, timm
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
 
 OURS = "stage_{s}_unit_{u}/"
@@ -37,7 +39,7 @@ class BiTFamily(Family):
     # Version of the ResNet -> its constants, as `BiTVariant.numerics` names them.
     numerics: dict = dataclasses.field(default_factory=dict)
 
-    def read(self, contents, hints):
+    def read(self, contents, caller):
         arrays, origin, ignored = self.arrays_of(contents.arrays)
         if ROOT not in arrays or not any(name.startswith("stage_") for name in arrays):
             raise CheckpointError(
@@ -46,24 +48,24 @@ class BiTFamily(Family):
             )
         blocks, width, channels = resnet_of(arrays, f"BiT of {self.name}")
         version = "v1" if "root/norm/gamma" in arrays else "v2"
-        found = {
-            "blocks": blocks,
-            "width": width,
-            "version": version,
-            "numerics": self.numerics[version],
-            "num_classes": units_of(arrays, "head"),
-            "channels": channels,
-        }
-        canonical = Canonical(self.name, arrays, origin, found, {}, ignored, self.preprocessing)
-        canonical.model, said = "BiT", {}
-        self.complete(canonical, contents, contents.config, said, hints)
-        canonical.settle(
-            "image_size",
-            (hints.get("image_size"), None),
-            (said.get("image_size") or None, CONFIG),
-            (224, "the custom; a ResNet takes any size"),
+        evidence = Evidence(caller)
+        evidence.add(
+            ARRAYS,
+            blocks=blocks,
+            width=width,
+            version=version,
+            numerics=self.numerics[version],
+            num_classes=units_of(arrays, "head"),
+            channels=channels,
         )
-        found["image_size"] = pair(found["image_size"], "image_size")
+        evidence.config = contents.config
+        canonical = Canonical(self.name, arrays, origin, evidence, ignored, self.preprocessing)
+        canonical.model = "BiT"
+        self.complete(canonical, contents)
+        evidence.add(CUSTOM, "the custom; a ResNet takes any size", image_size=224)
+        if size := evidence.caller.get("image_size"):
+            evidence.add(CALLER, "", image_size=size)
+        evidence["image_size"] = pair(evidence["image_size"], "image_size")
         return canonical
 
 
@@ -76,8 +78,8 @@ def _big_transfer_unit(unit):
     return rows
 
 
-def _big_transfer_norm(theirs, ours):
-    return tables.two_rows(theirs, ours, ("/gamma", "gamma"), ("/beta", "beta"), VECTOR, VECTOR)
+def _big_transfer_norm(name, path):
+    return tables.two_rows(name, path, ("/gamma", "gamma"), ("/beta", "beta"), VECTOR, VECTOR)
 
 
 BIG_TRANSFER = BiTFamily(
@@ -109,7 +111,7 @@ class BigVision(BiTFamily):
     def prefix_of(self, file):
         return next((m[0] for name in file if (m := re.match(self.stripped, name))), "")
 
-    def complete(self, canonical, contents, config, said, hints):
+    def complete(self, canonical, contents):
         if canonical.architecture["version"] == "v1":
             canonical.preprocessing = BIG_VISION
 
@@ -138,13 +140,14 @@ class Timm(BiTFamily):
 
     PUBLISHED = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
 
-    def complete(self, canonical, contents, config, said, hints):
-        settings = {"crop_pct": 0.875, "interpolation": "bilinear"}  # defaults of resnetv2.py
-        settings |= (said_of_images := config.get("pretrained_cfg", {}))
-        canonical.prepare(*timm.preprocessing_of(settings), said_of_images)
-        classes = canonical.architecture["num_classes"]
-        canonical.class_names = timm.facts.class_names_of(config, classes)
-        said["image_size"] = tuple(settings.get("input_size", ())[1:])
+    def complete(self, canonical, contents):
+        evidence = canonical.evidence
+        images = evidence.config.get("pretrained_cfg", {})
+        settings = {"crop_pct": 0.875, "interpolation": "bilinear", **images}  # of resnetv2.py
+        canonical.prepare(*timm.preprocessing_of(settings), images)
+        canonical.class_names = timm.class_names_of(evidence.config, evidence["num_classes"])
+        if size := tuple(settings.get("input_size", ())[1:]):
+            evidence.add(CONFIG, image_size=size)
 
     def json_files(self, model):
         """`config.json` as timm's hub has it: the architecture and its arguments."""
@@ -163,7 +166,7 @@ class Timm(BiTFamily):
     def impossible(self, model):
         v = model.variant
         size = f"blocks={v.blocks} with width={v.width:g}"
-        return super().impossible(model) + [size] * (self.architecture(v) is None)
+        return super().impossible(model) + reasons({size: self.architecture(v) is None})
 
 
 TIMM = Timm(
@@ -187,14 +190,16 @@ TIMM = Timm(
 class HuggingFace(BiTFamily):
     """Folders of Hugging Face transformers."""
 
-    def complete(self, canonical, contents, config, said, hints):
-        found, processor = canonical.architecture, contents.processor
+    def complete(self, canonical, contents):
+        evidence, processor = canonical.evidence, contents.processor
+        config = evidence.config
         canonical.prepare(*huggingface.preprocessing_of(processor), processor)
-        canonical.class_names = huggingface.class_names_of(config, found["num_classes"])
+        canonical.class_names = huggingface.class_names_of(config, evidence["num_classes"])
         size = processor.get("crop_size", processor.get("size"))
-        said["image_size"] = size and huggingface_images.sides_of(size)
-        v = BiTVariant(*(found[name] for name in ("blocks", "width", "version", "numerics")))
-        expected = self.architecture(v, found["channels"])
+        if size:
+            evidence.add(CONFIG, image_size=huggingface_images.sides_of(size))
+        v = BiTVariant(*(evidence[name] for name in ("blocks", "width", "version", "numerics")))
+        expected = self.architecture(v, evidence["channels"])
         plain = lambda value: value.upper() if value in ("same", "Same") else value  # noqa: E731
         wrong = {k: config[k] for k, e in expected.items() if k in config and plain(config[k]) != e}
         wrong.pop("output_stride", None)
@@ -241,9 +246,9 @@ class HuggingFace(BiTFamily):
             "torch_dtype": "float32",
             **huggingface.labels(model),
         }
-        said = huggingface.processor_of(model)
         # What a `BitImageProcessor` is not told it crops.
-        processor = {"do_center_crop": False, **said, "image_processor_type": "BitImageProcessor"}
+        processor = {"do_center_crop": False, **huggingface.processor_of(model)}
+        processor["image_processor_type"] = "BitImageProcessor"
         return {"config.json": config, "preprocessor_config.json": processor}
 
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from keras_vit.layers.resample import resize_grid
 from keras_vit.weights import tables
-from keras_vit.weights import timm_facts as facts
 from keras_vit.weights.canonical import POSITION, config_of
-from keras_vit.weights.family import ANY, Family
+from keras_vit.weights.family import ANY, Family, reasons
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.formats import timm
 from keras_vit.weights.huggingface_images import preprocessing_of, processor_of
 from keras_vit.weights.settle import find_image_size, grid_for, learned_tokens, shape_of
-from keras_vit.weights.tables import CONV, PARTS, SAME, Table
+from keras_vit.weights.tables import CONV, SAME, Table
 
 # Files name the blocks `encoder.layer.0`; the modules of transformers 5 are called `layers.0`.
 BLOCK = "[encoder.layer|layers].{i}."
@@ -26,9 +26,23 @@ PATCH_EMBEDDINGS = "embeddings.patch_embeddings."
 BACKBONE = PATCH_EMBEDDINGS + "backbone.bit."
 TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_python_tanh", "gelu_fast", "gelu_accurate")
 ACTIVATIONS = {  # names in transformers -> `Extensions.activation`
-    **{"gelu": "gelu_erf", "gelu_python": "gelu_erf", **dict.fromkeys(TANH, "gelu_tanh")},
-    **{"quick_gelu": "quick_gelu", "silu": "silu", "swish": "silu"},
+    "gelu": "gelu_erf",
+    "gelu_python": "gelu_erf",
+    **dict.fromkeys(TANH, "gelu_tanh"),
+    "quick_gelu": "quick_gelu",
+    "silu": "silu",
+    "swish": "silu",
 }
+KEYS = {  # of every config.json -> arguments of the model
+    "hidden_size": "width",
+    "intermediate_size": "mlp_dim",
+    "num_hidden_layers": "depth",
+    "num_attention_heads": "num_heads",
+    "num_channels": "channels",
+    "image_size": "image_size",
+    "patch_size": "patch_size",
+}
+SETTINGS = {**KEYS, "hidden_act": ("gelu", ACTIVATIONS), "layer_norm_eps": "epsilon"}
 TABLES = ("learned_1d", "learned_2d", "sincos_2d")  # positions that are a vector per token
 HEADS = r"(cls_|distillation_)?classifier\."
 EMBEDDINGS = (
@@ -36,13 +50,8 @@ EMBEDDINGS = (
     ("embeddings.position_embeddings", POSITION, SAME),
     *tables.torch_linear(PATCH_EMBEDDINGS + "projection", "patch_encoder/projection", CONV),
 )
-ATTENTION = tuple(
-    row
-    for p in PARTS[:3]
-    for row in tables.torch_linear(
-        BLOCK + f"attention.[attention.{p}|{p[0]}_proj]", "block_{i}/attention/" + p
-    )
-) + tuple(tables.torch_linear(BLOCK + "attention.[output.dense|o_proj]", "block_{i}/attention/out"))
+QKV = "[attention.query|q_proj] [attention.key|k_proj] [attention.value|v_proj]"
+ATTENTION = tables.torch_attention(BLOCK + "attention.", f"{QKV} [output.dense|o_proj]")
 LAYERS = (
     *tables.torch_norm(BLOCK + "layernorm_before", "block_{i}/norm_1"),
     *ATTENTION,
@@ -56,6 +65,9 @@ LAYERS = (
 class HuggingFace(Family):
     """Folders of Hugging Face transformers; the defaults are those of ViT."""
 
+    joined_heads: bool = True
+    needs_config: bool = True
+    ignored: tuple = (r"embeddings\.mask_token",)
     unlike: str = r"(?!)"  # pattern of a name that only another of these families has
     model_type: str = "vit"  # as it is written
     with_head: str = "ViTForImageClassification"
@@ -74,47 +86,46 @@ class HuggingFace(Family):
         token = {} if has_token is None else {"class_token": has_token}
         return {**contents.config, **token}
 
-    def complete(self, canonical, contents, config, said, hints):
-        found = canonical.architecture
-        if found["representation_size"] and config.get("pooler_act", "tanh") != "tanh":
+    def complete(self, canonical, contents):
+        evidence, config = canonical.evidence, canonical.evidence.config
+        if evidence["representation_size"] and config.get("pooler_act", "tanh") != "tanh":
             raise CheckpointError(
                 f"The pooler uses {config['pooler_act']!r}; expected 'tanh', the activation of "
                 "the pre-logits layer."
             )
         # The pooler reads the first token: a caller who asks for another pooling wants the tokens.
-        if found["representation_size"] and not found["class_token"]:
-            found["pool"] = "first"
-        if hints.get("pool", found["pool"]) != found["pool"]:
-            if "head/kernel" not in canonical.arrays and not hints.get("representation_size"):
-                found["representation_size"] = None
-        act, usual = found["gelu"], "silu" if found["mlp"] == "swiglu" else "gelu_"
-        found["activation"] = None if act.startswith(usual) else act
-        found["gelu"] = "tanh" if act == "gelu_tanh" else "erf"
-        if found["layer_scale"] and said.get("layer_scale"):
-            found["layer_scale"] = said["layer_scale"]
+        if evidence["representation_size"] and not evidence["class_token"]:
+            evidence["pool"] = "first"
+        wanted = evidence.caller
+        if wanted.get("pool", evidence["pool"]) != evidence["pool"]:
+            if "head/kernel" not in canonical.arrays and not wanted.get("representation_size"):
+                evidence["representation_size"] = None
+        activation, usual = evidence["gelu"], "silu" if evidence["mlp"] == "swiglu" else "gelu_"
+        evidence["activation"] = None if activation.startswith(usual) else activation
+        evidence["gelu"] = "tanh" if activation == "gelu_tanh" else "erf"
         canonical.prepare(*preprocessing_of(contents.processor), contents.processor)
-        canonical.class_names = class_names_of(config, found["num_classes"])
+        canonical.class_names = class_names_of(config, evidence["num_classes"])
 
     def write(self, model, arrays):
         return with_prefix(super().write(model, arrays), model, self.prefix)
 
     def config_for(self, model):
-        v, said = model.variant, super().config_for(model)
-        gate = "silu" if v.mlp == "swiglu" else f"gelu_{v.gelu}"
+        v, config = model.variant, super().config_for(model)
         if "pooler_act" in self.constants:
-            said["pooler_output_size"] = v.representation_size or v.width
-        return {**said, "hidden_act": tables.key_of(ACTIVATIONS, v.activation or gate)}
+            config["pooler_output_size"] = v.representation_size or v.width
+        return {**config, "hidden_act": hidden_act(v)}
 
     def impossible(self, model):
         v, has_head = model.variant, bool(model.num_classes)
         removed = " (transformers 5 has removed ViTHybrid)" * (self.model_type == "vit")
-        return [
-            *super().impossible(model),
-            *[f"stem={v.stem}{removed}"] * (v.stem is not None),
-            *["representation_size and a head"] * bool(v.representation_size and has_head),
-            *[f"pool={v.pool!r} and a head"] * (v.pool not in self.head_pools and has_head),
-            *["a head"] * (has_head and not self.with_head),
-        ]
+        return super().impossible(model) + reasons(
+            {
+                f"stem={v.stem}{removed}": v.stem is not None,
+                "representation_size and a head": v.representation_size and has_head,
+                f"pool={v.pool!r} and a head": v.pool not in self.head_pools and has_head,
+                "a head": has_head and not self.with_head,
+            }
+        )
 
     def json_files(self, model):
         """`config.json` and `preprocessor_config.json`."""
@@ -153,26 +164,13 @@ FAMILY = HuggingFace(
     ignored=(r"embeddings\.(mask_token|position_ids)", r"decoder\..*"),
     model_types=("vit", "ijepa"),
     parts={"class_token": "patch_encoder/class_token"},
-    joined_heads=True,
     defaults={
         "interpolation": "bicubic_no_antialias",
         "gelu": "gelu_erf",
         "epsilon": 1e-12,
         "stem_numerics": "timm",
     },
-    needs_config=True,
-    config={
-        "hidden_size": "width",
-        "intermediate_size": "mlp_dim",
-        "num_hidden_layers": "depth",
-        "num_attention_heads": "num_heads",
-        "num_channels": "channels",
-        "image_size": "image_size",
-        "patch_size": "patch_size",
-        "qkv_bias": "qkv_bias",
-        "hidden_act": ("gelu", ACTIVATIONS),
-        "layer_norm_eps": "epsilon",
-    },
+    config={**SETTINGS, "qkv_bias": "qkv_bias"},
     holds={
         "class_token": (True,),
         "registers": (0,),
@@ -182,6 +180,12 @@ FAMILY = HuggingFace(
     },
     constants={"pooler_act": "tanh"},
 )
+
+
+def hidden_act(v):
+    """What transformers calls the activation of a variant."""
+    usual = "silu" if v.mlp == "swiglu" else f"gelu_{v.gelu}"
+    return tables.key_of(ACTIVATIONS, v.activation or usual)
 
 
 def lacks_key_bias(arrays):
@@ -197,32 +201,33 @@ def lacks_key_bias(arrays):
     return patches and query and not key
 
 
-def to_the_grid(canonical, said, hints):
+def to_the_grid(canonical):
     """Resamples positions to the grid of the config where it is no square, as transformers does.
 
     The libraries of some families take every table for that of a square and resample it in each
     call whose image is none, also in one of the size that the config names.
     """
-    found, size = canonical.architecture, said.get("image_size")
-    if POSITION not in canonical.arrays or size is None or hints.get("file_image_size"):
+    evidence, size = canonical.evidence, canonical.evidence.from_config("image_size")
+    caller = evidence.caller
+    if POSITION not in canonical.arrays or size is None or caller.get("file_image_size"):
         return
-    first, patches = np.split(canonical.arrays[POSITION], [learned_tokens(found)], axis=1)
-    shape, count = shape_of(found), patches.shape[1]
+    first, patches = np.split(canonical.arrays[POSITION], [learned_tokens(evidence)], axis=1)
+    shape, count = shape_of(evidence), patches.shape[1]
     grid, side = grid_for(find_image_size(count, shape, {}, size)[0], shape), int(count**0.5)
     if grid[0] == grid[1] or side * side != count:
         return
-    if hints.get("image_size"):  # to which they are resampled at once
-        said["image_size"] = tuple(side * stride for stride in shape.stride)
+    if caller.get("image_size"):  # to which they are resampled at once
+        evidence["image_size"] = tuple(side * stride for stride in shape.stride)
     else:
-        table = resize_grid(patches[0], (side, side), grid, found["interpolation"])
+        table = resize_grid(patches[0], (side, side), grid, evidence["interpolation"])
         canonical.arrays[POSITION] = np.concatenate([first, table[None]], axis=1)
 
 
 def not_square(model):
     """Positions that such a library would resample, as texts."""
     rows, columns = model.grid
-    found = model.variant.position != "none" and rows != columns
-    return [f"positions of a grid that is no square, {model.grid}"] * found
+    resampled = model.variant.position != "none" and rows != columns
+    return reasons({f"positions of a grid that is no square, {model.grid}": resampled})
 
 
 def with_prefix(file, model, prefix):
@@ -233,7 +238,7 @@ def with_prefix(file, model, prefix):
 
 def class_names_of(config, num_classes):
     """What `config.json` calls the classes; `None` where it names others, or just numbers them."""
-    if (both := facts.class_names_of(config, num_classes)) and num_classes == 1:
+    if (both := timm.class_names_of(config, num_classes)) and num_classes == 1:
         return both
     names, keys = config.get("id2label"), [str(i) for i in range(num_classes)]
     if not isinstance(names, dict) or set(names) != set(keys):

@@ -1,0 +1,1 @@
+"""The formats of other libraries, a file for each publisher."""

@@ -1,0 +1,248 @@
+"""Folders of Hugging Face's Beit and Data2VecVision, of its DeiT with two tokens, and of its IJepa.
+
+The pooler of BEiT is the mean of the patches and a norm after it, or the class token of normalised
+tokens. A DeiT has a distillation token, which only `DeiTForImageClassificationWithTeacher` reads:
+for the others it is a register.
+"""
+
+import dataclasses
+import re
+
+from keras_vit.models.resize_weights import resize_offsets
+from keras_vit.weights import tables
+from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.family import ANY, reasons
+from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.formats.huggingface import (
+    BLOCK,
+    EMBEDDINGS,
+    LAYERS,
+    SETTINGS,
+    TABLES,
+    HuggingFace,
+    lacks_key_bias,
+    not_square,
+    to_the_grid,
+)
+from keras_vit.weights.formats.huggingface import FAMILY as VIT
+from keras_vit.weights.settle import grid_for, relative_table, shape_of
+from keras_vit.weights.tables import SAME, Table
+
+BIASES = "relative_position_bias.relative_position_bias_table"
+REGISTERS, DISTILLATION = "patch_encoder/registers", "patch_encoder/distillation_token"
+
+
+class Beit(HuggingFace):
+    """Beit and Data2VecVision, of which Beit is written."""
+
+    def recognises(self, arrays):
+        return lacks_key_bias(arrays) or any(re.match(self.sign, name) for name in arrays)
+
+    def complete(self, canonical, contents):
+        evidence, arrays, origin = canonical.evidence, canonical.arrays, canonical.origin
+        configured = evidence.from_config("pool")
+        super().complete(canonical, contents)
+        names = (POSITION, "position/table", "position_0/table")
+        if sum(name in arrays for name in names) > 1:
+            raise CheckpointError(
+                "The file has several kinds of positions, of which a model here has one: "
+                f"{[origin[name] for name in names if name in arrays]}."
+            )
+        after = "pooler.layernorm" in origin.get("norm/gamma", "")
+        evidence["norm_after_pool"] = after
+        # Masked pre-training has a norm of its own, whatever the config says of pooling.
+        pools = "norm/gamma" in arrays and not any(n.startswith("lm_head") for n in contents.arrays)
+        if pools and configured and (configured == "mean") != after:
+            raise CheckpointError(
+                "The config.json is of another model; it says use_mean_pooling="
+                f"{configured == 'mean'}, and the file has {origin['norm/gamma']!r}."
+            )
+        if after:
+            evidence["pool"] = "mean"
+        if after and evidence.caller.get("pool", "mean") not in ("mean", "token"):
+            # Without its pooling the model has no last norm.
+            evidence["norm_after_pool"], evidence["final_norm"] = False, False
+            canonical.leave_out("norm/")
+        if relative_table(arrays) is not None:
+            evidence["interpolation"] = "bilinear"
+            self._swap_sides(canonical)
+        to_the_grid(canonical)
+
+    @staticmethod
+    def _swap_sides(canonical):
+        """Takes tables of rows by columns for those of columns by rows, as transformers does."""
+        evidence, shape = canonical.evidence, shape_of(canonical.evidence)
+        size = evidence.from_config("image_size")
+        grid = size and grid_for(size, shape)
+        if not grid or grid[0] == grid[1] or evidence.caller.get("file_image_size"):
+            return
+        if evidence.caller.get("image_size"):  # to which they are resized at once
+            sides = zip(grid[::-1], shape.stride)
+            evidence["image_size"] = tuple(count * stride for count, stride in sides)
+            return
+        for name in [name for name in canonical.arrays if name.endswith("/table")]:
+            table = canonical.arrays[name].astype("float64")
+            canonical.arrays[name] = resize_offsets(table, grid[::-1], grid, "bilinear")
+
+    def write(self, model, arrays):
+        file = super().write(model, arrays)
+        if not model.variant.norm_after_pool:
+            return file
+        last = rf"^({re.escape(self.prefix)})?layernorm\."
+        return {re.sub(last, r"\1pooler.layernorm.", name): a for name, a in file.items()}
+
+    def config_for(self, model):
+        v = model.variant
+        return {
+            **super().config_for(model),
+            "use_mean_pooling": v.norm_after_pool,
+            "layer_scale_init_value": v.layer_scale or 0.0,
+            "use_relative_position_bias": v.is_relative and v.position_at == "every_layer",
+            "use_shared_relative_position_bias": v.is_relative and v.position_at == "shared",
+            "use_absolute_position_embeddings": v.position in TABLES,
+            "drop_path_rate": 0.0,
+        }
+
+    def impossible(self, model):
+        v = model.variant
+        at_input = v.position not in TABLES or v.position_at == "input"
+        rows = {
+            f"position_at={v.position_at!r}": not at_input,
+            f"qkv_bias={v.qkv_bias}": not v.qkv_bias,
+            f"pool={v.pool!r} without norm_after_pool": (v.pool == "mean") != v.norm_after_pool,
+        }
+        return super().impossible(model) + reasons(rows) + not_square(model)
+
+
+class Deit(HuggingFace):
+    """DeiT with its distillation token."""
+
+    def complete(self, canonical, contents):
+        evidence = canonical.evidence
+        if "head_distillation/kernel" not in canonical.arrays:
+            for side in (canonical.arrays, canonical.origin):
+                side[REGISTERS] = side.pop(DISTILLATION)
+            evidence["distillation"], evidence["registers"] = False, 1
+        super().complete(canonical, contents)
+
+    def write(self, model, arrays):
+        arrays = {DISTILLATION if n == REGISTERS else n: a for n, a in arrays.items()}
+        file = super().write(model, arrays)
+        if model.variant.distillation:
+            file = {re.sub(r"^classifier\.", "cls_classifier.", n): a for n, a in file.items()}
+        return file
+
+    def json_files(self, model):
+        files = super().json_files(model)
+        if model.variant.distillation:
+            files["config.json"]["architectures"] = [f"{self.with_head}WithTeacher"]
+        return files
+
+    def impossible(self, model):
+        v = model.variant
+        tokens = f"registers={v.registers}, distillation={v.distillation}"
+        rows = {
+            tokens: v.registers + int(v.distillation) != 1,
+            "distillation=True without heads": v.distillation and not model.num_classes,
+        }
+        return super().impossible(model) + reasons(rows)
+
+
+BEIT = Beit(
+    name="Hugging Face Beit",
+    sign=r"(beit|data2vec_vision)\.|(.*\.)?((encoder|layers|shared_position_bias)\.(.*\.)?"
+    r"(lambda_1|relative_position_bias_table)|pooler\.layernorm\.weight)$",
+    stripped=r"^(beit|data2vec_vision)\.",
+    table=Table(
+        *EMBEDDINGS,
+        *LAYERS,
+        (BLOCK + "lambda_{n}", "block_{i}/layer_scale_{n}/gamma", SAME),
+        (BLOCK + f"[attention.attention.{BIASES}|{BIASES}]", "position_{i}/table", SAME),
+        (
+            f"[encoder.{BIASES}|shared_position_bias.relative_position_bias_table]",
+            "position/table",
+            SAME,
+        ),
+        *tables.torch_norm("[layernorm|pooler.layernorm]", "norm"),
+        *tables.torch_linear("classifier", "head"),
+    ),
+    ignored=(r"embeddings\.mask_token", r"lm_head\..*", r".*relative_position_index"),
+    unsupported={r"(decode_head|auxiliary_head|fpn\d?)\..*": "the head of a model that segments"},
+    optional=("norm/gamma",),
+    defaults={**VIT.defaults, "position": "none"},
+    config={
+        **SETTINGS,
+        "use_mean_pooling": ("pool", {True: "mean", False: "token"}),
+        "layer_scale_init_value": "layer_scale",
+    },
+    holds={
+        "class_token": (True,),
+        "registers": (0,),
+        "representation_size": (None,),
+        "position": (*TABLES, "relative_2d", "none"),
+        "position_at": ("input", "every_layer", "shared"),
+        "pool": ("token", "mean", None),
+        "biases": ("no_key",),
+        "activation": ANY,
+        "layer_scale": ANY,
+    },
+    model_types=("beit", "data2vec-vision"),
+    parts={
+        "layer_scale_init_value": "block_0/layer_scale_1/gamma",
+        "use_relative_position_bias": "position_0/table",
+        "use_shared_relative_position_bias": "position/table",
+        "use_absolute_position_embeddings": POSITION,
+    },
+    model_type="beit",
+    with_head="BeitForImageClassification",
+    without_head="BeitModel",
+    prefix="beit.",
+    head_pools=("token", "mean"),
+)
+DEIT = Deit(
+    name="Hugging Face DeiT",
+    sign=r"(.*\.)?embeddings\.distillation_token$",
+    stripped=VIT.stripped,
+    table=Table(
+        ("embeddings.distillation_token", DISTILLATION, SAME),
+        *tables.torch_linear("[classifier|cls_classifier]", "head"),
+        *tables.torch_linear("distillation_classifier", "head_distillation"),
+        *EMBEDDINGS,
+        *LAYERS,
+        *tables.torch_norm("layernorm", "norm"),
+        *tables.torch_linear("pooler.dense", "pre_logits"),
+    ),
+    ignored=VIT.ignored,
+    parts=VIT.parts,
+    defaults=VIT.defaults,
+    config=VIT.config,
+    holds={**VIT.holds, "registers": (0, 1), "distillation": ANY},
+    model_types=("deit",),
+    model_type="deit",
+    with_head="DeiTForImageClassification",
+    without_head="DeiTModel",
+    prefix="deit.",
+    constants=VIT.constants,
+)
+# Its files have the names of ViT's, which reads them.
+IJEPA = dataclasses.replace(
+    VIT,
+    name="Hugging Face IJepa",
+    sign=r"(?!)",
+    model_type="ijepa",
+    with_head="IJepaForImageClassification",
+    without_head="IJepaModel",
+    prefix="ijepa.",
+    head_pools=("mean",),
+    holds={
+        **VIT.holds,
+        "class_token": (False,),
+        "pool": ("mean", None),
+        "representation_size": (None,),
+        "norm_after_pool": (False,),
+    },
+)
+# SigLIP may be all else, but has the other GELU; what it cannot hold, IJEPA itself may.
+IJEPA_ERF = dataclasses.replace(IJEPA, holds={**IJEPA.holds, "gelu": ("erf",)})
+FAMILIES = (BEIT, DEIT)
+WRITERS = (BEIT, DEIT, IJEPA_ERF)

@@ -1,0 +1,265 @@
+"""State dicts of timm's Vision Transformers, and the `config.json` beside them.
+
+timm keeps q, k and v in one matrix and no axis for the heads, stores (out, in), and computes GELU
+exactly. The arrays do not tell the heads, the activation, the order in a block, rotary positions,
+nor what is pooled. A hub's config names the architecture and leaves to timm what that name means,
+which `timm_models` knows. One table reads the names of all of timm's classes.
+"""
+
+import dataclasses
+import re
+
+from keras_vit.preprocessing import TIMM
+from keras_vit.weights.canonical import POSITION, config_of
+from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, REPORTED
+from keras_vit.weights.family import Family, unsupported
+from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, ROWS, split
+from keras_vit.weights.formats.timm_models import ACTIVATIONS, arguments_of, rotary_of
+from keras_vit.weights.settle import find_image_size, learned_tokens, relative_table, shape_of
+from keras_vit.weights.tables import Table, key_of
+
+POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
+NORMS = ("", "layernorm", "layernormfp32", "rmsnorm", "rmsnormfp32")
+# timm's name of an activation -> `Variant.gelu` beside it.
+GELUS = {name: "tanh" if name == "gelu_tanh" else "erf" for name in ACTIVATIONS}
+# Key of `pretrained_cfg` -> field of a `Preprocessing`, and its values there where they are named.
+PREPROCESSING = {
+    "mean": ("mean", None),
+    "std": ("std", None),
+    "crop_pct": ("crop_fraction", None),
+    "crop_mode": ("resize", {"center": "shortest", "squash": "squash"}),
+    "interpolation": ("interpolation", {"bilinear": "bilinear", "bicubic": "bicubic"}),
+}
+
+
+class Timm(Family):
+    """safetensors files, and files of `torch.save`, with the names of timm."""
+
+    def flat_config(self, contents):
+        """A config as one dict."""
+        config, names = arguments_of(contents.config), contents.arrays
+        if config.get("class") == "Eva" and {"mask_token", "norm.weight"} <= names.keys():
+            # timm takes the last norm of EVA's masked pre-training for the one after the pooling.
+            return {**config, "norm": True, "fc_norm": False, "norm_moves": bool(config["fc_norm"])}
+        return config
+
+    def unstacked(self, tower):
+        return split(tower)
+
+    def complete(self, canonical, contents):
+        evidence, config = canonical.evidence, canonical.evidence.config
+        refuse_by_shape(canonical.arrays, evidence)
+        settle_blocks(evidence)
+        settle_rotary(canonical, contents.arrays)
+        has_fc_norm = "fc_norm.weight" in contents.arrays or config.get("norm_moves", False)
+        if evidence["class_token"] and evidence["pool"] != "map":
+            pool = "mean" if has_fc_norm else "token"
+            evidence.add(ARRAYS, REPORTED[CUSTOM], pool=pool)
+        # Of each token by itself it is the same before.
+        pools = evidence.caller.get("pool", evidence["pool"]) is not None
+        evidence["norm_after_pool"] = has_fc_norm and pools
+        settle_pooled_tokens(evidence)
+        if POSITION not in canonical.arrays and config.get("class"):
+            if not evidence.get("position"):
+                evidence.add(CONFIG, position="none")  # timm has no computed ones
+        give_learned_tokens_positions(canonical)
+        settings = config.get("pretrained_cfg", {})
+        canonical.prepare(*preprocessing_of(settings), settings)
+        canonical.class_names = class_names_of(config, evidence["num_classes"])
+
+
+def refuse_by_shape(arrays, evidence):
+    """Raises a CheckpointError for a part that shows only in a shape, or in what is missing."""
+    for name, array in arrays.items():
+        query = arrays.get(name.replace("/key/", "/query/"))
+        if query is not None and array.shape != query.shape and name.startswith("block_"):
+            raise unsupported(f"fewer heads of keys and values than of queries ({name!r})")
+    lacks_scale = evidence["layer_scale"] and "block_0/layer_scale_2/gamma" not in arrays
+    if lacks_scale and evidence["block"] != "parallel":
+        raise unsupported("LayerScale after the attention and none after the MLP")
+    if relative_table(arrays) is not None and (
+        POSITION in arrays or {"position_0/table", "position/table"} <= set(arrays)
+    ):
+        raise unsupported("relative positions beside others")
+    if "pool/probe" in arrays and "pool/norm/beta" not in arrays:
+        raise unsupported("attention pooling without a LayerNorm")
+    if evidence["distillation"] and evidence["registers"]:
+        raise unsupported("registers beside a distillation token")
+
+
+def settle_blocks(evidence):
+    """Sets the class of block and its activation, and compares its norms with the config."""
+    config = evidence.config
+    if config.get("block_fn") == "ResPostBlock":
+        evidence["block"] = "post_norm"
+    if evidence["layer_scale"] and config.get("init_values"):
+        evidence["layer_scale"] = float(config["init_values"])
+    has_gate = evidence["mlp"] == "swiglu"
+    # The activation of `Eva` and `Beit` is no argument of theirs.
+    stated = config.get("class") not in ("Eva", "Beit") and config.get("act_layer")
+    activation = ACTIVATIONS[stated or ("silu" if has_gate else "gelu")]
+    usual = ("silu",) if has_gate else ("gelu_erf", "gelu_tanh")
+    evidence["activation"] = None if activation in usual else activation
+    if evidence["pool"] == "map" and stated and has_gate and not activation.startswith("gelu_"):
+        raise unsupported(f"attention pooling with the activation {activation!r}")
+    for key, field in (("norm_layer", "norm"), ("embed_norm_layer", "patch_norm")):
+        norm = "rms_norm" if config.get(key, "").startswith("rms") else "layer_norm"
+        if config.get(key) and evidence[field] != norm:
+            raise unsupported(f"been built with {key}={config[key]!r} (its config) for {field}")
+    epsilon = config.get("embed_epsilon", evidence["epsilon"])
+    if evidence["patch_norm"] and epsilon != evidence["epsilon"]:
+        raise unsupported(f"norms with the epsilons {epsilon} and {evidence['epsilon']}")
+
+
+def settle_rotary(canonical, names):
+    """Sets `rotary`, which only learned frequencies show in the arrays."""
+    evidence, arrays = canonical.evidence, canonical.arrays
+    if evidence.config.get("class"):
+        evidence["rotary"] = rotary_of(evidence.config)
+        return
+    of_eva = any(re.search(r"\.(q_bias|q_proj\.weight|gamma_1)$", name) for name in names)
+    unknown = (of_eva or evidence["pre_norm"]) and relative_table(arrays) is None
+    if evidence["rotary"] is not None or not unknown:
+        return
+    asked = ("rotary", "epsilon") + ("activation",) * (evidence["pre_norm"] is not None)
+    if missing := [f"{name}=..." for name in asked if name not in evidence.caller]:
+        raise CheckpointError(
+            "The file is of a model that may have rotary positions, another epsilon and other "
+            "activations, which its arrays do not show. Put its config.json beside it, or say "
+            f"{', '.join(missing)}; None is no rotary position and the usual activation."
+        )
+    evidence.update({name: evidence.caller[name] for name in asked})
+    if evidence["rotary"]:
+        evidence["position"] = "learned_1d" if POSITION in arrays else "none"
+
+
+def settle_pooled_tokens(evidence):
+    """Sets what attention pooling looks at; the mean is over patches alone."""
+    config, learned = evidence.config, learned_tokens(evidence)
+    prefix = config.get("pool_include_prefix")
+    if evidence["pool"] == "mean" and prefix and learned:
+        raise unsupported("a head that pools also over its class token and registers")
+    if evidence["pool"] != "map":
+        return
+    if evidence["norm_after_pool"]:
+        raise unsupported("a norm after attention pooling")
+    heads = config.get("attn_pool_num_heads")
+    evidence["pool_heads"] = None if heads == config.get("num_heads") else heads
+    if not learned or config.get("class") == "Eva":
+        return
+    if not config and "pool_patches" not in evidence.caller:
+        raise CheckpointError(
+            "The file has attention pooling, and does not say whether over its class token and "
+            "registers too. Say pool_patches=True for the patches alone, timm's default, or False, "
+            "or put its config.json beside it."
+        )
+    evidence["pool_patches"] = not prefix if config else evidence.caller["pool_patches"]
+
+
+def give_learned_tokens_positions(canonical):
+    """Pads the positions of models with `no_embed_class`, which are of the patches alone."""
+    evidence, arrays = canonical.evidence, canonical.arrays
+    learned = learned_tokens(evidence)
+    if POSITION not in arrays or not learned:
+        return
+    of_patches = evidence.config.get("no_embed_class")
+    if of_patches is None:
+        of_patches = _are_of_patches(arrays[POSITION].shape[1], learned, evidence)
+    if of_patches:
+        canonical.add_zero_positions(at=0, count=learned)
+
+
+def _are_of_patches(positions, learned, evidence):
+    """Whether all positions are of patches, where no config says it."""
+    known = (shape_of(evidence), evidence.caller, evidence.from_config("image_size"))
+    try:
+        find_image_size(positions - learned, *known)
+    except CheckpointError as error:
+        size, source, _ = find_image_size(positions, *known)
+        if source == ARRAYS and learned == 1:
+            # 25 positions may be 5 x 5 patches, or a class token and 4 x 6
+            raise CheckpointError(
+                f"{error} Or all {positions} positions are of patches, none of the class token "
+                f"(timm's no_embed_class): then it is file_image_size={size}."
+            ) from error
+        return True
+    return False
+
+
+def class_names_of(config, num_classes):
+    """What `config.json` calls the classes, or `None`; a single output may have two of them."""
+    names, counts = config.get("label_names"), (num_classes, 2 if num_classes == 1 else num_classes)
+    known = isinstance(names, list) and len(names) in counts
+    return tuple(map(str, names)) if known and names else None
+
+
+def preprocessing_of(settings):
+    """The `Preprocessing` of a `pretrained_cfg`, and texts for what no recipe here can say."""
+    fields, unsaid = {}, []
+    for key, (field, meanings) in PREPROCESSING.items():
+        value = settings.get(key)
+        if value is not None and (meanings is None or value in meanings):
+            fields[field] = value if meanings is None else meanings[value]
+        elif value is not None:
+            unsaid.append(f"{key}={value!r} of the preprocessing")
+    return dataclasses.replace(TIMM, **fields), tuple(unsaid)
+
+
+def hub_config(model, architecture, features, arguments):
+    """`config.json` as timm's hub has it."""
+    size = [model.channels, *model.image_size]
+    images = {"input_size": size, "num_classes": model.num_classes}
+    for key, (field, meanings) in PREPROCESSING.items():
+        value = getattr(model.preprocessing, field)
+        images[key] = value if meanings is None else key_of(meanings, value)
+    return {
+        "architecture": architecture,
+        "num_classes": model.num_classes,
+        "num_features": features,
+        "model_args": arguments,
+        "pretrained_cfg": images,
+        **({"label_names": list(model.class_names)} if model.class_names else {}),
+        **config_of(model),
+    }
+
+
+KEYS = {
+    "img_size": "image_size",
+    "patch_size": "patch_size",
+    "in_chans": "channels",
+    "embed_dim": "width",
+    "depth": "depth",
+    "num_heads": "num_heads",
+    "qkv_bias": "qkv_bias",
+    "global_pool": ("pool", POOLS),
+}
+FAMILY = Timm(
+    name="timm",
+    sign=r"patch_embed\.proj\.weight$|blocks\.",
+    table=Table(*ROWS, *PARALLEL, *EVA, *BEIT),
+    ignored=("mask_token", r".*\.relative_position_index"),
+    unsupported={
+        r".*\.mlp\.(w12|w3)\..*": "a gated MLP under names that are not timm's",
+        r".*\.lambda_\w+|.*\.sub_norm\..*": "differential attention",
+        r".*\.attn\.gate\..*": "a gate after its attention",
+        r".*\.(attns|ffns)\..*": "several attentions in one block",
+    },
+    optional=("norm/gamma",),
+    parts=PARTS,
+    needs_config=True,
+    joined_heads=True,
+    defaults={"interpolation": "bicubic", "gelu": "erf", "epsilon": 1e-6, "stem_numerics": "timm"},
+    config={
+        **KEYS,
+        "class_token": "class_token",
+        "reg_tokens": "registers",
+        "epsilon": "epsilon",
+        "pos_embed": ("position", {"learn": None, "none": "none", "": None}),
+        "act_layer": ("gelu", GELUS),
+        "block_fn": (None, dict.fromkeys(("", "Block", "ResPostBlock", "ParallelScalingBlock"))),
+        "norm_layer": (None, dict.fromkeys(NORMS)),
+        "embed_norm_layer": (None, dict.fromkeys(NORMS)),
+    },
+    preprocessing=TIMM,
+)

@@ -1,0 +1,290 @@
+"""State dicts of timm as they are written, and the `config.json` with which timm builds the model.
+
+An argument of `None` is as good as none for timm, and classes have no place in a config: what only
+an architecture says (the epsilon of the norms, a hidden layer with a gate, the order in a block)
+is said by one that has it.
+"""
+
+import re
+
+from keras_vit.weights.family import ANY, reasons
+from keras_vit.weights.formats import timm_arrays
+from keras_vit.weights.formats.timm import FAMILY, KEYS, POOLS, Timm, hub_config
+from keras_vit.weights.formats.timm_models import ACTIVATIONS, rope_arguments
+from keras_vit.weights.tables import Table, key_of
+
+NAMES = {"layer_norm": "layernorm", "rms_norm": "rmsnorm"}
+INNER_NORMS = ("qk_norm", "mlp_norm", "attention_norm", "patch_norm", "pre_norm")
+# timm makes a stem for these only; what surrounds it may have any size.
+HYBRIDS = {
+    ((3, 4, 9), (1, 1)): "vit_base_r50_s16_224",
+    ((3, 4, 6, 3), (1, 1)): "vit_large_r50_s32_224",
+    ((2, 2, 2, 2), (1, 1)): "vit_small_r26_s32_224",
+    ((), (8, 8)): "vit_tiny_r_s16_p8_224",
+}
+
+
+class Writer(Timm):
+    """What one of timm's classes has a place for."""
+
+    architectures = ()  # (whether it is like a variant, its epsilon, its name)
+
+    def architecture(self, v):
+        """(the name that says the epsilon too or `None`, a name for everything else)."""
+        fitting = [(epsilon, name) for fits, epsilon, name in self.architectures if fits(v)]
+        exact = next((name for epsilon, name in fitting if epsilon == v.epsilon), None)
+        usual = next((name for epsilon, name in fitting if epsilon == 1e-6), None)
+        return exact, exact or usual
+
+    def model_args(self, model):
+        """The arguments of the class; those here are of all classes."""
+        v = model.variant
+        ratio = v.mlp_dim / v.width
+        if int(v.width * ratio) != v.mlp_dim:
+            ratio = (v.mlp_dim + 0.5) / v.width
+        scale = {} if v.layer_scale is None else {"init_values": v.layer_scale}
+        has_bias = v.qkv_bias and v.has_bias("query")
+        return {"mlp_ratio": ratio, "num_classes": model.num_classes, "qkv_bias": has_bias, **scale}
+
+    def write(self, model, arrays):
+        v = model.variant
+        mlp_biases = {}
+        if v.block == "parallel" and not v.qkv_bias:  # which are then apart from the others
+            mlp_biases = {n: a for n, a in arrays.items() if n.endswith("/mlp/dense_1/bias")}
+            arrays = {n: a for n, a in arrays.items() if n not in mlp_biases}
+        file = super().write(model, arrays)
+        for name, array in mlp_biases.items():
+            file[f"blocks.{name.split('/')[0].removeprefix('block_')}.mlp_bias"] = array
+        if v.norm_after_pool:
+            file = {re.sub(r"^norm\.", "fc_norm.", name): array for name, array in file.items()}
+        if v.mlp == "swiglu":
+            file = {re.sub(r"^(blocks.*fc1)\.", r"\1_x.", name): a for name, a in file.items()}
+        if v.stem == ():
+            backbone = timm_arrays.BACKBONE
+            file = {name.replace(f"{backbone}stem.", backbone): a for name, a in file.items()}
+        return timm_arrays.joined_frequencies(file)
+
+    def misplaced(self, v):
+        """What of a variant timm's classes have no place for, as texts; a class adds its own."""
+        norms = {n: getattr(v, n) for n in INNER_NORMS}
+        norms = [f"{n}={norm!r}" for n, norm in norms.items() if norm not in (None, v.norm)]
+        is_map = v.pool == "map" and (v.norm_after_pool or v.norm != "layer_norm")
+        parts = f"mlp={v.mlp!r}, norm={v.norm!r}, epsilon={v.epsilon}"
+        return reasons(
+            {
+                f"{', '.join(norms)} beside norm={v.norm!r}": norms,
+                f"patch_bias={v.patch_bias} with pre_norm={v.pre_norm!r}": v.patch_bias
+                == (v.pre_norm is not None),
+                f"pool='map' with norm={v.norm!r}, norm_after_pool={v.norm_after_pool}": is_map,
+                f"block={v.block!r} with {parts}": self.architecture(v)[1] is None,
+            }
+        )
+
+    def impossible(self, model):
+        v = model.variant
+        unknown = v.stem is not None and _hybrid_of(v) is None
+        stem = reasons({f"stem={v.stem}, stem_width={v.stem_width}": unknown})
+        return super().impossible(model) + stem + self.misplaced(v)
+
+    def obstacles(self, model):
+        architecture, _ = self.architecture(model.variant)
+        other = reasons({f"epsilon={model.variant.epsilon}": architecture is None})
+        return other + super().obstacles(model)
+
+    def json_files(self, model):
+        """`config.json` as timm's hub has it: the architecture and its arguments."""
+        v, arguments = model.variant, {**self.config_for(model), **self.model_args(model)}
+        arguments.pop("epsilon", None)  # the architecture says it
+        _, name = self.architecture(v)
+        config = hub_config(model, _hybrid_of(v) or name, v.width, arguments)
+        return {"config.json": {**config, "global_pool": arguments["global_pool"]}}
+
+
+class VisionTransformerWriter(Writer):
+    architectures = (
+        (lambda v: _plain(v) and v.distillation, 1e-6, "deit_base_distilled_patch16_224"),
+        (lambda v: _plain(v) and not v.distillation, 1e-6, "vit_base_patch16_224"),
+        (lambda v: _plain(v) and not v.distillation and not v.patch_norm
+         and v.norm == "layer_norm", 1e-5, "vit_base_patch16_clip_224"),
+        (lambda v: _gated(v), 1e-6, "aimv2_large_patch14_224"),
+        (lambda v: _gated(v) and v.norm == "rms_norm", 1e-5, "aimv2_large_patch14_224"),
+        (lambda v: v.block == "post_norm" and v.mlp == "mlp" and not v.distillation, 1e-6,
+         "vit_base_patch16_rpn_224"),
+    )  # fmt: skip
+
+    def misplaced(self, v):
+        texts, activation = super().misplaced(v), _activation(v)
+        same = v.mlp == "mlp" or activation == f"gelu_{v.gelu}"
+        if v.pool == "map" and not (same and v.pool_mlp_dim in (None, v.mlp_dim)):
+            texts.append(f"pool='map' with {activation=}, pool_mlp_dim={v.pool_mlp_dim}")
+        alone = v.class_token and not v.registers and v.pool == "token" and v.position != "none"
+        if v.distillation and not alone:
+            texts.append("a distillation token with other tokens, pooling or positions than DeiT's")
+        return texts
+
+    def model_args(self, model):
+        v = model.variant
+        arguments = super().model_args(model) | {
+            "act_layer": key_of(ACTIVATIONS, _activation(v)),
+            "fc_norm": v.norm_after_pool,
+            "final_norm": v.final_norm,
+            "qk_norm": v.qk_norm is not None,
+            "scale_attn_norm": v.attention_norm is not None,
+            "scale_mlp_norm": v.mlp_norm is not None,
+            "proj_bias": v.has_bias("out"),
+            "pre_norm": v.pre_norm is not None,
+            "no_embed_class": False,
+            # timm leaves them out unless it is told otherwise.
+            "pool_include_prefix": v.pool == "map" and v.learned_tokens > 0 and not v.pool_patches,
+        }
+        if self.architecture(v)[0] is None or v.epsilon == 1e-6:
+            arguments["norm_layer"] = NAMES[v.norm]
+            arguments["embed_norm_layer"] = NAMES[v.norm] if v.patch_norm else ""
+        elif not v.patch_norm:
+            arguments["embed_norm_layer"] = ""
+        return arguments
+
+
+class ParallelWriter(VisionTransformerWriter):
+    architectures = ((lambda v: True, 1e-6, "vit_base_patch16_xp_224"),)
+
+
+class EvaWriter(Writer):
+    architectures = (
+        (lambda v: v.norm == "layer_norm", 1e-6, "eva_giant_patch14_224"),
+        (lambda v: v.norm == "layer_norm" and (v.layer_scale or v.block == "post_norm"), 1e-5,
+         "vit_base_patch16_dinov3"),
+        (lambda v: v.norm == "layer_norm" and v.rotary and v.rotary.reference, 1e-5,
+         "vit_pe_core_base_patch16_224"),
+        (lambda v: v.norm == "rms_norm" and v.layer_scale, 1e-6, "vit_base_patch16_sapiens2"),
+    )  # fmt: skip
+
+    def misplaced(self, v):
+        texts = super().misplaced(v)
+        if v.rotary and rope_arguments(v.rotary)["rope_type"] is None:
+            texts.append(f"rotary={v.rotary}")
+        if v.block == "post_norm" and (v.qk_norm or (v.mlp == "swiglu" and not v.mlp_norm)):
+            texts.append(f"block='post_norm' with qk_norm={v.qk_norm!r}, mlp={v.mlp!r}")
+        return texts
+
+    def model_args(self, model):
+        v = model.variant
+        arguments = super().model_args(model) | {
+            "swiglu_mlp": v.mlp == "swiglu",
+            "swiglu_align_to": int(v.mlp == "swiglu"),  # as two matrices
+            "scale_mlp": v.mlp_norm is not None,
+            "scale_attn_inner": v.attention_norm is not None,
+            "qk_norm": v.qk_norm is not None,
+            "attn_type": "rope" if v.biases == "all" and v.qkv_bias else "eva",
+            "qkv_fused": False,
+            "use_abs_pos_emb": v.position != "none",
+            "no_embed_class": False,
+            "use_post_norm": v.block == "post_norm",
+            "use_pre_transformer_norm": v.pre_norm is not None,
+            "use_post_transformer_norm": v.final_norm and not v.norm_after_pool,
+            "use_fc_norm": v.final_norm and v.norm_after_pool,
+            "use_rot_pos_emb": False,
+            "dynamic_img_size": False,
+            "attn_pool_num_heads": v.pool_heads or v.num_heads,
+            "attn_pool_mlp_ratio": ((v.pool_mlp_dim or v.mlp_dim) + 0.5) / v.width,
+        }
+        if v.norm == "rms_norm":
+            arguments |= {"num_kv_heads": v.num_heads, "attn_only_layer_scale": False}
+        return arguments | (rope_arguments(v.rotary) if v.rotary else {})
+
+
+class BeitWriter(Writer):
+    architectures = ((lambda v: True, 1e-6, "beit_base_patch16_224"),)
+
+    def misplaced(self, v):
+        has_bias = v.qkv_bias and v.biases == "all"
+        return reasons({"a bias of the key": has_bias}) + super().misplaced(v)
+
+    def model_args(self, model):
+        v = model.variant
+        is_relative = v.position == "relative_2d"
+        return {
+            "init_values": 0.0,
+            **super().model_args(model),
+            "swiglu_mlp": v.mlp == "swiglu",
+            "scale_mlp": v.mlp_norm is not None,
+            "use_abs_pos_emb": v.position == "learned_1d",
+            "use_rel_pos_bias": is_relative and v.position_at == "every_layer",
+            "use_shared_rel_pos_bias": is_relative and v.position_at == "shared",
+            "use_fc_norm": v.norm_after_pool,
+        }
+
+
+def _plain(v):
+    return v.block == "pre_norm" and v.mlp == "mlp"
+
+
+def _gated(v):
+    return v.block == "pre_norm" and v.mlp == "swiglu" and not v.distillation
+
+
+def _activation(v):
+    """Of the hidden layer, as `keras_vit.extensions.ACTIVATIONS` has it."""
+    return v.activation or ("silu" if v.mlp == "swiglu" else f"gelu_{v.gelu}")
+
+
+def _hybrid_of(v):
+    """timm's name of a model with this stem, or `None`."""
+    return HYBRIDS.get((v.stem, v.patch_size)) if v.stem_width == 1 else None
+
+
+def _writer(writer, *rows, **fields):
+    """A family like that which reads, whose table has some rows first."""
+    table = Table(*rows, *timm_arrays.ROWS) if rows else FAMILY.table
+    return writer(**{**vars(FAMILY), "table": table, **fields})
+
+
+AS_TIMM, ERF = {"stem_numerics": ("timm",)}, {"gelu": ("erf",)}
+HOLDS = {
+    "pool": tuple(POOLS.values()),
+    "representation_size": (None,),
+    "block": ("pre_norm", "post_norm"),
+    "biases": ("all", "qkv", "none"),
+    **dict.fromkeys(("norm", "mlp", "activation", "layer_scale", "qk_norm", "mlp_norm"), ANY),
+    **dict.fromkeys(("attention_norm", "patch_norm", "pre_norm", "patch_bias"), ANY),
+    **dict.fromkeys(("final_norm", "distillation", "pool_patches"), ANY),
+}
+PARALLEL_HOLDS = {
+    **HOLDS,
+    "block": ("parallel",),
+    "mlp": ("mlp",),
+    "biases": ("all",),
+    "mlp_norm": (None,),
+    "attention_norm": (None,),
+    "distillation": (False,),
+}
+EVA_HOLDS = {
+    **HOLDS,
+    "biases": ("all", "no_key"),
+    "rotary": ANY,
+    "pool_heads": ANY,
+    "pool_mlp_dim": ANY,
+    "pool_patches": (False,),
+    "activation": (None,),
+    "stem": (None,),
+    "patch_norm": (None,),
+    "distillation": (False,),
+}
+BEIT_HOLDS = {
+    "pool": ("token", "mean", None),
+    "representation_size": (None,),
+    "class_token": (True,),
+    "registers": (0,),
+    "position": ("relative_2d", "learned_1d", "none"),
+    "position_at": ANY,
+    "biases": ("no_key", "all"),
+    "stem": (None,),
+    **dict.fromkeys(("mlp", "layer_scale", "mlp_norm"), ANY),
+}
+EVA_KEYS = {**KEYS, "class_token": "class_token", "num_reg_tokens": "registers"}
+WRITERS = (
+    _writer(VisionTransformerWriter, holds=HOLDS, computes=AS_TIMM),
+    _writer(ParallelWriter, *timm_arrays.PARALLEL, holds=PARALLEL_HOLDS, computes=AS_TIMM),
+    _writer(EvaWriter, *timm_arrays.EVA, holds=EVA_HOLDS, computes=ERF, config=EVA_KEYS),
+    _writer(BeitWriter, *timm_arrays.BEIT, holds=BEIT_HOLDS, computes=ERF, config=KEYS),
+)
