@@ -7,13 +7,11 @@ import keras
 
 from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, pair, rate
-from keras_vit.layers.head import linear_head
+from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
 from keras_vit.layers.naflex import NaFlexPatchEncoder
-from keras_vit.layers.norm import NORMS
-from keras_vit.layers.token_merging import MERGING
+from keras_vit.models import extended
 from keras_vit.models.classifier import argument_names, arguments
 from keras_vit.models.trainer import Trainer
-from keras_vit.models.vit import block_arguments, pooled
 from keras_vit.variants import Variant, get_variant
 from keras_vit.workarounds import own_policy
 
@@ -27,7 +25,7 @@ FIXED = {
     "position_at": ("input",),
     "rotary": (None,),
     "stem": (None,),
-    "block": tuple(MERGING),
+    "block": tuple(MERGING_BLOCKS),
     "representation_size": (None,),
     "projection": (None,),
     "patch_bias": (True,),
@@ -104,13 +102,13 @@ class NaFlexVisionTransformer(Trainer, keras.Model):
         encoder = NaFlexPatchEncoder(v.width, grid, **kind, name="patch_encoder")
         # Padding is a token that stands for no patch.
         x, size = encoder(inputs["patches"], inputs["shapes"]), inputs["mask"]
+        dtype = kind["dtype"]
         for i in range(v.depth):
-            block = MERGING[v.block](**block_arguments(v, i, rates), **kind)
-            x, size = block(x, size=size)
-        norm = NORMS[v.norm if v.final_norm else None](v.epsilon, **kind, name="norm")
-        x = pooled(x, inputs["mask"], v, norm, kind)
-        if common["num_classes"]:
-            x = linear_head(len(x.shape), common["num_classes"], 0.0, kind["dtype"])(x)
+            options = extended.block_arguments(i, v, rates, dtype)
+            x, size = MERGING_BLOCKS[v.block](**options, extensions=v.extensions)(x, size=size)
+        x = extended.read_out(
+            x, inputs["mask"], v, num_classes=common["num_classes"], head_bias=0.0, dtype=dtype
+        )
         super().__init__(inputs, x, name=name)
         self.variant, self.grid, self.channels, self._rates = v, grid, channels, rates
         self.num_classes, self.dtype_policy = common["num_classes"], own_policy(kind["dtype"])

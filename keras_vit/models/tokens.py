@@ -1,6 +1,6 @@
 """Which models may drop patches or merge tokens, and what to do where one may not."""
 
-from keras_vit.layers.token_merging import MERGING
+from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
 from keras_vit.text import brief
 
 
@@ -36,7 +36,7 @@ def merged_tokens(v, token_merging, variable_size, remat):
     _check(v, received, instead)
     reasons = {
         "a merged token has no one place by which rotary positions would turn it": v.rotary,
-        f"blocks of the kind {v.block!r} do not merge tokens": v.block not in MERGING,
+        f"blocks of the kind {v.block!r} do not merge tokens": v.block not in MERGING_BLOCKS,
         "remat is for training, and merging for inference": remat,
         "the number of tokens must be known, so build a model for each image size": variable_size,
     }

@@ -1,0 +1,1 @@
+"""What later families and methods add to the paper's layers."""
