@@ -268,7 +268,7 @@ def vision_transformer(weights, images, variant, grid):
             relative = weights[f"{name}/embedding"]
         elif v.position_at != "input" and v.position != "none":
             x = x + position(name)
-        x = block(below(weights, f"block_{i}"), x, relative, v.gelu, v.epsilon)
+        x = block(below(weights, f"block_{i}"), x, relative, kind=v.gelu, epsilon=v.epsilon)
     if not v.norm_after_pool:
         x = layer_norm(below(weights, "norm"), x, v.epsilon)
     if v.pool == "token":

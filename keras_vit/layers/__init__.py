@@ -5,7 +5,6 @@ Nothing but this list of names imports from `extensions`.
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.dropout import Dropout, StochasticDepth
-from keras_vit.layers.extensions import earlier as earlier
 from keras_vit.layers.extensions.attention import AxialAttention, ExtendedAttention
 from keras_vit.layers.extensions.blocks import (
     AddNormBlock,

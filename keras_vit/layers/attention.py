@@ -36,7 +36,6 @@ class MultiHeadSelfAttention(Layer):
         for name in ("query", "key", "value"):
             setattr(self, name, self.into_heads(name, input_shape, has_bias=self.qkv_bias))
         self.out = self.out_of_heads(input_shape)
-        self.dropout.build(None)
 
     def into_heads(self, name, input_shape, has_bias):
         """A projection of Eq. 5, built: (batch, tokens, width) -> (batch, tokens, heads, D_h)."""

@@ -67,14 +67,14 @@ def encode(x, patches, v, grid, options, dtype):
     x = NORMS[v.pre_norm](v.epsilon, dtype=dtype, name="pre_norm")(x)
     if options["token_merging"]:
         return merging(x, v, options, dtype)
+    argument = position_argument(v)
     for i, position in enumerate(positions):
-        block = make_block(i, v, grid=grid, options=options, dtype=dtype)
-        if v.rotary:
-            x = block(x, rotation=rotations[position])
-        elif v.is_relative:
-            x = block(x, **{position_argument(v): position(x)})
-        else:
-            x = block(x if position is None else position(x))
+        attended = {}
+        if argument:
+            attended = {argument: rotations[position] if v.rotary else position(x)}
+        elif position is not None:
+            x = position(x)
+        x = make_block(i, v, grid=grid, options=options, dtype=dtype)(x, **attended)
     return x, None
 
 

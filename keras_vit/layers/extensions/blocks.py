@@ -77,15 +77,11 @@ class ExtendedBlock(TransformerBlock):
             self.drop_path_2 = StochasticDepth.of(rate, dtype=dtype, name="drop_path_2")
 
     def build(self, input_shape):
-        for layer in (self.norm_1, self.attention, self.dropout, self.layer_scale_1):
+        branches = [self.norm_1, self.attention, self.layer_scale_1, self.mlp]
+        if not self.is_parallel:
+            branches[3:] = [self.norm_2, self.mlp, self.layer_scale_2]
+        for layer in branches:
             layer.build(input_shape)
-        self.drop_path_1.build(input_shape)
-        if not self.is_parallel:
-            self.norm_2.build(input_shape)
-        self.mlp.build(input_shape)
-        if not self.is_parallel:
-            self.layer_scale_2.build(input_shape)
-            self.drop_path_2.build(input_shape)
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
         """

@@ -4,7 +4,7 @@ import keras
 
 from keras_vit.layers import kernels
 from keras_vit.layers.dropout import drawn_seeds
-from keras_vit.layers.extensions.blocks import BLOCKS, given
+from keras_vit.layers.extensions import blocks
 from keras_vit.layers.transformer_block import TransformerBlock
 
 
@@ -15,7 +15,10 @@ class Remat:
     """
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
-        positions, call = given(bias=bias, rotation=rotation, distances=distances), super().call
+        positions, call = (
+            blocks.given(bias=bias, rotation=rotation, distances=distances),
+            super().call,
+        )
         if not training:
             return call(x, **positions)
         layers = [self.attention.dropout, self.dropout, self.drop_path_1]
@@ -35,21 +38,28 @@ class Remat:
 def with_remat(block):
     """The class of blocks that compute as those of `block` and keep less."""
     name = f"Remat{block.__qualname__}"
-    members = {
-        "__module__": __name__,
-        "__qualname__": name,
-        "__doc__": f"A `{block.__qualname__}` that is computed again in the backward pass.",
-    }
+    members = {"__module__": __name__, "__qualname__": name, "__doc__": Remat.__doc__}
     remat = type(f"Remat{block.__name__}", (Remat, block), members)
     return keras.saving.register_keras_serializable("keras_vit", name)(remat)
 
 
 RematTransformerBlock = with_remat(TransformerBlock)
-REMAT_BLOCKS = {name: with_remat(block) for name, block in BLOCKS.items()}
-(
-    RematExtendedBlock,
-    RematPostNormBlock,
-    RematAddNormBlock,
-    RematParallelBlock,
-    RematAxialBlock,
-) = REMAT_BLOCKS.values()
+"""A `TransformerBlock` that is computed again in the backward pass."""
+RematExtendedBlock = with_remat(blocks.ExtendedBlock)
+"""An `ExtendedBlock` that is computed again in the backward pass."""
+RematPostNormBlock = with_remat(blocks.PostNormBlock)
+"""A `PostNormBlock` that is computed again in the backward pass."""
+RematAddNormBlock = with_remat(blocks.AddNormBlock)
+"""An `AddNormBlock` that is computed again in the backward pass."""
+RematParallelBlock = with_remat(blocks.ParallelBlock)
+"""A `ParallelBlock` that is computed again in the backward pass."""
+RematAxialBlock = with_remat(blocks.AxialBlock)
+"""An `AxialBlock` that is computed again in the backward pass."""
+
+REMAT_BLOCKS = {  # names of `keras_vit.Extensions.block`
+    "pre_norm": RematExtendedBlock,
+    "post_norm": RematPostNormBlock,
+    "add_norm": RematAddNormBlock,
+    "parallel": RematParallelBlock,
+    "axial": RematAxialBlock,
+}
