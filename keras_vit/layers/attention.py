@@ -33,8 +33,9 @@ class MultiHeadSelfAttention(Layer):
         self.dropout = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape):
-        for name in ("query", "key", "value"):
-            setattr(self, name, self.into_heads(name, input_shape, has_bias=self.qkv_bias))
+        self.query = self.into_heads("query", input_shape, has_bias=self.qkv_bias)
+        self.key = self.into_heads("key", input_shape, has_bias=self.qkv_bias)
+        self.value = self.into_heads("value", input_shape, has_bias=self.qkv_bias)
         self.out = self.out_of_heads(input_shape)
 
     def into_heads(self, name, input_shape, has_bias):
@@ -73,11 +74,8 @@ class MultiHeadSelfAttention(Layer):
             rotation: cosines and sines by which queries and keys are turned (`kernels.rotate`).
         """
         memory = x if memory is None else memory
-        q, k, v = (
-            self.queries(x, rotation),
-            self.keys(memory, rotation),
-            self.value(memory),
-        )  # Eq. 5
+        q, k = self.queries(x, rotation), self.keys(memory, rotation)  # Eq. 5
+        v = self.value(memory)
         dropout = self.dropout if training and self.dropout.rate else None
         heads = kernels.attention(q, k, v, bias=bias, dropout=dropout)  # Eq. 6 and 7
         return self.join(heads)  # Eq. 8

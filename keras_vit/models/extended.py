@@ -20,48 +20,31 @@ from keras_vit.layers.extensions.remat import REMAT_BLOCKS
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
 from keras_vit.layers.head import linear_head, pre_logits, projection
 from keras_vit.layers.norm import NORMS
-from keras_vit.models.tokens import check_patch_dropout, merged_tokens
+from keras_vit.models.tokens import has_positions_in_blocks, merged_tokens
 
 
 def is_needed(v, options):
-    """Whether `encode` and `read_out` of `models.vit` do not make a model of a `Variant`.
+    """Whether a model of a `Variant` has something that `encode` of `models.vit` lacks.
 
     Args:
         v: the `Variant`.
         options: arguments of `VisionTransformer`, by name.
     """
-    is_extended = v.extensions != Extensions() or v.pool not in ("token", "mean")
-    has_further_positions = v.position_at != "input" and v.position != "none"
-    names = ("remat", "patch_dropout", "token_merging")
     return (
-        is_extended
-        or has_further_positions
+        v.extensions != Extensions()
+        or v.pool not in ("token", "mean")
         or v.norm_after_pool
-        or any(options[name] for name in names)
+        or has_positions_in_blocks(v)
+        or any(options[name] for name in ("remat", "patch_dropout", "token_merging"))
     )
-
-
-def check(v, options):
-    """Raises a ValueError where a model of a `Variant` cannot have the options that are given."""
-    has_further_positions = v.position_at != "input" and v.position != "none"
-    if options["variable_size"] and (has_further_positions or v.block == "axial"):
-        raise ValueError(
-            "variable_size needs the position embedding at the input, and blocks that are not "
-            f"axial. Received: position={v.position!r}, position_at={v.position_at!r}, block="
-            f"{v.block!r}; build a model for each image size."
-        )
-    check_patch_dropout(v, options["patch_dropout"])
-    merged_tokens(v, options["token_merging"], options["variable_size"], options["remat"])
 
 
 def encode(x, patches, v, grid, options, dtype):
     """The tokens after the last block, and the patches that each stands for (`None`: one each)."""
     positions = position_layers(v, grid, dtype)
     rotations = {each: each(patches) for each in positions} if v.rotary else {}
-    if options["patch_dropout"]:
-        drop = PatchDropout(
-            options["patch_dropout"], v.learned_tokens, dtype=dtype, name="patch_dropout"
-        )
+    if rate := options["patch_dropout"]:
+        drop = PatchDropout(rate, v.learned_tokens, dtype=dtype, name="patch_dropout")
         x, *kept = drop([x, *rotations.values()]) if rotations else [drop(x)]
         rotations = dict(zip(rotations, kept))
     x = NORMS[v.pre_norm](v.epsilon, dtype=dtype, name="pre_norm")(x)
@@ -81,8 +64,7 @@ def encode(x, patches, v, grid, options, dtype):
 def merging(x, v, options, dtype):
     """As `encode`, by blocks that merge tokens, from the first one on that does."""
     size = None
-    each = merged_tokens(v, options["token_merging"], options["variable_size"], options["remat"])
-    for i, merged in enumerate(each):
+    for i, merged in enumerate(merged_tokens(v, options)):
         if merged or size is not None:
             block = MERGING_BLOCKS[v.block](
                 **block_arguments(i, v, options, dtype),
@@ -100,11 +82,11 @@ def read_out(x, size, v, num_classes, head_bias, dtype):
     """The logits of the tokens after the last block, or the mean of two heads' logits."""
     norm = NORMS[v.norm if v.final_norm else None](v.epsilon, dtype=dtype, name="norm")
     tokens, x = x, pooled(x, size, v, norm=norm, dtype=dtype)
-    if v.representation_size:
-        x = pre_logits(len(x.shape), v.representation_size, dtype=dtype)(x)
-    if v.projection:
-        x = projection(len(x.shape), v.projection, dtype=dtype)(x)
     rank = len(x.shape)
+    if v.representation_size:
+        x = pre_logits(rank, v.representation_size, dtype=dtype)(x)
+    if v.projection:
+        x = projection(rank, v.projection, dtype=dtype)(x)
     if num_classes:
         x = linear_head(rank, num_classes, bias=head_bias, dtype=dtype)(x)
     if not v.distillation:
@@ -204,12 +186,9 @@ def position_layers(v, grid, dtype):
             name=name,
         )
 
-    if v.rotary:
-        is_shared = not v.rotary.learned
-    elif v.position_at == "input" or v.position == "none":
+    if not v.rotary and not has_positions_in_blocks(v):
         return [None] * v.block_layers
-    else:
-        is_shared = v.position_at == "shared"
+    is_shared = not v.rotary.learned if v.rotary else v.position_at == "shared"
     if is_shared:
         return [layer()] * v.block_layers
     return [layer(f"_{i}") for i in range(v.block_layers)]

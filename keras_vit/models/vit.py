@@ -7,12 +7,13 @@ from typing import Any, Unpack
 import keras
 
 from keras_vit.arguments import ViTFields
-from keras_vit.checks import check_names, known, pair, rate
+from keras_vit.checks import check_names, known, pair
 from keras_vit.layers import LayerNorm, PatchEncoder, Patches, TokenPool, TransformerBlock
 from keras_vit.layers.head import linear_head, pre_logits
 from keras_vit.layers.resnet import resnet_stages
 from keras_vit.models import extended
 from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
+from keras_vit.models.tokens import check_options
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import Variant, get_variant
 
@@ -85,30 +86,28 @@ class VisionTransformer(Classifier):
         common = arguments(
             image_size, num_classes, include_top, channels, head_bias=head_bias, dtype=dtype
         )
-        rates = {
+        options = {
             "dropout": dropout,
             "attention_dropout": attention_dropout,
             "stochastic_depth": stochastic_depth,
             "patch_dropout": patch_dropout,
+            "remat": remat,
+            "variable_size": bool(variable_size),
+            "token_merging": token_merging,
         }
-        for rate_name, value in rates.items():
-            rate(value, rate_name)
-        options = {**rates, "remat": remat, "variable_size": bool(variable_size)}
-        options["token_merging"] = token_merging
-        extended.check(v, options)
-
-        dtype, grid = common["dtype_policy"], v.grid(image_size)
-        sides = (None, None) if variable_size else common["image_size"]
-        images = image_input(*sides, channels=common["channels"], policy=dtype)
-        x, patches = embed(
-            images, v, grid=grid, dropout=dropout, keep_grid=bool(variable_size), dtype=dtype
-        )
+        check_options(v, options)
+        grid, dtype = v.grid(image_size), common["dtype_policy"]
+        height, width = (None, None) if variable_size else common["image_size"]
         head = {"num_classes": common["num_classes"], "head_bias": head_bias, "dtype": dtype}
+
+        images = image_input(height, width, channels=common["channels"], policy=dtype)
+        x, patches = embed(images, v, grid=grid, options=options, dtype=dtype)  # Eq. 1
         if extended.is_needed(v, options):
             x, size = extended.encode(x, patches, v, grid=grid, options=options, dtype=dtype)
             outputs = extended.read_out(x, size, v, **head)
         else:
-            outputs = read_out(encode(x, v, rates=rates, dtype=dtype), v, **head)
+            x = encode(x, v, options=options, dtype=dtype)  # Eq. 2 and 3, L times
+            outputs = read_out(x, v, **head)  # Eq. 4
         super().__init__(images, outputs, v, common, Preprocessing(), name, **options)
 
     variant_of = staticmethod(get_variant)
@@ -165,18 +164,24 @@ class VisionTransformer(Classifier):
             patches.patch_size, encoder.cut = own, None
 
 
-def embed(images, v, grid, dropout, keep_grid, dtype):
+def embed(images, v, grid, options, dtype):
     """Eq. 1: (the tokens z_0, the patches that they are made of). A hybrid has a ResNet first."""
     x, is_hybrid = images, v.stem is not None
     if is_hybrid:
         x = resnet_stages(x, v.stem, v.stem_width, "v1", v.stem_numerics, v.stem_folded, dtype)
-    cut = Patches(v.patch_size, keep_grid, drop_incomplete=is_hybrid, dtype=dtype, name="patches")
+    cut = Patches(
+        v.patch_size,
+        keep_grid=options["variable_size"],
+        drop_incomplete=is_hybrid,
+        dtype=dtype,
+        name="patches",
+    )
     encoder = PatchEncoder(
         v.width,
         grid,
         class_token=v.class_token,
         position=v.position if v.position_at == "input" else "none",
-        dropout=dropout,
+        dropout=options["dropout"],
         registers=v.registers,
         interpolation=v.interpolation,
         distillation=v.distillation,
@@ -190,7 +195,7 @@ def embed(images, v, grid, dropout, keep_grid, dtype):
     return encoder(patches), patches
 
 
-def encode(x, v, rates, dtype):
+def encode(x, v, options, dtype):
     """Eq. 2 and 3, L times; stochastic depth grows from 0 at the first block."""
     for i in range(v.depth):
         x = TransformerBlock(
@@ -199,9 +204,9 @@ def encode(x, v, rates, dtype):
             gelu=v.gelu,
             qkv_bias=v.qkv_bias,
             epsilon=v.epsilon,
-            dropout=rates["dropout"],
-            attention_dropout=rates["attention_dropout"],
-            stochastic_depth=rates["stochastic_depth"] * i / max(v.depth - 1, 1),
+            dropout=options["dropout"],
+            attention_dropout=options["attention_dropout"],
+            stochastic_depth=options["stochastic_depth"] * i / max(v.depth - 1, 1),
             dtype=dtype,
             name=f"block_{i}",
         )(x)
