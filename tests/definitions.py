@@ -102,7 +102,7 @@ def relative_bias(q, table):
     return bias
 
 
-def attention_parts(weights, x, memory=None, relative_position=None, turn=lambda x: x, a=None):
+def attention_parts(weights, x, memory=None, bias=None, distances=None, turn=lambda x: x, a=None):
     """The outputs (Eq. 5 to 8) and the weights A, which may be given; `turn` is for rotary ones."""
     memory = x if memory is None else memory
 
@@ -114,10 +114,8 @@ def attention_parts(weights, x, memory=None, relative_position=None, turn=lambda
     q, k = norm(below(weights, "query_norm"), q), norm(below(weights, "key_norm"), k)
     q, k = turn(q) / math.sqrt(q.shape[-1]), turn(k)
     scores = np.einsum("bthd,bshd->bhts", q, k)
-    if relative_position is not None and relative_position.ndim == 3:
-        scores = scores + relative_position
-    elif relative_position is not None:
-        scores = scores + relative_bias(q, relative_position)
+    scores = scores if bias is None else scores + bias
+    scores = scores if distances is None else scores + relative_bias(q, distances)
     a = softmax(scores) if a is None else a
     heads = np.einsum("bhts,bshd->bthd", a, v)
     heads = norm(below(weights, "norm"), heads.reshape(*x.shape)).reshape(heads.shape)
@@ -125,8 +123,8 @@ def attention_parts(weights, x, memory=None, relative_position=None, turn=lambda
     return out + weights.get("out/bias", 0.0), a
 
 
-def attention(weights, x, memory=None, relative_position=None):
-    return attention_parts(weights, x, memory, relative_position)[0]
+def attention(weights, x, memory=None, bias=None, distances=None):
+    return attention_parts(weights, x, memory, bias, distances)[0]
 
 
 def mlp(weights, x, kind="tanh"):
@@ -140,10 +138,10 @@ def mlp(weights, x, kind="tanh"):
     return linear("dense_2", norm(below(weights, "norm"), hidden))
 
 
-def block(weights, x, relative_position=None, kind="tanh", epsilon=1e-6):
+def block(weights, x, distances=None, bias=None, kind="tanh", epsilon=1e-6):
     """Eq. 2 and 3."""
     normal = norm(below(weights, "norm_1"), x, epsilon)
-    y = attention(below(weights, "attention"), normal, relative_position=relative_position)
+    y = attention(below(weights, "attention"), normal, bias=bias, distances=distances)
     x = x + y * weights.get("layer_scale_1/gamma", 1.0)
     y = mlp(below(weights, "mlp"), norm(below(weights, "norm_2"), x, epsilon), kind)
     return x + y * weights.get("layer_scale_2/gamma", 1.0)
@@ -162,11 +160,18 @@ def add_norm_block(weights, x):
     return norm(below(weights, "norm_2"), x + mlp(below(weights, "mlp"), x))
 
 
-def axial_block(weights, x, grid, axis):
+def axial_bias(grid, axis):
     """Each patch attends to those of its row or column: every other score is minus infinity."""
     place = np.mgrid[: grid[0], : grid[1]].reshape(2, -1)[("row", "column").index(axis)]
-    masked = np.where(place[:, None] == place, 0.0, -np.inf)[None]
-    return block(weights, x, relative_position=masked)
+    return np.where(place[:, None] == place, 0.0, -np.inf)
+
+
+def axial_attention(weights, x, grid, axis):
+    return attention(weights, x, bias=axial_bias(grid, axis))
+
+
+def axial_block(weights, x, grid, axis):
+    return block(weights, x, bias=axial_bias(grid, axis))
 
 
 def parallel_block(weights, x):
@@ -263,7 +268,7 @@ def vision_transformer(weights, images, variant, grid):
             relative = weights[f"{name}/embedding"]
         elif v.position_at != "input" and v.position != "none":
             x = x + position(name)
-        x = block(below(weights, f"block_{i}"), x, relative, v.gelu, v.epsilon)
+        x = block(below(weights, f"block_{i}"), x, relative, kind=v.gelu, epsilon=v.epsilon)
     if not v.norm_after_pool:
         x = layer_norm(below(weights, "norm"), x, v.epsilon)
     if v.pool == "token":

@@ -32,6 +32,10 @@ BLOCK = (
     *under("norm_2", NORM),
     *under("mlp", MLP),
 )
+OPTIONS = {"num_heads": 2, "mlp_dim": 12, "gelu": "erf", "qkv_bias": False, "epsilon": 1e-3}
+OPTIONS |= {"dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.3}
+QKV_BIAS = [f"attention/{name}/bias" for name in ("query", "key", "value")]
+WITHOUT_QKV_BIAS = tuple(path for path in BLOCK if path not in QKV_BIAS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +70,10 @@ class Case:
         return [keras.ops.convert_to_tensor(x) for x in self.arrays(dtype)]
 
     def symbols(self, dtype="float32"):
-        """Symbolic inputs of any batch size; a relative position table has no batch."""
+        """Symbolic inputs of any batch size; positions have no batch."""
         return [
             keras.Input(batch_shape=shape, dtype=dtype, name=name)
-            if name == "relative_position"
+            if name in ("bias", "distances")
             else keras.Input(shape[1:], dtype=dtype, name=name)
             for name, shape in self.inputs.items()
         ]
@@ -211,12 +215,12 @@ CASES = [
         ATTENTION,
     ),
     Case(
-        "MultiHeadSelfAttention_relative",
-        layers.MultiHeadSelfAttention,
+        "RelativeAttention",
+        layers.RelativeAttention,
         {"num_heads": 2, "dropout": 0.1},
-        lambda w, x, table: definitions.attention(w, x, relative_position=table),
+        lambda w, x, table: definitions.attention(w, x, distances=table),
         ATTENTION,
-        {"x": TOKENS, "relative_position": (9, 4)},
+        {"x": TOKENS, "distances": (9, 4)},
     ),
     Case(
         "MultiHeadSelfAttention_memory",
@@ -238,23 +242,20 @@ CASES = [
     Case(
         "TransformerBlock_options",
         layers.TransformerBlock,
-        {
-            "num_heads": 2,
-            "mlp_dim": 12,
-            "gelu": "erf",
-            "qkv_bias": False,
-            "epsilon": 1e-3,
-            "dropout": 0.1,
-            "attention_dropout": 0.2,
-            "stochastic_depth": 0.3,
-        },
-        lambda w, x, table: definitions.block(w, x, table, "erf", 1e-3),
-        tuple(
-            path
-            for path in BLOCK
-            if path not in [f"attention/{name}/bias" for name in ("query", "key", "value")]
-        ),
-        {"x": TOKENS, "relative_position": (9, 4)},
+        OPTIONS,
+        lambda w, x: definitions.block(w, x, kind="erf", epsilon=1e-3),
+        WITHOUT_QKV_BIAS,
+    ),
+    *(
+        Case(
+            f"{cls.__qualname__}_distances",
+            cls,
+            OPTIONS,
+            lambda w, x, table: definitions.block(w, x, table, kind="erf", epsilon=1e-3),
+            WITHOUT_QKV_BIAS,
+            {"x": TOKENS, "distances": (9, 4)},
+        )
+        for cls in (layers.ExtendedBlock, layers.RematExtendedBlock)
     ),
     Case(
         "RematTransformerBlock",
@@ -262,7 +263,6 @@ CASES = [
         {"num_heads": 2, "mlp_dim": 12, "stochastic_depth": 0.3},
         definitions.block,
         BLOCK,
-        {"x": TOKENS, "relative_position": (9, 4)},
     ),
     Case(
         "TokenPool_token",

@@ -18,6 +18,7 @@ import pytest
 from keras_vit import BiT, VisionTransformer, layers, models
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder, NaFlexPosition
 from keras_vit.layers.extensions.resizable_patches import ResizablePatches
+from keras_vit.layers.extensions.token_merging import MergingBlock, MergingPostNormBlock
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.resnet import (
     BottleneckV1,
@@ -25,7 +26,6 @@ from keras_vit.layers.resnet import (
     RootV1,
     RootV2,
 )
-from keras_vit.layers.token_merging import MergingBlock, MergingPostNormBlock
 from keras_vit.models.bit import GlobalMean
 from keras_vit.models.intermediate import BlockAttention, Tokens
 from keras_vit.training import freeze
@@ -49,6 +49,8 @@ MODELS = {
         "rotary": "dinov3",
         "pre_norm": "rms_norm",
     },
+    "both": {**VIT, "pool": "token_mean", "layer_scale": 0.5},
+    "remat_later": {**VIT, "remat": True, "layer_scale": 0.5},
     "post_norm": {**VIT, "block": "post_norm", "position": "relative_2d"},
     "parallel": {**VIT, "block": "parallel"},
     "add_norm": {**VIT, "block": "add_norm"},
@@ -79,18 +81,20 @@ CASES = [
 FURTHER_CASES = [  # each of the other models is compiled a second time for them
     *((cls, "token") for cls in (layers.Patches, layers.PositionEmbedding, layers.TokenPool)),
     (layers.AttentionPool, "map"),
-    (layers.RelativePosition, "relative"),
+    *((cls, "relative") for cls in (layers.RelativePosition, layers.RelativeAttention)),
     *((cls, "dropout") for cls in (layers.Dropout, layers.StochasticDepth)),
-    *((cls, "later") for cls in (layers.RMSNorm, layers.SwiGLU)),
+    *((cls, "later") for cls in (layers.RMSNorm, layers.SwiGLU, layers.ExtendedBlock)),
+    *((cls, "both") for cls in (layers.ExtendedTokenPool, layers.ExtendedMLP)),
     *((cls, "later") for cls in (layers.LayerScale, layers.RotaryPosition)),
     *((cls, "post_norm") for cls in (layers.PostNormBlock, layers.RelativePosition2D)),
     (layers.ParallelBlock, "parallel"),
     (layers.AddNormBlock, "add_norm"),
-    (layers.AxialBlock, "axial"),
+    *((cls, "axial") for cls in (layers.AxialBlock, layers.AxialAttention)),
     (layers.PatchDropout, "patch_dropout"),
     (ResizablePatches, "any_size"),
     (MergingBlock, "merging"),
     (MergingPostNormBlock, "merging_post_norm"),
+    *((cls, "remat_later") for cls in (layers.RematExtendedBlock, layers.ExtendedAttention)),
     (layers.RematPostNormBlock, "remat_post_norm"),
     (layers.RematParallelBlock, "remat_parallel"),
     (layers.RematAddNormBlock, "remat_add_norm"),

@@ -158,6 +158,14 @@ def test_no_second_backend_at_the_top_of_a_file(path):
     assert not [name for name in imports_of(path) if name.startswith("keras.src")]
 
 
+def test_the_layers_of_the_paper_know_no_extension():
+    """`layers/__init__.py`, which lists the public names of both, is the one file that may."""
+    for path in (ROOT / "keras_vit" / "layers").glob("*.py"):
+        if path.name != "__init__.py":
+            found = [name for name in imports_of(path) if "layers.extensions" in name]
+            assert not found, f"{path.name} imports {found}"
+
+
 def test_no_file_has_two_subjects():
     """A file of more than 300 lines has; it is split."""
     files = [

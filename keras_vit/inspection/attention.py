@@ -9,9 +9,10 @@ from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, pair
 from keras_vit.inspection import forward
-from keras_vit.layers.head import AttentionPool
+from keras_vit.layers import AttentionPool
 from keras_vit.layers.resample import resize_matrix
 from keras_vit.models import VisionTransformer
+from keras_vit.models.extended import position_argument
 
 
 def attention_weights(
@@ -249,12 +250,17 @@ def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a:
     # The tokens before every block, so that one program serves all choices of blocks.
     every = forward.transformer_blocks(model)
     entering = {block.name: keras.tree.flatten(block.input) for block in every}
+    argument = position_argument(model.variant)
+
+    def scores_of(block):
+        return lambda x, *position: block.attention_scores(x, **dict(zip([argument], position)))
+
     scores = {
-        block.name: forward.compiled(model, f"attention {block.name}", block.attention_scores)
+        block.name: forward.compiled(model, f"attention {block.name}", scores_of(block))
         for block in chosen
     }
-    for found, count in forward.outputs(model, entering, images, batch_size):
-        yield [reduce(forward.to_array(scores[b.name](*found[b.name]))[:count]) for b in chosen]
+    for tokens, count in forward.outputs(model, entering, images, batch_size):
+        yield [reduce(forward.to_array(scores[b.name](*tokens[b.name]))[:count]) for b in chosen]
 
 
 def fused(heads):

@@ -7,9 +7,9 @@ import numpy as np
 
 from keras_vit.checks import positive_int
 from keras_vit.inspection.forward import network_of, to_array
+from keras_vit.layers import RotaryPosition
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.position import PositionEmbedding
-from keras_vit.layers.rotary import RotaryPosition
 from keras_vit.models import VisionTransformer
 from keras_vit.workarounds import one_at_a_time
 

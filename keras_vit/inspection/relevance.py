@@ -159,7 +159,7 @@ def _batches_with_classes(model, images, classes, batch_size):
 def _logits_of_attention(model, blocks):
     """The function from additions to the attention of each block to the logits and the attention.
 
-    A block does not take A as an argument, so that another function stands for its own `call`.
+    No attention takes A as an argument, so that another function stands for its `call`.
     """
     outer = weakref.ref(model)  # see `forward.compiled`
 
@@ -167,20 +167,15 @@ def _logits_of_attention(model, blocks):
         weights = {}
 
         def attending(block, addition):
-            def call(x, relative_position=None, training=False):
-                position = [] if relative_position is None else [relative_position]
-                weights[block] = block.attention_scores(x, *position) + addition
-                return _block_with(block, x, weights[block])
+            def call(x, training=False, **positions):
+                weights[block] = block.attention.scores(x, **positions) + addition
+                return block.attention.with_scores(x, weights[block])
 
             return call
 
-        with replaced({b: attending(b, addition) for b, addition in zip(blocks, additions)}):
-            found = keras.tree.flatten(outer()(x, training=False))
-        return [found[0], *(weights[block] for block in blocks)]
+        calls = {b.attention: attending(b, addition) for b, addition in zip(blocks, additions)}
+        with replaced(calls):
+            outputs = keras.tree.flatten(outer()(x, training=False))
+        return [outputs[0], *(weights[block] for block in blocks)]
 
     return logits
-
-
-def _block_with(block, x, weights):
-    """The output of a block whose attention weights are given."""
-    return block.around(lambda tokens: block.attention.with_weights(tokens, weights), x)

@@ -1,37 +1,56 @@
-"""The layers of the paper, one short file each."""
+"""The layers of the paper, one short file each, and under `extensions` those of later families.
+
+Nothing but this list of names imports from `extensions`.
+"""
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.dropout import Dropout, StochasticDepth
-from keras_vit.layers.extensions.patch_dropout import PatchDropout
-from keras_vit.layers.head import AttentionPool, TokenPool
-from keras_vit.layers.linear import Linear
-from keras_vit.layers.mlp import MLP, SwiGLU
-from keras_vit.layers.norm import LayerNorm, LayerScale, RMSNorm
-from keras_vit.layers.other_blocks import (
+from keras_vit.layers.extensions.attention import AxialAttention, ExtendedAttention
+from keras_vit.layers.extensions.blocks import (
     AddNormBlock,
     AxialBlock,
+    ExtendedBlock,
     ParallelBlock,
     PostNormBlock,
+)
+from keras_vit.layers.extensions.mlp import ExtendedMLP, SwiGLU
+from keras_vit.layers.extensions.norm import LayerScale, RMSNorm
+from keras_vit.layers.extensions.patch_dropout import PatchDropout
+from keras_vit.layers.extensions.pools import AttentionPool, ExtendedTokenPool
+from keras_vit.layers.extensions.relative import RelativePosition2D
+from keras_vit.layers.extensions.remat import (
     RematAddNormBlock,
     RematAxialBlock,
+    RematExtendedBlock,
     RematParallelBlock,
     RematPostNormBlock,
+    RematTransformerBlock,
 )
+from keras_vit.layers.extensions.rotary import RotaryPosition
+from keras_vit.layers.head import TokenPool
+from keras_vit.layers.linear import Linear
+from keras_vit.layers.mlp import MLP
+from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
-from keras_vit.layers.position import PositionEmbedding, RelativePosition, RelativePosition2D
+from keras_vit.layers.position import PositionEmbedding
+from keras_vit.layers.relative import RelativeAttention, RelativePosition
 from keras_vit.layers.resample import resize_grid, resize_matrix
 from keras_vit.layers.resnet import Bottleneck, GroupNorm, Root, StdConv2D
-from keras_vit.layers.rotary import RotaryPosition
-from keras_vit.layers.transformer_block import RematTransformerBlock, TransformerBlock
+from keras_vit.layers.transformer_block import TransformerBlock
 
 __all__ = [
     "MLP",
     "AddNormBlock",
     "AttentionPool",
+    "AxialAttention",
     "AxialBlock",
     "Bottleneck",
     "Dropout",
+    "ExtendedAttention",
+    "ExtendedBlock",
+    "ExtendedMLP",
+    "ExtendedTokenPool",
     "GroupNorm",
     "LayerNorm",
     "LayerScale",
@@ -44,10 +63,12 @@ __all__ = [
     "PositionEmbedding",
     "PostNormBlock",
     "RMSNorm",
+    "RelativeAttention",
     "RelativePosition",
     "RelativePosition2D",
     "RematAddNormBlock",
     "RematAxialBlock",
+    "RematExtendedBlock",
     "RematParallelBlock",
     "RematPostNormBlock",
     "RematTransformerBlock",

@@ -174,18 +174,43 @@ def _mean_of_groups(x, groups):
     return ops.reshape(means, (batch, 1, 1, channels))
 
 
-def attention(query, key, value, bias=None):
+def rotate(x, rotation, pairs="halves"):
+    """Turns pairs of the values of a head by angles (Su et al., 2021).
+
+    Shapes: (batch, tokens, heads, D_h) -> the same. `rotation` holds cosines, then sines: (2,
+    tokens, heads, D_h), with 1 for heads that are turned alike; `None` leaves `x` as it is.
+
+    Args:
+        pairs: `"halves"`, the first value of a head with the first of its second half, or
+            `"adjacent"`, the first with the second.
+    """
+    if rotation is None:
+        return x
+    if pairs == "halves":
+        first, second = ops.split(x, 2, axis=-1)
+        turned = ops.concatenate([-second, first], axis=-1)
+    else:
+        turned = ops.stack([-x[..., 1::2], x[..., ::2]], axis=-1)
+        turned = ops.reshape(turned, ops.shape(x))
+    return x * rotation[0] + turned * rotation[1]
+
+
+def attention(query, key, value, bias=None, dropout=None):
     """softmax(q kᵀ / √D_h + bias) v (Eq. 6 and 7).
 
-    Shapes: (batch, T, heads, D_h), (batch, S, heads, D_h) twice, (batch, heads, T, S) ->
-    (batch, T, heads, D_h).
+    Shapes: (batch, T, heads, D_h), (batch, S, heads, D_h) twice, a bias that fits (batch, heads, T,
+    S) -> (batch, T, heads, D_h). `dropout` is a layer that drops some of the weights.
     """
-    if is_float64(query) or BACKEND == "tensorflow":  # which has no fused kernel
-        weights = attention_weights(query, key, bias)
-        return weighted_sum(ops.cast(weights, value.dtype), value)
+    # No fused kernel drops weights as Keras does, and TensorFlow has none.
+    if dropout is not None or is_float64(query) or BACKEND == "tensorflow":
+        weights = ops.cast(attention_weights(query, key, bias), value.dtype)
+        weights = weights if dropout is None else dropout(weights, training=True)
+        return weighted_sum(weights, value)
     flash = keras.config.is_flash_attention_enabled()  # True, False, or None: where it can
     if bias is None and not flash and (own := fast("attention")):
         return own(query, key, value)
+    while bias is not None and len(bias.shape) < 4:
+        bias = bias[None]  # the fused kernels want all axes
     if flash is not False and (own := fast("attention_on_gpu")):
         own = own(query, key, value, bias)
         if own is not None:

@@ -57,6 +57,12 @@ def _is_integer(x):
     return keras.backend.standardize_dtype(x.dtype).startswith(("int", "uint", "bool"))
 
 
+# For files of earlier versions, filled in by `extensions.earlier`: functions from a class and a
+# config to both as they are now; and, by the name of an argument of `call`, functions from a layer
+# and a value to the arguments that it is now.
+EARLIER_CONFIGS, EARLIER_ARGUMENTS = [], {}
+
+
 @keras.saving.register_keras_serializable("keras_vit")
 class Layer(FloatInputs, keras.layers.Layer):
     """A layer whose config is the arguments of its constructor.
@@ -101,6 +107,11 @@ class Layer(FloatInputs, keras.layers.Layer):
         layer._arguments = arguments
         return layer
 
+    def __call__(self, *args, **kwargs):
+        for name in [name for name in kwargs if name in EARLIER_ARGUMENTS]:
+            kwargs |= EARLIER_ARGUMENTS[name](self, kwargs.pop(name))
+        return super().__call__(*args, **kwargs)
+
     def compute_output_spec(self, *args, **kwargs):
         x = args[0] if args else kwargs[self.call_signature_parameters[0]]
         return keras.tree.map_structure(lambda each: self._output(each.shape), x)
@@ -132,9 +143,11 @@ class Layer(FloatInputs, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        config = dict(config)
+        current, config = cls, dict(config)
         origin = config.pop("origin", None)
-        layer = super().from_config(config)
+        for translate in EARLIER_CONFIGS:
+            current, config = translate(current, config)
+        layer = super(Layer, current).from_config(config)
         layer.origin = origin and keras.saving.deserialize_keras_object(origin)
         return layer
 

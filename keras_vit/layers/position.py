@@ -1,10 +1,10 @@
-"""Absolute positions: E_pos of Eq. 1 and its alternatives; and relative ones (appendix D.4)."""
+"""Positions: E_pos of Eq. 1, and the absolute alternatives of Table 8 (appendix D.4)."""
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.checks import check_heads, pair
+from keras_vit.checks import pair
 from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.resample import resize_matrix
@@ -185,101 +185,3 @@ def _check_multiple(width, factor, kind):
             f"The position embedding {kind!r} needs a width that {factor} divides. "
             f"Received: width={width}."
         )
-
-
-@keras.saving.register_keras_serializable("keras_vit")
-class RelativePosition(Layer):
-    """The embeddings of 1-D relative attention (appendix D.4): one per distance in the sequence.
-
-    Attention compares its queries with these vectors as if they were further keys and adds the
-    result to its scores (`relative_scores`). All heads share them, as in Shaw et al. (2018); the
-    class token counts as the first position of the sequence.
-
-    Shapes: (batch, tokens, width) -> (2 * tokens - 1, width / num_heads); row r is for keys that
-    stand r - (tokens - 1) places after the query.
-    """
-
-    def __init__(self, num_heads, **kwargs):
-        super().__init__(**kwargs)
-        self.num_heads = num_heads
-
-    def build(self, input_shape):
-        self.embedding = self.add_weight(
-            self.compute_output_shape(input_shape), small_normal(), name="embedding"
-        )
-
-    def call(self, x):
-        return ops.cast(self.embedding, self.compute_dtype)
-
-    def compute_output_spec(self, x):
-        _, tokens, width = x.shape
-        if tokens is None:
-            raise ValueError(
-                "Relative positions have an embedding for each distance, so that the number of "
-                f"tokens must be known. Received: tokens of shape {tuple(x.shape)}; build the "
-                "model for one image size, or choose another position."
-            )
-        check_heads(width, self.num_heads)
-        return self._output((2 * tokens - 1, width // self.num_heads))
-
-
-def relative_scores(query, table):
-    """q · r for every pair of a query and a key, r being the embedding of their distance.
-
-    Shapes: (batch, T, heads, D_h), (2·T - 1, D_h) -> (batch, heads, T, T).
-    """
-    _, tokens, heads, _ = query.shape
-    if table.shape[0] != 2 * tokens - 1:
-        raise ValueError(
-            f"{tokens} tokens have {2 * tokens - 1} distances. Received: a relative position "
-            f"table of shape {tuple(table.shape)}."
-        )
-    by_distance = ops.einsum("bthd,rd->bhtr", query, table)
-    # Query t needs the distances from tokens - 1 - t on. Padding each row by one and reading the
-    # rows again one value shorter moves row t by t: no gather, no index.
-    x = ops.pad(by_distance, ((0, 0), (0, 0), (0, 0), (0, 1)))
-    x = ops.reshape(x, (-1, heads, 2 * tokens * tokens))
-    x = ops.pad(x, ((0, 0), (0, 0), (0, tokens - 1)))
-    x = ops.reshape(x, (-1, heads, tokens + 1, 2 * tokens - 1))
-    return x[:, :, :tokens, tokens - 1 :]
-
-
-@keras.saving.register_keras_serializable("keras_vit")
-class RelativePosition2D(Layer):
-    """A bias of attention for each head and offset of row and column (Bao et al., 2022).
-
-    A class token has three biases: to the patches, from them, and to itself.
-
-    Shapes: any -> (heads, tokens, tokens), to be added to the scores of queries (first) and keys.
-
-    Args:
-        num_heads: k.
-        grid: (rows, columns) of patches.
-        class_token: whether the first token is a class token.
-    """
-
-    def __init__(self, num_heads, grid, class_token=True, **kwargs):
-        super().__init__(**kwargs)
-        self.num_heads, self.grid, self.class_token = num_heads, pair(grid, "grid"), class_token
-        rows, columns = self.grid
-        offsets = [np.arange(n)[:, None] - np.arange(n) + n - 1 for n in self.grid]
-        index = offsets[0][:, None, :, None] * (2 * columns - 1) + offsets[1][None, :, None, :]
-        index = index.reshape(rows * columns, rows * columns)
-        self.biases = (2 * rows - 1) * (2 * columns - 1)
-        if class_token:
-            index = np.pad(index, ((1, 0), (1, 0)), constant_values=self.biases)
-            index[1:, 0], index[0, 0] = self.biases + 1, self.biases + 2
-            self.biases += 3
-        self.tokens, self.index = len(index), kernels.Constant(index.reshape(-1))
-
-    def build(self, input_shape):
-        self.table = self.add_weight((self.biases, self.num_heads), "zeros", name="table")
-
-    def call(self, x):
-        # Rows, since Keras's `take` of columns on PyTorch squeezes, which ONNX refuses.
-        index = self.index.tensor(x)
-        bias = ops.take(ops.cast(self.table, self.compute_dtype), index, axis=0)
-        return ops.reshape(ops.transpose(bias), (self.num_heads, self.tokens, self.tokens))
-
-    def compute_output_spec(self, x):
-        return self._output((self.num_heads, self.tokens, self.tokens))

@@ -14,6 +14,7 @@ from keras_vit.layers.layer import Layer
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.models.extended import position_argument
 from keras_vit.text import brief
 
 
@@ -91,7 +92,9 @@ def block_features(model, blocks, as_maps, norm, learned_tokens, attention):
         found["learned_tokens"] = [first(x) for x in tokens]
     if attention:
         found["attention"] = [
-            BlockAttention(block, dtype=block.dtype_policy)(*keras.tree.flatten(block.input))
+            BlockAttention(block, position_argument(model.variant), dtype=block.dtype_policy)(
+                *keras.tree.flatten(block.input)
+            )
             for block in layers
         ]
     return found
@@ -203,20 +206,21 @@ class BlockAttention(Layer):
 
     Args:
         block: a `TransformerBlock`, which this layer shares.
+        position: the argument of the block that takes positions, `None` where none does.
     """
 
-    def __init__(self, block, **kwargs):
+    def __init__(self, block, position=None, **kwargs):
         super().__init__(**kwargs)
-        self.block = block
+        self.block, self.position = block, position
 
     def build(self, input_shape, *others):
         if not self.block.built:
             self.block.build(input_shape)
 
-    def call(self, x, relative_position=None):
-        return self.block.attention_scores(x, relative_position)
+    def call(self, x, *positions):
+        return self.block.attention_scores(x, **dict(zip([self.position], positions)))
 
-    def compute_output_spec(self, x, relative_position=None):
+    def compute_output_spec(self, x, *positions):
         batch, tokens, _ = x.shape
         shape = (batch, self.block.attention.num_heads, tokens, tokens)
         return self._output(shape, kernels.at_least_float32(self.compute_dtype))

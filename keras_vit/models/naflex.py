@@ -8,12 +8,10 @@ import keras
 from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, pair, rate
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder
-from keras_vit.layers.head import linear_head
-from keras_vit.layers.norm import NORMS
-from keras_vit.layers.token_merging import MERGING
+from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
+from keras_vit.models import extended
 from keras_vit.models.classifier import argument_names, arguments
 from keras_vit.models.trainer import Trainer
-from keras_vit.models.vit import block_arguments, pooled
 from keras_vit.variants import Variant, get_variant
 from keras_vit.workarounds import own_policy
 
@@ -27,7 +25,7 @@ ALLOWED = {
     "position_at": ("input",),
     "rotary": (None,),
     "stem": (None,),
-    "block": tuple(MERGING),
+    "block": tuple(MERGING_BLOCKS),
     "representation_size": (None,),
     "projection": (None,),
     "patch_bias": (True,),
@@ -108,12 +106,11 @@ class NaFlexVisionTransformer(Trainer, keras.Model):
         # Padding is a token that stands for no patch.
         x, size = encoder(inputs["patches"], inputs["shapes"]), inputs["mask"]
         for i in range(v.depth):
-            block = MERGING[v.block](**block_arguments(v, i, rates), dtype=policy)
-            x, size = block(x, size=size)
-        norm = NORMS[v.norm if v.final_norm else None](v.epsilon, dtype=policy, name="norm")
-        x = pooled(x, inputs["mask"], v, norm, {"dtype": policy})
-        if num_classes:
-            x = linear_head(len(x.shape), num_classes, 0.0, policy)(x)
+            options = extended.block_arguments(i, v, rates, dtype=policy)
+            x, size = MERGING_BLOCKS[v.block](**options, extensions=v.extensions)(x, size=size)
+        x = extended.read_out(
+            x, inputs["mask"], v, num_classes=num_classes, head_bias=0.0, dtype=policy
+        )
         super().__init__(inputs, x, name=name)
         self.variant, self.grid, self.channels, self._rates = v, grid, channels, rates
         self.num_classes, self.dtype_policy = num_classes, own_policy(policy)

@@ -1,26 +1,39 @@
-"""Which models may drop patches or merge tokens, and what to do where one may not."""
+"""Which options a model may have: rates, images of any size, patches dropped, tokens merged."""
 
-from keras_vit.layers.token_merging import MERGING
+from keras_vit.checks import rate
+from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
 from keras_vit.text import brief
 
-
-def check_patch_dropout(v, rate):
-    """Raises a ValueError where a `Variant` cannot do without some of its patches."""
-    if rate:
-        _check(v, f"patch_dropout={rate}", "patch_dropout=0")
+RATES = ("dropout", "attention_dropout", "stochastic_depth", "patch_dropout")
 
 
-def merged_tokens(v, token_merging, variable_size, remat):
+def check_options(v, options):
+    """Raises a ValueError where a model of a `Variant` cannot have some arguments, by name."""
+    for name in RATES:
+        rate(options[name], name)
+    if options["variable_size"] and (has_positions_in_blocks(v) or v.block == "axial"):
+        raise ValueError(
+            "variable_size needs the position embedding at the input, and blocks that are not "
+            f"axial. Received: position={v.position!r}, position_at={v.position_at!r}, block="
+            f"{v.block!r}; build a model for each image size."
+        )
+    if dropped := options["patch_dropout"]:
+        _check(v, f"patch_dropout={dropped}", "patch_dropout=0")
+    merged_tokens(v, options)
+
+
+def has_positions_in_blocks(v):
+    """Whether blocks of a `Variant` add positions, or attend by them, beside rotary ones."""
+    return v.position_at != "input" and v.position != "none"
+
+
+def merged_tokens(v, options):
     """The number of tokens that each block of a `Variant` merges.
-
-    Args:
-        v: the `Variant`.
-        token_merging: one number for all blocks, or one for each.
-        variable_size, remat: as in `VisionTransformer`.
 
     Raises:
         ValueError: numbers out of range, or a model whose tokens cannot be merged.
     """
+    token_merging = options["token_merging"]
     each = isinstance(token_merging, (tuple, list))
     counts = tuple(token_merging) if each else (token_merging,) * v.block_layers
     if len(counts) != v.block_layers or any(
@@ -36,9 +49,11 @@ def merged_tokens(v, token_merging, variable_size, remat):
     _check(v, received, instead)
     reasons = {
         "a merged token has no one place by which rotary positions would turn it": v.rotary,
-        f"blocks of the kind {v.block!r} do not merge tokens": v.block not in MERGING,
-        "remat is for training, and merging for inference": remat,
-        "the number of tokens must be known, so build a model for each image size": variable_size,
+        f"blocks of the kind {v.block!r} do not merge tokens": v.block not in MERGING_BLOCKS,
+        "remat is for training, and merging for inference": options["remat"],
+        "the number of tokens must be known, so build a model for each image size": options[
+            "variable_size"
+        ],
     }
     for reason, is_so in reasons.items():
         if is_so:
@@ -52,7 +67,7 @@ def _check(v, received, instead):
         "relative positions need every token in its place": v.is_relative,
         "axial blocks need every patch in its place": v.block == "axial",
         f"position_at={v.position_at!r} adds positions to tokens that are gone": (
-            v.position != "none" and v.position_at != "input" and not v.is_relative
+            has_positions_in_blocks(v) and not v.is_relative
         ),
     }
     for reason, is_so in reasons.items():

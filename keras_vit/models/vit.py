@@ -7,26 +7,14 @@ from typing import Any, Unpack
 import keras
 
 from keras_vit.arguments import ViTFields
-from keras_vit.checks import check_names, known, rate
-from keras_vit.layers.extensions.patch_dropout import PatchDropout
+from keras_vit.checks import check_names, known
+from keras_vit.layers import LayerNorm, PatchEncoder, Patches, TokenPool, TransformerBlock
 from keras_vit.layers.extensions.resizable_patches import ResizablePatches
-from keras_vit.layers.head import (
-    AttentionPool,
-    TokenPool,
-    linear_head,
-    pre_logits,
-    projection,
-)
-from keras_vit.layers.norm import NORMS
-from keras_vit.layers.other_blocks import BLOCKS
-from keras_vit.layers.patch_encoder import PatchEncoder
-from keras_vit.layers.patches import Patches
-from keras_vit.layers.position import PositionEmbedding, RelativePosition, RelativePosition2D
+from keras_vit.layers.head import linear_head, pre_logits
 from keras_vit.layers.resnet import resnet_stages
-from keras_vit.layers.rotary import RotaryPosition
-from keras_vit.layers.token_merging import MERGING
+from keras_vit.models import extended
 from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
-from keras_vit.models.tokens import check_patch_dropout, merged_tokens
+from keras_vit.models.tokens import check_options
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import Variant, get_variant
 
@@ -96,100 +84,32 @@ class VisionTransformer(Classifier):
     ):
         check_names(Variant, architecture, argument_names(VisionTransformer))
         v = get_variant(variant, **architecture)
-        in_blocks = v.position_at != "input" and v.position != "none"
-        if variable_size and (in_blocks or v.block == "axial"):
-            raise ValueError(
-                "variable_size needs the position embedding at the input, and blocks that are not "
-                f"axial. Received: position={v.position!r}, position_at={v.position_at!r}, block="
-                f"{v.block!r}; build a model for each image size."
-            )
-        common = arguments(image_size, num_classes, include_top, channels, head_bias, dtype)
-        grid = v.grid(image_size)
-        rates = {
+        common = arguments(
+            image_size, num_classes, include_top, channels, head_bias=head_bias, dtype=dtype
+        )
+        options = {
             "dropout": dropout,
             "attention_dropout": attention_dropout,
             "stochastic_depth": stochastic_depth,
             "patch_dropout": patch_dropout,
+            "remat": remat,
+            "variable_size": bool(variable_size),
+            "token_merging": token_merging,
         }
-        for key, value in rates.items():
-            rate(value, key)
-        check_patch_dropout(v, patch_dropout)
-        merged = merged_tokens(v, token_merging, variable_size, remat)
-        policy = common["dtype_policy"]
-        kind = {"dtype": policy}
+        check_options(v, options)
+        grid, dtype = v.grid(image_size), common["dtype_policy"]
+        height, width = (None, None) if variable_size else common["image_size"]
+        head = {"num_classes": common["num_classes"], "head_bias": head_bias, "dtype": dtype}
 
-        sides = (None, None) if variable_size else common["image_size"]
-        x = images = image_input(*sides, common["channels"], policy)
-        if v.stem is not None:
-            x = resnet_stages(
-                x,
-                v.stem,
-                width=v.stem_width,
-                version="v1",
-                numerics=v.stem_numerics,
-                folded=v.stem_folded,
-                dtype=policy,
-            )
-        cut = ResizablePatches if variable_size else Patches
-        cut = cut(v.patch_size, variable_size, v.stem is not None, **kind, name="patches")
-        patches = cut(x)
-        x = PatchEncoder(
-            v.width,
-            grid,
-            v.class_token,
-            v.position if v.position_at == "input" else "none",
-            dropout,
-            v.registers,
-            v.interpolation,
-            v.distillation,
-            v.patch_bias,
-            v.patch_norm,
-            v.epsilon,
-            **kind,
-            name="patch_encoder",
-        )(patches)
-        positions = _block_positions(v, grid, kind)
-        angles = {layer: layer(patches) for layer in positions} if v.rotary else {}
-        if patch_dropout:
-            drop = PatchDropout(patch_dropout, v.learned_tokens, **kind, name="patch_dropout")
-            x, *kept = drop([x, *angles.values()]) if angles else [drop(x)]
-            angles = dict(zip(angles, kept))
-        x = NORMS[v.pre_norm](v.epsilon, **kind, name="pre_norm")(x)
-        relative = size = None
-        for i, position in enumerate(positions):
-            if v.rotary:
-                relative = angles[position]
-            elif v.is_relative:
-                relative = position(x)
-            elif position is not None:
-                x = position(x)
-            merging = size is not None or merged[i] > 0
-            how = {"merged": merged[i], "protected": v.learned_tokens} if merging else {}
-            if v.block == "axial":
-                how = {"grid": grid, "axis": ("row", "column")[i % 2]}
-            block = MERGING[v.block] if merging else BLOCKS[v.block, bool(remat)]
-            block = block(**block_arguments(v, i, rates), **how, **kind)
-            if merging:
-                x, size = block(x, size=size)
-            else:
-                x = block(x, relative_position=relative)
-        norm = NORMS[v.norm if v.final_norm else None](v.epsilon, **kind, name="norm")
-        tokens, x = x, pooled(x, size, v, norm, kind)
-        if v.representation_size:
-            x = pre_logits(len(x.shape), v.representation_size, **kind)(x)
-        if v.projection:
-            x = projection(len(x.shape), v.projection, **kind)(x)
-        head = (len(x.shape), common["num_classes"], head_bias, policy)
-        if common["num_classes"]:
-            x = linear_head(*head)(x)
-        if v.distillation:
-            y = norm(TokenPool("distillation", True, **kind, name="distillation_token")(tokens))
-            if common["num_classes"]:
-                y = linear_head(*head, name="head_distillation")(y)
-            x = keras.layers.Average(dtype=x.dtype, name="mean")([x, y])
-        options = {**rates, "remat": remat, "variable_size": bool(variable_size)}
-        options["token_merging"] = token_merging
-        super().__init__(images, x, v, common, Preprocessing(), name, **options)
+        images = image_input(height, width, channels=common["channels"], policy=dtype)
+        x, patches = embed(images, v, grid=grid, options=options, dtype=dtype)  # Eq. 1
+        if extended.is_needed(v, options):
+            x, size = extended.encode(x, patches, v, grid=grid, options=options, dtype=dtype)
+            outputs = extended.read_out(x, size, v, **head)
+        else:
+            x = encode(x, v, options=options, dtype=dtype)  # Eq. 2 and 3, L times
+            outputs = read_out(x, v, **head)  # Eq. 4
+        super().__init__(images, outputs, v, common, Preprocessing(), name, **options)
 
     variant_of = staticmethod(get_variant)
 
@@ -240,61 +160,71 @@ class VisionTransformer(Classifier):
             yield
 
 
-def block_arguments(v, i, rates):
-    """Arguments of block `i` of a `Variant`; stochastic depth grows from 0 at the first block."""
-    return {
-        "num_heads": v.num_heads,
-        "mlp_dim": v.mlp_dim,
-        "gelu": v.gelu,
-        "qkv_bias": v.qkv_bias,
-        "epsilon": v.epsilon,
-        "dropout": rates["dropout"],
-        "attention_dropout": rates["attention_dropout"],
-        "stochastic_depth": rates["stochastic_depth"] * i / max(v.block_layers - 1, 1),
-        "later": v.extensions,
-        "name": f"block_{i}",
-    }
+def embed(images, v, grid, options, dtype):
+    """Eq. 1: (the tokens z_0, the patches that they are made of). A hybrid has a ResNet first."""
+    x, is_hybrid = images, v.stem is not None
+    if is_hybrid:
+        x = resnet_stages(
+            x,
+            v.stem,
+            width=v.stem_width,
+            version="v1",
+            numerics=v.stem_numerics,
+            folded=v.stem_folded,
+            dtype=dtype,
+        )
+    cut = (ResizablePatches if options["variable_size"] else Patches)(
+        v.patch_size,
+        keep_grid=options["variable_size"],
+        drop_incomplete=is_hybrid,
+        dtype=dtype,
+        name="patches",
+    )
+    encoder = PatchEncoder(
+        v.width,
+        grid,
+        class_token=v.class_token,
+        position=v.position if v.position_at == "input" else "none",
+        dropout=options["dropout"],
+        registers=v.registers,
+        interpolation=v.interpolation,
+        distillation=v.distillation,
+        bias=v.patch_bias,
+        norm=v.patch_norm,
+        epsilon=v.epsilon,
+        dtype=dtype,
+        name="patch_encoder",
+    )
+    patches = cut(x)
+    return encoder(patches), patches
 
 
-def pooled(x, size, v, norm, kind):
-    if v.pool in ("map", "probe"):
-        heads, mlp_dim = v.pool_heads or v.num_heads, v.pool_mlp_dim or v.mlp_dim
-        mlp_dim = mlp_dim if v.pool == "map" else None
-        skipped = v.learned_tokens if v.pool_patches else 0
-        activation = v.activation if v.mlp == "mlp" else None  # that of a gate is another choice
-        biases = v.pool == "map" or v.qkv_bias  # which MAP has in any case
-        arguments = (heads, mlp_dim, v.gelu, biases, v.epsilon, skipped, activation)
-        return AttentionPool(*arguments, **kind, name="pool")(norm(x), size=size)
-    if v.pool is None:
-        return norm(x)
-    others = v.learned_tokens - int(v.class_token)
-    pool = TokenPool(v.pool, v.class_token, others, **kind, name="pool")
+def encode(x, v, options, dtype):
+    """Eq. 2 and 3, L times; stochastic depth grows from 0 at the first block."""
+    for i in range(v.depth):
+        x = TransformerBlock(
+            v.num_heads,
+            v.mlp_dim,
+            gelu=v.gelu,
+            qkv_bias=v.qkv_bias,
+            epsilon=v.epsilon,
+            dropout=options["dropout"],
+            attention_dropout=options["attention_dropout"],
+            stochastic_depth=options["stochastic_depth"] * i / max(v.depth - 1, 1),
+            dtype=dtype,
+            name=f"block_{i}",
+        )(x)
+    return x
+
+
+def read_out(x, v, num_classes, head_bias, dtype):
+    """Eq. 4, the hidden layer of a pre-training head, and the head."""
+    norm = LayerNorm(v.epsilon, dtype=dtype, name="norm")
+    pool = TokenPool(v.pool, v.class_token, registers=v.registers, dtype=dtype, name="pool")
     # LayerNorm works on each token by itself: normalising the one that is read is enough.
-    reads_many = v.pool in ("mean", "token_mean") and not v.norm_after_pool
-    return pool(norm(x), size=size) if reads_many else norm(pool(x, size=size))
-
-
-def _block_positions(v, grid, kind):
-    """The position layer before each block: none, its own, or the one that all share."""
-
-    def layer(name):
-        if v.rotary:
-            rotary = (v.rotary, v.num_heads, v.width // v.num_heads, grid, v.learned_tokens)
-            return RotaryPosition(*rotary, **kind, name=name.replace("position", "rotary"))
-        if v.position == "relative":
-            return RelativePosition(v.num_heads, **kind, name=name)
-        if v.position == "relative_2d":
-            return RelativePosition2D(v.num_heads, grid, v.class_token, **kind, name=name)
-        others = v.learned_tokens - int(v.class_token)
-        tokens = (v.class_token, others, v.interpolation)
-        return PositionEmbedding(v.position, grid, *tokens, **kind, name=name)
-
-    if v.rotary:
-        shared = not v.rotary.learned
-    elif v.position_at == "input" or v.position == "none":
-        return [None] * v.block_layers
-    else:
-        shared = v.position_at == "shared"
-    if shared:
-        return [layer("position")] * v.block_layers
-    return [layer(f"position_{i}") for i in range(v.block_layers)]
+    x = norm(pool(x)) if v.pool == "token" else pool(norm(x))
+    if v.representation_size:
+        x = pre_logits(2, v.representation_size, dtype=dtype)(x)
+    if num_classes:
+        x = linear_head(2, num_classes, bias=head_bias, dtype=dtype)(x)
+    return x

@@ -5,10 +5,10 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import positive_int
+from keras_vit.layers import RematTransformerBlock, TransformerBlock
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.norm import LayerNorm
-from keras_vit.layers.other_blocks import BLOCKS
 from keras_vit.layers.position import sincos_2d, small_normal
 from keras_vit.training.masked_images import DrawnPatches, gather, ordered
 
@@ -89,7 +89,7 @@ class MaskedDecoder(Layer):
         self.grid, self.learned_tokens = tuple(grid), learned_tokens
         self.width = positive_int(width, "decoder_width")
         options = {"gelu": gelu, "qkv_bias": qkv_bias, "epsilon": epsilon, "dtype": dtype}
-        block = BLOCKS["pre_norm", bool(remat)]
+        block = RematTransformerBlock if remat else TransformerBlock
         self.embed = Linear("btd,dk->btk", (None, width), bias_axes="k", dtype=dtype, name="embed")
         self.blocks = [
             block(num_heads, mlp_dim, **options, name=f"block_{i}")

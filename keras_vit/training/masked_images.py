@@ -6,6 +6,7 @@ from keras import ops
 from keras_vit.layers import kernels
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding
+from keras_vit.models.extended import position_argument
 from keras_vit.models.trainer import Trainer
 from keras_vit.models.vit import VisionTransformer
 
@@ -130,12 +131,12 @@ class MaskedImageModel(Trainer, keras.Model):
         """The tokens after the last block."""
         tokens = tokens if self.pre_norm is None else self.pre_norm(tokens)
         for block, position in zip(self.blocks, self.positions):
-            relative = None
+            positions = {}
             if isinstance(position, PositionEmbedding):
                 tokens = position(tokens)
             elif position is not None:
-                relative = position(tokens)
-            tokens = block(tokens, relative_position=relative, training=training)
+                positions = {position_argument(self.encoder.variant): position(tokens)}
+            tokens = block(tokens, **positions, training=training)
         return tokens
 
     def normalised(self, tokens):

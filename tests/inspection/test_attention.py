@@ -15,7 +15,7 @@ from tests.support import assert_close, forward, images, to_numpy, values
 CASE = case("token_p8")
 
 
-def by_hand(model, x, block, relative=None, turn=lambda x: x):
+def by_hand(model, x, block, **positions):
     """A of Eq. 6 in NumPy, from the tokens that enter the block."""
     entering = keras.tree.flatten(model.get_layer(f"block_{block}").input)[0]
     tokens = to_numpy(forward(keras.Model(model.input, entering), x))
@@ -23,7 +23,7 @@ def by_hand(model, x, block, relative=None, turn=lambda x: x):
     if model.variant.block != "post_norm":
         tokens = definitions.norm(definitions.below(weights, "norm_1"), tokens)
     attention = definitions.below(weights, "attention")
-    return definitions.attention_parts(attention, tokens, None, relative, turn)[1]
+    return definitions.attention_parts(attention, tokens, **positions)[1]
 
 
 def turned_by(model, block, grid):
@@ -50,7 +50,7 @@ def test_weights_with_relative_positions():
     model = random_vit(position="relative")
     for i, attention in enumerate(attention_weights(model, images())):
         table = values(model)[f"position_{i}/embedding"]
-        assert_close(attention, by_hand(model, images(), i, table), 3e-6)
+        assert_close(attention, by_hand(model, images(), i, distances=table), 3e-6)
 
 
 ROTARY = {"position": "none", "norm": "rms_norm", "qk_norm": "layer_norm", "distillation": True}
@@ -82,7 +82,7 @@ def test_weights_of_a_post_norm_block_with_biases_of_offsets():
     for i, attention in enumerate(attention_weights(model, x)):
         table = definitions.below(values(model), f"position_{i}")
         bias = definitions.relative_2d(table, 2, (2, 3), True)
-        assert_close(attention, by_hand(model, x, i, bias), 3e-6)
+        assert_close(attention, by_hand(model, x, i, bias=bias), 3e-6)
 
 
 @pytest.mark.parametrize(

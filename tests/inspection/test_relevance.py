@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.inspection import attention_weights, input_gradients, relevance_maps
-from keras_vit.layers import TransformerBlock
+from keras_vit.layers import MultiHeadSelfAttention
 from tests import definitions
 from tests.inspection.cases import oracle_model, random_vit
 from tests.support import assert_close, forward, images, to_numpy, values
@@ -33,8 +33,8 @@ def attention_with(addition, relative, pairs):
         bias = relative
 
     def attention(weights, x, **_):
-        a = definitions.attention_parts(weights, x, None, bias, turn)[1]
-        return definitions.attention_parts(weights, x, None, bias, turn, a + addition)[0]
+        a = definitions.attention_parts(weights, x, bias=bias, turn=turn)[1]
+        return definitions.attention_parts(weights, x, bias=bias, turn=turn, a=a + addition)[0]
 
     return attention
 
@@ -168,10 +168,10 @@ def test_gradients_by_pixels_of_the_library_by_finite_differences():
 
 
 @pytest.mark.any_backend
-def test_a_block_that_computes_something_else_is_refused(monkeypatch):
-    model, call = random_vit(name="changed"), TransformerBlock.call
+def test_an_attention_that_computes_something_else_is_refused(monkeypatch):
+    model, call = random_vit(name="changed"), MultiHeadSelfAttention.call
     monkeypatch.setattr(
-        TransformerBlock, "call", lambda self, x, *a, **k: 2 * call(self, x, *a, **k)
+        MultiHeadSelfAttention, "call", lambda self, x, *a, **k: 2 * call(self, x, *a, **k)
     )
     with pytest.raises(ValueError, match="Relevance needs this library's blocks"):
         relevance_maps(model, images())

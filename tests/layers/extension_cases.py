@@ -41,8 +41,8 @@ CASES = [
     *(
         Case(
             f"MLP_{activation}",
-            layers.MLP,
-            {"hidden_dim": 12, "later": Extensions(activation=activation).to_config()},
+            layers.ExtendedMLP,
+            {"hidden_dim": 12, "extensions": Extensions(activation=activation).to_config()},
             lambda w, x, activation=activation: definitions.mlp(w, x, activation),
             MLP,
         )
@@ -86,14 +86,12 @@ CASES = [
         for class_token in (True, False)
     ),
     Case(
-        "MultiHeadSelfAttention_bias",
-        layers.MultiHeadSelfAttention,
-        {"num_heads": 2, "later": Extensions(attention_norm="layer_norm").to_config()},
-        lambda w, x, relative_position: definitions.attention(
-            w, x, relative_position=relative_position
-        ),
+        "ExtendedAttention_bias",
+        layers.ExtendedAttention,
+        {"num_heads": 2, "extensions": Extensions(attention_norm="layer_norm").to_config()},
+        lambda w, x, bias: definitions.attention(w, x, bias=bias),
         (*ATTENTION, *under("norm", NORM)),
-        inputs={"x": (2, 5, 8), "relative_position": (2, 5, 5)},
+        inputs={"x": (2, 5, 8), "bias": (2, 5, 5)},
     ),
     Case(
         "AttentionPool_probe",
@@ -122,8 +120,8 @@ CASES = [
     ),
     Case(
         "MLP_norm",
-        layers.MLP,
-        {"hidden_dim": 12, "later": Extensions(mlp_norm="layer_norm").to_config()},
+        layers.ExtendedMLP,
+        {"hidden_dim": 12, "extensions": Extensions(mlp_norm="layer_norm").to_config()},
         definitions.mlp,
         (*MLP, *under("norm", NORM)),
     ),
@@ -161,25 +159,42 @@ CASES = [
     Case(
         "ParallelBlock",
         layers.ParallelBlock,
-        {"num_heads": 2, "mlp_dim": 12, "later": Extensions(layer_scale=0.1).to_config()},
+        {"num_heads": 2, "mlp_dim": 12, "extensions": Extensions(layer_scale=0.1).to_config()},
         definitions.parallel_block,
         (
             *(path for path in BLOCK if not path.startswith("norm_2")),
             "layer_scale_1/gamma",
         ),
     ),
+    *(
+        Case(
+            f"AxialAttention_{axis}",
+            layers.AxialAttention,
+            {"num_heads": 2, "grid": (2, 3), "axis": axis},
+            lambda w, x, axis=axis: definitions.axial_attention(w, x, (2, 3), axis),
+            ATTENTION,
+            inputs={"x": (2, 6, 8)},
+        )
+        for axis in ("row", "column")
+    ),
+    Case(
+        "ExtendedTokenPool",
+        layers.ExtendedTokenPool,
+        {"pool": "token_mean", "class_token": True, "registers": 1},
+        lambda w, x: np.concatenate([x[:, 0], x[:, 2:].mean(axis=1)], axis=-1),
+    ),
     Case(
         "SwiGLU",
         layers.SwiGLU,
-        {"hidden_dim": 12, "later": Extensions(biases="none").to_config()},
+        {"hidden_dim": 12, "extensions": Extensions(biases="none").to_config()},
         lambda w, x: definitions.mlp(w, x, "silu"),
         ("gate/kernel", "dense_1/kernel", "dense_2/kernel"),
     ),
     *(
         Case(
-            f"MultiHeadSelfAttention_{norm}",
-            layers.MultiHeadSelfAttention,
-            {"num_heads": 2, "later": Extensions(qk_norm=norm, biases="no_key").to_config()},
+            f"ExtendedAttention_{norm}",
+            layers.ExtendedAttention,
+            {"num_heads": 2, "extensions": Extensions(qk_norm=norm, biases="no_key").to_config()},
             definitions.attention,
             (
                 *(path for path in ATTENTION if path != "key/bias"),
@@ -190,12 +205,12 @@ CASES = [
         for norm, variables in (("layer_norm", NORM), ("rms_norm", ("gamma",)))
     ),
     Case(
-        "TransformerBlock_later",
-        layers.TransformerBlock,
+        "ExtendedBlock",
+        layers.ExtendedBlock,
         {
             "num_heads": 2,
             "mlp_dim": 12,
-            "later": Extensions(
+            "extensions": Extensions(
                 norm="rms_norm", mlp="swiglu", layer_scale=0.1, biases="none"
             ).to_config(),
         },

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_vit.layers import MultiHeadSelfAttention
+from keras_vit.layers import MultiHeadSelfAttention, RelativeAttention
 from tests import definitions
 from tests.support import assert_close, dtype_of, forward, precision, randomize, to_numpy, values
 
@@ -12,33 +12,42 @@ X = RNG.normal(size=(2, 5, 8)).astype("float32")
 CALLS = {
     "self": {},
     "memory": {"memory": RNG.normal(size=(2, 3, 8)).astype("float32")},
-    "relative": {"relative_position": RNG.normal(size=(9, 4)).astype("float32")},
+    "bias": {"bias": RNG.normal(size=(2, 5, 5)).astype("float32")},
+    "distances": {"distances": RNG.normal(size=(9, 4)).astype("float32")},
 }
 
 
 def attention(**options):
-    layer = MultiHeadSelfAttention(**{"num_heads": 2, **options})
+    layer = RelativeAttention(**{"num_heads": 2, **options})
     layer.build((None, None, 8))
     return randomize(layer)
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_asking_for_the_scores(call):
-    """They are A of Eq. 6, and asking for them does not change one bit of the outputs."""
-    layer, options = attention(), CALLS[call]
-    alone = forward(layer, X, **options)
-    outputs, scores = forward(layer, X, **options, return_attention_scores=True)
-    np.testing.assert_array_equal(to_numpy(outputs), to_numpy(alone))
-    expected, a = definitions.attention_parts(values(layer), X, **options)
-    assert_close(outputs, expected, 3e-6)
+def test_the_scores(call):
+    """They are A of Eq. 6, and with them Eq. 7 and 8 give what the call gives."""
+    layer, given = attention(), CALLS[call]
+    scores = layer.scores(X, **given)
+    expected, a = definitions.attention_parts(values(layer), X, **given)
+    assert_close(forward(layer, X, **given), expected, 3e-6)
     assert_close(scores, a, 1e-6)
     assert_close(to_numpy(scores).sum(axis=-1), np.ones(a.shape[:-1]), 1e-6)
+    if call != "memory":
+        assert_close(layer.with_scores(X, scores), expected, 3e-6)
+
+
+def test_the_keys():
+    layer = attention()
+    w = values(layer)
+    assert_close(
+        layer.keys(X), np.einsum("btd,dhk->bthk", X, w["key/kernel"]) + w["key/bias"], 1e-6
+    )
 
 
 @pytest.mark.parametrize("dtype, kept", [("float64", "float64"), ("mixed_bfloat16", "float32")])
 def test_scores_are_float32_at_least(dtype, kept):
     with precision(dtype):
-        _, scores = forward(attention(dtype=dtype), X, return_attention_scores=True)
+        scores = attention(dtype=dtype).scores(X)
         assert dtype_of(scores) == kept
     assert_close(to_numpy(scores).sum(axis=-1), np.ones((2, 2, 5)), 1e-6)
 
@@ -56,7 +65,7 @@ def test_bfloat16_does_not_lose_weights_of_a_long_sequence():
 @pytest.mark.parametrize("relative", [False, True])
 def test_dropout_only_in_training_and_unbiased(relative):
     """The outputs are linear in the weights that are dropped, so their mean must stay."""
-    options = CALLS["relative"] if relative else {}
+    options = CALLS["distances"] if relative else {}
     many = np.repeat(X[:1], 4000, axis=0)
     plain, layer = attention(), attention(dropout=0.3)
     expected = to_numpy(plain(many[:1], **options))[0]

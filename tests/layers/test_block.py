@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import RematTransformerBlock, TransformerBlock
+from keras_vit.layers import ExtendedBlock, RematExtendedBlock
 from tests.support import (
     BACKEND,
     assert_close,
@@ -24,16 +24,15 @@ X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
 
 
 def block(remat=False, **options):
-    kind = RematTransformerBlock if remat else TransformerBlock
-    layer = kind(2, 12, name="block", **options)
+    cls = RematExtendedBlock if remat else ExtendedBlock
+    layer = cls(2, 12, name="block", **options)
     layer.build((None, 5, 8))
     return randomize(layer)
 
 
 def test_attention_scores_are_those_inside():
     layer = block()
-    _, expected = layer.attention(layer.norm_1(X), return_attention_scores=True)
-    assert_close(layer.attention_scores(X), expected, 0)
+    assert_close(layer.attention_scores(X), layer.attention.scores(layer.norm_1(X)), 0)
 
 
 def test_stochastic_depth_leaves_out_either_branch_of_an_example():
@@ -83,7 +82,7 @@ def test_remat_gives_the_same_gradients():
             block(remat=remat, **DROPOUTS),
             lambda y: keras.ops.sum(y * keras.ops.convert_to_tensor(direction)),
             X,
-            relative_position=keras.ops.convert_to_tensor(table),
+            distances=keras.ops.convert_to_tensor(table),
             training=True,
         )
 

@@ -101,4 +101,4 @@ def test_attention_pooling_equals_the_authors_code(dtype):
 def test_the_mean_leaves_registers_out():
     pool = TokenPool("mean", class_token=True, registers=2)
     assert_close(pool(X), X[:, 3:].mean(axis=1), 1e-6)
-    assert TokenPool.from_config(pool.get_config()).registers == 2
+    assert TokenPool.from_config(pool.get_config()).get_config()["registers"] == 2

@@ -7,8 +7,9 @@ import pytest
 from keras_vit import Variant
 from keras_vit.extensions import ROTARIES
 from keras_vit.layers import PositionEmbedding, RelativePosition, RotaryPosition
-from keras_vit.layers.position import relative_scores, sincos_2d
-from keras_vit.layers.rotary import rotate
+from keras_vit.layers.kernels import rotate
+from keras_vit.layers.position import sincos_2d
+from keras_vit.layers.relative import relative_scores
 from tests import definitions
 from tests.support import (
     BACKEND,

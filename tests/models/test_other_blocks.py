@@ -132,7 +132,7 @@ def test_attention_weights_of_axial_blocks_stay_within_rows_and_columns():
         tokens = definitions.norm(definitions.below(w, "norm_1"), tokens)
         same = np.where(place[:, None] == place, 0.0, -np.inf)[None]
         w = definitions.below(w, "attention")
-        expected = definitions.attention_parts(w, tokens, None, same)[1]
+        expected = definitions.attention_parts(w, tokens, bias=same)[1]
         assert_close(attention, expected, 3e-6)
     assert_close(inspection.rollout(found).sum(axis=-1), np.ones((2, 6)), 1e-6)
 

@@ -35,7 +35,7 @@ def attention(w, x, size):
     """With keys that count as often as they stand for tokens; and the mean of the keys' heads."""
     bias = np.zeros((w["query/kernel"].shape[1], x.shape[0], 1)) + np.log(size)
     keys = np.einsum("td,dhk->thk", x, w["key/kernel"]) + w["key/bias"]
-    return definitions.attention(w, x[None], relative_position=bias)[0], keys.mean(axis=1)
+    return definitions.attention(w, x[None], bias=bias)[0], keys.mean(axis=1)
 
 
 def merge(x, size, keys, count, protected):

@@ -10,7 +10,9 @@ import pytest
 from keras_vit import VisionTransformer
 from keras_vit.layers import Patches
 from tests import definitions
+from tests.guides import blocks
 from tests.support import (
+    ROOT,
     assert_close,
     dtype_of,
     forward,
@@ -22,6 +24,27 @@ from tests.support import (
     to_numpy,
     values,
 )
+
+PAGE = ROOT / "docs" / "guides" / "paper_and_code.md"
+PLAIN = {"image_size": 16, "patch_size": 8, "width": 16, "depth": 3, "num_heads": 2}
+
+
+@pytest.mark.parametrize(
+    "size", [PLAIN, pytest.param({"image_size": 32}, marks=pytest.mark.slow)], ids=["tiny", "B/16"]
+)
+def test_the_plain_model_of_the_guide_is_the_same(size):
+    """The layers of the paper, one after the other, are the whole model, to the last bit."""
+    (block,) = (b.code for b in blocks(PAGE.read_text()) if "def plain_vit" in b.code)
+    code = block[: block.index("plain = ")]
+    assert len(code.splitlines()) <= 40
+    names = {}
+    exec(code, names)
+    plain, model = names["plain_vit"](**size), randomize(VisionTransformer(**size))
+    assert [w.path for w in plain.weights] == [w.path for w in model.weights]
+    plain.set_weights(model.get_weights())
+    x = images((2, size["image_size"], size["image_size"], 3))
+    np.testing.assert_array_equal(to_numpy(plain(x)), to_numpy(model(x)))
+
 
 # options of a model of 2 x 2 patches and width 8, and the shape that it gives for 4 images
 MODELS = {

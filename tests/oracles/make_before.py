@@ -57,6 +57,14 @@ MODELS = {
     "hybrid": {"patch_size": 1, "stem_width": 0.5, "stem": (1,), "position": "learned_2d"},
     "half": {"dtype": "mixed_bfloat16", "attention_norm": "layer_norm"},
 }
+OWN = {  # models that users build of the layers, of which a file holds each by itself
+    "own_relative": {"position": "relative"},
+    "own_relative_2d": {"position": "relative_2d", "block": "post_norm"},
+    "own_rotary": {"rotary": "eva02", "layer_scale": 0.5, "remat": True},
+    "own_merging": {"token_merging": 1, "pool": "mean", "class_token": True},
+    "own_axial": {"block": "axial", "pool": "mean", "class_token": False},
+    "own_remat": {"remat": True, "pool": "token_mean"},
+}
 
 
 def main(folder):
@@ -69,11 +77,12 @@ def main(folder):
     keras.utils.set_random_seed(90)
     bit = keras_vit.BiT(blocks=(1,), width=0.5, image_size=8, num_classes=3, channels=1)
     save(bit, folder / "bit", images, outputs)
-    model = keras_vit.VisionTransformer(**VIT)
-    own = keras.Model(
-        model.input, keras.layers.Dense(2, name="own")(model.get_layer("pool").output)
-    )
-    save(own, folder / "own", images, outputs)
+    for name, fields in {"own": {}, **OWN}.items():
+        model = keras_vit.VisionTransformer(**{**VIT, **fields})
+        own = keras.Model(
+            model.input, keras.layers.Dense(2, name="own")(model.get_layer("pool").output)
+        )
+        save(own, folder / name, images, outputs)
     np.savez_compressed(folder / "outputs.npz", **outputs)
 
 

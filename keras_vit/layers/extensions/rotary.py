@@ -14,7 +14,7 @@ from keras_vit.layers.layer import Layer
 
 @keras.saving.register_keras_serializable("keras_vit")
 class RotaryPosition(Layer):
-    """Cosines and sines of the angles by which `rotate` turns the tokens of one image.
+    """Cosines and sines of the angles by which `kernels.rotate` turns the tokens of one image.
 
     Learned tokens, which have no place in the grid, are not turned: their angle is 0.
 
@@ -107,17 +107,3 @@ class RotaryPosition(Layer):
         tokens = None if None in known else math.prod(known) + self.learned_tokens
         heads = self.num_heads if self.kind.learned else 1
         return self._output((2, tokens, heads, self.head_width))
-
-
-def rotate(x, rotary, pairs="halves"):
-    """Turns the pairs of values of a token by their angles; see `keras_vit.Rotary` for `pairs`.
-
-    Shapes: (batch, tokens, heads, D_h), output of `RotaryPosition` -> the same as `x`.
-    """
-    if pairs == "halves":
-        first, second = ops.split(x, 2, axis=-1)
-        turned = ops.concatenate([-second, first], axis=-1)
-    else:
-        turned = ops.stack([-x[..., 1::2], x[..., ::2]], axis=-1)
-        turned = ops.reshape(turned, ops.shape(x))
-    return x * rotary[0] + turned * rotary[1]

@@ -5,8 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers import kernels
-from keras_vit.layers.other_blocks import PostNormBlock
-from keras_vit.layers.transformer_block import TransformerBlock
+from keras_vit.layers.extensions.blocks import ExtendedBlock, PostNormBlock
 
 
 def merge(x, size, keys, count, protected):
@@ -81,14 +80,14 @@ def _rows(x, places):
     return ops.take_along_axis(x, places[:, :, None], axis=1)
 
 
-class _Merging:
+class Merging:
     """A block that joins tokens between its attention and its MLP.
 
     Shapes: tokens (batch, T, width), their sizes (batch, T) or none yet -> the same with T - merged
     tokens. Sizes are integers: how many tokens of the input each stands for.
 
     Args:
-        num_heads, mlp_dim: as in `TransformerBlock`, with its other arguments as keywords.
+        num_heads, mlp_dim: as in `ExtendedBlock`, with its other arguments as keywords.
         merged: r, how many tokens the block takes away.
         protected: tokens at the beginning that stay as they are.
     """
@@ -99,21 +98,17 @@ class _Merging:
         super().__init__(num_heads, mlp_dim, **kwargs)
         self.merged, self.protected = merged, protected
 
-    def call(self, x, size=None, training=False):
-        found = {"size": ops.ones(ops.shape(x)[:2], "int32") if size is None else size}
+    def attend_in_proportion(self, x, size, training):
+        """The attention, in which a token counts as many as it stands for."""
         bias = None if size is None else log_size(size, self.compute_dtype)
+        return self.attend(x, bias=bias, training=training)
 
-        def attend(tokens):
-            how = {"bias": bias, "training": training, "return_keys": True}
-            y, found["keys"] = self.attention(tokens, **how)
-            return y
-
-        def join(tokens):
-            how = (found["size"], found["keys"], self.merged, self.protected)
-            tokens, found["size"] = merge(tokens, *how)
-            return tokens
-
-        return self.around(attend, x, training, between=join), found["size"]
+    def merge(self, x, size, attended):
+        """Fewer tokens and their sizes, by the keys of the tokens that the attention has read."""
+        size = ops.ones(ops.shape(x)[:2], "int32") if size is None else ops.cast(size, "int32")
+        if not self.merged:
+            return x, size
+        return merge(x, size, self.attention.keys(attended), self.merged, self.protected)
 
     def compute_output_spec(self, x, size=None, training=False):
         batch, tokens, width = x.shape
@@ -123,13 +118,28 @@ class _Merging:
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class MergingBlock(_Merging, TransformerBlock):
-    __doc__ = _Merging.__doc__.replace("A block", "A `TransformerBlock`")
+class MergingBlock(Merging, ExtendedBlock):
+    __doc__ = Merging.__doc__.replace("A block", "An `ExtendedBlock`")
+
+    def call(self, x, size=None, training=False):
+        attended = self.norm_1(x)
+        y = self.layer_scale_1(self.attend_in_proportion(attended, size, training))
+        x = x + self.drop_path_1(y, training=training)
+        x, size = self.merge(x, size, attended)
+        y = self.layer_scale_2(self.mlp(self.norm_2(x), training=training))
+        return x + self.drop_path_2(y, training=training), size
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class MergingPostNormBlock(_Merging, PostNormBlock):
-    __doc__ = _Merging.__doc__.replace("A block", "A `PostNormBlock`")
+class MergingPostNormBlock(Merging, PostNormBlock):
+    __doc__ = Merging.__doc__.replace("A block", "A `PostNormBlock`")
+
+    def call(self, x, size=None, training=False):
+        y, attended = self.norm_1(self.attend_in_proportion(x, size, training)), x
+        x = x + self.drop_path_1(y, training=training)
+        x, size = self.merge(x, size, attended)
+        y = self.norm_2(self.mlp(x, training=training))
+        return x + self.drop_path_2(y, training=training), size
 
 
-MERGING = {"pre_norm": MergingBlock, "post_norm": MergingPostNormBlock}
+MERGING_BLOCKS = {"pre_norm": MergingBlock, "post_norm": MergingPostNormBlock}

@@ -1,0 +1,88 @@
+"""Relative positions in one dimension (appendix D.4, Table 8; Shaw et al., 2018)."""
+
+import keras
+from keras import ops
+
+from keras_vit.checks import check_heads
+from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.layer import Layer
+from keras_vit.layers.position import small_normal
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class RelativePosition(Layer):
+    """The embeddings of 1-D relative attention (appendix D.4): one per distance in the sequence.
+
+    `RelativeAttention` compares its queries with these vectors as if they were further keys. All
+    heads share them; the class token counts as the first position of the sequence.
+
+    Shapes: (batch, tokens, width) -> (2 * tokens - 1, width / num_heads); row r is for keys that
+    stand r - (tokens - 1) places after the query.
+    """
+
+    def __init__(self, num_heads, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+
+    def build(self, input_shape):
+        self.embedding = self.add_weight(
+            self.compute_output_shape(input_shape), small_normal(), name="embedding"
+        )
+
+    def call(self, x):
+        return ops.cast(self.embedding, self.compute_dtype)
+
+    def compute_output_spec(self, x):
+        _, tokens, width = x.shape
+        if tokens is None:
+            raise ValueError(
+                "Relative positions have an embedding for each distance, so that the number of "
+                f"tokens must be known. Received: tokens of shape {tuple(x.shape)}; build the "
+                "model for one image size, or choose another position."
+            )
+        check_heads(width, self.num_heads)
+        return self._output((2 * tokens - 1, width // self.num_heads))
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class RelativeAttention(MultiHeadSelfAttention):
+    """softmax((q kᵀ + q rᵀ) / √D_h) v: queries meet keys and distances (Shaw et al., 2018).
+
+    Shapes and arguments are those of `MultiHeadSelfAttention`. `distances` is the output of
+    `RelativePosition`.
+    """
+
+    def call(self, x, memory=None, bias=None, rotation=None, distances=None, training=False):
+        if distances is not None:
+            bias = self.bias(self.queries(x, rotation), distances)
+        return super().call(x, memory, bias=bias, rotation=rotation, training=training)
+
+    def scores(self, x, memory=None, bias=None, rotation=None, distances=None):
+        if distances is not None:
+            bias = self.bias(self.queries(x, rotation), distances)
+        return super().scores(x, memory, bias=bias, rotation=rotation)
+
+    def bias(self, q, distances):
+        """q rᵀ / √D_h, r being the embedding of the distance from a query to a key."""
+        return relative_scores(q * q.shape[-1] ** -0.5, distances)
+
+
+def relative_scores(query, table):
+    """q · r for each query and key, r being the embedding of their distance.
+
+    Shapes: (batch, T, heads, D_h), (2·T - 1, D_h) -> (batch, heads, T, T).
+    """
+    _, tokens, heads, _ = query.shape
+    if table.shape[0] != 2 * tokens - 1:
+        raise ValueError(
+            f"{tokens} tokens have {2 * tokens - 1} distances. Received: a relative position "
+            f"table of shape {tuple(table.shape)}."
+        )
+    by_distance = ops.einsum("bthd,rd->bhtr", query, table)
+    # Query t needs the distances from tokens - 1 - t on. Padding each row by one and reading the
+    # rows again one value shorter moves row t by t: no gather, no index.
+    x = ops.pad(by_distance, ((0, 0), (0, 0), (0, 0), (0, 1)))
+    x = ops.reshape(x, (-1, heads, 2 * tokens * tokens))
+    x = ops.pad(x, ((0, 0), (0, 0), (0, tokens - 1)))
+    x = ops.reshape(x, (-1, heads, tokens + 1, 2 * tokens - 1))
+    return x[:, :, :tokens, tokens - 1 :]
