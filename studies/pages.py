@@ -111,15 +111,15 @@ def page(name, text, paper, report, by_hand):
 
 def summary(reports):
     """The table of the first page, with the headline of each study."""
-    yield cells("study", "the paper", "compared", "its sign", "found", "verdict")
+    # The verdict comes before what a narrow window hides.
+    yield cells("study", "verdict", "found", "compared", "its sign", "the paper")
     yield "|---" * 6 + "|"
     for name, (text, paper, report) in reports.items():
         first = report["findings"][0]
         found = f"{first['mean']:+.2f} ({between(first)}) {first['unit']}"
         link = f"[{text.splitlines()[0]}]({name}.md)"
-        yield cells(
-            link, paper or "-", first["what"], SIGNS[first["expected"]], found, first["verdict"]
-        )
+        sign = SIGNS[first["expected"]]
+        yield cells(link, first["verdict"], found, first["what"], sign, paper or "-")
     rates = json.loads((RESULTS / "rates.json").read_text("utf-8"))["core_minutes"]
     total = rates + sum(report["core_minutes"] for *_, report in reports.values())
     yield f"\nAll took {total:.0f} core-minutes, {rates:.0f} of them for the learning rates."

@@ -1,13 +1,17 @@
 """The site of the documentation has every page, and every public name."""
 
 import collections
+import functools
 import importlib
 import inspect
+import itertools
 import re
 
 import pytest
 
 import keras_vit
+from keras_vit import recipes
+from keras_vit_cli import parser
 from tests.support import ROOT
 from tests.test_package import PACKAGES, module_name
 
@@ -81,3 +85,65 @@ def test_every_page_of_the_docs_and_every_listing_has_its_place(files):
     listings = [file for file in files.documentation_pages() if file.src_uri.endswith(".py")]
     assert "studies/positions.py" in [file.src_uri for file in listings]
     assert all(file.dest_uri.startswith("sources/") for file in listings)
+
+
+READ = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "tutorials" / "README.md",
+]
+
+
+def spans(text):
+    """Each piece of inline code of a page."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def commands(text):
+    """Each call of `keras-vit` on a page, in a block or in a line, as a list of words."""
+    text = re.sub(r"\\\n\s*", " ", text)
+    lines = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line.partition("  #")[0] for block in lines for line in block.splitlines()]
+    for line in (*lines, *spans(text)):
+        for call in re.findall(r"(?:^|[ /;(])(?:keras-vit|tutorials/train\.py) ([^|;&)]*)", line):
+            yield ["train", *call.split()] if "train.py" in line else call.split()
+
+
+def options():
+    """The flags of each command."""
+    commands = parser()._subparsers._group_actions[0].choices
+    return {name: {*command._option_string_actions} for name, command in commands.items()}
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_names_on_a_page_exist(page):
+    """Those of builders, of what a package exports, of commands and their flags, of recipes."""
+    text, wrong = page.read_text("utf-8"), []
+    families = {name.partition("_")[0] for name in keras_vit.builders.__all__} - {"build"}
+    for span in spans(text):
+        if re.fullmatch(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)+", span) and span.split("_")[0] in families:
+            wrong += [span] * (span not in keras_vit.builders.__all__)
+        packages = "|".join(path.name for path in PACKAGES if path.name != "keras_vit")
+        name = re.match(
+            rf"(?:keras_vit\.|(?=(?:{packages})\.))([A-Za-z]\w*(?:\.[A-Za-z]\w*)*)", span
+        )
+        is_file = span.endswith((".py", ".md", ".csv", ".json", ".npz"))
+        if name and not is_file and not name[1].isupper():  # that is a place for a name
+            try:
+                functools.reduce(getattr, name[1].split("."), keras_vit)
+            except AttributeError:
+                wrong.append(span)
+    known = options()
+    for command, *words in commands(text):
+        if command not in known:
+            wrong += [command] * command.isalpha() * command.islower()
+            continue
+        flags = {word.partition("=")[0] for word in words if word.startswith("-")}
+        wrong += [f"{command} {flag}" for flag in flags - known[command]]
+        for flag, value in itertools.pairwise(words):
+            if flag == "--recipe" and value.strip(".") and not value.isupper():
+                recipes.get(value)
+    for name in re.findall(r"recipes\.get\(\"(.*?)\"\)", text):
+        recipes.get(name)
+    assert wrong == []
