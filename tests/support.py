@@ -133,6 +133,12 @@ def gradients(model, loss, *inputs, **kwargs):
     return float(to_numpy(value)), dict(zip([v.path for v in variables], arrays))
 
 
+def refuses(message, function, *arguments, error=ValueError, **options):
+    """Checks that a call raises an error whose text matches `message`."""
+    with pytest.raises(error, match=message):
+        function(*arguments, **options)
+
+
 def run_in_fresh_process(code, backend=BACKEND, check=True, **environment):
     """Runs Python code from the root of the repository and returns what it prints.
 

@@ -143,9 +143,9 @@ class BiT(Classifier):
     ):
         checks.check_names(BiTVariant, architecture, argument_names(BiT))
         v = get_bit_variant(variant, **architecture)
-        common = arguments(image_size, num_classes, include_top, channels, head_bias, dtype)
-        policy = common["dtype_policy"]
-        images = image_input(None, None, common["channels"], policy)
+        checked = arguments(image_size, num_classes, include_top, channels, head_bias, dtype)
+        policy, num_classes = checked["dtype_policy"], checked["num_classes"]
+        images = image_input(None, None, checked["channels"], policy)
         x = resnet_stages(
             images,
             v.blocks,
@@ -159,9 +159,9 @@ class BiT(Classifier):
             x = GroupNorm(NUMERICS[v.numerics].norm_epsilon, dtype=policy, name="norm")(x)
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
-        if common["num_classes"]:
-            x = linear_head(2, common["num_classes"], head_bias, dtype=policy)(x)
-        super().__init__(images, x, v, common, BIT, name)
+        if num_classes:
+            x = linear_head(2, num_classes, head_bias, dtype=policy)(x)
+        super().__init__(images, x, v, checked, BIT, name)
 
     variant_of = staticmethod(get_bit_variant)
 

@@ -103,9 +103,7 @@ def block_features(model, blocks, as_maps, norm, learned_tokens, attention):
 def learned_count(model):
     """The number of tokens before those of the patches."""
     encoder = _encoder(model)
-    if encoder is None:
-        return 0
-    return encoder.learned_tokens
+    return 0 if encoder is None else encoder.learned_tokens
 
 
 def _lost_norm(model):

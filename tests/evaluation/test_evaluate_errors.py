@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_vit.evaluation import evaluate, extract_features
-from tests.support import images
+from tests.support import images, refuses
 
 LABELS = np.array([0, 1, 2, 0])
 
@@ -31,8 +31,7 @@ def model():
     ],
 )
 def test_bad_labels(model, labels, message):
-    with pytest.raises(ValueError, match=message):
-        evaluate(model, (images(), labels))
+    refuses(message, evaluate, model, (images(), labels))
 
 
 @pytest.mark.any_backend
@@ -53,8 +52,7 @@ def test_bad_labels(model, labels, message):
     ],
 )
 def test_bad_data(model, data, error, message):
-    with pytest.raises(error, match=message):
-        evaluate(model, data)
+    refuses(message, evaluate, model, data, error=error)
 
 
 @pytest.mark.any_backend
@@ -70,8 +68,7 @@ def test_outputs_that_are_not_finite(model):
     damaged[1, 3, 3, 0] = np.nan
     with pytest.raises(ValueError, match=r"3 NaN or infinite values in batch 1.* its image 1"):
         evaluate(model, [(images(), LABELS), (damaged, LABELS)])
-    with pytest.raises(ValueError, match=r"must be finite.*first in row 1"):
-        extract_features(model, (damaged, LABELS))
+    refuses(r"must be finite.*first in row 1", extract_features, model, (damaged, LABELS))
 
 
 def test_bad_models(model):
@@ -81,8 +78,7 @@ def test_bad_models(model):
     with pytest.raises(ValueError, match=r"two or more classes.*\(4, 16, 16, 3\)"):
         evaluate(keras.Model(model.input, model.layers[0].output), data)
     twice = keras.Model(model.input, [model.output, model.output])
-    with pytest.raises(ValueError, match=r"must have different names.*\(None, 3\), \(None, 3\)"):
-        evaluate(twice, data)
+    refuses(r"must have different names.*\(None, 3\), \(None, 3\)", evaluate, twice, data)
     with pytest.raises(ValueError, match=r"takes images of shape .*\(4, 8, 8, 3\)"):
         evaluate(model, (images((4, 8, 8, 3)), LABELS))
 
@@ -90,16 +86,11 @@ def test_bad_models(model):
 @pytest.mark.any_backend
 def test_bad_arguments(model):
     data = images(), LABELS
-    with pytest.raises(ValueError, match="top must be a positive integer"):
-        evaluate(model, data, top=(0,))
-    with pytest.raises(ValueError, match=r"each of the 3 classes. Received: str"):
-        evaluate(model, data, class_names="abc")
-    with pytest.raises(ValueError, match="tuple of length 2"):
-        evaluate(model, data, class_names=("a", "b"))
-    with pytest.raises(ValueError, match="Unknown from_logits"):
-        evaluate(model, data, from_logits="no")
-    with pytest.raises(ValueError, match="batch_size must be a positive integer"):
-        evaluate(model, data, batch_size=0)
+    refuses("top must be a positive integer", evaluate, model, data, top=(0,))
+    refuses(r"each of the 3 classes. Received: str", evaluate, model, data, class_names="abc")
+    refuses("tuple of length 2", evaluate, model, data, class_names=("a", "b"))
+    refuses("Unknown from_logits", evaluate, model, data, from_logits="no")
+    refuses("batch_size must be a positive integer", evaluate, model, data, batch_size=0)
     with pytest.raises(ValueError, match=r"ReaL labels must be a list.*Received: 65 for image 0"):
         evaluate(model, data, real=[65])
 
@@ -112,8 +103,7 @@ def test_data_without_an_end(model):
         def __getitem__(self, index):
             return images(), LABELS
 
-    with pytest.raises(ValueError, match=r"never ends.*steps="):
-        evaluate(model, Endless())
+    refuses(r"never ends.*steps=", evaluate, model, Endless())
     assert evaluate(model, Endless(), steps=3).examples == 12
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 import keras_vit
 from keras_vit import BiT
 from keras_vit.evaluation import embed, extract_features, features, fewshot
-from tests.support import assert_close, images, randomize, tiny_vit, to_numpy, values
+from tests.support import assert_close, images, randomize, refuses, tiny_vit, to_numpy, values
 
 LABELS = np.array([2, 0, 1, 0])
 
@@ -73,8 +73,7 @@ def test_embeddings_of_files_and_bytes(tmp_path):
     for given in (pixels, list(pixels), files, [str(file) for file in files]):
         assert_close(embed(model, given, batch_size=2), expected, 1e-6)
     assert_close(embed(model, files[1]), expected[1:2], 1e-6)
-    with pytest.raises(ValueError, match=r"a pool other than None.*\(None, 5, 8\)"):
-        embed(tiny_vit(pool=None), pixels)
+    refuses(r"a pool other than None.*\(None, 5, 8\)", embed, tiny_vit(pool=None), pixels)
 
 
 @pytest.mark.any_backend
@@ -117,23 +116,17 @@ def test_extraction_is_that_of_one_batch():
 
 
 def test_what_has_no_features():
-    with pytest.raises(ValueError, match=r"No such layer: neck. Existing layers are"):
-        features(tiny_vit(depth=1), "neck")
-    with pytest.raises(ValueError, match=r"one vector per image.*layer=.*\(None, 5, 8\)"):
-        features(tiny_vit(depth=1), "block_0")
+    refuses(r"No such layer: neck. Existing layers are", features, tiny_vit(depth=1), "neck")
+    refuses(r"one vector per image.*layer=.*\(None, 5, 8\)", features, tiny_vit(depth=1), "block_0")
     inputs = keras.Input((1, 1, 3))
     convolution = keras.layers.Conv2D(2, 1)(inputs)
     scores = keras.layers.Softmax()(keras.layers.Flatten()(convolution))
-    with pytest.raises(ValueError, match=r"ends with no Dense layer.*layer=.*flatten"):
-        features(keras.Model(inputs, scores))
-    with pytest.raises(ValueError, match="at least one image"):
-        extract_features(tiny_vit(depth=1), [])
-    with pytest.raises(TypeError, match=r"Keras model.* Received: str"):
-        features("B/16")
+    refuses(r"ends with no Dense layer.*layer=.*flatten", features, keras.Model(inputs, scores))
+    refuses("at least one image", extract_features, tiny_vit(depth=1), [])
+    refuses(r"Keras model.* Received: str", features, "B/16", error=TypeError)
 
     class Subclassed(keras.Model):
         def call(self, x):
             return x
 
-    with pytest.raises(TypeError, match=r"graph of a Functional.*Received: Subclassed"):
-        features(Subclassed())
+    refuses(r"graph of a Functional.*Received: Subclassed", features, Subclassed(), error=TypeError)

@@ -8,6 +8,7 @@ import pytest
 from sklearn import exceptions, linear_model, neighbors
 
 from keras_vit.evaluation import knn, linear_probe
+from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -53,16 +54,12 @@ def test_the_result_of_neighbours_is_told():
 
 
 def test_neighbours_of_bad_input():
-    with pytest.raises(ValueError, match=r"n_neighbors = 301, n_samples_fit = 300"):
-        knn(*TRAIN, *TEST, k=301)
+    refuses(r"n_neighbors = 301, n_samples_fit = 300", knn, *TRAIN, *TEST, k=301)
     with pytest.raises(ValueError, match="in 0 rows of train_features and 101 of test_features"):
         knn(*TRAIN, 0 * TEST[0], TEST[1])
-    with pytest.raises(ValueError, match=r"temperature=None for plain votes"):
-        knn(*TRAIN, *TEST, metric="euclidean")
-    with pytest.raises(ValueError, match="Unknown metric"):
-        knn(*TRAIN, *TEST, metric="hamming")
-    with pytest.raises(ValueError, match="temperature must be a positive number"):
-        knn(*TRAIN, *TEST, temperature=0)
+    refuses(r"temperature=None for plain votes", knn, *TRAIN, *TEST, metric="euclidean")
+    refuses("Unknown metric", knn, *TRAIN, *TEST, metric="hamming")
+    refuses("temperature must be a positive number", knn, *TRAIN, *TEST, temperature=0)
 
 
 def test_probe_with_one_c_is_that_of_scikit_learn():
@@ -99,14 +96,12 @@ def test_probe_of_bad_input(monkeypatch):
     with pytest.raises(ValueError, match=r"at least 2 classes in the data.*only one class: .*1"):
         linear_probe(TRAIN[0], np.ones(300), *TEST)
     few = r"4 images of 2 classes, 1 of the smallest one.*0\.1, which is 1 of them.*c=1\.0"
-    with pytest.raises(ValueError, match=few):
-        linear_probe(TRAIN[0][:4], [0, 1, 1, 1], *TEST)
+    refuses(few, linear_probe, TRAIN[0][:4], [0, 1, 1, 1], *TEST)
     with pytest.raises(ValueError, match=r"10 images of 2 classes, 5 of the smallest.*c=1\.0"):
         linear_probe(TRAIN[0][:10], [0, 1] * 5, *TEST)
     linear_probe(TRAIN[0][:10], [0, 1] * 5, *TEST, validation=0.2)
     linear_probe(TRAIN[0][:10], [0, 1] * 5, *TEST, c=1.0)
-    with pytest.raises(ValueError, match="c must be a positive number"):
-        linear_probe(*TRAIN, *TEST, c=(0, 1.0))
+    refuses("c must be a positive number", linear_probe, *TRAIN, *TEST, c=(0, 1.0))
     with pytest.warns(exceptions.ConvergenceWarning):
         assert not linear_probe(*TRAIN, *TEST, c=100.0, max_iter=1).converged
     monkeypatch.setitem(sys.modules, "sklearn", None)

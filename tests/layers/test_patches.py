@@ -9,7 +9,7 @@ import pytest
 from keras_vit.checks import grid_of
 from keras_vit.layers import PatchEncoder, Patches
 from tests import definitions
-from tests.support import assert_close, to_numpy
+from tests.support import assert_close, refuses, to_numpy
 
 SIZES = [  # image (height, width, channels), patch (height, width)
     ((16, 16, 3), (8, 8)),
@@ -75,14 +75,12 @@ def test_incomplete_patches_are_dropped_as_by_a_valid_convolution(shape):
 
 @pytest.mark.parametrize("shape", [(None, 16, 3), (16, None, 3), (16, 16, None), (16, 16)])
 def test_unknown_sizes_and_wrong_ranks(shape):
-    with pytest.raises(ValueError, match=r"\(batch, height, width, channels\).*Received: shape"):
-        Patches(8)(keras.Input(shape))
+    refuses(r"\(batch, height, width, channels\).*Received: shape", Patches(8), keras.Input(shape))
 
 
 @pytest.mark.parametrize("patch_size", [0, -8, 2.5, "8", None, (8,), (8, 8, 8), (8, 0), True])
 def test_bad_patch_sizes(patch_size):
-    with pytest.raises(ValueError, match=r"patch_size must be .*Received: patch_size="):
-        Patches(patch_size)
+    refuses(r"patch_size must be .*Received: patch_size=", Patches, patch_size)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +92,7 @@ def test_bad_patch_sizes(patch_size):
     ],
 )
 def test_inverse_of_what_are_no_patches(shape, message):
-    with pytest.raises(ValueError, match=message):
-        Patches(8).inverse(np.zeros(shape, "float32"), 16)
+    refuses(message, Patches(8).inverse, np.zeros(shape, "float32"), 16)
 
 
 def test_patches_of_another_grid_build_their_encoder():

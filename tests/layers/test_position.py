@@ -19,6 +19,7 @@ from tests.support import (
     images,
     randomize,
     read_arrays,
+    refuses,
     tiny_vit,
     to_numpy,
     values,
@@ -166,11 +167,8 @@ def test_a_variable_size_computes_the_angles_of_each_image():
 
 
 def test_rotary_positions_that_cannot_be():
-    with pytest.raises(ValueError, match=r"not both.*position='relative'"):
-        Variant(position="relative", rotary="dinov3")
-    with pytest.raises(ValueError, match=r"4 divides.*head_width=6"):
-        RotaryPosition("dinov3", 2, 6, (2, 2))
+    refuses(r"not both.*position='relative'", Variant, position="relative", rotary="dinov3")
+    refuses(r"4 divides.*head_width=6", RotaryPosition, "dinov3", 2, 6, (2, 2))
     with pytest.raises(ValueError, match=r"class token, and for no other.*registers=1"):
         Variant(position="relative_2d", registers=1)
-    with pytest.raises(ValueError, match="Unknown rotary"):
-        Variant(rotary="spiral")
+    refuses("Unknown rotary", Variant, rotary="spiral")

@@ -12,7 +12,9 @@ from tests.support import (
     forward,
     precision,
     randomize,
+    refuses,
     slow_unless_torch,
+    tiny_vit,
     to_numpy,
     values,
 )
@@ -24,11 +26,8 @@ SIZES = (12, 8, 4)
 
 def model(dtype=None):
     """Of patches of 8 pixels: a position table of 3 x 3."""
-    architecture = {"width": 16, "depth": 1, "num_heads": 2, "mlp_dim": 24, "patch_size": 8}
-    made = keras_vit.VisionTransformer(
-        image_size=24, num_classes=3, variable_size=True, name="flexi", dtype=dtype, **architecture
-    )
-    return randomize(made)
+    size = {"image_size": 24, "width": 16, "depth": 1, "mlp_dim": 24}
+    return randomize(tiny_vit(**size, variable_size=True, name="flexi", dtype=dtype))
 
 
 def compiled(made):
@@ -112,8 +111,7 @@ def test_the_recipe():
     assert callback.patch_sizes == recipe.patch_sizes
     assert recipe.model_options()["variable_size"] is True
     assert recipe.model_options()["interpolation"] == "bilinear_antialias"
-    with pytest.raises(ValueError, match=r"patch_sizes must divide .*224, 224"):
-        recipe.replace(image_size=224)
+    refuses(r"patch_sizes must divide .*224, 224", recipe.replace, image_size=224)
 
 
 @pytest.mark.any_backend
@@ -123,7 +121,5 @@ def test_models_of_one_size_are_refused():
         made.fit(IMAGES, LABELS, callbacks=[FlexiblePatches(SIZES)], verbose=0)
     with pytest.raises(ValueError, match="variable_size=True"), made.cut_into(4):
         pass
-    with pytest.raises(ValueError, match=r"Received: patch_sizes=0|positive integer"):
-        FlexiblePatches((8, 0))
-    with pytest.raises(ValueError, match="at least one size"):
-        FlexiblePatches(())
+    refuses(r"Received: patch_sizes=0|positive integer", FlexiblePatches, (8, 0))
+    refuses("at least one size", FlexiblePatches, ())
