@@ -11,12 +11,14 @@ import math
 import os
 import sys
 
+import keras
 import numpy as np
 
 from keras_vit.data.arrays import ArraySource
 from keras_vit.data.keras_layers import augment
 from keras_vit.data.pixels import convert_channels, normalized
 from keras_vit.data.transform import apply
+from keras_vit.heads import map_heads
 from keras_vit.workarounds import report_ended_workers
 
 LOST_AT_MOST = 4  # one in four examples may be unreadable
@@ -138,8 +140,11 @@ class Reader:
     def __init__(self, source, rows, transform, channels, training):
         self.source, self.rows, self.transform = source, rows, transform
         self.image_shape, self.training = (*transform.image_size, channels), training
-        dtype = np.int32 if source.problem == "single_label" else np.float32
-        labels = np.zeros((0, *source.label_shape), dtype)
+
+        def none(problem, shape):
+            return np.zeros((0, *shape), np.int32 if problem == "single_label" else np.float32)
+
+        labels = map_heads(none, source.problem, source.label_shape)
         self.empty = np.zeros((0, *self.image_shape), np.uint8), labels  # a batch of no examples
 
     def __call__(self, row, rng):
@@ -179,16 +184,24 @@ def _collate(examples, empty):
     notes = [note for _, _, notes in examples for note in notes]
     if not images:
         return *empty, notes
-    return np.stack(images), np.array(labels, empty[1].dtype), notes
+    # Of several heads each label is a dict, as the labels of no example are.
+    labels = keras.tree.map_structure(
+        lambda none, *each: np.array(each, none.dtype), empty[1], *labels
+    )
+    return np.stack(images), labels, notes
 
 
 def _one_hot(batch, num_classes):
     images, labels, notes = batch
-    if labels.dtype != np.int32:  # several labels, or values
-        return batch
-    one_hot = np.zeros((len(labels), num_classes), np.float32)
-    one_hot[np.arange(len(labels)), labels] = 1
-    return images, one_hot, notes
+
+    def one_hot(numbers, count):
+        if numbers.dtype != np.int32:  # several labels, or values
+            return numbers
+        rows = (numbers[:, None] == np.arange(count)).astype(np.float32)
+        rows[numbers < 0] = np.nan  # a label that lacks, also of what is mixed with it
+        return rows
+
+    return images, map_heads(one_hot, labels, num_classes), notes
 
 
 def _mixed_part(batch, rng, alphas, share):
@@ -196,7 +209,7 @@ def _mixed_part(batch, rng, alphas, share):
     images, labels = mix(images, labels, rng, *alphas)
     size = len(images) // processes
     part = slice(process * size, (process + 1) * size)
-    return images[part], labels[part], notes
+    return images[part], map_heads(lambda y: y[part], labels), notes
 
 
 def _finish(batch, mean, std):
@@ -208,7 +221,8 @@ def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
     """Mixes a batch by `mixup` or `cutmix`; where both have an alpha, each is equally likely.
 
     Images are uint8 or float32 of shape (batch, height, width, channels), and float32 where they
-    were blended; labels are float32 of shape (batch, classes). An alpha of 0 means no mixing.
+    were blended; labels are float32 of shape (batch, classes) or (batch,), of several heads a dict
+    of them. An alpha of 0 means no mixing.
     """
     if cutmix_alpha and (not mixup_alpha or rng.random() < 0.5):
         return cutmix(images, labels, rng, cutmix_alpha)
@@ -227,7 +241,7 @@ def mixup(images, labels, rng, alpha):
     """
     a = rng.beta(alpha, alpha)
     own = np.float32(max(a, 1 - a))
-    return tuple(x * own + np.roll(x, 1, axis=0) * (1 - own) for x in (images, labels))
+    return tuple(map_heads(_blended, x, own) for x in (images, labels))
 
 
 def cutmix(images, labels, rng, alpha):
@@ -248,4 +262,9 @@ def cutmix(images, labels, rng, alpha):
     mixed = images.copy()
     mixed[box] = np.roll(images, 1, axis=0)[box]
     share = np.float32(mixed[box][0, ..., 0].size / (height * width))
-    return mixed, labels * (1 - share) + np.roll(labels, 1, axis=0) * share
+    return mixed, map_heads(_blended, labels, 1 - share)
+
+
+def _blended(rows, own):
+    """Each row with its partner, of which it keeps the share `own`."""
+    return rows * own + np.roll(rows, 1, axis=0) * (1 - own)

@@ -5,12 +5,13 @@ import warnings
 
 import numpy as np
 
-from keras_vit.data.dataset import split_rows
+from keras_vit.data.dataset import head_to_split_by, split_rows
 from keras_vit.data.files import Folder, open_files, warn_left_out
 from keras_vit.data.labels import match_files, read_labels
 from keras_vit.data.layout import find_parts, folders_below, labelled_files, quoted
 from keras_vit.data.pixels import PATHS
 from keras_vit.data.sources import Source, part_of
+from keras_vit.heads import errors_of, map_heads, of_head
 
 
 class FileSource(Source):
@@ -36,14 +37,15 @@ class FileSource(Source):
         else:
             found, parts = files_by_label(files, labels, problem)
             class_names, problem = found.class_names, found.problem
-            shape = np.shape(next(iter(found.values.values())))
+            shape = map_heads(np.shape, next(iter(found.values.values())))
         kept = {image for inside in parts.values() for image, _ in inside}
         kept |= _files_of(labels, files)
         if "all" in parts:
             _warn_of_other_parts(files)
             every = parts.pop("all")
-            values = np.array([label for _, label in every])
-            both = split_rows(values, test_fraction, seed, problem)
+            self.split_by = head_to_split_by(problem)
+            values = np.array([of_head(label, self.split_by) for _, label in every])
+            both = split_rows(values, test_fraction, seed, of_head(problem, self.split_by))
             parts = {p: [every[row] for row in rows] for p, rows in zip(("train", "test"), both)}
         sizes = {part: len(inside) for part, inside in parts.items()}
         super().__init__(name or files.name, class_names, sizes, problem, shape)
@@ -117,17 +119,24 @@ def files_by_label(files, labels, problem=None):
         for part, inside in parts.items()
         if inside
     }
-    if found.problem != "regression" and not found.listed and "train" in parts:
-        seen = {part: _classes_among(inside) for part, inside in parts.items()}
+    for head in found.problem if isinstance(found.problem, dict) else [None]:
+        problem, listed = of_head(found.problem, head), of_head(found.listed, head)
+        if problem == "regression" or listed or "train" not in parts:
+            continue
+        seen = {part: _classes_among(inside, head) for part, inside in parts.items()}
         if unknown := sorted(set().union(*seen.values()) - seen["train"]):
-            raise ValueError(
-                f"Each class must have a training image. Received: {len(parts['train'])} of "
-                f"{files.path}, none of {quoted(found.class_names[n] for n in unknown)}"
-            )
+            names = of_head(found.class_names, head)
+            with errors_of(head, note=False):
+                raise ValueError(
+                    f"Each class must have a training image. Received: {len(parts['train'])} of "
+                    f"{files.path}, none of {quoted(names[n] for n in unknown)}"
+                )
     return found, parts
 
 
-def _classes_among(items):
-    """The numbers of the classes that (name, label) pairs have."""
-    labels = np.array([label for _, label in items])
-    return set(np.unique(labels if labels.ndim == 1 else labels.nonzero()[1]).tolist())
+def _classes_among(items, head):
+    """The numbers of the classes that (name, label) pairs have, of one head or of the only one."""
+    labels = np.array([of_head(label, head) for _, label in items])
+    if labels.ndim == 1:
+        return set(labels[labels >= 0].tolist())
+    return set((labels == 1).nonzero()[1].tolist())

@@ -10,11 +10,12 @@ import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.data import batches, keras_layers, units
-from keras_vit.data.dataset import problem_told
+from keras_vit.data.dataset import has_label, problem_told
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.load import check_seed, open_source
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
+from keras_vit.heads import map_heads
 
 
 def pipeline(
@@ -30,7 +31,7 @@ def pipeline(
     threads: int | None = None,
     workers: int = 0,
     labels: Any = None,
-    problem: str | None = None,
+    problem: str | dict[str, str] | None = None,
     model: keras.Model | None = None,
 ) -> "Pipeline":
     """Opens a split of a dataset as batches for `model.fit`, `evaluate` and `predict`.
@@ -57,7 +58,8 @@ def pipeline(
         threads: batches to read at a time, in each process; None is the number of cores.
         workers: processes that read beside this one; 0 reads in threads of this one only.
         labels, problem: as in `load`; arrays of labels of several classes are known by their rows
-            of 0 and 1, unless each row has a single 1.
+            of 0 and 1, unless each row has a single 1. Labels of several heads are dicts, and
+            `problem` is {head: problem}.
         model: whose weights decide about the images: short for `recipe.for_weights(model)`.
 
     Returns:
@@ -97,6 +99,18 @@ def pipeline(
     )
 
 
+def with_weights(images, labels):
+    """(images, labels, weights) of a batch of several heads: where a label lacks, both are 0."""
+    weights = map_heads(lambda each: has_label(each).astype(np.float32), labels)
+
+    def filled(rows, given):
+        rows = rows.copy()
+        rows[given == 0] = 0
+        return rows
+
+    return images, map_heads(filled, labels, weights), weights
+
+
 class Pipeline(keras.utils.PyDataset):
     """Batches of a split as a recipe wants them; made by `pipeline`.
 
@@ -108,7 +122,9 @@ class Pipeline(keras.utils.PyDataset):
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
     is left out, and labels are int32. Images are float32 NumPy arrays. Labels of several classes
     are float32 of shape (batch, classes) and values of shape (batch,) or (batch, targets), in
-    training and otherwise.
+    training and otherwise. Of several heads a batch is (images, {head: labels}), and where an image
+    lacks a label (images, {head: labels}, {head: weights}), with the weight 0 for the label 0 that
+    stands in its place; what is mixed with such an image lacks the label, too.
 
     Iterating gives one epoch and reads ahead. `model.fit` takes the object as well: each epoch of
     Keras shows the next epoch, whose batches Keras puts in another order unless `shuffle=False`.
@@ -121,6 +137,8 @@ class Pipeline(keras.utils.PyDataset):
         num_examples: in the split, unreadable ones included.
         problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
         num_classes, class_names: of the dataset; for regression of the targets, if these have any.
+            Of several heads these two and `problem` are dicts by head.
+        missing: {head: how many examples of the split lack its label}, without those of 0.
         preprocessing: what makes later images like those of the recipe's evaluation; a model that
             `training.fit` or its own `fit` trains with this pipeline has it from then on.
         left_out: places of the files that are no images, or lie where none of the set should be.
@@ -162,8 +180,14 @@ class Pipeline(keras.utils.PyDataset):
             )
         self._mixing = (recipe.mixup, recipe.cutmix) if training else (0, 0)
         self._layers = getattr(recipe, "augment_layers", ()) if training else ()
-        labels = (self.num_classes,) if self.problem == "single_label" else source.label_shape
-        keras_layers.check(self._layers, (batch_size, *self.image_shape), tuple(labels))
+        widths = keras.tree.flatten(self.num_classes)  # of the labels of all heads side by side
+        keras_layers.check(self._layers, (batch_size, *self.image_shape), (sum(widths),))
+        self.missing = {}
+        if isinstance(self.problem, dict):
+            given = [source.label(row) for row in self.rows]
+            for head in self.problem:
+                count = len(given) - int(has_label(np.array([each[head] for each in given])).sum())
+                self.missing |= {head: count} if count else {}
         self._unreadable = {}  # row -> reason, of all objects that are made of this one
         self.start, self._steps, self._passes = 0, None, 0
         self._cut((0, 1))
@@ -244,10 +268,16 @@ class Pipeline(keras.utils.PyDataset):
             self._note(notes)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
-            yield images, units.standardized(labels, self.units) if self.units else labels
+            yield self._finished(images, labels)
             missing -= 1
         for _ in range(missing):  # of a share that has no row in the last batch
-            yield self._read.empty[0].astype(np.float32), self._read.empty[1]
+            yield self._finished(self._read.empty[0].astype(np.float32), self._read.empty[1])
+
+    def _finished(self, images, labels):
+        """The batch, with values in the units of the run, and weights where labels lack."""
+        if self.units is not None:
+            labels = map_heads(units.standardized, labels, self.units)
+        return with_weights(images, labels) if self.missing else (images, labels)
 
     def _note(self, notes):
         """Records unreadable examples, with a warning for each of the first ones."""
@@ -265,7 +295,7 @@ class Pipeline(keras.utils.PyDataset):
             if len(unreadable) <= LISTED:  # `skipped` tells the others
                 warnings.warn(f"{place(row)} is left out: {reason}", stacklevel=3)
 
-    def balanced_class_weights(self) -> tuple[float, ...]:
+    def balanced_class_weights(self) -> tuple[float, ...] | dict[str, tuple[float, ...]]:
         """Weights of the classes, see `keras_vit.data.sources.Source.balanced_class_weights`."""
         return self._read.source.balanced_class_weights(self._read.rows)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_vit.heads import map_heads
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -55,7 +56,7 @@ class Origin:
         model_class = keras.saving.get_registered_object(config.pop("model_class"))
         preprocessing = Preprocessing.from_config(config.pop("preprocessing"))
         known = {name: config.pop(name) for name in NAMES}
-        known["class_names"] = known["class_names"] and tuple(known["class_names"])
+        known["class_names"] = map_heads(lambda n: n and tuple(n), known["class_names"])
         return cls(*model_class.parts_of(**config), preprocessing, **known)
 
 
