@@ -70,7 +70,7 @@ def run(args):
                 f"Received: {', '.join(source.problem)}; name the columns as the heads, and say "
                 "--problem HEAD=PROBLEM,HEAD=PROBLEM"
             )
-        top = top and {head: top for head, each in source.problem.items() if each != "regression"}
+        top = top and {head: top for head, each in source.problem.items() if each == "single_label"}
     outputs = {head: one.output_shape[-1] for head, one in heads.items()} or model.output_shape[-1]
     numbers = map_heads(numbers_of, source.problem, of_model, source.class_names, outputs)
     data = Batches(source, rows, model, size, numbers, outputs)

@@ -77,7 +77,7 @@ def run(args):
                    for name in (OF_VALUES if is_values else COLUMNS)]  # fmt: skip
         columns = list(dict.fromkeys(["image", *["head"] * by_head, *columns]))
         rows = [
-            dict.fromkeys(columns) | row
+            dict.fromkeys(columns if args.csv else ()) | row
             for i in readable
             for head in found
             for row in _rows(files[i], found[head][i], head)

@@ -82,11 +82,11 @@ def read_csv(path, problem):
         named = [i for i in columns if lowered[i] in _LABEL]
     if (len(named) == 1 or isinstance(problem, Mapping)) and set(named) < set(columns):
         columns, others = named, [header[i] for i in columns if i not in named]
-        one = len(columns) == 1
+        more = "" if isinstance(problem, Mapping) else "; name several with the problem of each"
         warnings.warn(
-            f"Labels are read from the column{'' if one else 's'} "
+            f"Labels are read from the column{'s' * (len(columns) > 1)} "
             f"{', '.join(repr(header[i]) for i in columns)} of {path}; "
-            f"{', '.join(map(repr, others))} {'is' if len(others) == 1 else 'are'} not read",
+            f"{', '.join(map(repr, others))} are not read{more}",
             stacklevel=2,
         )
     columns = named if isinstance(problem, Mapping) else columns

@@ -1,5 +1,6 @@
 """Labels of image files by the names of the files, and what problem they are of."""
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -116,11 +117,15 @@ def _rows_by_head(rows, problem, place):
             f"problem must name heads among the labels in {place}. Received: "
             f"{', '.join(map(repr, sorted(missing)))}"
         )
-    lacks = lambda label: label is None or (isinstance(label, float) and label != label)  # noqa: E731
     return {
-        head: {file: row[head] for file, row in rows.items() if not lacks(row.get(head))}
+        head: {file: row[head] for file, row in rows.items() if not _is_none(row.get(head))}
         for head in problem
     }
+
+
+def _is_none(label):
+    """Whether a label lacks, as `None` or, as pandas writes it, as NaN."""
+    return label is None or (isinstance(label, float) and math.isnan(label))
 
 
 def _of_heads(heads, parts, problem, place):

@@ -133,7 +133,7 @@ def evaluate(
         TypeError: not a Keras model, or data of an unknown kind.
         ValueError: no images; labels or names that do not fit the outputs of the model; outputs
             that are not finite, or that nothing says how to read.
-    """  # noqa: E501
+    """
     began, left_out, heads = time.perf_counter(), [], heads_of(model)
     options = {"top": top, "confusion": confusion, "class_names": class_names, "real": real}
     options |= {"from_logits": from_logits, "reading": reading, "threshold": threshold}
