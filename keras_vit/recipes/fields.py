@@ -85,13 +85,21 @@ def choice(*choices):
     return lambda value, name: check_choice(name, value, choices) or value
 
 
+class ByHead(dict):
+    """What a recipe has for each head, {head: value}; a value, as recipes are."""
+
+    def __hash__(self):
+        return hash(tuple(self.items()))
+
+
 def by_head(check):
     """The check for a value, or for a dict {head: value} of several heads."""
 
     def each(value, name):
         if not isinstance(value, Mapping):
             return check(value, name)
-        return {str(head): check(one, f"{name}[{head!r}]") for head, one in value.items()}
+        items = ((str(head), check(one, f"{name}[{head!r}]")) for head, one in value.items())
+        return ByHead(items)
 
     return each
 
@@ -187,11 +195,10 @@ def of_heads(recipe):
     """{head: the recipe as if it were for that head alone}; {} of a recipe for one output."""
     if not isinstance(recipe.problem, Mapping):
         return {}
-    heads = {}
+    heads, usual = {}, {f.name: f.default for f in dataclasses.fields(recipe)}
     for head in recipe.problem:
         changes = {name: of_head(getattr(recipe, name), head) for name in BY_HEAD}
-        changes = {name: value for name, value in changes.items() if value is not None}
-        changes.setdefault("num_classes", None)
+        changes = {n: usual[n] if value is None else value for n, value in changes.items()}
         with errors_of(head, note=False):
             heads[head] = dataclasses.replace(recipe, **changes, loss_weights=())
     return heads
