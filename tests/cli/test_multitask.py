@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import signal
 
 import keras
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from PIL import Image
 
 import keras_vit
+from keras_vit.recipes import Recipe
 from keras_vit_cli import main
 from tests.test_job_runs import TINY, repeated_test
 
@@ -100,7 +103,7 @@ def test_a_plan_and_a_sweep(photos, capsys):
 
 
 @pytest.mark.any_backend
-@pytest.mark.filterwarnings("ignore:.*are not read:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*are not read.*:UserWarning")
 def test_what_cannot_be_known_is_asked(photos, capsys, tmp_path):
 
     for problem, told in {
@@ -110,3 +113,26 @@ def test_what_cannot_be_known_is_asked(photos, capsys, tmp_path):
         options = [problem if each == HEADS else each for each in command("train", "-o", "out")]
         code, _, error = run(capsys, *options)
         assert code == 1 and told in error
+
+
+@pytest.mark.filterwarnings("ignore:.*'note' are not read:UserWarning")
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(photos, capsys, monkeypatch):
+    more = ["mixup=0.2", "--class-weights", "balanced", "--loss-weights", "age=0.5"]
+    assert run(capsys, *command("train", *more, "-o", "whole"))[0] == 0
+
+    class CtrlC(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    usual = Recipe.callbacks
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
+        patch.setattr(Recipe, "callbacks", lambda self: [*usual(self), CtrlC()])
+        main(command("train", *more, "-o", "run"))
+    assert stopped.value.code == 130
+    assert run(capsys, *command("train", *more, "-o", "run"))[0] == 0
+    pair = [keras.saving.load_model(f"{name}/model.keras") for name in ("whole", "run")]
+    for a, b in zip(*(model.get_weights() for model in pair), strict=True):
+        np.testing.assert_array_equal(a, b)
+    code, _, error = run(capsys, *command("train", *more[:-1], "age=0.7", "-o", "run"))
+    assert code == 1 and "loss_weights" in error
