@@ -60,8 +60,12 @@ def _facts(thing):
     The names that Keras gives to layers are not among them: they differ from model to model. Nor
     is how the outputs of a model inside are read, which has no part in training.
     """
-    if thing is None or isinstance(thing, (str, int, float, dict, list)):
+    if thing is None or isinstance(thing, (str, int, float)):
         return thing
+    if isinstance(thing, dict):  # of several heads
+        return {name: _facts(each) for name, each in thing.items()}
+    if isinstance(thing, list):
+        return [_facts(each) for each in thing]
     found, left_out = {"class": type(thing).__name__}, ("name", "built", "training", "reading")
     for name, value in vars(thing).items():
         parts = value if isinstance(value, tuple) else (value,)

@@ -130,7 +130,8 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(photos, capsys, monkeypatch)
         patch.setattr(Recipe, "callbacks", lambda self: [*usual(self), CtrlC()])
         main(command("train", *more, "-o", "run"))
     assert stopped.value.code == 130
-    assert run(capsys, *command("train", *more, "-o", "run"))[0] == 0
+    code, _, error = run(capsys, *command("train", *more, "-o", "run"))
+    assert code == 0, error
     pair = [keras.saving.load_model(f"{name}/model.keras") for name in ("whole", "run")]
     for a, b in zip(*(model.get_weights() for model in pair), strict=True):
         np.testing.assert_array_equal(a, b)
