@@ -209,7 +209,7 @@ def check_problem(model, problem):
             raise ValueError(
                 f"The labels are those of the heads {', '.join(map(repr, problem))}. Received: "
                 f"{model.name!r} with {', '.join(map(repr, heads)) or 'one output'}; "
-                "keras_vit.models.add_heads gives a network such heads."
+                "keras_vit.add_heads gives a network such heads."
             )
         for head, one in heads.items():
             with errors_of(head, note=False):

@@ -116,7 +116,7 @@ class Batches:
         import keras
         import numpy as np
 
-        from keras_vit.data.input_pipeline import with_weights
+        from keras_vit.data.batches import with_weights
         from keras_vit.data.pixels import pixels_of
         from keras_vit.data.preprocess import input_of, prepare, warn_of_unreadable
         from keras_vit.heads import map_heads

@@ -9,9 +9,10 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.data import batches, keras_layers, units
+from keras_vit.data import batches, keras_layers, reader, units
 from keras_vit.data.dataset import has_label, problem_told
 from keras_vit.data.files import LISTED, listed
+from keras_vit.data.keras_side import KerasSide
 from keras_vit.data.load import check_seed, open_source
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
@@ -99,19 +100,7 @@ def pipeline(
     )
 
 
-def with_weights(images, labels):
-    """(images, labels, weights) of a batch of several heads: where a label lacks, both are 0."""
-    weights = map_heads(lambda each: has_label(each).astype(np.float32), labels)
-
-    def filled(rows, given):
-        rows = rows.copy()
-        rows[given == 0] = 0
-        return rows
-
-    return images, map_heads(filled, labels, weights), weights
-
-
-class Pipeline(keras.utils.PyDataset):
+class Pipeline(KerasSide):
     """Batches of a split as a recipe wants them; made by `pipeline`.
 
     The batch of a step is a function of (seed, step): it does not depend on threads and processes
@@ -168,7 +157,7 @@ class Pipeline(keras.utils.PyDataset):
         self.batch_size, self.training, self.seed = batch_size, training, seed
         self._threads, self._workers = threads, workers
         transform = recipe.train if training else recipe.eval
-        self._read = batches.Reader(source, source.rows(split), transform, channels, training)
+        self._read = reader.Reader(source, source.rows(split), transform, channels, training)
         self.preprocessing = recipe.eval.preprocessing
         if len(self.preprocessing.mean) in {1, 3} - {channels}:
             self.preprocessing = self.preprocessing.for_channels(channels)
@@ -189,7 +178,7 @@ class Pipeline(keras.utils.PyDataset):
                 count = len(given) - int(has_label(np.array([each[head] for each in given])).sum())
                 self.missing |= {head: count} if count else {}
         self._unreadable = {}  # row -> reason, of all objects that are made of this one
-        self.start, self._steps, self._passes = 0, None, 0
+        self.start, self._steps = 0, None
         self._cut((0, 1))
 
     def _cut(self, share):
@@ -204,7 +193,6 @@ class Pipeline(keras.utils.PyDataset):
     left_out = property(lambda self: self._read.source.left_out)
     num_examples = property(lambda self: len(self._read.rows))
     image_shape = property(lambda self: self._read.image_shape)
-    num_batches = property(lambda self: len(self))  # Keras asks for it
 
     @property
     def steps_per_epoch(self):
@@ -241,7 +229,7 @@ class Pipeline(keras.utils.PyDataset):
                 f"step={step}, steps={steps}"
             )
         other = copy.copy(self)
-        other.start, other._steps, other._passes = int(step), steps, 0
+        other.start, other._steps, other.passes = int(step), steps, 0
         return other
 
     def shard(self, process: int, processes: int) -> "Pipeline":
@@ -277,7 +265,7 @@ class Pipeline(keras.utils.PyDataset):
         """The batch, with values in the units of the run, and weights where labels lack."""
         if self.units is not None:
             labels = map_heads(units.standardized, labels, self.units)
-        return with_weights(images, labels) if self.missing else (images, labels)
+        return batches.with_weights(images, labels) if self.missing else (images, labels)
 
     def _note(self, notes):
         """Records unreadable examples, with a warning for each of the first ones."""
@@ -286,7 +274,7 @@ class Pipeline(keras.utils.PyDataset):
             if row in unreadable:
                 continue
             unreadable[row] = reason
-            if len(unreadable) > max(1, self.num_examples // batches.LOST_AT_MOST):
+            if len(unreadable) > max(1, self.num_examples // reader.LOST_AT_MOST):
                 lines = [f"{place(row)}: {reason}" for row, reason in unreadable.items()]
                 raise ValueError(
                     f"{len(unreadable)} of {self.num_examples} examples cannot be read. Received:\n"
@@ -305,19 +293,6 @@ class Pipeline(keras.utils.PyDataset):
 
     def set_state(self, state):
         self._unreadable.update((row, reason) for row, reason in state)
-
-    # What follows is for Keras.
-
-    def __getitem__(self, index):
-        """The batch of that number in the epoch that Keras is in."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"Batch {index} is outside 0..{len(self) - 1}.")
-        step = self.start + self._passes * len(self) + int(index)
-        return next(iter(self.from_step(step, 1)))
-
-    def on_epoch_end(self):
-        """Called by Keras after each epoch, and once it has built a model from a first batch."""
-        self._passes += self.training
 
     def __repr__(self):
         height, width, channels = self.image_shape

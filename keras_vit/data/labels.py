@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_vit.data.dataset import MOST_CLASSES
-from keras_vit.data.files import images_among, listed
 from keras_vit.data.label_files import (
     ASK,
     check_part,
@@ -289,45 +288,3 @@ def _check_values(rows, fits, rule, place):
             f"The labels in {place} must be {rule}. Received: {len(wrong)} others, the first is "
             f"{rows[wrong[0]]!r:.80} for {wrong[0]!r}"
         )
-
-
-def match_files(labels, files):
-    """{image: its name among the labels} for a folder or an archive of images.
-
-    Names are paths in it, or in one folder in it, such as `images/`, or begin with its own path or
-    name. If no name has the suffix of an image, those of the files do not count.
-
-    Raises:
-        ValueError: a name without a file, or with several.
-    """
-    images, names = images_among(files.names), list(labels)
-    plain = {name: name.replace("\\", "/").removeprefix("./") for name in names}
-    if not images_among(plain.values()):
-        known = {}
-        for image in images:
-            known.setdefault(os.path.splitext(image)[0], []).append(image)
-    else:
-        known = {image: [image] for image in images}
-    if not any(name in known for name in plain.values()):
-        first = plain[names[0]]
-        own = (f"{files.path}/", f"{files.path.resolve()}/", f"{files.name}/")
-        inside = [k.removesuffix(first) for k in known if k.endswith(f"/{first}")]
-        if before := next((p for p in own if all(n.startswith(p) for n in plain.values())), ""):
-            plain = {name: path.removeprefix(before) for name, path in plain.items()}
-        elif len(inside) == 1:
-            plain = {name: inside[0] + path for name, path in plain.items()}
-    if missing := [name for name in names if plain[name] not in known]:
-        raise ValueError(
-            f"Each label must have its image in {files.path}. Received: {len(missing)} of "
-            f"{len(names)} without one:\n{listed(missing)}\nNames are paths in that folder"
-        )
-    if several := [name for name in names if len(known[plain[name]]) > 1]:
-        raise ValueError(
-            f"Each label must have one image in {files.path}; name files with their suffixes. "
-            f"Received: {several[0]!r} for {', '.join(known[plain[several[0]]])}"
-        )
-    found = {known[plain[name]][0]: name for name in names}
-    if len(found) < len(names):
-        twice = next(name for name in names if found[known[plain[name]][0]] != name)
-        raise ValueError(f"Each image must have one label. Received: {twice!r} under two names")
-    return found

@@ -275,7 +275,7 @@ class Recipe:
                 raise ValueError(
                     f"The recipe is for the heads {', '.join(sorted(heads))}. Received: a model "
                     f"with the outputs {', '.join(sorted(outputs)) or 'of one head'}; "
-                    "keras_vit.models.add_heads makes one, or keras.Model(inputs, {head: output})."
+                    "keras_vit.add_heads makes one, or keras.Model(inputs, {head: output})."
                 )
             # Weighted ones leave out what has no label. All heads are named, as Keras asks for.
             made |= {"weighted_metrics": self.metrics()}
