@@ -5,9 +5,12 @@ import re
 import keras
 
 from keras_vit.checks import positive_int
+from keras_vit.heads import heads_of
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
+from keras_vit.models.classifier import Classifier
 from keras_vit.models.trainer import Trainer
+from keras_vit.outputs import reading_of_loss
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # what all backends take as the name of a layer
 
@@ -24,8 +27,9 @@ def _of_origin(name):
 class MultitaskModel(Trainer, keras.Model):
     """A network of this library and linear heads of its features; made by `add_heads`.
 
-    Its outputs are a dict {head: logits or values}. `reading` and `class_names` are dicts by head,
-    and `preprocessing` is that of the images. All three are saved with the model.
+    Its outputs are a dict {head: logits or values}. `reading`, which the losses in `compile` set,
+    and `class_names` are dicts by head; `preprocessing` is that of the images. All three are saved
+    with the model.
     """
 
     preprocessing, weights_from = _of_origin("preprocessing"), _of_origin("weights_from")
@@ -40,13 +44,21 @@ class MultitaskModel(Trainer, keras.Model):
     def origin(self):
         return next(x.origin for x in self.layers if isinstance(x, Layer) and x.origin)
 
+    def compile(self, *args, **kwargs):
+        super().compile(*args, **kwargs)
+        readings = {head: reading_of_loss(one.loss)[0] for head, one in heads_of(self).items()}
+        readings = {head: reading for head, reading in readings.items() if reading}
+        self.reading = {**(self.reading or {}), **readings}
+
+    compile_from_config = Classifier.compile_from_config
+
 
 def add_heads(network: keras.Model, outputs: dict[str, int], bias: float = 0.0) -> MultitaskModel:
     """A model of a network and of several linear heads, each zero when fresh.
 
         vit = keras_vit.ViTB16(num_classes=0)
         model = add_heads(vit, {"breed": 37, "age": 1})
-        model.reading = {"breed": "softmax", "age": "values"}
+        model.compile("adam", {"breed": keras_vit.training.SoftmaxLoss(), "age": "mse"})
 
     Args:
         network: a model of this library without a head, whose output is (batch, width).

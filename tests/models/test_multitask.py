@@ -45,6 +45,17 @@ def test_its_file_says_how_each_head_is_read_and_what_images_it_wants(tmp_path):
     )
 
 
+def test_its_losses_say_how_each_head_is_read(tmp_path):
+    model = add_heads(tiny_vit(num_classes=0), HEADS)
+    assert model.reading is None
+    model.compile("sgd", {"breed": keras_vit.training.SoftmaxLoss(), "age": "mse"})
+    model.save(tmp_path / "model.keras")
+    for compiled in (True, False):
+        opened = keras.saving.load_model(tmp_path / "model.keras", compile=compiled)
+        assert opened.reading == {"breed": "softmax", "age": "values"}
+        assert opened.compiled is compiled
+
+
 @pytest.mark.any_backend
 def test_heads_keep_their_precision_beside_a_network_in_half():
     with precision("mixed_bfloat16"):
