@@ -29,8 +29,10 @@ from keras_vit.models import (
     BIT_VARIANTS,
     BiT,
     BiTVariant,
+    MultitaskModel,
     NaFlexVisionTransformer,
     VisionTransformer,
+    add_heads,
     features,
 )
 from keras_vit.models.backbone import backbone
@@ -83,6 +85,7 @@ __all__ = [
     "EfficientNet_L2",
     "Extensions",
     "LoadReport",
+    "MultitaskModel",
     "NaFlexVisionTransformer",
     "Prediction",
     "Preprocessing",
@@ -91,6 +94,7 @@ __all__ = [
     "Variant",
     "VisionTransformer",
     "__version__",
+    "add_heads",
     "backbone",
     "data",
     "distribution",

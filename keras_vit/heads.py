@@ -119,15 +119,34 @@ def for_each(heads, **options):
     }
 
 
+def map_heads(function, value, *others):
+    """`function(value, *others)`; where `value` is a dict by head, {head: function of its values}.
+
+    Of the others, dicts have a value for each head too, and what is no dict is that of all heads.
+    Errors name the head.
+    """
+    if not isinstance(value, Mapping):
+        return function(value, *others)
+    found = {}
+    for head in value:
+        with errors_of(head, note=False):
+            found[head] = function(*(of_head(each, head) for each in (value, *others)))
+    return found
+
+
+def of_head(value, head):
+    """What a value, which may be a dict by head, is for one of them; `None` where it has none."""
+    return value.get(head) if isinstance(value, Mapping) and head is not None else value
+
+
 @contextlib.contextmanager
-def errors_of(head):
-    """Errors within it name the head, unless it is `None`."""
+def errors_of(head, note=True):
+    """Errors within it name the head, unless it is `None`; a note tells how it gets an option."""
     try:
         yield
     except ValueError as error:
         if head is None:
             raise
-        note = f" (What is said for one head alone is a dict: {{{head!r}: ...}}.)"
-        raise ValueError(
-            f"Head {head!r}: {error}{'' if f'{{{head!r}: ' in str(error) else note}"
-        ) from error
+        note = note and f"{{{head!r}: " not in str(error)
+        text = f" (What is said for one head alone is a dict: {{{head!r}: ...}}.)" if note else ""
+        raise ValueError(f"Head {head!r}: {error}{text}") from error

@@ -12,10 +12,13 @@ import numpy as np
 from keras_vit import data, distribution, evaluation, recipes, training
 from keras_vit.builders import build, builder_name
 from keras_vit.data.units import in_units, turn_head, units_of, units_told
+from keras_vit.heads import check_one_head, map_heads
 from keras_vit.hub import model_card
 from keras_vit.inspection.predictions import draw_predictions
 from keras_vit.models import VisionTransformer
+from keras_vit.models.multitask import add_heads
 from keras_vit.outcome import metrics_of, outcome_of, outcome_of_ended
+from keras_vit.outputs import PROBLEMS
 from keras_vit.plan import header
 from keras_vit.text import visible
 from keras_vit.training.cost import count, measured
@@ -62,7 +65,7 @@ class Job:
     data_dir: str | None = None
     channels: int | None = None
     labels: str | None = None
-    problem: str | None = None
+    problem: str | dict[str, str] | None = None
     split: str | None = None
     test_split: str | None = None
     model: str | None = None
@@ -100,7 +103,9 @@ class Job:
     def build(self, train):
         """The uncompiled model for the images and classes of a pipeline."""
         options = self.recipe.model_options()
-        options |= {"channels": train.image_shape[-1], "num_classes": train.num_classes}
+        has_heads = isinstance(train.problem, dict)
+        classes = 0 if has_heads else train.num_classes
+        options |= {"channels": train.image_shape[-1], "num_classes": classes}
         variant = self.model or self.recipe.variant
         if variant is not None:
             model = build(variant, weights=self.weights, **options)
@@ -113,7 +118,10 @@ class Job:
             model.name = builder_name(variant).lower() if variant else "vit_mini"
         if not self.weights:
             model.preprocessing = train.preprocessing
-        model.class_names = train.class_names and tuple(train.class_names)
+        if has_heads:
+            model = add_heads(model, train.num_classes, self.recipe.head_bias)
+            model.reading = {head: PROBLEMS[each] for head, each in train.problem.items()}
+        model.class_names = map_heads(lambda names: names and tuple(names), train.class_names)
         if self.freeze:
             print(training.freeze(model, self.freeze))
         if self.lora is not None:
@@ -159,6 +167,7 @@ class Job:
         """The model, or what trains it with the teacher."""
         if not self.teacher:
             return model
+        check_one_head(model, "Learning from a teacher")
         if str(self.teacher).endswith(".keras"):
             teacher = keras.saving.load_model(self.teacher, compile=False)
         else:

@@ -7,12 +7,13 @@ was trained for decides, never the look of its numbers alone.
 import dataclasses
 import functools
 import warnings
+from collections.abc import Mapping
 
 import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.heads import ask_of_head, check_one_head, heads_of
+from keras_vit.heads import ask_of_head, check_one_head, errors_of, heads_of
 
 READINGS = ("softmax", "sigmoid", "values")
 PROBLEMS = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "values"}
@@ -198,7 +199,22 @@ def reading_of_loss(loss):
 
 
 def check_problem(model, problem):
-    """Raises a ValueError where the loss is not for labels of a problem, and warns of its input."""
+    """Raises a ValueError where the loss is not for labels of a problem, and warns of its input.
+
+    Of several heads, {head: problem}, each is looked at.
+    """
+    if isinstance(problem, Mapping):
+        heads = heads_of(model)
+        if set(problem) != set(heads):
+            raise ValueError(
+                f"The labels are those of the heads {', '.join(map(repr, problem))}. Received: "
+                f"{model.name!r} with {', '.join(map(repr, heads)) or 'one output'}; "
+                "keras_vit.add_heads gives a network such heads."
+            )
+        for head, one in heads.items():
+            with errors_of(head, note=False):
+                check_problem(one, problem[head])
+        return
     reading, takes_logits = reading_of_loss(getattr(model, "loss", None))
     end = None if hasattr(model, "reading") else _end_of(model)[0]  # others warn in `compile`
     given = {None: None, "linear": "logits"}.get(end, "probabilities")

@@ -7,6 +7,8 @@ import keras
 from keras_vit import training
 from keras_vit.data.load import open_source
 from keras_vit.data.sources import part_of
+from keras_vit.data.units import in_units, turn_head, units_of
+from keras_vit.heads import map_heads
 from keras_vit.recipes.fields import epochs
 from keras_vit.text import visible
 
@@ -17,13 +19,18 @@ def header(job, model, train, test):
     report = getattr(model, "load_report", None)
     trained = sum(math.prod(variable.shape) for variable in model.trainable_weights)
     shape = " x ".join(map(str, train.image_shape))
-    outputs = "values" if train.problem == "regression" else "classes"
+    numbers = map_heads(_outputs, train.problem, train.num_classes)
+    if isinstance(numbers, dict):
+        numbers = ", ".join(f"{head}: {told}" for head, told in numbers.items())
+    split = train.source.split_by
+    missing = ", ".join(f"{count:,} without {head}" for head, count in train.missing.items())
     lines = {
         "recipe": f"{recipe.name}: {recipe.steps:,} updates of {recipe.batch_size:,} images, "
         f"epochs: {epochs(recipe)}; "
         f"{recipe.optimizer}, learning rate {recipe.learning_rate:.6g}",
-        "data": f"{train.name}: {train.num_examples:,} images to train on, "
-        f"{test.num_examples:,} to test on, {train.num_classes:,} {outputs}; {shape}",
+        "data": f"{train.name}: {train.num_examples:,} images to train on"
+        f"{missing and f' ({missing})'}, {test.num_examples:,} to test on"
+        f"{f' (split by {split})' if split else ''}, {numbers}; {shape}",
         "model": f"{model.name}: {count:,} parameters, {trained:,} of them trained, "
         f"in {recipe.precision}",
         "weights": _loaded(report) if report else "none: it begins at random",
@@ -31,6 +38,12 @@ def header(job, model, train, test):
         "these flags prints the whole recipe",
     }
     return "\n".join(f"{name:<8} {visible(text)}" for name, text in lines.items())
+
+
+def _outputs(problem, count):
+    if problem == "regression":
+        return f"{count:,} value{'s' if count > 1 else ''}"
+    return f"{count:,} classes"
 
 
 def sweep(job, learning_rates=None, validation=None, **options):
@@ -58,18 +71,27 @@ def sweep(job, learning_rates=None, validation=None, **options):
                 "Learning rates are chosen by images that are not trained on. Received: "
                 f"split={split!r}, and no validation; name a split for it"
             )
-    rate, problem, train = recipe.learning_rate, recipe.problem, job.load(split)
+    rate, train = recipe.learning_rate, job.load(split)
     chosen = job.for_weights(job.build(train))
     recipe, train = chosen.recipe, train if chosen is job else chosen.load(split)
     passes = options.setdefault("epochs", max(1, round(recipe.passes)))
     recipe = recipe.scale(steps=max(1, passes * len(train) // recipe.accumulate))
+    units = units_of(train)
+
+    def make_model():
+        model = chosen.build(train)
+        if units is not None:
+            turn_head(model, units, back=True)
+        return model
+
+    is_regression = recipe.problem == "regression"
     return training.sweep(
-        lambda: chosen.build(train),
+        make_model,
         recipe,
-        train,
-        chosen.load(validation),
+        in_units(train, units),
+        in_units(chosen.load(validation), units),
         learning_rates or recipe.learning_rates or (rate / 3, rate, 3 * rate),
-        {"single_label": "accuracy", "regression": "loss"}.get(problem, "mean_average_precision"),
+        "loss" if is_regression else recipe.monitor.removeprefix("val_"),
         **options,
     )
 

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from keras_vit_cli.models import MODEL, READING, READINGS, Settings, open_model
+from keras_vit_cli.models import MODEL, READING, Settings, open_model, reading
 
 HELP = "write a model or a checkpoint in another format"
 EXAMPLE = "keras-vit convert ViT-B_16.npz vit_b16.safetensors"
@@ -16,7 +16,7 @@ def add_arguments(add):
     add("output", help="the file (.keras, .npz, .safetensors), or a folder for huggingface")
     add("--format", choices=FORMATS, help="default: by the suffix of the output")
     add("--set", action=Settings, help="what the checkpoint does not say, or another image_size")
-    add("--reading", choices=READINGS, help=READING)
+    add("--reading", type=reading, metavar="READING", help=READING)
     add("--force", action="store_true", help="replace what is there")
     add(
         "--allow-differences",

@@ -8,11 +8,12 @@ import sys
 
 from keras_vit_cli.models import (
     MODEL,
-    PROBLEMS,
+    PROBLEM,
     READING,
-    READINGS,
     in_the_package,
     open_model,
+    problem,
+    reading,
     settings_of_run,
     use_precision,
 )
@@ -28,8 +29,8 @@ def add_arguments(add):
     data = "digits, an .npz file, a set of TFDS, or a folder with a subfolder per class"
     add("data", nargs="?", help=f"{data} (default: what the model was trained on, if known)")
     add("--labels", metavar="FILE", help="labels of the images in the folder: .csv or .json")
-    add("--problem", choices=PROBLEMS, help="what labels are that could be read in several ways")
-    add("--reading", choices=READINGS, help=READING)
+    add("--problem", type=problem, metavar="PROBLEM", help=PROBLEM)
+    add("--reading", type=reading, metavar="READING", help=READING)
     add("--split", help="which images (default: test, or those that the run tested on)")
     add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
     add(
@@ -47,7 +48,7 @@ def add_arguments(add):
 def run(args):
     from keras_vit import evaluation
     from keras_vit.data.load import open_source
-    from keras_vit.heads import check_one_head
+    from keras_vit.heads import heads_of, map_heads
 
     # Sums of floats depend on the batch: as in its run, a model has the run's figures.
     recipe = settings_of_run(args.model).get("recipe") or {"batch_size": 64, "accumulate": 1}
@@ -55,20 +56,46 @@ def run(args):
     size = args.batch_size or recipe["batch_size"] // recipe["accumulate"]
     if args.data is None:
         take_data_of_run(args)
+    model = open_model(args.model, args.reading)
+    heads = heads_of(model)
+    if heads and args.labels and args.problem is None:
+        args.problem = problem_of_heads(heads)
     source = open_source(args.data, args.data_dir, args.labels, args.problem)
     rows = source.rows(args.split or "test")
-    model, numbers = open_model(args.model, args.reading), None
-    check_one_head(model, "keras-vit evaluate")
-    of_model, outputs = getattr(model, "class_names", None), model.output_shape[-1]
-    if source.problem != "regression":
-        # One output tells two classes, but for labels that have a column for each.
-        count = 2 if outputs == 1 and source.problem == "single_label" else outputs
-        numbers = class_map(of_model, source.class_names, count)
-    data = Batches(source, rows, model, size, numbers)
+    of_model, top = getattr(model, "class_names", None), args.top
+    if isinstance(source.problem, dict):
+        if set(source.problem) != set(heads):
+            raise ValueError(
+                f"The labels must be those of the heads of the model, {', '.join(heads) or 'one'}. "
+                f"Received: {', '.join(source.problem)}; name the columns as the heads, and say "
+                "--problem HEAD=PROBLEM,HEAD=PROBLEM"
+            )
+        top = top and {head: top for head, each in source.problem.items() if each == "single_label"}
+    outputs = {head: one.output_shape[-1] for head, one in heads.items()} or model.output_shape[-1]
+    numbers = map_heads(numbers_of, source.problem, of_model, source.class_names, outputs)
+    data = Batches(source, rows, model, size, numbers, outputs)
     names = of_model or source.class_names
-    report = evaluation.evaluate(model, data, args.top, class_names=names)
+    report = evaluation.evaluate(model, data, top, class_names=names)
     print(json.dumps(report.to_dict(), indent=1, allow_nan=False) if args.json else report)
     return unreadable(report.skipped, len(rows))
+
+
+def problem_of_heads(heads):
+    """{head: problem} of labels for the heads of a model, by how it reads them."""
+    from keras_vit.outputs import PROBLEMS, reading_of
+
+    problems = {reading: each for each, reading in PROBLEMS.items()}
+    return {head: problems[reading_of(one).name] for head, one in heads.items()}
+
+
+def numbers_of(problem, of_model, of_data, outputs):
+    """The `class_map` of one head, or of the only one; `None` for values."""
+    if problem == "regression":
+        return None
+    # One output tells two classes, but for labels that have a column for each.
+    return class_map(
+        of_model, of_data, 2 if outputs == 1 and problem == "single_label" else outputs
+    )
 
 
 class Batches:
@@ -77,19 +104,22 @@ class Batches:
     `skipped` tells where those lie that could not be read; they are left out.
     """
 
-    def __init__(self, source, rows, model, size, numbers):
+    def __init__(self, source, rows, model, size, numbers, outputs):
         self.source, self.rows, self.model = source, rows, model
         self.size, self.numbers, self.skipped = size, numbers, []
-        self.problem = source.problem
+        self.problem, self.outputs = source.problem, outputs
 
     def __len__(self):
         return -(-len(self.rows) // self.size)
 
     def __iter__(self):
+        import keras
         import numpy as np
 
+        from keras_vit.data.batches import with_weights
         from keras_vit.data.pixels import pixels_of
         from keras_vit.data.preprocess import input_of, prepare, warn_of_unreadable
+        from keras_vit.heads import map_heads
 
         wanted = input_of(self.model)
         channels = wanted[1]
@@ -97,7 +127,7 @@ class Batches:
 
         def read(row):
             image, label = self.source[row]
-            labels[row] = self.label(label)
+            labels[row] = map_heads(label_of, label, self.problem, self.numbers, self.outputs)
             return pixels_of(image, channels, self.source.upright)
 
         for start in range(0, len(self.rows), self.size):
@@ -108,20 +138,24 @@ class Batches:
             self.skipped += places.values()
             kept = [index for index in range(len(rows)) if index not in errors]
             if kept:  # as a pipeline leaves them out
-                yield images[kept], np.array([labels[rows[index]] for index in kept])
+                rows_of = [labels[rows[index]] for index in kept]
+                together = keras.tree.map_structure(lambda *each: np.array(each), *rows_of)
+                batch = images[kept], together
+                yield with_weights(*batch) if isinstance(self.problem, dict) else batch
             labels.clear()
 
-    def label(self, given):
-        """A label of the data as one of the model."""
-        import numpy as np
 
-        if self.numbers is None:
-            return given
-        if self.problem == "single_label":
-            return self.numbers[given]
-        columns = np.zeros(self.model.output_shape[-1])  # one for each class of the model
-        columns[self.numbers] = given
-        return columns
+def label_of(given, problem, numbers, outputs):
+    """A label of the data as one of the model, or of one of its heads."""
+    import numpy as np
+
+    if numbers is None:
+        return given
+    if problem == "single_label":
+        return numbers[given] if given >= 0 else given
+    columns = np.zeros(outputs)  # one for each class of the model
+    columns[numbers] = given
+    return columns
 
 
 def take_data_of_run(args):

@@ -7,10 +7,10 @@ from keras_vit_cli.models import (
     MODEL,
     NAMES,
     READING,
-    READINGS,
     images_of,
     open_model,
     read_names,
+    reading,
 )
 from keras_vit_cli.numbers import count, positive
 from keras_vit_cli.output import unreadable
@@ -33,7 +33,7 @@ def add_arguments(add):
     )
     add("--top", type=count, default=5, help="classes to tell (default: 5)")
     add("--class-names", metavar="FILE", help=NAMES)
-    add("--reading", choices=READINGS, help=READING)
+    add("--reading", type=reading, metavar="READING", help=READING)
     add(
         "--megabytes",
         type=positive,

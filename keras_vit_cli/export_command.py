@@ -1,6 +1,6 @@
 """`keras-vit export`: a file that other programs run."""
 
-from keras_vit_cli.models import MODEL, READING, READINGS, open_model
+from keras_vit_cli.models import MODEL, READING, open_model, reading
 
 HELP = "write a model as a file that other programs run"
 EXAMPLE = "keras-vit export output model.onnx --preprocess --check"
@@ -12,7 +12,7 @@ def add_arguments(add):
     add("output", help="the file, or the folder of a tf_saved_model")
     add("--format", help=f"{FORMATS} (default: by the suffix)")
     add("--preprocess", action="store_true", help="uint8 pixels in, probabilities out")
-    add("--reading", choices=READINGS, help=READING)
+    add("--reading", type=reading, metavar="READING", help=READING)
     add("--check", action="store_true", help="run the file and compare it with the model")
     add(
         "--images",

@@ -13,7 +13,11 @@ MODEL = "a .keras file, the folder of a run, or a checkpoint: name, file, folder
 IMAGES = "image files, and folders of them at any depth (optional for digits, which has its own)"
 PROBLEMS = ("single_label", "multi_label", "regression")
 READINGS = ("softmax", "sigmoid", "values")
-READING = "how outputs are read (default: as the model says)"
+READING = (
+    "how outputs are read, as softmax or HEAD=softmax,HEAD=values (default: as the model says)"
+)
+PROBLEM = "what labels are: single_label, multi_label or regression; of several columns of a file, "
+PROBLEM += "each a head of the model, COLUMN=PROBLEM,COLUMN=PROBLEM"
 NAMES = "text with one name a line, in the model's order"
 
 
@@ -97,6 +101,39 @@ def _from_checkpoint(text, settings):
             raise
         advice = "`keras-vit convert` takes such settings: --set NAME=VALUE."
         raise type(error)(f"{error} {advice}") from error
+
+
+def by_head(convert):
+    """The type, for argparse, of a value, or of `HEAD=VALUE,HEAD=VALUE`, which becomes a dict."""
+
+    def read(text):
+        if "=" not in text:
+            return convert(text)
+        found = {}
+        for part in text.split(","):
+            head, equals, value = part.rpartition("=")
+            if not (head := head.strip()) or not equals or head in found:
+                text = "takes a value, or HEAD=VALUE,HEAD=VALUE with each head once. Received: "
+                raise argparse.ArgumentTypeError(f"{text}{part!r}")
+            found[head] = convert(value.strip())
+        return found
+
+    return read
+
+
+def one_of(*values):
+    """The type, for argparse, of one of some words."""
+
+    def read(text):
+        if text not in values:
+            raise argparse.ArgumentTypeError(f"takes {', '.join(values)}. Received: {text!r}")
+        return text
+
+    return read
+
+
+problem = by_head(one_of(*PROBLEMS))
+reading = by_head(one_of(*READINGS))
 
 
 def setting(text):

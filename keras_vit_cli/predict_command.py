@@ -7,10 +7,10 @@ from keras_vit_cli.models import (
     MODEL,
     NAMES,
     READING,
-    READINGS,
     images_of,
     open_model,
     read_names,
+    reading,
 )
 from keras_vit_cli.numbers import count, probability
 from keras_vit_cli.output import add_forms, print_rows, unreadable
@@ -28,7 +28,7 @@ def add_arguments(add):
     add("--top", type=count, metavar="K", help=text)
     help = "classes of at least this probability alone, all of them without --top"
     add("--threshold", type=probability, metavar="P", help=help)
-    add("--reading", choices=READINGS, help=READING)
+    add("--reading", type=reading, metavar="READING", help=READING)
     add("--class-names", metavar="FILE", help=NAMES)
     add("--batch-size", type=count, default=32, help="images at once (default: 32)")
     add_forms(add)
@@ -38,56 +38,77 @@ def run(args):
     import keras_vit
     from keras_vit.data import image_files
     from keras_vit.data.predict import reading_and_names
+    from keras_vit.heads import check_one_head, errors_of, heads_of
 
     names, files = read_names(args.class_names), image_files(args.images or images_of(args.model))
     model = open_model(args.model, args.reading)
-    is_regression = reading_and_names(model, names)[0].name == "values"
-    is_table = not (args.csv or args.json)
-    most = model.output_shape[-1] if args.threshold is not None else 1 if is_table else 5
+    if names:
+        check_one_head(model, "--class-names")
+    heads, of_values = heads_of(model) or {None: model}, {}
+    for head, one in heads.items():
+        with errors_of(head):
+            of_values[head] = reading_and_names(one, names)[0].name == "values"
+    is_table, everything = not (args.csv or args.json), args.threshold is not None
+    usual = {
+        head: one.output_shape[-1] if everything else 1 if is_table else 5
+        for head, one in heads.items()
+    }
+    # Of values there is no probability that a threshold could be one of.
+    thresholds = {head: None if is_values else args.threshold
+                  for head, is_values in of_values.items()}  # fmt: skip
+    by_head = None not in heads
     found = keras_vit.predict(
         model,
         files,
-        args.top or most,
+        args.top or (usual if by_head else usual[None]),
         names,
         args.batch_size,
-        args.threshold,
+        thresholds if by_head else args.threshold,
         skip_corrupt=True,
         progress=None,
     )
-    readable = [(file, best) for file, best in zip(files, found) if best is not None]
+    found = found if by_head else {None: found}
+    first = next(iter(found.values()))
+    readable = [i for i, best in enumerate(first) if best is not None]
     if is_table and readable:
-        _print_table(readable, is_regression)
+        _print_table(files, found, readable, of_values)
     elif not is_table:
-        rows = [row for file, best in readable for row in _rows(file, best)]
-        print_rows(rows, OF_VALUES if is_regression else COLUMNS, args)
-    return unreadable(found.count(None), len(files))
+        columns = [name for is_values in {*of_values.values()}
+                   for name in (OF_VALUES if is_values else COLUMNS)]  # fmt: skip
+        columns = list(dict.fromkeys(["image", *["head"] * by_head, *columns]))
+        rows = [
+            dict.fromkeys(columns if args.csv else ()) | row
+            for i in readable
+            for head in found
+            for row in _rows(files[i], found[head][i], head)
+        ]
+        print_rows(rows, columns, args)
+    return unreadable(len(files) - len(readable), len(files))
 
 
-def _print_table(found, is_regression):
+def _print_table(files, found, readable, of_values):
     """A line for each image, which is named below the folder that all are in."""
     from keras_vit.text import table
 
-    places = [os.path.abspath(file) for file, _ in found]
+    places = [os.path.abspath(files[i]) for i in readable]
     above = os.path.commonpath([os.path.dirname(place) for place in places])
-    width = max(len(best) for _, best in found)
-    rows = [
-        [os.path.relpath(place, above), *map(str, best), *[""] * (width - len(best))]
-        for place, (_, best) in zip(places, found)
-    ]
-    ranks = ["class", *(f"{rank}." for rank in range(2, width + 1))] if width else []
-    print(
-        table(
-            rows,
-            ["image", *(["value"] + [""] * (width - 1) if is_regression else ranks)],
-            width + 1,
-        )
-    )
+    rows, header = [[os.path.relpath(place, above)] for place in places], ["image"]
+    for head, predictions in found.items():
+        width = max(len(predictions[i]) for i in readable)
+        for row, i in zip(rows, readable):
+            row += [*map(str, predictions[i]), *[""] * (width - len(predictions[i]))]
+        first = head or ("value" if of_values[head] else "class")
+        ranks = ("" if of_values[head] else f"{rank}." for rank in range(2, width + 1))
+        header += [first, *ranks][:width]
+    print(table(rows, header, len(header)))
 
 
-def _rows(file, predictions):
+def _rows(file, predictions, head):
+    of_image = {"image": file} if head is None else {"image": file, "head": head}
     for rank, one in enumerate(predictions, 1):
         if hasattr(one, "value"):
-            yield dict(zip(OF_VALUES, (file, one.label, one.index, float(f"{one.value:.6g}"))))
+            values = dict(zip(OF_VALUES[1:], (one.label, one.index, float(f"{one.value:.6g}"))))
         else:
-            values = (file, rank, one.label, one.index, round(one.probability, 6))
-            yield dict(zip(COLUMNS, values))
+            values = (rank, one.label, one.index, round(one.probability, 6))
+            values = dict(zip(COLUMNS[1:], values))
+        yield of_image | values

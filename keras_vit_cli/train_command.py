@@ -13,9 +13,11 @@ import time
 from keras_vit_cli import parser
 from keras_vit_cli.models import (
     MODEL,
-    PROBLEMS,
+    PROBLEM,
     Settings,
+    by_head,
     file_of,
+    problem,
     settings_of_run,
     use_precision,
 )
@@ -34,7 +36,7 @@ HELP = "train a model by a recipe, test it and draw what it has learned"
 EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
 # Flags that change one field of the recipe; --set changes any.
 SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
-SHORTCUTS += ("keep_best", "early_stopping")
+SHORTCUTS += ("keep_best", "early_stopping", "loss_weights")
 # Fields of the recipe that a flag decides, which then must not be set as well.
 OF_FLAGS = {name: (name,) for name in SHORTCUTS} | {
     "batch_size": ("batch_size",),
@@ -77,7 +79,9 @@ def add_arguments(add):
     add("-o", "--output", default="output", help="folder for what the run leaves (default: output)")
     add("--dataset", metavar="DATA", help="other than the recipe's: a name, .npz file, or folder")
     add("--labels", metavar="FILE", help="labels of the images in the folder: .csv or .json")
-    add("--problem", choices=PROBLEMS, help="what labels are that could be read in several ways")
+    add("--problem", type=problem, metavar="PROBLEM", help=PROBLEM)
+    text = "weights of the losses of several heads, HEAD=WEIGHT,HEAD=WEIGHT"
+    add("--loss-weights", type=by_head(positive), metavar="WEIGHTS", help=text)
     add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
     add("--split", help="training images, such as train[:98%%] (default: the recipe's)")
     add("--test-split", metavar="SPLIT", help="images to test on (default: the recipe's)")
@@ -175,7 +179,7 @@ def run(args):
         )
         return 1
     expected = math.nan if expected is None else expected
-    shown = f"{expected:.2%}" if name == "accuracy" else f"{expected:.4g}"
+    shown = f"{expected:.2%}" if name.endswith("accuracy") else f"{expected:.4g}"
     print(f"Test {name.replace('_', ' ')} {shown}; see {visible(output)}")
     return 0
 
@@ -278,8 +282,9 @@ def own_recipe(args, images):
         size = image_size_of(args.weights)
     elif size is None:
         size = size_from_scratch(images.source.shorter_side(images.rows))
-    numbers = images.num_examples, images.num_classes
-    return recipes.own_images(*numbers, args.model, size, pretrained=bool(args.weights))
+    return recipes.own_images(
+        images.num_examples, None, args.model, size, pretrained=bool(args.weights)
+    )
 
 
 def test_again(output):

@@ -196,11 +196,20 @@ def test_labels_that_are_not_those_of_the_heads():
 def test_what_takes_one_head_says_how_to_pick_it():
     model = three_heads()
     pick = r"one output.*'species', 'weight', 'marks'; keras\.Model\(model\.input, model\.output"
-    for use in (reading_of, evaluation.features, lambda m: evaluation.embed(m, images())):
-        with pytest.raises(ValueError, match=pick):
-            use(model)
+    with pytest.raises(ValueError, match=pick):
+        reading_of(model)
     name = model.layers[-4].name  # what the heads read
     assert evaluation.features(model, layer=name).output_shape == (None, 8)
+    x = images()
+    np.testing.assert_array_equal(
+        evaluation.embed(model, x), evaluation.embed(model, x, layer=name), "all read the same"
+    )
+    hidden = keras.layers.Dense(4, name="hidden")(model.get_layer(name).output)
+    apart = {**model.output, "species": keras.layers.Dense(3, name="apart")(hidden)}
+    apart = keras.Model(model.input, apart)
+    for use in (evaluation.features, lambda m: evaluation.embed(m, x)):
+        with pytest.raises(ValueError, match=pick):
+            use(apart)
     twice = keras.Model(model.input, [model.output["species"]] * 2)
     with pytest.raises(ValueError, match="must have different names"):
         keras_vit.predict(twice, PIXELS)

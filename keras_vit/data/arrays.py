@@ -3,6 +3,7 @@
 import gzip
 import zipfile
 import zlib
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from keras_vit.data.dataset import (
     split_rows,
 )
 from keras_vit.data.sources import PROBLEMS, Source
+from keras_vit.heads import map_heads
 
 _MOST_DEFLATED = 250  # times: an archive that deflates more is made to fill the memory
 _MOST_IDX = 2**26  # bytes of an IDX file; the largest of Fashion-MNIST has 47 million
@@ -34,14 +36,15 @@ class ArraySource(Source):
 
     def __init__(self, name, class_names, arrays, problem="single_label"):
         images, labels = next(iter(arrays.values()))
-        sizes = {part: len(y) for part, (_, y) in arrays.items()}
-        super().__init__(name, class_names, sizes, problem, labels.shape[1:])
+        sizes = {part: len(x) for part, (x, _) in arrays.items()}
+        shape = map_heads(lambda y: y.shape[1:], labels)
+        super().__init__(name, class_names, sizes, problem, shape)
         self._arrays, self.channels = arrays, images.shape[-1]
 
     def __getitem__(self, row):
         part, index = self.find(row)
         images, labels = self._arrays[part]
-        return images[index], labels[index]
+        return images[index], map_heads(lambda y: y[index], labels)
 
 
 def array_source(source, problem=None):
@@ -62,19 +65,49 @@ def array_source(source, problem=None):
             "Arrays come as (images, labels), or as ((train_images, train_labels), (test_images, "
             f"test_labels)). Received: {type(source).__name__}"
         ) from error
-    problem, checked = problem_of([labels for _, labels in pairs], problem), []
+    given, checked = [labels for _, labels in pairs], []
+    has_heads = isinstance(given[0], Mapping)
+    heads = _heads_among(given, problem) if has_heads else None
+    problem = map_heads(problem_of, _by_head(given, heads), problem)
     for images, labels in pairs:
         images = np.asarray(images)
         images = check_images(images[..., None] if images.ndim == 3 else images)
-        checked.append((images, check_labels(labels, images, problem=problem)))
-    if len({labels.shape[1:] for _, labels in checked}) > 1:
-        raise ValueError(
-            "Labels to train and to test must have as many columns. Received: shapes "
-            f"{' and '.join(str(labels.shape) for _, labels in checked)}"
-        )
+
+        def check(problem, labels, images=images):
+            return check_labels(labels, images, problem=problem, partly=has_heads)
+
+        checked.append((images, map_heads(check, problem, labels)))
+
+    def check_columns(labels):
+        if len({each.shape[1:] for each in labels}) > 1:
+            raise ValueError(
+                "Labels to train and to test must have as many columns. Received: shapes "
+                f"{' and '.join(str(each.shape) for each in labels)}"
+            )
+
+    given = _by_head([labels for _, labels in checked], heads)
+    map_heads(check_columns, given)
     names = ("train", "test") if nested else ("all",)
-    class_names = numbered_classes([labels for _, labels in checked], problem)
+    class_names = map_heads(numbered_classes, given, problem)
     return ArraySource("arrays", class_names, dict(zip(names, checked)), problem)
+
+
+def _by_head(parts, heads):
+    """{head: its labels in each part} of the labels of each part; themselves without heads."""
+    return parts if heads is None else {head: [part[head] for part in parts] for head in heads}
+
+
+def _heads_among(parts, problem):
+    """The names of the heads, which all parts and the problems, where these are said, must have."""
+    names = [*parts, *([problem] if problem is not None else [])]
+    if any(not isinstance(each, Mapping) or set(each) != set(parts[0]) for each in names):
+        received = [list(each) if isinstance(each, Mapping) else each for each in names]
+        raise ValueError(
+            "Labels of several heads are dicts {head: labels} of the same heads in each part, and "
+            "problem a dict of these heads, or left out. Received: heads and problem "
+            f"{', '.join(map(repr, received)):.200}"
+        )
+    return list(problem or parts[0])
 
 
 def problem_of(labels, problem=None):
@@ -99,7 +132,7 @@ def numbered_classes(labels, problem):
         return None
     if problem == "multi_label":
         return tuple(map(str, range(labels[0].shape[1])))
-    return tuple(map(str, range(1 + max(int(found.max()) for found in labels))))
+    return tuple(map(str, range(1 + max(int(found.max(initial=0)) for found in labels))))
 
 
 def split_dataset(name, images, labels, class_names, test_fraction, seed, problem="single_label"):

@@ -1,9 +1,6 @@
 """The batches of a split on Grain, read and mixed: each a function of (seed, step).
 
 A batch is (images, labels, notes). Notes are (row, reason) of examples that could not be read.
-
-Mixup and CutMix mix an image and its label with those of its partner: the image before it in the
-batch, or the last image for the first. One share holds for the whole batch, as in big_vision.
 """
 
 import functools
@@ -11,15 +8,16 @@ import math
 import os
 import sys
 
+import keras
 import numpy as np
 
 from keras_vit.data.arrays import ArraySource
+from keras_vit.data.dataset import has_label
 from keras_vit.data.keras_layers import augment
-from keras_vit.data.pixels import convert_channels, normalized
-from keras_vit.data.transform import apply
+from keras_vit.data.mixing import mix
+from keras_vit.data.pixels import normalized
+from keras_vit.heads import map_heads
 from keras_vit.workarounds import report_ended_workers
-
-LOST_AT_MOST = 4  # one in four examples may be unreadable
 
 
 def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1), layers=()):
@@ -29,7 +27,7 @@ def make_batches(read, batch_size, seed, num_classes, mixing=(0, 0), share=(0, 1
     place of class numbers.
 
     Args:
-        read: a `Reader`.
+        read: a `keras_vit.data.reader.Reader`.
         batch_size: examples per batch, of all processes together.
         seed: decides all that is random.
         num_classes: of the labels.
@@ -128,67 +126,42 @@ def import_grain():
     return grain
 
 
-class Reader:
-    """(row, rng) -> (pixels, label, notes): reads an example and transforms it.
-
-    In training the next readable example of the split replaces one that cannot be read; otherwise
-    the pixels are None.
-    """
-
-    def __init__(self, source, rows, transform, channels, training):
-        self.source, self.rows, self.transform = source, rows, transform
-        self.image_shape, self.training = (*transform.image_size, channels), training
-        dtype = np.int32 if source.problem == "single_label" else np.float32
-        labels = np.zeros((0, *source.label_shape), dtype)
-        self.empty = np.zeros((0, *self.image_shape), np.uint8), labels  # a batch of no examples
-
-    def __call__(self, row, rng):
-        notes, channels = [], self.image_shape[-1]
-        for candidate in self._candidates(row):
-            try:
-                image, label = self._read(candidate)
-                if not isinstance(image, bytes):
-                    if image.dtype != np.uint8:
-                        image = np.rint(image * np.float32(255)).astype(np.uint8)
-                    image = convert_channels(image, channels)
-                pixels = apply(self.transform, image, rng, channels, self.source.upright)
-                return pixels, label, notes
-            except (OSError, ValueError) as error:
-                notes.append((int(candidate), f"{type(error).__name__}: {error}"))
-        return None, -1, notes
-
-    def _read(self, row):
-        try:
-            return self.source[row]
-        except (MemoryError, OSError, ValueError):
-            raise
-        except Exception as error:  # of any kind, from the codecs of damaged records
-            raise ValueError(f"{type(error).__name__}: {error}") from error
-
-    def _candidates(self, row):
-        yield row
-        if self.training:  # as many as may be unreadable, and one more
-            first = int(np.flatnonzero(self.rows == row)[0]) + 1
-            tried = range(first, first + len(self.rows) // LOST_AT_MOST + 2)
-            yield from (self.rows[index % len(self.rows)] for index in tried)
-
-
 def _collate(examples, empty):
     images = [pixels for pixels, _, _ in examples if pixels is not None]
     labels = [label for pixels, label, _ in examples if pixels is not None]
     notes = [note for _, _, notes in examples for note in notes]
     if not images:
         return *empty, notes
-    return np.stack(images), np.array(labels, empty[1].dtype), notes
+    # Of several heads each label is a dict, as the labels of no example are.
+    labels = keras.tree.map_structure(
+        lambda none, *each: np.array(each, none.dtype), empty[1], *labels
+    )
+    return np.stack(images), labels, notes
 
 
 def _one_hot(batch, num_classes):
     images, labels, notes = batch
-    if labels.dtype != np.int32:  # several labels, or values
-        return batch
-    one_hot = np.zeros((len(labels), num_classes), np.float32)
-    one_hot[np.arange(len(labels)), labels] = 1
-    return images, one_hot, notes
+
+    def one_hot(numbers, count):
+        if numbers.dtype != np.int32:  # several labels, or values
+            return numbers
+        rows = (numbers[:, None] == np.arange(count)).astype(np.float32)
+        rows[numbers < 0] = np.nan  # a label that lacks, also of what is mixed with it
+        return rows
+
+    return images, map_heads(one_hot, labels, num_classes), notes
+
+
+def with_weights(images, labels):
+    """(images, labels, weights) of a batch of several heads: where a label lacks, both are 0."""
+    weights = map_heads(lambda each: has_label(each).astype(np.float32), labels)
+
+    def filled(rows, given):
+        rows = rows.copy()
+        rows[given == 0] = 0
+        return rows
+
+    return images, map_heads(filled, labels, weights), weights
 
 
 def _mixed_part(batch, rng, alphas, share):
@@ -196,56 +169,9 @@ def _mixed_part(batch, rng, alphas, share):
     images, labels = mix(images, labels, rng, *alphas)
     size = len(images) // processes
     part = slice(process * size, (process + 1) * size)
-    return images[part], labels[part], notes
+    return images[part], map_heads(lambda y: y[part], labels), notes
 
 
 def _finish(batch, mean, std):
     images, labels, notes = batch
     return normalized(images, mean, std), labels, notes
-
-
-def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
-    """Mixes a batch by `mixup` or `cutmix`; where both have an alpha, each is equally likely.
-
-    Images are uint8 or float32 of shape (batch, height, width, channels), and float32 where they
-    were blended; labels are float32 of shape (batch, classes). An alpha of 0 means no mixing.
-    """
-    if cutmix_alpha and (not mixup_alpha or rng.random() < 0.5):
-        return cutmix(images, labels, rng, cutmix_alpha)
-    if mixup_alpha:
-        return mixup(images, labels, rng, mixup_alpha)
-    return images, labels
-
-
-def mixup(images, labels, rng, alpha):
-    """Mixes every image with its partner: a * image + (1 - a) * partner, the labels alike.
-
-    a is drawn from Beta(alpha, alpha) and replaced by max(a, 1 - a), so that an image keeps at
-    least half of itself. The authors use alpha = 0.2, 0.5 and 0.8. The results are float32.
-
-    Source: `get_mixup`, utils.py of big_vision; https://arxiv.org/abs/1710.09412.
-    """
-    a = rng.beta(alpha, alpha)
-    own = np.float32(max(a, 1 - a))
-    return tuple(x * own + np.roll(x, 1, axis=0) * (1 - own) for x in (images, labels))
-
-
-def cutmix(images, labels, rng, alpha):
-    """Puts a box of its partner into every image, and mixes the labels by its area.
-
-    The share of the box is drawn from Beta(alpha, alpha), with alpha = 1 in the paper, and its
-    centre uniformly. The box is cut at the border, and the labels follow the area that is left.
-
-    Source: `rand_bbox`, train.py of clovaai/CutMix-PyTorch; https://arxiv.org/abs/1905.04899.
-    """
-    height, width = images.shape[1:3]
-    side = np.sqrt(1 - rng.beta(alpha, alpha))
-    bounds = []
-    for length in (height, width):
-        half, center = int(length * side) // 2, int(rng.integers(length))
-        bounds.append(slice(max(center - half, 0), min(center + half, length)))
-    box = (slice(None), *bounds)
-    mixed = images.copy()
-    mixed[box] = np.roll(images, 1, axis=0)[box]
-    share = np.float32(mixed[box][0, ..., 0].size / (height * width))
-    return mixed, labels * (1 - share) + np.roll(labels, 1, axis=0) * share

@@ -2,11 +2,13 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from keras_vit.checks import check_choice
 from keras_vit.data.sources import PROBLEMS
+from keras_vit.heads import map_heads
 
 MAX_BYTES = 4 * 2**30  # of a dataset: a larger one is refused before memory runs out
 MOST_CLASSES = 100_000  # labels beyond it are identifiers
@@ -39,7 +41,8 @@ class ImageDataset:
         problem: "single_label"; "multi_label", whose labels are float32 of shape (images, classes),
             1 for the classes that an image shows and 0 for the others; or "regression", whose
             labels are float32 of shape (images,) or (images, targets) and class_names None or the
-            names of the targets.
+            names of the targets. Of several heads a dict {head: problem}, and labels and
+            class_names dicts by head, too; -1 and NaN are labels that an image lacks.
 
     Raises:
         ValueError: an array of another shape, dtype or range, images and labels of different
@@ -54,24 +57,26 @@ class ImageDataset:
     class_names: tuple[str, ...] | None
     skipped: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    problem: str = "single_label"
+    problem: str | dict[str, str] = "single_label"
 
     def __post_init__(self):
-        check_choice("problem", self.problem, PROBLEMS)
-        if not self.class_names and self.problem != "regression":
-            raise ValueError(
-                "class_names must name at least one class. Received: "
-                f"{self.class_names!r} for {self.name!r}"
-            )
+        check_problem(self.problem)
+        map_heads(self._check_names, self.problem, self.class_names)
         for part in ("train", "test"):
             images = check_images(getattr(self, f"{part}_images"), f"{part}_images")
-            labels = getattr(self, f"{part}_labels")
-            count = len(self.class_names or ()) or MOST_CLASSES
-            labels = check_labels(labels, images, f"{part}_labels", count, self.problem)
+
+            def checked(problem, labels, names, images=images, name=f"{part}_labels"):
+                count, partly = len(names or ()) or MOST_CLASSES, isinstance(self.problem, Mapping)
+                return check_labels(labels, images, name, count, problem, partly)
+
+            labels = map_heads(
+                checked, self.problem, getattr(self, f"{part}_labels"), self.class_names
+            )
             object.__setattr__(self, f"{part}_images", images)
             object.__setattr__(self, f"{part}_labels", labels)
-        if self.problem != "single_label":
-            self._check_columns()
+        map_heads(
+            _check_columns, self.problem, self.train_labels, self.test_labels, self.class_names
+        )
         shapes = self.image_shape, self.test_images.shape[1:]
         if shapes[0] != shapes[1]:
             raise ValueError(
@@ -79,22 +84,21 @@ class ImageDataset:
                 f"Received: {shapes[0]} and {shapes[1]}; resize one of them"
             )
 
-    def _check_columns(self):
-        """Raises ValueError unless labels have a column for each name."""
-        shapes = self.train_labels.shape[1:], self.test_labels.shape[1:]
-        if shapes[0] != shapes[1] or len(self.class_names or ()) not in (0, self.num_classes):
+    def _check_names(self, problem, class_names):
+        if not class_names and problem != "regression":
             raise ValueError(
-                "train_labels and test_labels must have one column for each of class_names. "
-                f"Received: shapes {self.train_labels.shape} and {self.test_labels.shape}, and "
-                f"class_names={self.class_names!r:.80}"
+                "class_names must name at least one class. Received: "
+                f"{class_names!r} for {self.name!r}"
             )
 
     @property
     def num_classes(self):
         """Number of classes, with or without test images, or of the targets of regression."""
-        if self.problem == "single_label":
-            return len(self.class_names)
-        return math.prod(self.train_labels.shape[1:])
+
+        def count(problem, labels, names):
+            return len(names) if problem == "single_label" else math.prod(labels.shape[1:])
+
+        return map_heads(count, self.problem, self.train_labels, self.class_names)
 
     @property
     def image_shape(self):
@@ -111,9 +115,36 @@ class ImageDataset:
         )
 
 
+def _check_columns(problem, train_labels, test_labels, class_names):
+    """Raises ValueError unless labels have a column for each name."""
+    shape = train_labels.shape[1:]
+    if problem != "single_label" and (
+        shape != test_labels.shape[1:] or len(class_names or ()) not in (0, math.prod(shape))
+    ):
+        raise ValueError(
+            "train_labels and test_labels must have one column for each of class_names. "
+            f"Received: shapes {train_labels.shape} and {test_labels.shape}, and "
+            f"class_names={class_names!r:.80}"
+        )
+
+
+def check_problem(problem):
+    """Raises ValueError unless a problem, or each of a dict by head, is one of `PROBLEMS`."""
+    map_heads(lambda each: check_choice("problem", each, PROBLEMS), problem)
+
+
 def problem_told(problem):
     """A problem other than the usual one, as the end of what stands in parentheses."""
     return "" if problem == "single_label" else f", problem={problem!r}"
+
+
+def head_to_split_by(problem):
+    """The head whose classes a split keeps in proportion: the first with one class each, or None.
+
+    It is `None` too where there are no heads.
+    """
+    heads = problem.items() if isinstance(problem, Mapping) else ()
+    return next((head for head, each in heads if each == "single_label"), None)
 
 
 def split_rows(labels, test_fraction, seed, problem="single_label"):
@@ -186,8 +217,17 @@ def check_pixels(images, name):
         )
 
 
-def check_labels(labels, images, name="labels", num_classes=MOST_CLASSES, problem="single_label"):
+def check_labels(
+    labels,
+    images,
+    name="labels",
+    num_classes=MOST_CLASSES,
+    problem="single_label",
+    partly=False,
+):
     """`labels`, one for each image, as int32, or as float32 unless each is one class.
+
+    With `partly`, -1 and NaN are labels that images lack.
 
     Raises:
         ValueError: another shape, dtype or value than labels of the problem have.
@@ -215,6 +255,8 @@ def check_labels(labels, images, name="labels", num_classes=MOST_CLASSES, proble
         multi = problem == "multi_label"
         fits = np.isin(labels, (0, 1)) if multi else np.abs(labels) <= np.finfo(np.float32).max
         rule, advice = ("0 or 1" if multi else "finite numbers"), ""
+    if partly:
+        fits |= labels == -1 if problem == "single_label" else np.isnan(labels)
     if not fits.all():
         first = np.argwhere(~fits)[0].tolist()
         raise ValueError(
@@ -222,6 +264,14 @@ def check_labels(labels, images, name="labels", num_classes=MOST_CLASSES, proble
             f"{labels[tuple(first)]} at index {first[0] if len(first) == 1 else first}{advice}"
         )
     return labels.astype(np.int32 if problem == "single_label" else np.float32)
+
+
+def has_label(labels):
+    """Whether each example has its label, (examples,): -1 and NaN are none."""
+    labels = np.asarray(labels)
+    if labels.dtype.kind != "f":
+        return labels >= 0
+    return ~np.isnan(labels).any(axis=tuple(range(1, labels.ndim)))
 
 
 def check_memory(shape, itemsize=1):

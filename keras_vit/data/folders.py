@@ -5,12 +5,13 @@ import warnings
 
 import numpy as np
 
-from keras_vit.data.dataset import split_rows
-from keras_vit.data.files import Folder, open_files, warn_left_out
-from keras_vit.data.labels import match_files, read_labels
+from keras_vit.data.dataset import head_to_split_by, split_rows
+from keras_vit.data.files import Folder, images_among, listed, open_files, warn_left_out
+from keras_vit.data.labels import read_labels
 from keras_vit.data.layout import find_parts, folders_below, labelled_files, quoted
 from keras_vit.data.pixels import PATHS
 from keras_vit.data.sources import Source, part_of
+from keras_vit.heads import errors_of, map_heads, of_head
 
 
 class FileSource(Source):
@@ -36,14 +37,15 @@ class FileSource(Source):
         else:
             found, parts = files_by_label(files, labels, problem)
             class_names, problem = found.class_names, found.problem
-            shape = np.shape(next(iter(found.values.values())))
+            shape = map_heads(np.shape, next(iter(found.values.values())))
         kept = {image for inside in parts.values() for image, _ in inside}
         kept |= _files_of(labels, files)
         if "all" in parts:
             _warn_of_other_parts(files)
             every = parts.pop("all")
-            values = np.array([label for _, label in every])
-            both = split_rows(values, test_fraction, seed, problem)
+            self.split_by = head_to_split_by(problem)
+            values = np.array([of_head(label, self.split_by) for _, label in every])
+            both = split_rows(values, test_fraction, seed, of_head(problem, self.split_by))
             parts = {p: [every[row] for row in rows] for p, rows in zip(("train", "test"), both)}
         sizes = {part: len(inside) for part, inside in parts.items()}
         super().__init__(name or files.name, class_names, sizes, problem, shape)
@@ -117,17 +119,66 @@ def files_by_label(files, labels, problem=None):
         for part, inside in parts.items()
         if inside
     }
-    if found.problem != "regression" and not found.listed and "train" in parts:
-        seen = {part: _classes_among(inside) for part, inside in parts.items()}
+    for head in found.problem if isinstance(found.problem, dict) else [None]:
+        problem, listed = of_head(found.problem, head), of_head(found.listed, head)
+        if problem == "regression" or listed or "train" not in parts:
+            continue
+        seen = {part: _classes_among(inside, head) for part, inside in parts.items()}
         if unknown := sorted(set().union(*seen.values()) - seen["train"]):
-            raise ValueError(
-                f"Each class must have a training image. Received: {len(parts['train'])} of "
-                f"{files.path}, none of {quoted(found.class_names[n] for n in unknown)}"
-            )
+            names = of_head(found.class_names, head)
+            with errors_of(head, note=False):
+                raise ValueError(
+                    f"Each class must have a training image. Received: {len(parts['train'])} of "
+                    f"{files.path}, none of {quoted(names[n] for n in unknown)}"
+                )
     return found, parts
 
 
-def _classes_among(items):
-    """The numbers of the classes that (name, label) pairs have."""
-    labels = np.array([label for _, label in items])
-    return set(np.unique(labels if labels.ndim == 1 else labels.nonzero()[1]).tolist())
+def _classes_among(items, head):
+    """The numbers of the classes that (name, label) pairs have, of one head or of the only one."""
+    labels = np.array([of_head(label, head) for _, label in items])
+    if labels.ndim == 1:
+        return set(labels[labels >= 0].tolist())
+    return set((labels == 1).nonzero()[1].tolist())
+
+
+def match_files(labels, files):
+    """{image: its name among the labels} for a folder or an archive of images.
+
+    Names are paths in it, or in one folder in it, such as `images/`, or begin with its own path or
+    name. If no name has the suffix of an image, those of the files do not count.
+
+    Raises:
+        ValueError: a name without a file, or with several.
+    """
+    images, names = images_among(files.names), list(labels)
+    plain = {name: name.replace("\\", "/").removeprefix("./") for name in names}
+    if not images_among(plain.values()):
+        known = {}
+        for image in images:
+            known.setdefault(os.path.splitext(image)[0], []).append(image)
+    else:
+        known = {image: [image] for image in images}
+    if not any(name in known for name in plain.values()):
+        first = plain[names[0]]
+        own = (f"{files.path}/", f"{files.path.resolve()}/", f"{files.name}/")
+        inside = [k.removesuffix(first) for k in known if k.endswith(f"/{first}")]
+        if before := next((p for p in own if all(n.startswith(p) for n in plain.values())), ""):
+            plain = {name: path.removeprefix(before) for name, path in plain.items()}
+        elif len(inside) == 1:
+            plain = {name: inside[0] + path for name, path in plain.items()}
+    if missing := [name for name in names if plain[name] not in known]:
+        raise ValueError(
+            f"Each label must have its image in {files.path}. Received: {len(missing)} of "
+            f"{len(names)} without one:\n{listed(missing)}\nNames are paths in that folder"
+        )
+    if several := [name for name in names if len(known[plain[name]]) > 1]:
+        raise ValueError(
+            f"Each label must have one image in {files.path}; name files with their suffixes. "
+            f"Received: {several[0]!r} for {', '.join(known[plain[several[0]]])}"
+        )
+    found = {known[plain[name]][0]: name for name in names}
+    if len(found) < len(names):
+        twice = next(name for name in names if found[known[plain[name]][0]] != name)
+        raise ValueError(f"Each image must have one label. Received: {twice!r} under two names")
+    return found

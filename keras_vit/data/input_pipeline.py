@@ -9,12 +9,14 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.data import batches, keras_layers, units
-from keras_vit.data.dataset import problem_told
+from keras_vit.data import batches, keras_layers, reader, units
+from keras_vit.data.dataset import has_label, problem_told
 from keras_vit.data.files import LISTED, listed
+from keras_vit.data.keras_side import KerasSide
 from keras_vit.data.load import check_seed, open_source
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
+from keras_vit.heads import map_heads
 
 
 def pipeline(
@@ -30,7 +32,7 @@ def pipeline(
     threads: int | None = None,
     workers: int = 0,
     labels: Any = None,
-    problem: str | None = None,
+    problem: str | dict[str, str] | None = None,
     model: keras.Model | None = None,
 ) -> "Pipeline":
     """Opens a split of a dataset as batches for `model.fit`, `evaluate` and `predict`.
@@ -57,7 +59,8 @@ def pipeline(
         threads: batches to read at a time, in each process; None is the number of cores.
         workers: processes that read beside this one; 0 reads in threads of this one only.
         labels, problem: as in `load`; arrays of labels of several classes are known by their rows
-            of 0 and 1, unless each row has a single 1.
+            of 0 and 1, unless each row has a single 1. Labels of several heads are dicts, and
+            `problem` is {head: problem}.
         model: whose weights decide about the images: short for `recipe.for_weights(model)`.
 
     Returns:
@@ -97,7 +100,7 @@ def pipeline(
     )
 
 
-class Pipeline(keras.utils.PyDataset):
+class Pipeline(KerasSide):
     """Batches of a split as a recipe wants them; made by `pipeline`.
 
     The batch of a step is a function of (seed, step): it does not depend on threads and processes
@@ -108,7 +111,9 @@ class Pipeline(keras.utils.PyDataset):
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
     is left out, and labels are int32. Images are float32 NumPy arrays. Labels of several classes
     are float32 of shape (batch, classes) and values of shape (batch,) or (batch, targets), in
-    training and otherwise.
+    training and otherwise. Of several heads a batch is (images, {head: labels}), and where an image
+    lacks a label (images, {head: labels}, {head: weights}), with the weight 0 for the label 0 that
+    stands in its place; what is mixed with such an image lacks the label, too.
 
     Iterating gives one epoch and reads ahead. `model.fit` takes the object as well: each epoch of
     Keras shows the next epoch, whose batches Keras puts in another order unless `shuffle=False`.
@@ -121,6 +126,8 @@ class Pipeline(keras.utils.PyDataset):
         num_examples: in the split, unreadable ones included.
         problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
         num_classes, class_names: of the dataset; for regression of the targets, if these have any.
+            Of several heads these two and `problem` are dicts by head.
+        missing: {head: how many examples of the split lack its label}, without those of 0.
         preprocessing: what makes later images like those of the recipe's evaluation; a model that
             `training.fit` or its own `fit` trains with this pipeline has it from then on.
         left_out: places of the files that are no images, or lie where none of the set should be.
@@ -150,7 +157,7 @@ class Pipeline(keras.utils.PyDataset):
         self.batch_size, self.training, self.seed = batch_size, training, seed
         self._threads, self._workers = threads, workers
         transform = recipe.train if training else recipe.eval
-        self._read = batches.Reader(source, source.rows(split), transform, channels, training)
+        self._read = reader.Reader(source, source.rows(split), transform, channels, training)
         self.preprocessing = recipe.eval.preprocessing
         if len(self.preprocessing.mean) in {1, 3} - {channels}:
             self.preprocessing = self.preprocessing.for_channels(channels)
@@ -162,10 +169,16 @@ class Pipeline(keras.utils.PyDataset):
             )
         self._mixing = (recipe.mixup, recipe.cutmix) if training else (0, 0)
         self._layers = getattr(recipe, "augment_layers", ()) if training else ()
-        labels = (self.num_classes,) if self.problem == "single_label" else source.label_shape
-        keras_layers.check(self._layers, (batch_size, *self.image_shape), tuple(labels))
+        widths = keras.tree.flatten(self.num_classes)  # of the labels of all heads side by side
+        keras_layers.check(self._layers, (batch_size, *self.image_shape), (sum(widths),))
+        self.missing = {}
+        if isinstance(self.problem, dict):
+            given = [source.label(row) for row in self.rows]
+            for head in self.problem:
+                count = len(given) - int(has_label(np.array([each[head] for each in given])).sum())
+                self.missing |= {head: count} if count else {}
         self._unreadable = {}  # row -> reason, of all objects that are made of this one
-        self.start, self._steps, self._passes = 0, None, 0
+        self.start, self._steps = 0, None
         self._cut((0, 1))
 
     def _cut(self, share):
@@ -180,7 +193,6 @@ class Pipeline(keras.utils.PyDataset):
     left_out = property(lambda self: self._read.source.left_out)
     num_examples = property(lambda self: len(self._read.rows))
     image_shape = property(lambda self: self._read.image_shape)
-    num_batches = property(lambda self: len(self))  # Keras asks for it
 
     @property
     def steps_per_epoch(self):
@@ -217,7 +229,7 @@ class Pipeline(keras.utils.PyDataset):
                 f"step={step}, steps={steps}"
             )
         other = copy.copy(self)
-        other.start, other._steps, other._passes = int(step), steps, 0
+        other.start, other._steps, other.passes = int(step), steps, 0
         return other
 
     def shard(self, process: int, processes: int) -> "Pipeline":
@@ -244,10 +256,16 @@ class Pipeline(keras.utils.PyDataset):
             self._note(notes)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
-            yield images, units.standardized(labels, self.units) if self.units else labels
+            yield self._finished(images, labels)
             missing -= 1
         for _ in range(missing):  # of a share that has no row in the last batch
-            yield self._read.empty[0].astype(np.float32), self._read.empty[1]
+            yield self._finished(self._read.empty[0].astype(np.float32), self._read.empty[1])
+
+    def _finished(self, images, labels):
+        """The batch, with values in the units of the run, and weights where labels lack."""
+        if self.units is not None:
+            labels = map_heads(units.standardized, labels, self.units)
+        return batches.with_weights(images, labels) if self.missing else (images, labels)
 
     def _note(self, notes):
         """Records unreadable examples, with a warning for each of the first ones."""
@@ -256,7 +274,7 @@ class Pipeline(keras.utils.PyDataset):
             if row in unreadable:
                 continue
             unreadable[row] = reason
-            if len(unreadable) > max(1, self.num_examples // batches.LOST_AT_MOST):
+            if len(unreadable) > max(1, self.num_examples // reader.LOST_AT_MOST):
                 lines = [f"{place(row)}: {reason}" for row, reason in unreadable.items()]
                 raise ValueError(
                     f"{len(unreadable)} of {self.num_examples} examples cannot be read. Received:\n"
@@ -265,7 +283,7 @@ class Pipeline(keras.utils.PyDataset):
             if len(unreadable) <= LISTED:  # `skipped` tells the others
                 warnings.warn(f"{place(row)} is left out: {reason}", stacklevel=3)
 
-    def balanced_class_weights(self) -> tuple[float, ...]:
+    def balanced_class_weights(self) -> tuple[float, ...] | dict[str, tuple[float, ...]]:
         """Weights of the classes, see `keras_vit.data.sources.Source.balanced_class_weights`."""
         return self._read.source.balanced_class_weights(self._read.rows)
 
@@ -275,19 +293,6 @@ class Pipeline(keras.utils.PyDataset):
 
     def set_state(self, state):
         self._unreadable.update((row, reason) for row, reason in state)
-
-    # What follows is for Keras.
-
-    def __getitem__(self, index):
-        """The batch of that number in the epoch that Keras is in."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"Batch {index} is outside 0..{len(self) - 1}.")
-        step = self.start + self._passes * len(self) + int(index)
-        return next(iter(self.from_step(step, 1)))
-
-    def on_epoch_end(self):
-        """Called by Keras after each epoch, and once it has built a model from a first batch."""
-        self._passes += self.training
 
     def __repr__(self):
         height, width, channels = self.image_shape

@@ -104,6 +104,8 @@ def _is_layer(value):
 def augment(batch, rng, configs):
     """(images, labels, notes) after the layers: float32 pixels of 0..255, and labels mixed alike.
 
+    Labels of several heads, a dict, go through the layers side by side.
+
     Args:
         batch: images of shape (batch, height, width, channels) with values 0..255, labels of float
             with the batch as their first axis, and what goes with them.
@@ -175,12 +177,17 @@ def _noise(shape):
 
 
 def _apply(configs, images, labels, rng):
-    images, rows = images.astype(np.float32), labels.reshape(len(labels), -1).astype(np.float32)
+    images, parts = images.astype(np.float32), keras.tree.flatten(labels)
+    parts = [part.reshape(len(images), -1).astype(np.float32) for part in parts]
+    ends, rows = np.cumsum([part.shape[1] for part in parts]), np.concatenate(parts, axis=1)
     with keras.device("cpu"):
         for layer in _built(configs, images.shape, rows.shape):
             images, rows = layer(images, rows, rng)
             images = images.clip(0, 255)
-    return images, rows.reshape(-1, *labels.shape[1:])
+    parts = iter(np.split(rows, ends[:-1], axis=1))
+    return images, keras.tree.map_structure(
+        lambda given: next(parts).reshape(-1, *given.shape[1:]), labels
+    )
 
 
 @functools.lru_cache(8)

@@ -6,6 +6,7 @@ import os
 import pathlib
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 
 from keras_vit.data.files import images_among
 from keras_vit.data.sources import part_of
@@ -48,7 +49,7 @@ def read_json(path):
 
 
 def read_csv(path, problem):
-    """(names of the columns of labels, {file: label}, {file: part} or None)."""
+    """({column of labels: {file: cell}}, {file: part} or None); `problem` may name the columns."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             first = file.readline()
@@ -69,16 +70,27 @@ def read_csv(path, problem):
             f"{path} must begin with a row of different names: of a column of files, one or more "
             f"of labels, and perhaps 'split'. Received: {', '.join(map(repr, header)) or 'nothing'}"
         )
-    named = [i for i in columns if lowered[i] in _LABEL]
-    if len(named) == 1 and len(columns) > 1:
-        others = [header[i] for i in columns if i not in named]
+    if isinstance(problem, Mapping):
+        if missing := [name for name in problem if name not in [header[i] for i in columns]]:
+            raise ValueError(
+                f"problem must name columns of {path}, which has "
+                f"{', '.join(repr(header[i]) for i in columns)}. Received: "
+                f"{', '.join(map(repr, missing))}"
+            )
+        named = [header.index(name) for name in problem]
+    else:
+        named = [i for i in columns if lowered[i] in _LABEL]
+    if (len(named) == 1 or isinstance(problem, Mapping)) and set(named) < set(columns):
+        columns, others = named, [header[i] for i in columns if i not in named]
+        more = "" if isinstance(problem, Mapping) else "; name several with the problem of each"
         warnings.warn(
-            f"Labels are read from the column {header[named[0]]!r} of {path}; "
-            f"{', '.join(map(repr, others))} are not read",
+            f"Labels are read from the column{'s' * (len(columns) > 1)} "
+            f"{', '.join(repr(header[i]) for i in columns)} of {path}; "
+            f"{', '.join(map(repr, others))} are not read{more}",
             stacklevel=2,
         )
-        columns = named
-    found, parts = {}, {}
+    columns = named if isinstance(problem, Mapping) else columns
+    files, found, parts = set(), {header[i]: {} for i in columns}, {}
     for line, row in enumerate(rows, 2):
         if not any(row):
             continue
@@ -88,22 +100,30 @@ def read_csv(path, problem):
                 f"{len(row)} in row {line}; quote a cell that holds {delimiter!r}"
             )
         name = row[number].strip()
-        if name in found:
+        if name in files:
             raise ValueError(
                 f"{path} must name each file once; several labels of a file stand in one cell, "
                 f"separated by |. Received: {name!r} again in row {line}"
             )
-        found[name] = [row[i].strip() for i in columns]
+        files.add(name)
+        for i in columns:
+            found[header[i]][name] = row[i].strip()
         if split is not None:
             parts[name] = check_part(row[split].strip(), name, path)
-    parts, names = parts if split is not None else None, [header[i] for i in columns]
-    values = all(_number(cell) is not None for cells in found.values() for cell in cells)
+    return found, parts if split is not None else None
+
+
+def labels_in(columns, problem, path):
+    """(names of the columns or None, {file: label}) of columns {name: {file: cell}} of one head."""
+    names, (first, *_) = list(columns), columns.values()
+    rows = {file: [columns[name][file] for name in names] for file in first}
+    values = all(_number(cell) is not None for cells in rows.values() for cell in cells)
     if len(columns) > 1 or problem == "regression" or (problem == "multi_label" and values):
-        found = {file: _numbers(cells, names, file, path) for file, cells in found.items()}
+        found = {file: _numbers(cells, names, file, path) for file, cells in rows.items()}
         if len(columns) == 1:
             found = {file: number for file, (number,) in found.items()}
-        return names, found, parts
-    return None, _one_column({file: cell for file, (cell,) in found.items()}, problem, path), parts
+        return names, found
+    return None, _one_column(first, problem, path)
 
 
 def _one_column(cells, problem, path):
@@ -144,9 +164,9 @@ def _numbers(cells, names, file, path):
         raise ValueError(
             f"Labels in several columns, and values to estimate, must be numbers; keep one column "
             f"of names, or call it label. Received: {cells[at]!r} in the column {names[at]!r} for "
-            f"{file!r} in {path}. Columns of different problems are for a model of several heads, "
-            "which is trained in Python, keras.Model(vit.input, {'a': ..., 'b': ...}), on batches "
-            "(images, {'a': ..., 'b': ...})."
+            f"{file!r} in {path}. Columns of different problems are several heads of a model: say "
+            f"the problem of each, as problem={{{names[0]!r}: 'single_label', ...}}, or on the "
+            f"command line --problem {names[0]}=single_label,..."
         )
     return numbers
 

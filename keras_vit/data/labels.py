@@ -1,5 +1,6 @@
 """Labels of image files by the names of the files, and what problem they are of."""
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,15 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_vit.data.dataset import MOST_CLASSES
-from keras_vit.data.files import images_among, listed
 from keras_vit.data.label_files import (
     ASK,
     check_part,
     check_path,
+    labels_in,
     read_csv,
     read_json,
     some_of,
 )
+from keras_vit.heads import errors_of, of_head
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -30,13 +32,16 @@ class Labels(NamedTuple):
         values: dict from the name of a file to an int, or to a float32 array of one shape.
         parts: dict from the name of a file to "train", "validation" or "test", or None.
         listed: whether the classes were listed, and not only collected from the labels.
+
+    Of several heads all but `parts` are dicts by head, each value among `values` too. There -1 and
+    NaN stand for a label that a file does not have.
     """
 
-    problem: str
-    class_names: tuple[str, ...] | None
+    problem: str | dict[str, str]
+    class_names: Any
     values: dict[str, Any]
     parts: dict[str, str] | None
-    listed: bool
+    listed: Any
 
 
 def read_labels(labels, problem=None):
@@ -44,17 +49,22 @@ def read_labels(labels, problem=None):
 
     Args:
         labels: the mapping, {file: label} or {"labels": {file: label}, "classes": [name, ...],
-            "split": {file: part}}, or the path.
-        problem: what labels are, where they could be several things; see `PROBLEMS`.
+            "split": {file: part}}, or the path. Of several heads a label is {head: label}, and
+            the labels may be {head: {file: label}} too; classes are {head: [name, ...]}.
+        problem: what labels are, where they could be several things; see `PROBLEMS`. Of several
+            heads a dict {head: problem}, of which a CSV file has the columns.
 
     Raises:
         ValueError: labels that cannot be read, contradict each other, or could mean several things.
     """
-    place, names, parts = "labels", None, None
+    place, names, parts, has_heads = "labels", None, None, isinstance(problem, Mapping)
     if not isinstance(labels, Mapping):
         place = check_path(labels)
         if place.suffix.lower() == ".csv":
-            names, rows, parts = read_csv(place, problem)
+            columns, parts = read_csv(place, problem)
+            if has_heads:
+                return _of_heads(_columns_of_heads(columns, problem, place), parts, problem, place)
+            names, rows = labels_in(columns, problem, place)
             return _resolve(rows, names, parts, problem, place)
         labels = read_json(place)
     rows = labels
@@ -65,21 +75,84 @@ def read_labels(labels, problem=None):
                 f"Received: {', '.join(map(repr, other))}"
             )
         rows, names, parts = (labels.get(key) for key in ("labels", "classes", "split"))
-    if names is not None and (
-        not isinstance(names, list | tuple) or not _are(str, names) or len(set(names)) < len(names)
-    ):
-        raise ValueError(
-            f"'classes' in {place} must be a list of different names. Received: {names!r:.80}"
-        )
+    if has_heads:
+        rows = _rows_by_head(rows, problem, place)
     if parts is not None:
-        if not isinstance(parts, Mapping) or set(parts) != set(rows):
+        files = set().union(*rows.values()) if has_heads else set(rows)
+        if not isinstance(parts, Mapping) or set(parts) != files:
             raise ValueError(
                 f"'split' in {place} must name the part of each file among the labels. Received: "
                 f"{parts!r:.80}"
             )
         parts = {_plain(name): check_part(part, name, place) for name, part in parts.items()}
-    rows = {_plain(file): _plain(label) for file, label in rows.items()}
-    return _resolve(rows, names, parts, problem, place)
+    if has_heads:
+        heads = {head: (of_head(names, head), _plain_rows(rows[head])) for head in problem}
+        return _of_heads(heads, parts, problem, place)
+    return _resolve(_plain_rows(rows), names, parts, problem, place)
+
+
+def _columns_of_heads(columns, problem, place):
+    """{head: (names, rows)} of the columns of a CSV file; an empty cell is a label that lacks."""
+    heads = {}
+    for head, column in columns.items():
+        has_none = len(problem) > 1 and problem[head] != "multi_label"
+        cells = {file: cell for file, cell in column.items() if cell or not has_none}
+        with errors_of(head, note=False):
+            heads[head] = labels_in({head: cells}, problem[head], place)
+    return heads
+
+
+def _rows_by_head(rows, problem, place):
+    """{head: {file: label}} of rows in that form, or in the form {file: {head: label}}."""
+    if wrong := [name for name, row in rows.items() if not isinstance(row, Mapping)]:
+        raise ValueError(
+            f"Of several heads each label in {place} must be a dict {{head: label}}. Received: "
+            f"{rows[wrong[0]]!r:.80} for {wrong[0]!r}"
+        )
+    if set(rows) == set(problem):
+        return rows
+    if missing := set(problem) - set().union(*rows.values()):
+        raise ValueError(
+            f"problem must name heads among the labels in {place}. Received: "
+            f"{', '.join(map(repr, sorted(missing)))}"
+        )
+    return {
+        head: {file: row[head] for file, row in rows.items() if not _is_none(row.get(head))}
+        for head in problem
+    }
+
+
+def _is_none(label):
+    """Whether a label lacks, as `None` or, as pandas writes it, as NaN."""
+    return label is None or (isinstance(label, float) and math.isnan(label))
+
+
+def _of_heads(heads, parts, problem, place):
+    """The `Labels` of {head: (names, rows)}; those of one head alone as they are."""
+    found = {}
+    for head, (names, rows) in heads.items():
+        with errors_of(head, note=False):
+            found[head] = _resolve(rows, names, parts, problem[head], place)
+    if len(found) == 1:
+        return found[head]
+    files = dict.fromkeys(file for each in found.values() for file in each.values)
+    lacking = {
+        head: -1
+        if each.problem == "single_label"
+        else np.full_like(next(iter(each.values.values())), np.nan)
+        for head, each in found.items()
+    }
+    values = {
+        file: {head: each.values.get(file, lacking[head]) for head, each in found.items()}
+        for file in files
+    }
+    class_names = {head: each.class_names for head, each in found.items()}
+    listed = {head: each.listed for head, each in found.items()}
+    return Labels(dict(problem), class_names, values, parts, listed)
+
+
+def _plain_rows(rows):
+    return {_plain(file): _plain(label) for file, label in rows.items()}
 
 
 def _plain(value):
@@ -93,6 +166,12 @@ def _resolve(rows, names, parts, problem, place):
     """The `Labels` of rows {file: name, list of names, number or list of numbers}."""
     if not rows:
         raise ValueError(f"{place} must label at least one file. Received: no labels")
+    if names is not None and (
+        not isinstance(names, list | tuple) or not _are(str, names) or len(set(names)) < len(names)
+    ):
+        raise ValueError(
+            f"'classes' in {place} must be a list of different names. Received: {names!r:.80}"
+        )
     given = problem
     form, names = _form(rows, place), None if names is None else tuple(names)
     if form in (str, (str,)):
@@ -116,8 +195,9 @@ def _form(rows, place):
         form = next((t for t in (str, float) if _are(t, label if several else [label])), None)
         if form is None or not isinstance(file, str):
             raise ValueError(
-                f"A label in {place} must be a name, a finite number, or a list of either. "
-                f"Received: {label!r:.80} for {file!r}"
+                f"A label in {place} must be a name, a finite number, or a list of either; labels "
+                "of several heads need problem={head: 'single_label', ...}. Received: "
+                f"{label!r:.80} for {file!r}"
             )
         forms.setdefault((form,) if several else form, file)
     if set(forms) == {str, (str,)}:
@@ -208,45 +288,3 @@ def _check_values(rows, fits, rule, place):
             f"The labels in {place} must be {rule}. Received: {len(wrong)} others, the first is "
             f"{rows[wrong[0]]!r:.80} for {wrong[0]!r}"
         )
-
-
-def match_files(labels, files):
-    """{image: its name among the labels} for a folder or an archive of images.
-
-    Names are paths in it, or in one folder in it, such as `images/`, or begin with its own path or
-    name. If no name has the suffix of an image, those of the files do not count.
-
-    Raises:
-        ValueError: a name without a file, or with several.
-    """
-    images, names = images_among(files.names), list(labels)
-    plain = {name: name.replace("\\", "/").removeprefix("./") for name in names}
-    if not images_among(plain.values()):
-        known = {}
-        for image in images:
-            known.setdefault(os.path.splitext(image)[0], []).append(image)
-    else:
-        known = {image: [image] for image in images}
-    if not any(name in known for name in plain.values()):
-        first = plain[names[0]]
-        own = (f"{files.path}/", f"{files.path.resolve()}/", f"{files.name}/")
-        inside = [k.removesuffix(first) for k in known if k.endswith(f"/{first}")]
-        if before := next((p for p in own if all(n.startswith(p) for n in plain.values())), ""):
-            plain = {name: path.removeprefix(before) for name, path in plain.items()}
-        elif len(inside) == 1:
-            plain = {name: inside[0] + path for name, path in plain.items()}
-    if missing := [name for name in names if plain[name] not in known]:
-        raise ValueError(
-            f"Each label must have its image in {files.path}. Received: {len(missing)} of "
-            f"{len(names)} without one:\n{listed(missing)}\nNames are paths in that folder"
-        )
-    if several := [name for name in names if len(known[plain[name]]) > 1]:
-        raise ValueError(
-            f"Each label must have one image in {files.path}; name files with their suffixes. "
-            f"Received: {several[0]!r} for {', '.join(known[plain[several[0]]])}"
-        )
-    found = {known[plain[name]][0]: name for name in names}
-    if len(found) < len(names):
-        twice = next(name for name in names if found[known[plain[name]][0]] != name)
-        raise ValueError(f"Each image must have one label. Received: {twice!r} under two names")
-    return found

@@ -10,12 +10,12 @@ import numpy as np
 
 from keras_vit.checks import check_choice, pair, positive_float, rate
 from keras_vit.data import arrays, tfds
-from keras_vit.data.dataset import ImageDataset, check_memory
+from keras_vit.data.dataset import ImageDataset, check_memory, check_problem
 from keras_vit.data.files import ARCHIVES, listed
 from keras_vit.data.folders import FileSource
 from keras_vit.data.pixels import PATHS, pixels_of
 from keras_vit.data.resize import pillow_resize
-from keras_vit.data.sources import HELD_OUT, PROBLEMS, Source, part_of
+from keras_vit.data.sources import HELD_OUT, Source, part_of
 from keras_vit.data.vtab import VTAB_TASKS
 from keras_vit.text import nearest
 
@@ -41,7 +41,7 @@ def load(
     skip_corrupt: bool = False,
     seed: int = 0,
     labels: str | os.PathLike[str] | Mapping[str, Any] | None = None,
-    problem: str | None = None,
+    problem: str | dict[str, str] | None = None,
 ) -> ImageDataset:
     """Loads an image classification dataset into memory.
 
@@ -75,7 +75,8 @@ def load(
         labels: the labels of the images in a folder or an archive: the path of a .csv or .json
             file, or a mapping from files to labels, as docs/data.md describes.
         problem: "single_label", "multi_label" or "regression", for labels that could be read in
-            several ways, such as numbers. "single_label" also allows a folder of one class.
+            several ways, such as numbers. "single_label" also allows a folder of one class. Of
+            several heads, {head: problem}: columns of a CSV file, or keys of each label.
 
     Returns:
         An `ImageDataset` of the training part and of the test part, or of the validation part where
@@ -116,7 +117,7 @@ def open_source(source, data_dir=None, labels=None, problem=None):
 def find_source(source, data_dir, labels=None, problem=None, test_fraction=0.2, seed=0):
     """The `ImageDataset` or the `Source` that a name or a path stands for."""
     if problem is not None:
-        check_choice("problem", problem, PROBLEMS)
+        check_problem(problem)
     path = Path(source).expanduser() if isinstance(source, PATHS) and str(source) else None
     if labels is not None:
         if path is None or not (path.is_dir() or path.suffix.lower() in ARCHIVES):
@@ -161,6 +162,8 @@ def is_named(source, data_dir=None):
 
 def _check_problem(found, problem):
     """A set whose labels are what was said, or a ValueError."""
+    if isinstance(problem, Mapping) and len(problem) == 1:
+        (problem,) = problem.values()  # of one column of a file
     if problem not in (None, found.problem):
         raise ValueError(
             f"The labels of {found.name} are given: problem={found.problem!r}. Received: "
@@ -256,17 +259,19 @@ def _in_memory(source, size, channels, skip_corrupt):
             f"{listed([f'{place}: {reason}' for place, reason in reasons.items()])}\n"
             "Repair or remove them, or pass skip_corrupt=True to leave them out."
         )
-    gone = []
+    gone, counts = [], [len(rows) for rows in labels]
     if source.problem == "single_label":
         gone = sorted({*range(source.num_classes)} - {*labels[0]})
         gone = [source.class_names[number] for number in gone]
-    if reasons and (gone or not labels[1]):
+    if isinstance(source.problem, Mapping):
+        labels = [{h: [row[h] for row in rows] for h in source.problem} for rows in labels]
+    first, end = counts[0], sum(counts)
+    if reasons and (gone or not counts[1]):
         raise ValueError(
             f"Every class of {source.name} must keep a readable image for training, and the part "
             f"{test} one. Received: {len(reasons)} corrupt images, no readable ones in "
             f"{', '.join(map(repr, gone or [test]))}; repair the images or remove the class folder"
         )
-    first, end = len(labels[0]), len(labels[0]) + len(labels[1])
     parts = images[:first], labels[0], images[first:end], labels[1]
     skipped, left_out = tuple(sorted(reasons)), tuple(source.left_out)
     return ImageDataset(source.name, *parts, source.class_names, skipped, left_out, source.problem)

@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from keras_vit.data.pixels import open_image
+from keras_vit.heads import map_heads
 
 # What labels are: the number of the only class; one 0 or 1 for each class; one or more values.
 PROBLEMS = ("single_label", "multi_label", "regression")
@@ -39,23 +40,29 @@ class Source:
 
     `class_names` are in label order. `parts` has the name of each part, such as `"train"`, and the
     number of its examples, which are numbered on from one part to the next. `problem` says what a
-    label is, see `PROBLEMS`.
+    label is, see `PROBLEMS`. Of several heads these, `label_shape` and each label are dicts by
+    head; there -1 and NaN stand for a label that an example lacks.
     """
 
     channels = None  # of the images, where that is not chosen when they are decoded
     sorted_by_class = False  # a slice of such a set is drawn from a shuffled order
     upright = False  # whether the orientation tags of files are followed
+    split_by = None  # the head whose classes have the same shares in training and test images
     left_out = ()  # places of files that are beside the images, or are no images
 
     def __init__(self, name, class_names, parts, problem="single_label", label_shape=()):
         self.name, self.parts = name, dict(parts)
-        self.class_names = None if class_names is None else tuple(class_names)
-        self.problem, self.label_shape = problem, tuple(label_shape)
+        self.class_names = map_heads(lambda n: None if n is None else tuple(n), class_names)
+        self.problem, self.label_shape = problem, map_heads(tuple, label_shape)
 
     @property
     def num_classes(self):
         """The number of classes, or of the values that regression estimates."""
-        return len(self.class_names) if self.class_names else math.prod(self.label_shape)
+        return map_heads(
+            lambda names, shape: len(names) if names else math.prod(shape),
+            self.class_names,
+            self.label_shape,
+        )
 
     def has_part(self, part):
         """Whether "train", "validation" or "test" is in the set, under any of its names."""
@@ -87,24 +94,38 @@ class Source:
     def balanced_class_weights(self, rows):
         """A weight for each class, for a loss to which all classes are as important: a tuple.
 
+        Of several heads it is a dict {head: weights}, which are () for other labels than classes.
+
         It is n / (K · n_k) for n rows of K classes, n_k of them of class k, as scikit-learn's
         `compute_class_weight("balanced")`: the mean over the images is 1.
 
         Raises:
             ValueError: images with other labels than one class of several, or a class without any.
         """
-        if self.problem != "single_label":
+        has_heads = isinstance(self.problem, dict)
+        problems = self.problem.values() if has_heads else [self.problem]
+        if "single_label" not in problems:
             raise ValueError(
                 "Weights balance classes of which each image has one. Received: images for "
                 f"problem={self.problem!r}; leave class weights out."
             )
-        counts = np.bincount([self.label(row) for row in rows], minlength=self.num_classes)
-        if missing := [str(self.class_names[k]) for k in np.flatnonzero(counts == 0)]:
-            raise ValueError(
-                f"Balanced weights need an image of each class. Received: {len(rows)} images of "
-                f"{self.name}, none of {', '.join(map(repr, missing[:10]))}."
-            )
-        return tuple((counts.sum() / (len(counts) * counts)).tolist())
+
+        def balanced(problem, class_names, numbers):
+            if problem != "single_label":
+                return ()
+            numbers = np.array(numbers)
+            counts = np.bincount(numbers[numbers >= 0], minlength=len(class_names))
+            if missing := [str(class_names[k]) for k in np.flatnonzero(counts == 0)]:
+                raise ValueError(
+                    f"Balanced weights need an image of each class. Received: {len(rows)} images "
+                    f"of {self.name}, none of {', '.join(map(repr, missing[:10]))}."
+                )
+            return tuple((counts.sum() / (len(counts) * counts)).tolist())
+
+        labels = [self.label(row) for row in rows]
+        if has_heads:
+            labels = {head: [label[head] for label in labels] for head in self.problem}
+        return map_heads(balanced, self.problem, self.class_names, labels)
 
     def place(self, row):
         """Where an example lies, for messages."""

@@ -6,14 +6,9 @@ A crop is a function in `crops.CROPS`, an augmentation one in `augment.AUGMENTAT
 import dataclasses
 import math
 
-import numpy as np
-from PIL import Image, UnidentifiedImageError
-
 from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.data.augment import AUGMENTATIONS
 from keras_vit.data.crops import CROPS
-from keras_vit.data.pixels import open_image, orientation, picture_of
-from keras_vit.data.resize import cut, fit_image, resized
 from keras_vit.preprocessing import BY_PILLOW, INTERPOLATIONS, LIBRARIES, Preprocessing
 from keras_vit.text import brief
 
@@ -169,91 +164,6 @@ class Transform:
                     '`if __name__ == "__main__":`, or use workers=0'
                 )
         return [(AUGMENTATIONS[name], arguments) for name, *arguments in steps]
-
-
-def apply(transform, image, rng=None, channels=3, upright=True):
-    """Applies a transform to one image.
-
-    Args:
-        transform: a `Transform`.
-        image: the bytes of an image file, or uint8 pixels of shape (height, width, channels).
-        rng: a `numpy.random.Generator`, which a random transform draws from.
-        channels: 3 for RGB or 1 for grayscale, of a file.
-        upright: whether to turn a file's image as its EXIF orientation says.
-
-    Returns:
-        Shape (*transform.image_size, channels), values 0..255: uint8, or float32 where the resize
-        keeps fractions; see `Transform.library`.
-
-    Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
-    """
-    cut_at_random = CROPS.get(transform.crop)
-    if isinstance(image, bytes):
-        image, crop = _decode(transform, image, rng, channels, upright, cut_at_random)
-    elif cut_at_random:
-        crop = cut_at_random(transform, image.shape[:2], rng)
-    if cut_at_random:
-        (box, size, window), mirrored = crop, transform.flip and rng.random() < 0.5
-        pixels = resized(cut(image, box), size, transform.preprocessing, window, mirrored)
-    else:
-        pixels = fit_image(image, transform.image_size, transform.preprocessing)
-        if transform.flip and rng.random() < 0.5:
-            pixels = pixels[:, ::-1]
-    if pixels.dtype != np.uint8 and transform.is_random:
-        # An average of bytes passes 255 by a rounding error at most.
-        pixels = np.clip(pixels + np.float32(0.5), 0, 255).astype(np.uint8)
-    if augmentations := transform.augmentations():
-        pixels = np.ascontiguousarray(pixels)
-        picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-        for function, arguments in augmentations:
-            picture = function(picture, rng, *arguments)
-        pixels = np.asarray(picture).reshape(pixels.shape)
-    return pixels
-
-
-def _decode(transform, encoded, rng, channels, upright, crop):
-    """The pixels of a file that a random crop is made of, and the crop of them.
-
-    That is (box, size, window), or None without a random crop, where the pixels are all there are.
-    A random crop decodes a JPEG at 1/2, 1/4 or 1/8 of its size, as far as it allows.
-    """
-    try:
-        with open_image(encoded) as image:
-            turned = orientation(image) if upright else 1
-            small = transform.draft and crop and image.format == "JPEG" and turned == 1
-            if small:
-                sides = image.height, image.width
-                box, size, window = crop(transform, sides, rng)
-                enough = [math.ceil(a * new / old) for a, new, old in zip(sides, size, box[2:])]
-                image.draft(None, (enough[1], enough[0]))
-                box = _scaled(box, (image.height / sides[0], image.width / sides[1]))
-            picture = picture_of(image, channels, turned)
-            if not crop:
-                return np.asarray(picture).reshape(picture.height, picture.width, channels), None
-            if not small:
-                box, size, window = crop(transform, (picture.height, picture.width), rng)
-            top, left, height, width = box
-            if box != (0, 0, picture.height, picture.width):  # cut before it leaves Pillow
-                picture = picture.crop((left, top, left + width, top + height))
-            pixels = np.asarray(picture).reshape(height, width, channels)
-            return pixels, ((0, 0, height, width), size, window)
-    except MemoryError:
-        raise
-    # Pillow's decoders answer damaged files with errors of many unrelated types.
-    except Exception as error:
-        is_unknown = isinstance(error, UnidentifiedImageError)  # whose text names an object
-        reason = "Pillow knows no such format" if is_unknown else f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"The image cannot be decoded. Received: {len(encoded)} bytes that begin with "
-            f"{encoded[:8]!r} ({reason})"
-        ) from error
-
-
-def _scaled(box, scales):
-    """A box of an image in one of another scale; it does not reach beyond either."""
-    starts = [int(start * scale + 0.5) for start, scale in zip(box[:2], scales)]
-    ends = [int((a + b) * scale + 0.5) for a, b, scale in zip(box[:2], box[2:], scales)]
-    return (*starts, *(end - start for start, end in zip(starts, ends)))
 
 
 def _check(transform):

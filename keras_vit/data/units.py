@@ -6,9 +6,13 @@ weights are turned into the units of the labels when it has.
 """
 
 import copy
+from collections.abc import Mapping
 
 import keras
 import numpy as np
+
+from keras_vit.data.dataset import has_label
+from keras_vit.heads import of_head
 
 _MOST = 1000  # labels that mean and deviation are taken of
 _FAR = 10.0
@@ -17,18 +21,28 @@ _FAR = 10.0
 def units_of(pipeline):
     """(mean, deviation) of the targets of a `Pipeline`, lists; `None` where they are near 1.
 
-    Also `None` for labels that are no values.
+    Also `None` for labels that are no values. Of several heads {head: either}, or `None` for none.
     """
-    if pipeline.problem != "regression":
+    if not isinstance(pipeline.problem, Mapping):
+        return _units(pipeline, pipeline.problem, None)
+    units = {head: _units(pipeline, problem, head) for head, problem in pipeline.problem.items()}
+    return units if any(units.values()) else None
+
+
+def _units(pipeline, problem, head):
+    """Those of the values of one head, or of the only one."""
+    if problem != "regression":
         return None
     rows = pipeline.rows
     rows = rows[np.linspace(0, len(rows) - 1, min(_MOST, len(rows))).astype(int)]
     found = []
     for row in rows:
         try:
-            found.append(np.asarray(pipeline.source[row][1], "float64").reshape(-1))
+            label = of_head(pipeline.source[row][1], head)
+            found.append(np.asarray(label, "float64").reshape(-1))
         except (OSError, ValueError):  # which the pipeline reports when it gets there
             continue
+    found = [label for label in found if has_label(label[None])]
     if not found:
         return None
     mean, deviation = np.mean(found, axis=0), np.std(found, axis=0)
@@ -49,31 +63,43 @@ def in_units(pipeline, units):
 
 
 def standardized(labels, units):
-    """Labels (batch,) or (batch, targets) in units of `units_of`."""
+    """Labels (batch,) or (batch, targets) in units of `units_of`, or as they are without any."""
+    if units is None:
+        return labels
     mean, deviation = (np.reshape(each, labels.shape[1:]) for each in units)
     return ((labels - mean) / deviation).astype("float32")
 
 
 def turn_head(model, units, back=False):
-    """Turns the head of a model of this library, so that its outputs are in the labels' units.
+    """Turns the heads of a model of this library, so that outputs are in the labels' units.
 
-    With `back` those that are so are in units of `units_of` afterwards.
+    With `back` those that are so are in units of `units_of` afterwards. The layer of one head of
+    several has its name.
     """
-    mean, deviation = map(np.asarray, units)
+    has_heads = isinstance(units, Mapping)
+    by_layer = units if has_heads else dict.fromkeys(("head", "head_distillation"), units)
     for layer in model.layers:
-        if layer.name in ("head", "head_distillation"):
-            kernel, bias = map(keras.ops.convert_to_numpy, (layer.kernel, layer.bias))
-            if not back:
-                layer.kernel.assign(kernel * deviation)
-                layer.bias.assign(bias * deviation + mean)
-            elif kernel.any():  # a fresh head has no units
-                layer.kernel.assign(kernel / deviation)
-                layer.bias.assign((bias - mean) / deviation)
+        if by_layer.get(layer.name) is None:
+            continue
+        mean, deviation = map(np.asarray, by_layer[layer.name])
+        kernel, bias = map(keras.ops.convert_to_numpy, (layer.kernel, layer.bias))
+        if not back:
+            layer.kernel.assign(kernel * deviation)
+            layer.bias.assign(bias * deviation + mean)
+        elif kernel.any():  # a fresh head has no units
+            layer.kernel.assign(kernel / deviation)
+            layer.bias.assign((bias - mean) / deviation)
 
 
 def units_told(units):
     """A line that says so."""
-    pairs = ", ".join(f"{mean:.6g} +- {deviation:.4g}" for mean, deviation in zip(*units))
+    has_heads = isinstance(units, Mapping)
+    heads = {name: each for name, each in units.items() if each} if has_heads else {"": units}
+    pairs = ", ".join(
+        f"{name} {mean:.6g} +- {deviation:.4g}".strip()
+        for name, each in heads.items()
+        for mean, deviation in zip(*each)
+    )
     return (
         f"Targets are {pairs} and are learned as (target - mean) / deviation: losses and errors of "
         "training are in these units, the test and the saved model in those of the labels."

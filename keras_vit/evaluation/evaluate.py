@@ -22,7 +22,7 @@ from keras_vit.evaluation.reports import (
     multi_label_report,
     regression_report,
 )
-from keras_vit.heads import errors_of, for_each, heads_of
+from keras_vit.heads import errors_of, for_each, heads_of, of_head
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
 
@@ -58,6 +58,16 @@ class HeadReports(Result, Mapping):
             for head, report in self.items()
             for name, figure in report.figures.items()
         }
+
+    @property
+    def examples(self):
+        """Number of images; those without a label of a head do not count in its report."""
+        return max(report.examples for report in self.values())
+
+    @property
+    def skipped(self):
+        """Number of images that the data could not read and left out."""
+        return max(report.skipped for report in self.values())
 
     def completed(self, **fields):
         heads = {head: report.completed(**fields) for head, report in self.items()}
@@ -101,9 +111,9 @@ def evaluate(
             it, a tf.data dataset, a PyDataset, or any iterable of batches (images, labels).
             Labels are class numbers or one-hot; a third part of a batch holds weights, 0 for rows
             that are no examples and 1 for the others; labels of several heads are a dict
-            {head: labels}. Paths, datasets of `keras_vit.data`, and
-            uint8 images for a model with a `preprocessing` are preprocessed as its weights ask
-            for; others go into the model as they are.
+            {head: labels}, and weights may be one, with 0 where an image lacks a label. Paths,
+            datasets of `keras_vit.data`, and uint8 images for a model with a `preprocessing` are
+            preprocessed as its weights ask for; others go into the model as they are.
         top: a number k or several: images whose class is among the k best are counted. By default
             1, and 5 for more than five classes.
         confusion: whether to make the confusion matrix; None makes it for up to 2,048 classes.
@@ -140,8 +150,14 @@ def evaluate(
         batches, reports = list(batches), {}
         for head, one in heads.items():
             with errors_of(head):
-                of_head = ((outputs[head], labels[head]) for outputs, labels in batches)
-                reports[head] = _report(one, of_head, data, **options[head])
+                pairs = [(outputs[head], labels[head]) for outputs, labels in batches]
+                pairs = [pair for pair in pairs if len(pair[1])]
+                if not pairs:
+                    raise ValueError(
+                        "Some image must have a label of each head. Received: none with a label "
+                        f"of {head!r}."
+                    )
+                reports[head] = _report(one, iter(pairs), data, head, **options[head])
         report = HeadReports(model.name, reports)
     else:
         report = _report(model, batches, data, **options[None])
@@ -153,6 +169,7 @@ def _report(
     model,
     batches,
     data,
+    head=None,
     top=None,
     confusion=None,
     class_names=None,
@@ -166,7 +183,9 @@ def _report(
     batches = itertools.chain([first], batches)
     outputs = metrics.check_scores(first[0], least=1)
     reading = reading_of(model, reading, from_logits, outputs.shape[1]).decided(outputs)
-    of_data, problem = getattr(data, "class_names", None), getattr(data, "problem", None)
+    of_data, problem = (
+        of_head(getattr(data, name, None), head) for name in ("class_names", "problem")
+    )
     counts = reading.counts(outputs.shape[1])
     class_names_of(counts, of_data)  # or the data has other classes than the model
     names = class_names_of(counts, class_names, getattr(model, "class_names", None), of_data)

@@ -16,7 +16,7 @@ from keras_vit.data.preprocess import (
     preprocess_readable,
 )
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
-from keras_vit.heads import heads_of, picked, split
+from keras_vit.heads import heads_of, of_head, picked, split
 from keras_vit.inspection.forward import check_shape, to_array
 from keras_vit.models.features import features
 from keras_vit.models.trainer import compare_images, look, one_look
@@ -129,13 +129,16 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
     # The images of a dataset in memory are as `keras_vit.data.load` has read them.
     stored, size, looked = hasattr(data, "test_images"), None, set()
     for index, batch in enumerate(follow(batches, model.name, total, progress)):
-        images, labels = _split(batch, index, model, heads)
+        images, labels, known = _split(batch, index, model, heads)
         files = isinstance(images, list) or images.dtype.kind in "OSU"
         if files and left_out is not None and len(images):
             items = list(images)
             images, gone = preprocess_readable(items, model)
             left_out += [items[i] for i in gone]
-            labels = {head: np.delete(each, gone, axis=0) for head, each in labels.items()}
+            labels, known = (
+                {head: np.delete(each, gone, axis=0) for head, each in rows.items()}
+                for rows in (labels, known)
+            )
             looked.add((id(model), "predict"))  # as of a white page: all values are right
         elif len(images) and (
             files or stored or (images.dtype == np.uint8 and prepares_bytes(model))
@@ -154,7 +157,8 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
                 parts = split(model.predict_on_batch(filled), heads, model.name)
             for head, outputs in parts.items():
                 found[head].append(to_array(outputs)[: len(part)])
-        outputs = {head: np.concatenate(parts) for head, parts in found.items()}
+        outputs = {head: np.concatenate(parts)[known[head]] for head, parts in found.items()}
+        labels = {head: each[known[head]] for head, each in labels.items()}
         yield (outputs, labels) if heads else (outputs[None], labels[None])
     if size is None:
         raise ValueError("The data must hold at least one image. Received: none.")
@@ -210,7 +214,11 @@ def _labels_by_head(labels, model, heads):
 
 
 def _split(batch, index, model, heads):
-    """(images, {head: labels}) of a batch in NumPy, without the rows of weight 0 that fill it."""
+    """(images, {head: labels}, {head: where they are known}) of a batch in NumPy.
+
+    It is without the rows of weight 0 that fill it. Where weights are a dict {head: weights}, those
+    of 0 are labels that an image lacks.
+    """
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
         raise ValueError(
             "Every batch must be (images, labels), as of dataset.map(lambda e: (e['image'], "
@@ -227,14 +235,27 @@ def _split(batch, index, model, heads):
                 f"images. Received: {len(images)} images and labels of shape {each.shape} in batch "
                 f"{index}."
             )
+    by_head = heads and isinstance(weights, collections.abc.Mapping)
+    known = {
+        head: _is_example(of_head(weights, head) if by_head else weights, len(images), index)
+        for head in labels
+    }
+    if by_head or weights is None:
+        return images, labels, known
+    kept = np.flatnonzero(next(iter(known.values())))
+    images = [images[i] for i in kept] if isinstance(images, list) else images[kept]
+    labels, known = ({head: each[kept] for head, each in rows.items()} for rows in (labels, known))
+    return images, labels, known
+
+
+def _is_example(weights, count, index):
+    """Which rows of a batch are examples, (batch,), by their weights."""
     if weights is None:
-        return images, labels
+        return np.ones(count, bool)
     weights = to_array(weights)
-    if weights.shape != (len(images),) or not np.isin(weights, (0, 1)).all():
+    if weights.shape != (count,) or not np.isin(weights, (0, 1)).all():
         raise ValueError(
             "Weights of examples must be 0 or 1, one for each. Received: weights of shape "
             f"{weights.shape} from {weights.min():g} to {weights.max():g} in batch {index}."
         )
-    kept = np.flatnonzero(weights)
-    images = [images[i] for i in kept] if isinstance(images, list) else images[kept]
-    return images, {head: each[kept] for head, each in labels.items()}
+    return weights == 1

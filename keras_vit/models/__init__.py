@@ -2,6 +2,7 @@
 
 from keras_vit.models.bit import BIT_VARIANTS, BiT, BiTVariant
 from keras_vit.models.features import features
+from keras_vit.models.multitask import MultitaskModel, add_heads
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.models.vit import VisionTransformer
 
@@ -9,7 +10,9 @@ __all__ = [
     "BIT_VARIANTS",
     "BiT",
     "BiTVariant",
+    "MultitaskModel",
     "NaFlexVisionTransformer",
     "VisionTransformer",
+    "add_heads",
     "features",
 ]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import keras
 
-from keras_vit.heads import check_one_head
+from keras_vit.heads import check_one_head, heads_of
 from keras_vit.models.backbone import backbone
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.intermediate import block_features, chosen
@@ -191,6 +191,11 @@ def _unit_length(x):
 def _representation(model, layer):
     if layer is not None:
         return model.get_layer(layer).output
+    if heads := heads_of(model):
+        read = [_representation(one, None) for one in heads.values()]
+        if any(x is not read[0] for x in read):
+            check_one_head(model, "Finding the features that a head reads, without layer=...,")
+        return read[0]
     if getattr(model, "num_classes", None) is not None and hasattr(model, "preprocessing"):
         if not model.num_classes:
             return model.outputs[0]
@@ -199,7 +204,6 @@ def _representation(model, layer):
             return read
         other = model.get_layer("head_distillation").input
         return keras.layers.Average(dtype=read.dtype)([read, other])
-    check_one_head(model, "Finding the features that a head reads, without layer=...,")
     after = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Dropout)
     ending = list(itertools.takewhile(lambda each: isinstance(each, after), model.layers[::-1]))
     last = model.layers[-1 - len(ending)]

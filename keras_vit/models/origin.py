@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_vit.heads import map_heads
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -68,7 +69,7 @@ def came_with_weights(config):
     config = dict(config)
     attributes = {name: config.pop(name, None) for name in CAME_WITH_WEIGHTS}
     attributes["preprocessing"] = Preprocessing.from_config(config.pop("preprocessing", None) or {})
-    attributes["class_names"] = attributes["class_names"] and tuple(attributes["class_names"])
+    attributes["class_names"] = map_heads(lambda n: n and tuple(n), attributes["class_names"])
     return config, attributes
 
 

@@ -3,15 +3,17 @@
 import dataclasses
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import keras
 
 from keras_vit import training
-from keras_vit.checks import check_choice, positive_int
+from keras_vit.checks import check_choice, positive_float, positive_int
 from keras_vit.data import keras_layers
 from keras_vit.data.preprocess import network_of_images
 from keras_vit.data.transform import RESIZES, Transform
+from keras_vit.heads import errors_of, of_head
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
 from keras_vit.text import brief, unknown
@@ -23,6 +25,8 @@ LOSSES = {  # of each problem
     "multi_label": ("sigmoid",),
     "regression": ("squared",),
 }
+# Fields that may be dicts by head; of those with one value it is that of all heads.
+BY_HEAD = ("problem", "loss", "num_classes", "label_smoothing", "class_weights")
 MOST_UPDATES = 2**31 - 1
 OF_A_VIT = ("dropout", "stochastic_depth", "remat", "representation_size", "pool", "position")
 
@@ -81,6 +85,25 @@ def choice(*choices):
     return lambda value, name: check_choice(name, value, choices) or value
 
 
+class ByHead(dict):
+    """What a recipe has for each head, {head: value}; a value, as recipes are."""
+
+    def __hash__(self):
+        return hash(tuple(self.items()))
+
+
+def by_head(check):
+    """The check for a value, or for a dict {head: value} of several heads."""
+
+    def each(value, name):
+        if not isinstance(value, Mapping):
+            return check(value, name)
+        items = ((str(head), check(one, f"{name}[{head!r}]")) for head, one in value.items())
+        return ByHead(items)
+
+    return each
+
+
 def tuple_of(check):
     """The check for a tuple or list whose values all pass `check`."""
     is_tuple = must_be("a tuple", tuple, lambda values: isinstance(values, (tuple, list)))
@@ -89,11 +112,34 @@ def tuple_of(check):
     )
 
 
+def best(value, name):
+    """The check for whether the best weights are kept, or for the figure that tells them."""
+    if isinstance(value, str) and value.startswith("val_"):
+        return value
+    if value not in (False, True):
+        raise ValueError(
+            f"{name} must be True, False or a figure of the validation, such as 'val_loss'. "
+            f"Received: {name}={brief(value)}."
+        )
+    return bool(value)
+
+
+def weights_by_head(value, name):
+    """The check for a dict {head: weight}, or nothing."""
+    if value and not isinstance(value, Mapping):
+        raise ValueError(
+            f"{name} must be a dict {{head: weight}} of a model with several heads. Received: "
+            f"{name}={brief(value)}."
+        )
+    return by_head(positive_float)(value, name) if value else ()
+
+
 def check_fields(r):
     """Brings every field of a recipe into its type, or raises a ValueError that names it."""
     for field in dataclasses.fields(r):
         value = field.metadata["check"](getattr(r, field.name), field.name)
         object.__setattr__(r, field.name, value)
+    check_heads(r)
     arguments, boundaries = dict(r.architecture), list(r.boundaries)
     if own := sorted({"image_size", "num_classes", "dtype"} & arguments.keys()):
         raise ValueError(
@@ -105,6 +151,7 @@ def check_fields(r):
             get_variant(r.variant)
         except ValueError:
             raise unknown("variant", r.variant, [*VARIANTS, *BIT_VARIANTS]) from None
+    heads = of_heads(r)  # which are checked one by one
     rising = boundaries == sorted(boundaries) and max(boundaries, default=0) <= r.steps
     contradictions = {
         "warmup_steps must be below steps; scale(...) changes both": r.warmup_steps >= r.steps,
@@ -124,14 +171,14 @@ def check_fields(r):
         ),
         "problem and loss must fit: 'multi_label' has the loss 'sigmoid' and 'regression' the loss "
         "'squared'; for_problem(...) changes both": (
-            r.loss != "own" and r.loss not in LOSSES[r.problem]
+            not heads and r.loss != "own" and r.loss not in LOSSES[r.problem]
         ),
         "class_weights need the problem 'single_label', as an image of several classes has several "
         "weights and a number has none, and a loss that is not 'own'": (
-            r.class_weights and (r.problem != "single_label" or r.loss == "own")
+            not heads and r.class_weights and (r.problem != "single_label" or r.loss == "own")
         ),
         "class_weights must be one for each of num_classes": (
-            r.class_weights and r.num_classes not in (None, len(r.class_weights))
+            not heads and r.class_weights and r.num_classes not in (None, len(r.class_weights))
         ),
         "patch_sizes must divide the images of train": any(
             side % patch for side in r.image_size for patch in r.patch_sizes
@@ -144,17 +191,57 @@ def check_fields(r):
             raise ValueError(f"{expected}. Received: {received}.")
 
 
-def for_problem(recipe: Recipe, problem: str) -> Recipe:
+def of_heads(recipe):
+    """{head: the recipe as if it were for that head alone}; {} of a recipe for one output."""
+    if not isinstance(recipe.problem, Mapping):
+        return {}
+    heads, usual = {}, {f.name: f.default for f in dataclasses.fields(recipe)}
+    for head in recipe.problem:
+        changes = {name: of_head(getattr(recipe, name), head) for name in BY_HEAD}
+        changes = {n: usual[n] if value is None else value for n, value in changes.items()}
+        with errors_of(head, note=False):
+            heads[head] = dataclasses.replace(recipe, **changes, loss_weights=())
+    return heads
+
+
+def check_heads(r):
+    """Raises a ValueError where dicts by head name other heads than the problems of a recipe."""
+    heads = set(r.problem) if isinstance(r.problem, Mapping) else set()
+    for name in (*BY_HEAD, "loss_weights"):
+        value = getattr(r, name)
+        if isinstance(value, Mapping) and (others := set(value) - heads):
+            raise ValueError(
+                f"{name} must name heads of the recipe, those of its problem: "
+                f"{', '.join(sorted(heads)) or 'it has one output'}. Received: "
+                f"{', '.join(map(repr, sorted(others)))}; for_problem({{head: problem}}) sets them."
+            )
+
+
+def for_problem(recipe: Recipe, problem: str | dict[str, str]) -> Recipe:
     """The recipe for labels of another problem: with its loss, and without label smoothing.
 
     Args:
-        problem: `"single_label"`, `"multi_label"` or `"regression"`.
+        problem: `"single_label"`, `"multi_label"` or `"regression"`; or {head: problem} of the
+            several heads of a model, of which each has its loss and its metrics.
 
     Raises:
         ValueError: another problem.
     """
+    if problem == recipe.problem:
+        return recipe
+    if isinstance(recipe.problem, Mapping):  # of other heads
+        first = next(iter(of_heads(recipe).values()))
+        recipe = dataclasses.replace(first, num_classes=None, class_weights=())
+    if isinstance(problem, Mapping):
+        plain = dataclasses.replace(recipe, num_classes=None, class_weights=())
+        heads = {head: for_problem(plain, each) for head, each in problem.items()}
+        changes = {
+            name: {head: getattr(each, name) for head, each in heads.items()}
+            for name in ("problem", "loss", "label_smoothing")
+        }
+        return dataclasses.replace(plain, **changes)
     check_choice("problem", problem, tuple(LOSSES))
-    if problem == recipe.problem or recipe.loss == "own":
+    if recipe.loss == "own":
         return dataclasses.replace(recipe, problem=problem)
     loss = LOSSES[problem][0]
     return dataclasses.replace(recipe, problem=problem, loss=loss, label_smoothing=0.0)
@@ -175,8 +262,10 @@ def make_schedule(recipe: Recipe) -> Any:
 def make_loss(recipe: Recipe) -> Any:
     """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels; `None` for `"own"`.
 
-    Of a regression Keras's `MeanSquaredError`.
+    Of a regression Keras's `MeanSquaredError`; of several heads a dict {head: loss}.
     """
+    if heads := of_heads(recipe):
+        return {head: make_loss(each) for head, each in heads.items()}
     if recipe.loss == "own":
         return None
     dtype = "float64" if recipe.precision == "float64" else "float32"
@@ -188,8 +277,14 @@ def make_loss(recipe: Recipe) -> Any:
 
 
 def monitor(recipe: Recipe) -> str:
-    """The figure of the validation that tells the best epoch: the first metric, or the loss."""
-    if recipe.loss == "own":
+    """The figure of the validation that tells the best epoch.
+
+    It is the one that `keep_best` names, or else the first metric; of several heads, or of a loss
+    of the model's, the loss.
+    """
+    if isinstance(recipe.keep_best, str):
+        return recipe.keep_best
+    if recipe.loss == "own" or of_heads(recipe):
         return "val_loss"
     names = {"multi_label": "mean_average_precision", "regression": "mean_absolute_error"}
     return f"val_{names.get(recipe.problem, 'accuracy')}"
@@ -274,6 +369,8 @@ def _shown(value):
         fields = [f for f in dataclasses.fields(value) if getattr(value, f.name) != f.default]
         shown = [f"{f.name}={_shown(getattr(value, f.name))}" for f in fields]
         return f"Transform({', '.join(shown)})"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_shown(each)}" for key, each in value.items())
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})"
     if isinstance(value, float):

@@ -10,17 +10,18 @@ import keras
 from keras_vit import training
 from keras_vit.checks import pair, positive_float, positive_int, rate
 from keras_vit.data.transform import Transform
+from keras_vit.heads import heads_of
 from keras_vit.models.backbone import count_blocks
 from keras_vit.outputs import PROBLEMS
 from keras_vit.recipes import fields
-from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
+from keras_vit.recipes.fields import OF_A_VIT, by_head, checked, optional, tuple_of
 from keras_vit.recipes.scaling import scale
 from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
 
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
 LATER = {"problem": "single_label", "draft": True, "augment_layers": ()}
-LATER |= {"keep_best": False, "early_stopping": None, "class_weights": ()}
+LATER |= {"keep_best": False, "early_stopping": None, "class_weights": (), "loss_weights": ()}
 LATER |= dict.fromkeys(("mean", "std", "library", "crop_fraction"))
 
 
@@ -40,11 +41,14 @@ class Recipe:
         mixup, cutmix: parameter of the Beta distribution of the mixing weight; 0 for none.
         augment_layers: layers of Keras or KerasCV for training batches of 0..255, before `mixup`.
         problem: what the labels are: `"single_label"`, one class of several for each image;
-            `"multi_label"`, any number of them; `"regression"`, numbers. See `for_problem`.
+            `"multi_label"`, any number of them; `"regression"`, numbers. See `for_problem`. Of
+            several heads {head: problem}; then `loss`, `num_classes`, `label_smoothing` and
+            `class_weights` are dicts by head too, or one value of all heads.
         loss, label_smoothing: `"softmax"`, `"sigmoid"` or, of a regression, `"squared"`, and its
             smoothing; `"own"` for the loss of the model itself, which learns without labels.
         class_weights: of the loss, one for each class, or none; see `SoftmaxLoss`, and
             `Pipeline.balanced_class_weights`.
+        loss_weights: of the sum of the losses of several heads, {head: weight}; 1 by default.
         head_bias, representation_size, pool, position, dropout, stochastic_depth, remat: arguments
             of the model; `None` leaves the variant's.
         optimizer: `"adam"` (`keras_vit.training.AdamW`) or `"sgdm"` (`SGDM`).
@@ -64,7 +68,8 @@ class Recipe:
         precision: dtype policy of the model.
         seed: of everything random.
         keep_best: whether the run ends with the weights of its best epoch on validation, by
-            `monitor`, or with those of the last one, as published runs do.
+            `monitor`, or with those of the last one, as published runs do; or the figure that tells
+            the best one, such as `"val_breed_accuracy"` of the head `breed`.
         early_stopping: epochs without a better one after which it ends (with the best), or `None`.
 
     Raises:
@@ -81,7 +86,7 @@ class Recipe:
     eval: Transform = checked(fields.transform)  # noqa: RUF009
     learning_rate: float = checked(positive_float)
     examples: int | None = checked(optional(positive_int), None)
-    num_classes: int | None = checked(optional(positive_int), None)
+    num_classes: int | dict[str, int] | None = checked(by_head(optional(positive_int)), None)  # noqa: RUF009
     train_split: str = checked(fields.text, "train")
     validation_split: str | None = checked(optional(fields.text), None)
     test_split: str = checked(fields.text, "test")
@@ -90,9 +95,11 @@ class Recipe:
     mixup: float = checked(fields.not_negative, 0.0)
     cutmix: float = checked(fields.not_negative, 0.0)
     augment_layers: tuple = checked(fields.keras_layers.layer_configs, ())
-    problem: str = checked(fields.choice(*PROBLEMS), "single_label")
-    loss: str = checked(fields.choice("softmax", "sigmoid", "squared", "own"), "softmax")
-    label_smoothing: float = checked(rate, 0.0)
+    problem: str | dict[str, str] = checked(by_head(fields.choice(*PROBLEMS)), "single_label")  # noqa: RUF009
+    loss: str | dict[str, str] = checked(  # noqa: RUF009
+        by_head(fields.choice("softmax", "sigmoid", "squared", "own")), "softmax"
+    )
+    label_smoothing: float | dict[str, float] = checked(by_head(rate), 0.0)  # noqa: RUF009
     head_bias: float = checked(fields.number, 0.0)
     representation_size: int | None = checked(optional(positive_int), None)
     pool: str | None = checked(fields.choice(*POOLS), None)
@@ -125,9 +132,12 @@ class Recipe:
         fields.choice("float32", "mixed_bfloat16", "mixed_float16", "float64"), "float32"
     )
     seed: int = checked(fields.whole, 0)
-    keep_best: bool = checked(fields.choice(False, True), False)
+    keep_best: bool | str = checked(fields.best, False)
     early_stopping: int | None = checked(optional(positive_int), None)
-    class_weights: tuple[float, ...] = checked(tuple_of(positive_float), ())
+    class_weights: tuple[float, ...] | dict[str, tuple[float, ...]] = checked(  # noqa: RUF009
+        by_head(tuple_of(positive_float)), ()
+    )
+    loss_weights: dict[str, float] | tuple = checked(fields.weights_by_head, ())  # noqa: RUF009
 
     def __post_init__(self):
         fields.check_fields(self)
@@ -218,13 +228,15 @@ class Recipe:
             return training.SGDM(schedule, self.momentum, **shared)
         return training.AdamW(schedule, self.beta1, self.beta2, self.epsilon, **shared)
 
-    def metrics(self) -> list[Any]:
+    def metrics(self) -> list[Any] | dict[str, list[Any]]:
         """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5.
 
         Of several labels at once the mean over the classes of the average precision, which Keras
         finds from 200 thresholds (`keras_vit.evaluation.evaluate` finds the exact one); of a
-        regression the mean absolute error and R2.
+        regression the mean absolute error and R2; of several heads a dict {head: metrics}.
         """
+        if heads := fields.of_heads(self):
+            return {head: each.metrics() for head, each in heads.items()}
         if self.loss == "own":
             return []
         if self.problem == "multi_label":
@@ -252,11 +264,25 @@ class Recipe:
 
         Raises:
             TypeError: `model` is no Keras model.
+            ValueError: the outputs of the model are not the heads of the recipe.
         """
         if not isinstance(model, keras.Model):
             raise TypeError(f"model must be a keras.Model. Received: model={model!r}.")
         made = {"optimizer": self.make_optimizer(model), "loss": self.make_loss()}
-        model.compile(**{**made, "metrics": self.metrics(), **options})
+        if isinstance(self.problem, dict):
+            heads, outputs = set(self.problem), set(heads_of(model))
+            if heads != outputs:
+                raise ValueError(
+                    f"The recipe is for the heads {', '.join(sorted(heads))}. Received: a model "
+                    f"with the outputs {', '.join(sorted(outputs)) or 'of one head'}; "
+                    "keras_vit.add_heads makes one, or keras.Model(inputs, {head: output})."
+                )
+            # Weighted ones leave out what has no label. All heads are named, as Keras asks for.
+            made |= {"weighted_metrics": self.metrics()}
+            made |= {"loss_weights": dict.fromkeys(self.problem, 1.0) | dict(self.loss_weights)}
+        else:
+            made |= {"metrics": self.metrics()}
+        model.compile(**{**made, **options})
         return model
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from keras_vit.checks import check_choice, positive_int
 from keras_vit.training.checkpoint import changing, inner_optimizer, sync, value_of
 from keras_vit.training.ema import averaged_weights
 
-_LOW, _HIGH = ("loss", "error"), ("accuracy", "precision", "recall", "auc", "r2_score", "iou")
+_LOW, _HIGH = ("loss", "error"), ("accuracy", "precision", "recall", "auc", "r2_score", "r2", "iou")
 
 
 class BestWeights(keras.callbacks.Callback):

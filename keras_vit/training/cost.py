@@ -102,7 +102,7 @@ def count(model, recipe, steps_per_epoch):
     macs = activations = None
     if isinstance(v := model.variant, Variant) and v.stem is None:
         macs = vit_products(v, model.image_size, model.channels)
-        macs += v.width * model.num_classes
+        macs += v.width * sum(keras.tree.flatten(model.num_classes))  # of one head or of several
         halved = recipe.precision.startswith("mixed")
         numbers_kept = _kept(v, model.image_size, recipe.remat) * recipe.micro_batch_size
         activations = numbers_kept * (2 if halved else size)

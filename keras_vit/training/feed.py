@@ -1,8 +1,11 @@
 """The batches of a run: from any one on, with labels that fit, in a form that Keras takes."""
 
+from collections.abc import Mapping
+
 import keras
 import numpy as np
 
+from keras_vit.heads import map_heads
 from keras_vit.training.losses import ClassificationLoss
 
 
@@ -42,14 +45,30 @@ def for_keras(begin, example):
 def check_labels(model, batch):
     """Checks that a model with a loss of `keras_vit.training` has a class for each label.
 
-    What labels mean to other losses is theirs to know.
+    What labels mean to other losses is theirs to know. Of several heads, a dict of losses, each is
+    looked at.
     """
-    if not isinstance(model.loss, ClassificationLoss):
+    labels, loss = keras.utils.unpack_x_y_sample_weight(batch)[1], model.loss
+    if not isinstance(loss, Mapping):
+        if isinstance(loss, ClassificationLoss):
+            _check_labels(loss, labels, model.output_shape)
+    elif isinstance(outputs := getattr(model, "output", None), Mapping):
+        if not isinstance(labels, Mapping) or not set(loss) <= set(labels):
+            received = list(labels) if isinstance(labels, Mapping) else type(labels).__name__
+            raise ValueError(
+                f"Labels must be a dict {{head: labels}} of {', '.join(map(repr, loss))}. "
+                f"Received: {received}."
+            )
+        map_heads(_check_labels, loss, labels, {head: x.shape for head, x in outputs.items()})
+
+
+def _check_labels(loss, labels, output_shape):
+    if not isinstance(loss, ClassificationLoss):
         return
-    labels = keras.ops.convert_to_numpy(keras.utils.unpack_x_y_sample_weight(batch)[1])
-    classes, wrong = model.output_shape[-1], None
+    labels = keras.ops.convert_to_numpy(labels)
+    classes, wrong = output_shape[-1], None
     classes = max(classes, 2)  # one logit tells two classes
-    if labels.ndim == len(model.output_shape) and labels.shape[-1] != 1:
+    if labels.ndim == len(output_shape) and labels.shape[-1] != 1:
         if labels.shape[-1] != classes:
             wrong = f"{labels.shape[-1]} classes"
     elif (outside := labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)]).size:

@@ -121,19 +121,19 @@ def test_a_model_of_the_user_is_read_by_the_loss_in_its_file(photos, capsys, tmp
 
 
 def test_several_heads_and_columns_of_different_problems(photos, capsys, tmp_path):
-    """They are for Python, and what says so names the heads, or the columns."""
+    """A model of the user's is told by its losses, and labels are those of the columns' names."""
     model = three_heads()
     model.save(tmp_path / "heads.keras")
-    folder, pick = photos / "photos", "keras.Model(model.input, model.output['species'])"
-    image = folder / "1.png"
-    for arguments in (("predict", image), ("evaluate", folder, "--labels", photos / "labels.csv")):
-        command, *others = arguments
-        code = main([command, str(tmp_path / "heads.keras"), *map(str, others)])
-        assert code and pick in capsys.readouterr().err
+    folder = photos / "photos"
+    code, out, _ = run(capsys, "predict", tmp_path / "heads.keras", folder / "1.png")
+    assert code == 0 and out.split()[:4] == ["image", "species", "weight", "marks"]
+    options = ("evaluate", tmp_path / "heads.keras", folder, "--labels", photos / "labels.csv")
+    code, _, error = run(capsys, *options)
+    assert code and "which has 'labels'. Received: 'species', 'weight', 'marks'" in error
     rows = [("file", "species", "grams"), *((f"{i}.png", "ab"[i % 2], i) for i in range(COUNT))]
     with open(tmp_path / "two.csv", "w", newline="") as file:
         csv.writer(file).writerows(rows)
     options = ("--labels", str(tmp_path / "two.csv"), "-o", str(tmp_path / "out"), "--show")
     code = main(["train", "--dataset", str(folder), *options])
     told = capsys.readouterr().err
-    assert code and "the column 'species'" in told and "a model of several heads" in told
+    assert code and "the column 'species'" in told and "--problem species=single_label" in told

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit.data import pipeline
-from keras_vit.data.batches import cutmix, mix, mixup
+from keras_vit.data.mixing import cutmix, mix, mixup
 from tests.data.pipeline_cases import RANDOM, assert_same, class_folders, recipe
 
 pytestmark = pytest.mark.any_backend

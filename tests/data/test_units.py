@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from keras_vit import data, recipes
-from keras_vit.data.units import in_units, turn_head, units_of
+from keras_vit.data.units import in_units, turn_head, units_of, units_told
+from keras_vit.models import add_heads
 from keras_vit_cli import main
 from tests.support import images, randomize, slow_unless_torch, tiny_vit, to_numpy
 
@@ -68,3 +69,24 @@ def test_a_short_run_is_near_such_targets(photos, tmp_path, capsys):
     assert "are learned as (target - mean) / deviation" in told
     report = json.loads((tmp_path / "evaluation.json").read_text())
     assert report["mean_absolute_error"] < 3000
+
+
+@pytest.mark.any_backend
+def test_units_of_each_head():
+    pixels, ages = np.zeros((8, SIDES, SIDES, 3), "uint8"), 9000 + np.arange(8.0)
+    ages[2] = np.nan
+    heads = {"age": ages, "small": np.arange(8) / 4, "breed": np.arange(8) % 2}
+    problem = {"age": "regression", "small": "regression", "breed": "single_label"}
+    plain = data.pipeline((pixels, heads), recipes.get("digits"), "test", problem=problem)
+    units = units_of(plain)
+    assert units["small"] is units["breed"] is None and units["age"][0] == [np.nanmean(ages)]
+    ((_, labels, weights),), ((_, given, _),) = in_units(plain, units), plain
+    assert labels["age"][2] == weights["age"][2] == 0 and abs(labels["age"]).max() < 2
+    np.testing.assert_array_equal(labels["small"], given["small"])
+    assert "age 9003" in units_told(units) and "small" not in units_told(units)
+    model = randomize(add_heads(tiny_vit(num_classes=0), {"age": 1, "small": 1, "breed": 2}))
+    before = {name: to_numpy(x) for name, x in model(images((3, 16, 16, 3))).items()}
+    turn_head(model, units)
+    for name, x in model(images((3, 16, 16, 3))).items():
+        mean, deviation = units[name] or (0, 1)
+        np.testing.assert_allclose(to_numpy(x), before[name] * deviation + mean, rtol=1e-4)

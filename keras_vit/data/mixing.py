@@ -1,0 +1,62 @@
+"""Mixup and CutMix: a batch whose images and labels are mixed with those of their partners.
+
+The partner of an image is the image before it in the batch, or the last image for the first. One
+share holds for the whole batch, as in big_vision.
+"""
+
+import numpy as np
+
+from keras_vit.heads import map_heads
+
+
+def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
+    """Mixes a batch by `mixup` or `cutmix`; where both have an alpha, each is equally likely.
+
+    Images are uint8 or float32 of shape (batch, height, width, channels), and float32 where they
+    were blended; labels are float32 of shape (batch, classes) or (batch,), of several heads a dict
+    of them. An alpha of 0 means no mixing.
+    """
+    if cutmix_alpha and (not mixup_alpha or rng.random() < 0.5):
+        return cutmix(images, labels, rng, cutmix_alpha)
+    if mixup_alpha:
+        return mixup(images, labels, rng, mixup_alpha)
+    return images, labels
+
+
+def mixup(images, labels, rng, alpha):
+    """Mixes every image with its partner: a * image + (1 - a) * partner, the labels alike.
+
+    a is drawn from Beta(alpha, alpha) and replaced by max(a, 1 - a), so that an image keeps at
+    least half of itself. The authors use alpha = 0.2, 0.5 and 0.8. The results are float32.
+
+    Source: `get_mixup`, utils.py of big_vision; https://arxiv.org/abs/1710.09412.
+    """
+    a = rng.beta(alpha, alpha)
+    own = np.float32(max(a, 1 - a))
+    return tuple(map_heads(_blended, x, own) for x in (images, labels))
+
+
+def cutmix(images, labels, rng, alpha):
+    """Puts a box of its partner into every image, and mixes the labels by its area.
+
+    The share of the box is drawn from Beta(alpha, alpha), with alpha = 1 in the paper, and its
+    centre uniformly. The box is cut at the border, and the labels follow the area that is left.
+
+    Source: `rand_bbox`, train.py of clovaai/CutMix-PyTorch; https://arxiv.org/abs/1905.04899.
+    """
+    height, width = images.shape[1:3]
+    side = np.sqrt(1 - rng.beta(alpha, alpha))
+    bounds = []
+    for length in (height, width):
+        half, center = int(length * side) // 2, int(rng.integers(length))
+        bounds.append(slice(max(center - half, 0), min(center + half, length)))
+    box = (slice(None), *bounds)
+    mixed = images.copy()
+    mixed[box] = np.roll(images, 1, axis=0)[box]
+    share = np.float32(mixed[box][0, ..., 0].size / (height * width))
+    return mixed, map_heads(_blended, labels, 1 - share)
+
+
+def _blended(rows, own):
+    """Each row with its partner, of which it keeps the share `own`."""
+    return rows * own + np.roll(rows, 1, axis=0) * (1 - own)

@@ -1,0 +1,99 @@
+"""A network with several heads: one for each column of labels, all of the same features."""
+
+import re
+
+import keras
+
+from keras_vit.checks import positive_int
+from keras_vit.heads import heads_of
+from keras_vit.layers.head import linear_head
+from keras_vit.layers.layer import Layer
+from keras_vit.models.classifier import Classifier
+from keras_vit.models.trainer import Trainer
+from keras_vit.outputs import reading_of_loss
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # what all backends take as the name of a layer
+
+
+def _of_origin(name):
+    """The attribute that the `Origin` of the network holds, which is saved with its first layer."""
+    return property(
+        lambda self: getattr(self.origin, name),
+        lambda self, value: setattr(self.origin, name, value),
+    )
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class MultitaskModel(Trainer, keras.Model):
+    """A network of this library and linear heads of its features; made by `add_heads`.
+
+    Its outputs are a dict {head: logits or values}. `reading`, which the losses in `compile` set,
+    and `class_names` are dicts by head; `preprocessing` is that of the images. All three are saved
+    with the model.
+    """
+
+    preprocessing, weights_from = _of_origin("preprocessing"), _of_origin("weights_from")
+    class_names, reading = _of_origin("class_names"), _of_origin("reading")
+    label_set = None
+    variant = property(lambda self: self.origin.variant)
+    image_size = property(lambda self: self.origin.common["image_size"])
+    channels = property(lambda self: self.origin.common["channels"])
+    num_classes = property(lambda self: {head: x.shape[-1] for head, x in self.output.items()})
+
+    @property
+    def origin(self):
+        return next(x.origin for x in self.layers if isinstance(x, Layer) and x.origin)
+
+    def compile(self, *args, **kwargs):
+        super().compile(*args, **kwargs)
+        readings = {head: reading_of_loss(one.loss)[0] for head, one in heads_of(self).items()}
+        readings = {head: reading for head, reading in readings.items() if reading}
+        self.reading = {**(self.reading or {}), **readings}
+
+    compile_from_config = Classifier.compile_from_config
+
+
+def add_heads(network: keras.Model, outputs: dict[str, int], bias: float = 0.0) -> MultitaskModel:
+    """A model of a network and of several linear heads, each zero when fresh.
+
+        vit = keras_vit.ViTB16(num_classes=0)
+        model = add_heads(vit, {"breed": 37, "age": 1})
+        model.compile("adam", {"breed": keras_vit.training.SoftmaxLoss(), "age": "mse"})
+
+    Args:
+        network: a model of this library without a head, whose output is (batch, width).
+        outputs: name of each head, which becomes that of its layer -> its number of outputs.
+        bias: the initial bias of each head.
+
+    Raises:
+        ValueError: a model of tokens or with a head, fewer than two heads, or a name that a layer
+            cannot have or that the network has already.
+    """
+    if len(network.output_shape) != 2 or getattr(network, "num_classes", 0):
+        raise ValueError(
+            "Heads are added to features of shape (batch, width): build the network with "
+            f"num_classes=0, and with a pool. Received: {network.name!r}, whose output has the "
+            f"shape {network.output_shape}, num_classes={getattr(network, 'num_classes', None)}."
+        )
+    if len(outputs) < 2:
+        raise ValueError(
+            "Several heads are two or more; of one output, build the network with num_classes. "
+            f"Received: {outputs!r}."
+        )
+    taken = {layer.name for layer in network.layers}
+    for name in outputs:
+        if not _NAME.fullmatch(name) or name in taken:
+            why = "which is a layer of the network" if name in taken else "which no layer can have"
+            raise ValueError(
+                "A head has a name of letters, digits, '_', '-' and '.' that no layer of the "
+                f"network has. Received: {name!r}, {why}; rename the column or the key."
+            )
+    heads = {
+        name: linear_head(2, positive_int(units, name), bias, network.dtype_policy, name)(
+            network.output
+        )
+        for name, units in outputs.items()
+    }
+    model = MultitaskModel(network.input, heads, name=network.name)
+    model.load_report = getattr(network, "load_report", None)
+    return model

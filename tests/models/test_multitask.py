@@ -1,0 +1,86 @@
+"""A network with several heads: what it is made of, and what its file holds."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.models import add_heads
+from tests.support import images, precision, randomize, tiny_vit, to_numpy
+
+HEADS = {"breed": 3, "age": 1}
+
+
+def two_heads(**options):
+    model = add_heads(tiny_vit(num_classes=0, **options), HEADS)
+    model.reading = {"breed": "softmax", "age": "values"}
+    model.class_names = {"breed": ("cat", "pug", "yak"), "age": None}
+    return model
+
+
+def test_each_head_is_a_layer_of_its_name_that_begins_at_zero():
+    model = two_heads()
+    assert not any(to_numpy(x).any() for x in model(images()).values())
+    randomize(model)
+    features = keras.Model(model.input, model.get_layer("breed").input)(images())
+    for name, units in HEADS.items():
+        layer = model.get_layer(name)
+        expected = to_numpy(features) @ to_numpy(layer.kernel) + to_numpy(layer.bias)
+        np.testing.assert_allclose(to_numpy(model(images())[name]), expected, atol=1e-5)
+        assert model.num_classes[name] == units
+    assert model.image_size == (16, 16) and model.channels == 3 and model.variant.width == 8
+
+
+def test_its_file_says_how_each_head_is_read_and_what_images_it_wants(tmp_path):
+    model = randomize(two_heads())
+    model.preprocessing = keras_vit.Preprocessing(mean=(0.1,), std=(0.3,))
+    model.save(tmp_path / "model.keras")
+    opened = keras.saving.load_model(tmp_path / "model.keras")
+    for name in ("preprocessing", "reading", "class_names", "num_classes", "name"):
+        assert getattr(opened, name) == getattr(model, name)
+    told = keras_vit.predict(opened, np.zeros((1, 16, 16, 3), "uint8"))
+    assert {one.label for one in told["breed"][0]} == {"cat", "pug", "yak"}
+    assert told["age"][0][0].value == pytest.approx(
+        float(to_numpy(model(np.full((1, 16, 16, 3), -1 / 3, "float32"))["age"])[0, 0]), rel=1e-4
+    )
+
+
+def test_its_losses_say_how_each_head_is_read(tmp_path):
+    model = add_heads(tiny_vit(num_classes=0), HEADS)
+    assert model.reading is None
+    model.compile("sgd", {"breed": keras_vit.training.SoftmaxLoss(), "age": "mse"})
+    model.save(tmp_path / "model.keras")
+    for compiled in (True, False):
+        opened = keras.saving.load_model(tmp_path / "model.keras", compile=compiled)
+        assert opened.reading == {"breed": "softmax", "age": "values"}
+        assert opened.compiled is compiled
+
+
+@pytest.mark.any_backend
+def test_heads_keep_their_precision_beside_a_network_in_half():
+    with precision("mixed_bfloat16"):
+        outputs = two_heads()(images())
+    assert {keras.backend.standardize_dtype(x.dtype) for x in outputs.values()} == {"float32"}
+
+
+@pytest.mark.any_backend
+def test_features_are_what_all_heads_read():
+    model = two_heads()
+    assert keras_vit.evaluation.features(model).output is model.get_layer("age").input
+    assert keras_vit.evaluation.embed(model, images()).shape == (4, 8)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", ["patches", "block_0", "the breed", "a/b", "größe", ""])
+def test_names_that_no_head_can_have(name):
+    with pytest.raises(ValueError, match=rf"Received: '{name}', which .* rename the column"):
+        add_heads(tiny_vit(num_classes=0), {name: 2, "age": 1})
+
+
+@pytest.mark.any_backend
+def test_networks_that_take_no_heads():
+    for network in (tiny_vit(), tiny_vit(num_classes=0, pool=None)):
+        with pytest.raises(ValueError, match=r"num_classes=0, and with a pool\. Received: "):
+            add_heads(network, HEADS)
+    with pytest.raises(ValueError, match="two or more; of one output"):
+        add_heads(tiny_vit(num_classes=0), {"age": 1})
