@@ -98,12 +98,6 @@ def test_every_shape_is_that_of_the_published_file(name, no_memory):
     }
 
 
-def builder(name):
-    stem, plus, size = name.rpartition("+")
-    prefix = f"{stem}_ViT_" if plus else "ViT_"
-    return getattr(keras_vit, prefix + size.replace("/", "").replace("-", "_"))
-
-
 def whole(name, **options):
     """The parameters of a variant without a head, from a model of one block."""
     model = VisionTransformer(name, depth=1, num_classes=0, **options)
@@ -126,8 +120,8 @@ def test_parameters_of_later_families(name, no_memory):
 
 def test_heads_and_epsilon_of_later_families():
     found = {name: (VARIANTS[name].num_heads, VARIANTS[name].epsilon) for name in LATER["timm"]}
-    facts = {name: text.split()[1:] for name, text in LATER["timm"].items()}
-    assert found == {name: (int(heads), float(eps)) for name, (heads, eps) in facts.items()}
+    timm = {name: text.split()[1:] for name, text in LATER["timm"].items()}
+    assert found == {name: (int(heads), float(eps)) for name, (heads, eps) in timm.items()}
     without = {"MetaCLIP2-S/16", "MetaCLIP2-M/16", "MetaCLIP2-B/32", "MetaCLIP2-B/16"}
     assert set(NAMES) - set(found) == {*without, "MetaCLIP2-L/14"}, "those that timm has not"
 
@@ -144,7 +138,9 @@ def test_the_matrices_of_the_largest_are_as_many_as_its_paper_counts():
 
 @pytest.mark.parametrize("name", PAPER)
 def test_every_variant_has_a_builder(name, no_memory):
-    build = builder(name)
+    stem, plus, size = name.rpartition("+")
+    prefix = f"{stem}_ViT_" if plus else "ViT_"
+    build = getattr(keras_vit, prefix + size.replace("/", "").replace("-", "_"))
     options = {"image_size": 2 * VARIANTS[name].stride[0], "depth": 1}
     model = build(num_classes=5, pool="mean", dropout=0.1, **options)
     changed = {"depth": 1, "pool": "mean"}
@@ -159,15 +155,18 @@ def test_every_variant_has_a_builder(name, no_memory):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["DINOv3_Splus16", "PE_Core_Ti16", "BEiT_B16", "DeiT_Ti16_distilled", "SBB_so150m2_16_reg1"],
+    "name, variant",
+    [
+        ("DINOv3_Splus16", "DINOv3-S+/16"),
+        ("PE_Core_Ti16", "PE-Core-Ti/16"),
+        ("BEiT_B16", "BEiT-B/16"),
+        ("DeiT_Ti16_distilled", "DeiT-Ti/16-distilled"),
+        ("SBB_so150m2_16_reg1", "SBB-so150m2/16-reg1"),
+    ],
 )
-def test_builders_of_later_families(name, no_memory):
-    build, options = getattr(keras_vit, name), {"image_size": 32, "depth": 1}
-    variant = {"DINOv3_Splus16": "DINOv3-S+/16", "SBB_so150m2_16_reg1": "SBB-so150m2/16-reg1"}
-    variant = variant.get(name) or re.sub(r"_(\w+?)16", r"-\1/16", name, count=1)
-    model = build(num_classes=5, **options)
-    assert model.variant == VARIANTS[variant.replace("_", "-")].replace(depth=1)
+def test_builders_of_later_families(name, variant, no_memory):
+    model = getattr(keras_vit, name)(num_classes=5, image_size=32, depth=1)
+    assert model.variant == VARIANTS[variant].replace(depth=1)
     assert (model.name, model.output_shape) == (name.lower(), (None, 5))
 
 
@@ -220,15 +219,11 @@ def test_the_paper_s_table_1():
 
 
 def test_a_variant_gives_the_numbers_and_arguments_change_them(no_memory):
+    assert Variant() == get_variant() == VARIANTS["B/16"]
     model = VisionTransformer("Ti/16", image_size=32, num_classes=0, depth=1, pool="mean")
     v = model.variant
     assert (v.width, v.num_heads, v.mlp_dim, v.depth, v.pool) == (192, 3, 768, 1, "mean")
-    assert not v.class_token
-    assert model.grid == (2, 2)
-
-
-def test_the_defaults_are_vit_b16():
-    assert Variant() == get_variant() == VARIANTS["B/16"]
+    assert model.grid == (2, 2) and not v.class_token
 
 
 def test_a_size_with_another_patch_size():
@@ -248,6 +243,8 @@ def test_a_variant_is_a_value():
     assert hash(VARIANTS["S/16"]) == hash(get_variant("S/16"))
     with pytest.raises(dataclasses.FrozenInstanceError):
         VARIANTS["S/16"].depth = 3
+    with pytest.raises(ValueError, match=r"argument='heads'; use num_heads\."):
+        VARIANTS["S/16"].replace(heads=3)
 
 
 def test_fields_that_follow_others():
@@ -293,8 +290,3 @@ def test_a_variant_lists_each_field_once():
     assert set(marked(Variant, "compared")) <= set(marked(Variant, "inherited"))
     assert {"gelu", "epsilon", "pool", "rotary", "activation"} <= set(marked(Variant, "compared"))
     assert not {"width", "depth", "patch_size"} & set(marked(Variant, "inherited"))
-
-
-def test_unknown_fields():
-    with pytest.raises(ValueError, match=r"argument='heads'; use num_heads\."):
-        VARIANTS["B/16"].replace(heads=3)
