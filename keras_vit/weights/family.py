@@ -158,11 +158,10 @@ class Family:
                     what = f"been built with {key}={value!r} (its config)"
                     raise unsupported(what, f"; expected one of {list(meanings)}")
                 value = meanings[value]
-            if field is None or evidence.is_shown(field):
-                continue
-            if field == "pool" and evidence["pool"] in ("map", "probe"):
-                continue  # attention pooling shows in the arrays, whatever a config says
-            if field != "layer_scale" or (value and evidence["layer_scale"]):
+            # Attention pooling and a LayerScale show in the arrays, whatever a config says.
+            is_map = field == "pool" and evidence["pool"] in ("map", "probe")
+            lacks_scale = field == "layer_scale" and not (value and evidence["layer_scale"])
+            if not (field is None or evidence.is_shown(field) or is_map or lacks_scale):
                 silent = field in ("layer_scale", "position")
                 evidence.add(CONFIG, "" if silent else None, **{field: value})
 

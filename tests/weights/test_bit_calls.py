@@ -21,6 +21,7 @@ from tests.support import (
     without_values,
 )
 from tests.weights.bit_cases import HUGGING, OFFICIAL, TIMM, load, read
+from tests.weights.stored import assert_same_weights
 
 pytestmark = pytest.mark.any_backend
 
@@ -36,8 +37,7 @@ def test_loading_and_another_head():
     target = keras_vit.BiT(blocks=(1, 1), width=0.5, num_classes=7, numerics="timm")
     keras_vit.load_weights(target, HUGGING.checkpoint)
     source = keras_vit.from_checkpoint(HUGGING.checkpoint)
-    for a, b in zip(target.weights, source.weights, strict=True):
-        assert_close(a, b, 0)
+    assert_same_weights(target, source)
     with pytest.warns(UserWarning, match=r"numerics: 'timm' in the checkpoint, 'bit'"):
         other = keras_vit.BiT(blocks=(1, 1), width=0.5, num_classes=7)
         keras_vit.load_weights(other, HUGGING.checkpoint)
@@ -64,16 +64,14 @@ def test_a_builder_takes_the_family_s_constants(tmp_path):
     assert keras_vit.BiT_R50x1(weights=path, **options).variant.numerics == "bit"
     chosen = keras_vit.BiT_R50x1(weights=path, numerics="bit_paper", **options)
     assert chosen.variant.numerics == "bit_paper"
-    for a, b in zip(chosen.weights, source.weights, strict=True):
-        assert_close(a, b, 0)
+    assert_same_weights(chosen, source)
 
 
 def test_another_resolution_changes_no_weight():
     model = model_of()
     resized = keras_vit.resize(model, image_size=64)
     assert resized.image_size == (64, 64)
-    for a, b in zip(resized.weights, model.weights, strict=True):
-        assert_close(a, b, 0)
+    assert_same_weights(resized, model)
     with pytest.raises(ValueError, match="neither patches nor position embeddings"):
         keras_vit.resize(model, patch_size=8)
 
@@ -112,8 +110,7 @@ def test_round_trip_of_hugging_face(tmp_path, name):
     assert again.get_config()["blocks"] == model.get_config()["blocks"]
     assert (again.image_size, again.channels) == (SIZE, model.channels)
     assert again.variant.replace(numerics="timm") == model.variant.replace(numerics="timm")
-    for a, b in zip(again.weights, model.weights, strict=True):
-        assert_close(a, b, 0)
+    assert_same_weights(again, model)
 
 
 @pytest.mark.parametrize("case", [OFFICIAL, HUGGING], ids=str)

@@ -20,6 +20,7 @@ from tests.support import (
     tiny_bit,
     values,
 )
+from tests.weights.stored import assert_same_weights
 from tests.weights.test_families import checkpoint_of, each, expected_output
 
 HYBRIDS = sorted(path.parent for path in (ORACLES / "hybrids").glob("*/io.npz"))
@@ -74,8 +75,7 @@ def test_a_resolution_of_a_hybrid_at_load_time_and_after():
     any_size = keras_vit.resize(keras_vit.from_checkpoint(path), variable_size=True)
     assert_close(forward(any_size, x), forward(loaded, x), 2e-5)
     later = keras_vit.resize(any_size, image_size=(63, 33), variable_size=False)
-    for a, b in zip(later.weights, loaded.weights, strict=True):
-        assert_close(a, b, 1e-6)
+    assert_same_weights(later, loaded, 1e-6)
 
 
 @slow_unless_torch
@@ -126,8 +126,7 @@ def test_a_hybrid_is_saved_and_trained(tmp_path):
     assert (values(model)["stage_1_unit_1/conv1/kernel"] != before).any()
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    for a, b in zip(loaded.weights, model.weights, strict=True):
-        assert_close(a, b, 0)
+    assert_same_weights(loaded, model)
     assert loaded.variant == model.variant
 
 
@@ -166,8 +165,7 @@ def test_folded_kernels_compute_the_same(tmp_path, kind):
     folded.save(tmp_path / "folded.keras")
     loaded = keras.saving.load_model(tmp_path / "folded.keras")
     assert loaded.variant == folded.variant
-    for a, b in zip(loaded.weights, folded.weights, strict=True):
-        assert_close(a, b, 0)
+    assert_same_weights(loaded, folded)
     for call, words in (
         (lambda: keras_vit.save_weights(folded, tmp_path / "model.npz"), "standardised twice"),
         (lambda: keras_vit.fold(folded), "is folded"),

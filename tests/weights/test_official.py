@@ -199,27 +199,10 @@ def test_the_heads_of_trunks(tmp_path):
     assert (model.num_classes, model.variant.projection) == (12, None)
 
 
-@pytest.mark.parametrize(
-    "name, extra, message",
-    [
-        ("dinov2", {"blocks.0.0.attn.qkv.bias_mask": np.ones(48, "float32")}, "mask other than"),
-        ("dinov3", {"cls_norm.weight": ONES}, "last norm of its own"),
-        ("dinov3", {"rope_embed.periods": np.array([1.0, 9.9], "float32")}, None),
-        ("dinov3", {"rope_embed.periods": np.array([0.5, 7.0], "float32")}, "rotary periods"),
-        ("open_clip", {"visual.attn_pool.query": ONES}, "CoCa's pooling"),
-        ("open_clip", {"visual.transformer.resblocks.0.ln_attn.weight": ONES}, "custom kind"),
-        ("open_clip_trunk", {"visual.head.mlp.fc1.weight": ONES}, "visual.head.mlp.fc1.weight"),
-        ("open_clip_trunk", {"visual.trunk.head.weight": np.ones((3, 16), "float32"),
-                             "visual.trunk.head.bias": ONES[:3]}, "two heads"),
-    ],
-)  # fmt: skip
-def test_refused_by_name(name, extra, message, tmp_path):
-    folder = saved(tmp_path, {**arrays_of(name), **extra})
-    if message is None:
-        assert keras_vit.from_checkpoint(folder).variant.rotary.temperature == 98.01
-        return
-    with pytest.raises(ValueError, match=message):
-        keras_vit.from_checkpoint(folder, num_heads=2)
+def test_periods_of_another_base(tmp_path):
+    periods = {"rope_embed.periods": np.array([1.0, 9.9], "float32")}
+    folder = saved(tmp_path, {**arrays_of("dinov3"), **periods})
+    assert keras_vit.from_checkpoint(folder).variant.rotary.temperature == 98.01
 
 
 def test_a_trunk_that_is_no_transformer(tmp_path):

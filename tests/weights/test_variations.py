@@ -10,6 +10,7 @@ import keras_vit
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, forward, images, read_arrays, values
+from tests.weights.stored import assert_same_weights
 from tests.weights.test_families import expected_output
 
 pytestmark = pytest.mark.any_backend
@@ -93,8 +94,7 @@ def test_layer_scale_is_kept_or_folded(tmp_path):
         keras_vit.from_checkpoint(tmp_path / f"{name}.safetensors", num_heads=4, **options)
         for name, options in (("folded", {}), ("scaled", {}), ("scaled", {"layer_scale": None}))
     )
-    for a, b in zip(folded.weights, plain.weights, strict=True):
-        assert_close(a, b, 1e-7)
+    assert_same_weights(folded, plain, 1e-7)
     assert_close(values(scaled)["block_2/layer_scale_2/gamma"], gamma, 0)
     assert all(layer.trainable for layer in scaled.layers)
     x = images((2, *scaled.input_shape[1:]))

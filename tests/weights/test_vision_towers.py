@@ -5,38 +5,23 @@ import math
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 import keras_vit
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.formats.aimv2 import sincos_table
-from tests.support import ORACLES, assert_close, forward, images, randomize, tiny_vit
+from tests.support import assert_close, forward, images, randomize, tiny_vit
+from tests.weights.stored import changed, model_of
 
 pytestmark = pytest.mark.any_backend
-
-TOWERS = ORACLES / "later"
-
-
-def folder_of(name):
-    return TOWERS / f"tower_{name}" / "model"
-
-
-def changed(name, tmp_path, arrays=lambda a: a, **config):
-    """A copy of a stored folder with other arrays, or with other words in its config."""
-    said = json.loads((folder_of(name) / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**said, **config}))
-    file = arrays(read_safetensors(folder_of(name) / "model.safetensors"))
-    safetensors.numpy.save_file(file, tmp_path / "model.safetensors")
-    return tmp_path
 
 
 @pytest.mark.parametrize("name", ["clip", "clip_classes", "siglip", "siglip_classes", "aimv2"])
 def test_what_is_written_is_what_was_read(name, tmp_path):
-    model = keras_vit.from_checkpoint(folder_of(name))
+    model = keras_vit.from_checkpoint(model_of(f"tower_{name}"))
     keras_vit.save_weights(model, tmp_path / "again")
     file, again = (
         read_safetensors(folder / "model.safetensors")
-        for folder in (folder_of(name), tmp_path / "again")
+        for folder in (model_of(f"tower_{name}"), tmp_path / "again")
     )
     unused = {n for n in model.load_report.ignored if n in file}
     assert set(file) - unused <= set(again)
@@ -44,7 +29,7 @@ def test_what_is_written_is_what_was_read(name, tmp_path):
         np.testing.assert_array_equal(again[part], file[part], err_msg=part)
     theirs, ours = (
         json.loads((folder / "config.json").read_text())
-        for folder in (folder_of(name), tmp_path / "again")
+        for folder in (model_of(f"tower_{name}"), tmp_path / "again")
     )
     assert (ours["architectures"], ours["model_type"]) == (
         theirs["architectures"],
@@ -62,17 +47,17 @@ def test_what_is_written_is_what_was_read(name, tmp_path):
 
 
 def test_the_text_tower_and_unused_layers_are_named():
-    report = keras_vit.from_checkpoint(folder_of("clip_both_towers")).load_report
+    report = keras_vit.from_checkpoint(model_of("tower_clip_both_towers")).load_report
     assert "logit_scale" in report.ignored and "text_projection.weight" in report.ignored
-    report = keras_vit.from_checkpoint(folder_of("clip_classes")).load_report
+    report = keras_vit.from_checkpoint(model_of("tower_clip_classes")).load_report
     assert [n for n in report.ignored if "post_layernorm" in n]
-    report = keras_vit.from_checkpoint(folder_of("siglip_classes")).load_report
+    report = keras_vit.from_checkpoint(model_of("tower_siglip_classes")).load_report
     assert "vision_model.head.attention.in_proj_weight" in report.ignored
     assert "classifier.weight" not in report.ignored
 
 
 def test_the_tokens_that_a_pooling_would_have_read():
-    model = keras_vit.from_checkpoint(folder_of("siglip"), pool=None)
+    model = keras_vit.from_checkpoint(model_of("tower_siglip"), pool=None)
     assert model.output_shape == (None, 9, 16)
     assert "head.probe" in model.load_report.ignored
 
@@ -84,7 +69,7 @@ def test_what_a_config_does_not_say_is_what_its_class_means(tmp_path):
             for name, a in arrays.items()
         }
 
-    folder = changed("siglip_classes", tmp_path, widened, vision_config={"patch_size": 4})
+    folder = changed("tower_siglip_classes", tmp_path, widened, vision_config={"patch_size": 4})
     model = keras_vit.from_checkpoint(folder)
     assert (model.variant.num_heads, model.variant.gelu, model.variant.epsilon) == (
         12,
@@ -93,23 +78,23 @@ def test_what_a_config_does_not_say_is_what_its_class_means(tmp_path):
     )
     assert model.preprocessing.interpolation == "bicubic"
     assert model.preprocessing.mean == (0.5, 0.5, 0.5)
-    model = keras_vit.from_checkpoint(folder_of("clip"))
+    model = keras_vit.from_checkpoint(model_of("tower_clip"))
     assert (model.variant.activation, model.variant.epsilon) == ("quick_gelu", 1e-5)
     assert model.preprocessing.resize == "shortest"
     assert model.preprocessing.mean[0] == 0.48145466
 
 
 def test_the_processor_of_images_beside_that_of_texts(tmp_path):
-    folder = changed("clip", tmp_path)
-    said = {"image_processor_type": "CLIPImageProcessor", "image_mean": [0.1, 0.2, 0.3]}
-    (folder / "processor_config.json").write_text(json.dumps({"image_processor": said}))
+    folder = changed("tower_clip", tmp_path)
+    settings = {"image_processor_type": "CLIPImageProcessor", "image_mean": [0.1, 0.2, 0.3]}
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": settings}))
     recipe = keras_vit.from_checkpoint(folder).preprocessing
     assert (recipe.mean, recipe.std[0]) == ((0.1, 0.2, 0.3), 0.26862954)
 
 
 def test_pixels_beyond_the_last_whole_patch(tmp_path):
     """SigLIP's so400m has patches of 14 pixels and images of 384."""
-    model = keras_vit.from_checkpoint(changed("siglip", tmp_path, image_size=15))
+    model = keras_vit.from_checkpoint(changed("tower_siglip", tmp_path, image_size=15))
     assert model.image_size == (12, 12)
     assert "pixels of image_size=15" in str(model.load_report)
 
@@ -118,7 +103,7 @@ def test_computed_positions(tmp_path):
     def without_table(arrays):
         return {n: a for n, a in arrays.items() if "position" not in n}
 
-    folder = changed("aimv2", tmp_path, without_table, is_native=True)
+    folder = changed("tower_aimv2", tmp_path, without_table, is_native=True)
     model = keras_vit.from_checkpoint(folder, image_size=(8, 12))
     table = sincos_table((2, 3), 16)
     assert_close(model.get_layer("patch_encoder").position.embedding, table, 1e-7)
@@ -128,35 +113,6 @@ def test_computed_positions(tmp_path):
             x, y = column * frequency, row * frequency
             waves = np.array([math.sin(x), math.cos(x), math.sin(y), math.cos(y)])
             assert_close(table[0, patch, i::4], waves, 1e-12)
-
-
-def flat_patches(arrays):
-    name = "embeddings.patch_embedding.weight"
-    return {**arrays, name: arrays[name].reshape(16, -1)}
-
-
-@pytest.mark.parametrize(
-    "name, config, arrays, message",
-    [
-        ("clip", {"hidden_act": "relu"}, dict, "hidden_act='relu'"),
-        ("clip", {"hidden_size": 32}, dict, "hidden_size"),
-        ("siglip", {}, flat_patches, "NaFlex"),
-        (
-            "siglip",
-            {},
-            lambda a: {n: x for n, x in a.items() if "position" not in n},
-            "positions other than a table",
-        ),
-        ("aimv2", {"is_native": True}, lambda a: a, "learned_positions=False, and the file has"),
-        ("aimv2", {"mlp_bias": True}, lambda a: a, "mlp_bias=True, and the file has no"),
-        ("siglip", {"vision_use_head": False}, lambda a: a, "vision_use_head=False, and the file"),
-        ("clip", {"model_type": "siglip"}, lambda a: a, "stands for Hugging Face SigLIP"),
-        ("aimv2", {}, lambda a: {**a, "extra.weight": np.zeros(3, "float32")}, "extra.weight"),
-    ],
-)
-def test_refused_by_name(name, config, arrays, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        keras_vit.from_checkpoint(changed(name, tmp_path, arrays, **config))
 
 
 CLIP = {"pre_norm": "layer_norm", "patch_bias": False, "num_classes": 0}
@@ -172,7 +128,7 @@ AIMV2 = {
 
 
 @pytest.mark.parametrize(
-    "options, kind",
+    "options, class_name",
     [
         ({}, "ViTForImageClassification"),
         (CLIP, "CLIPVisionModel"),
@@ -196,11 +152,11 @@ AIMV2 = {
         ({**AIMV2, "biases": "attention", "qkv_bias": True}, "Aimv2VisionModel"),
     ],
 )
-def test_the_class_that_has_the_architecture(options, kind, tmp_path):
+def test_the_class_that_has_the_architecture(options, class_name, tmp_path):
     model = randomize(tiny_vit(**options))
     keras_vit.save_weights(model, tmp_path / "folder")
-    said = json.loads((tmp_path / "folder" / "config.json").read_text())
-    assert said["architectures"] == [kind]
+    config = json.loads((tmp_path / "folder" / "config.json").read_text())
+    assert config["architectures"] == [class_name]
     read = keras_vit.from_checkpoint(tmp_path / "folder")
     assert read.load_report.initial == ()
     assert_close(forward(read, images()), forward(model, images()), 2e-6)

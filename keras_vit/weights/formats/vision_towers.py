@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import CUSTOM, REPORTED
+from keras_vit.weights.evidence import CUSTOM
 from keras_vit.weights.family import ANY, Family, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats.huggingface import (
@@ -157,14 +157,15 @@ def is_classifier(canonical):
 
 def settle_activation(canonical):
     """Sets `gelu` instead of an activation that is one, and none where a gate has its own."""
-    evidence, source = canonical.evidence, canonical.assumed.pop("activation", REPORTED[CUSTOM])
-    activation, field = evidence["activation"], "activation"
+    evidence = canonical.evidence
+    activation, source = evidence["activation"], evidence.source_of("activation")
     if evidence["mlp"] == "swiglu" and activation == "silu":
-        evidence["activation"] = None
+        evidence.settle(source, activation=None)
     elif evidence["mlp"] == "mlp" and activation.startswith("gelu_"):
-        evidence.update(gelu=activation.removeprefix("gelu_"), activation=None)
-        field = "gelu"
-    canonical.assumed[field] = source
+        evidence.settle(source, "", activation=None)
+        evidence.settle(source, gelu=activation.removeprefix("gelu_"))
+    else:
+        evidence.settle(source, activation=activation)
 
 
 def _settle_edges(evidence):
@@ -181,9 +182,9 @@ def _settle_edges(evidence):
 
 def with_tower(file, is_part):
     """The arrays with the name of the tower, where a class has something beside it."""
-    own = ("classifier.", "visual_projection.")
+    beside = ("classifier.", "visual_projection.")
     prefix = "vision_model." if is_part else ""
-    return {n if n.startswith(own) else prefix + n: a for n, a in file.items()}
+    return {n if n.startswith(beside) else prefix + n: a for n, a in file.items()}
 
 
 SHARED = (

@@ -1,0 +1,68 @@
+"""Stored checkpoints of other libraries in tests/oracles/later, as they are or changed."""
+
+import json
+import shutil
+
+import numpy as np
+
+from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.save import write_safetensors
+from tests.support import ORACLES, assert_close, read_arrays
+
+LATER = ORACLES / "later"
+
+
+def model_of(case):
+    """The folder of a case's checkpoint."""
+    return LATER / case / "model"
+
+
+def options_of(case):
+    """What a caller has to say so that it can be read."""
+    return json.loads((LATER / case / "case.json").read_text())["options"]
+
+
+def io_of(case):
+    return read_arrays(LATER / case / "io.npz")
+
+
+def arrays_of(case):
+    return read_safetensors(model_of(case) / "model.safetensors")
+
+
+def config_of(case):
+    return json.loads((model_of(case) / "config.json").read_text())
+
+
+def changed(case, folder, arrays=None, arguments=None, **config):
+    """A copy of a checkpoint with other arrays and another config.
+
+    `arrays` is a function of all of them, or a dict of some: `None` removes one, and a tuple is the
+    shape of one of ones. `arguments` are keys of timm's `model_args`.
+    """
+    shutil.copytree(model_of(case), folder, dirs_exist_ok=True)
+    file = arrays_of(case)
+    file = arrays(file) if callable(arrays) else {**file, **(arrays or {})}
+    ones = lambda a: np.ones(a, "float32") if isinstance(a, tuple) else a  # noqa: E731
+    file = {name: ones(array) for name, array in file.items() if array is not None}
+    write_safetensors(folder / "model.safetensors", file)
+    if config or arguments:
+        config = {**config_of(case), **config}
+        if arguments:
+            config["model_args"] |= arguments
+        (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def assert_same_weights(a, b, tolerance=0):
+    """The variables of two models, one after the other."""
+    for one, other in zip(a.weights, b.weights, strict=True):
+        assert_close(one, other, tolerance)
+
+
+def output_of_torch(model, x):
+    """What a model of PyTorch gives for images with the channels last."""
+    import torch
+
+    with torch.no_grad():
+        return model.eval()(torch.tensor(x.transpose(0, 3, 1, 2)))
