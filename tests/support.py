@@ -43,6 +43,15 @@ def assert_close(actual, expected, tolerance):
     np.testing.assert_allclose(to_numpy(actual), to_numpy(expected), rtol=0, atol=tolerance)
 
 
+def assert_same(ones, others):
+    """Equal arrays or variables in two sequences, or in two dicts of the same names."""
+    if isinstance(ones, dict):
+        assert ones.keys() == others.keys()
+        ones, others = ones.values(), [others[name] for name in ones]
+    for one, other in zip(ones, others, strict=True):
+        np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
+
+
 def largest(x):
     return float(np.max(np.abs(to_numpy(x))))
 

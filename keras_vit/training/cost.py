@@ -14,7 +14,7 @@ TIMED = 3  # updates, after one that compiles and reads ahead
 SLOTS = {"adam": 2, "sgdm": 1}  # numbers that an optimizer keeps for one that is trained
 # An update is timed with so many images at most, on a CPU: about ten seconds on two cores.
 MOST_MACS, MOST_BYTES = 2e11, 2e9
-_MACS = "multiply-accumulates for an image, forward"
+_COUNTS = (1e12, "trillion"), (1e9, "billion"), (1e6, "million")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +57,16 @@ class Cost:
     peak: int | None = None
 
     def __str__(self):
-        macs = "not counted for a ResNet" if self.macs is None else f"{_short(self.macs)} {_MACS}"
-        memory = [(n, getattr(self, n)) for n in "weights gradients optimizer".split()]
-        state = ", ".join(f"{name} {_bytes(size)}" for name, size in memory)
-        unknown, epochs = self.activations is None, self.updates / max(self.steps_per_epoch, 1)
-        kept = "unknown for a ResNet" if unknown else f"about {_bytes(self.activations)}, computed"
+        macs, kept = "not counted for a ResNet", "unknown for a ResNet"
+        if self.macs is not None:
+            macs = f"{_text(self.macs, _COUNTS)} multiply-accumulates for an image, forward"
+            kept = f"about {_bytes(self.activations)}, computed"
+        state = self.weights + self.gradients + self.optimizer
+        memory = (
+            f"weights {_bytes(self.weights)}, gradients {_bytes(self.gradients)}, "
+            f"optimizer {_bytes(self.optimizer)}; counted"
+        )
+        epochs = self.updates / max(self.steps_per_epoch, 1)
         rows = [
             ("model", f"{self.model}: {self.architecture}"),
             ("parameters", f"{self.parameters:,}, {self.trained:,} of them trained"),
@@ -69,21 +74,21 @@ class Cost:
             ("run", f"{self.updates:,} updates of {self.batch_size} images, {epochs:.4g} epochs"),
             ("training images", self.images[0]),
             ("test images", self.images[1]),
-            ("memory", f"{state}; counted"),
+            ("memory", memory),
             ("activations", f"{kept}: what a batch keeps for its gradients"),
         ]
-        needed = sum(size for _, size in memory) + (self.activations or 0)
+        needed = state + (self.activations or 0)
         if self.available and needed > self.available:
-            less = f"{_bytes(self.available)} are there; accumulate=2 halves the activations"
-            rows.append(("too large", f"{_bytes(needed)} are needed and {less}"))
+            sizes = f"{_bytes(needed)} are needed and {_bytes(self.available)} are there"
+            rows.append(("too large", f"{sizes}; accumulate=2 halves the activations"))
         if self.peak:
             rows.append(("this process", f"{_bytes(self.peak)} at most so far, measured"))
         if self.seconds is None:
             return table([*rows, ("time", f"not measured: {self.timed}")], left=2)
         update = self.seconds * self.batch_size
-        spans = update, update * self.steps_per_epoch, update * self.updates
-        told = "about {} for an update, {} for an epoch, {} in all".format(*map(_span, spans))
-        rows += [("time", f"{told}, tests apart"), ("measured", self.timed)]
+        epoch, run = update * self.steps_per_epoch, update * self.updates
+        spans = f"{_span(update)} for an update, {_span(epoch)} for an epoch, {_span(run)} in all"
+        rows += [("time", f"about {spans}, tests apart"), ("measured", self.timed)]
         return table(rows, left=2)
 
 
@@ -137,8 +142,9 @@ def measured(cost, model, load):
         most = [MOST_MACS / 3 / cost.macs, MOST_BYTES / each] if cost.macs else [8]
         images = max(1, min(micro, *map(int, most)))
         cost = dataclasses.replace(cost, available=_memory())
-        if (there := cost.available) and state + each * images > 0.8 * there:
-            text = f"it takes more than the {_bytes(there)} of memory that this machine has"
+        if cost.available and state + each * images > 0.8 * cost.available:
+            memory = _bytes(cost.available)
+            text = f"it takes more than the {memory} of memory that this machine has"
             return dataclasses.replace(cost, timed=text)
     batches = iter(load(images).from_step(0, TIMED + 1))
     model.train_on_batch(*next(batches))
@@ -147,9 +153,9 @@ def measured(cost, model, load):
         model.train_on_batch(*batch)
     seconds = (time.perf_counter() - begin) / TIMED / images
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    where = accelerator or f"a CPU with {cores} cores"
-    what = f"{TIMED} updates of {images} images, {keras.backend.backend()}, {where}"
-    return dataclasses.replace(cost, seconds=seconds, timed=what, peak=_peak())
+    device = accelerator or f"a CPU with {cores} cores"
+    timed = f"{TIMED} updates of {images} images, {keras.backend.backend()}, {device}"
+    return dataclasses.replace(cost, seconds=seconds, timed=timed, peak=_peak())
 
 
 def vit_products(
@@ -195,9 +201,10 @@ def _in_words(transform):
     crop = _CROPS.get(transform.crop, transform.crop.replace("_", " "))
     names = [name if isinstance(name, str) else name[0] for name in transform.augment]
     names += [name for name in ("affine", "randaugment") if getattr(transform, name)]
-    flip = ["half of them mirrored"] * transform.flip
+    if transform.flip:
+        names = ["half of them mirrored", *names]
     cut = crop.format(area=area, small=transform.resize_small)
-    return ", ".join([f"{cut}, to {'{} x {}'.format(*transform.image_size)}", *flip, *names])
+    return ", ".join([f"{cut}, to {'{} x {}'.format(*transform.image_size)}", *names])
 
 
 def _kept(v, image_size, remat):
@@ -255,21 +262,17 @@ def _peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _short(number):
-    """A large number in three digits with the word for its thousands."""
-    for unit, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if number >= unit:
+def _text(number, units, least=1.0, below="{:,}"):
+    """A number in three digits, in the first of the units that it has `least` of."""
+    for unit, name in units:
+        if number >= least * unit:
             return f"{number / unit:.3g} {name}"
-    return f"{number:,}"
+    return below.format(number)
 
 
 def _bytes(number):
-    return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.3g} MB"
+    return _text(number, ((1e9, "GB"), (1e6, "MB")), below="{} bytes")
 
 
 def _span(seconds):
-    """Seconds as text, in the unit that one would say."""
-    for unit, name in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 1.5 * unit:
-            return f"{seconds / unit:.3g} {name}"
-    return f"{seconds:.2g} s"
+    return _text(seconds, ((86_400, "days"), (3600, "h"), (60, "min")), 1.5, below="{:.2g} s")

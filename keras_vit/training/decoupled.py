@@ -49,7 +49,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
     slot_names = ()  # of what is remembered for each variable
     fused = None  # the rule in one pass over the memory on PyTorch, see `fused.py`
-    clips_sum = True  # under tf.distribute, where Keras's own clip before they sum
+    clips_sum = True  # of the gradients of all replicas of tf.distribute; Keras clips each
 
     def __init__(
         self,

@@ -66,15 +66,14 @@ def can_be_used(optimizer, variables):
     with torch.no_grad(), torch.device("cpu"):
         weight = torch.tensor([[-2.0, -0.1, 0.0, 1e-3], [0.3, 1.0, 5.0, -40.0]])
         slots = [torch.zeros_like(weight) for _ in optimizer.slot_names]
-        by_rule, by_fused = [weight, *slots], [weight.clone(), *map(torch.clone, slots)]
-        for step in (1.0, 2.0, 3.0):
-            gradient = (by_rule[0].flip(1) + step) * 10.0 ** (step - 2)
-            step, rate = torch.tensor(step), torch.tensor(0.1)
-            weight, slots = optimizer.descend(by_rule[0], gradient, by_rule[1:], step, rate, 0.5)
-            by_rule = [weight, *slots]
-            weights, *slots = [[tensor] for tensor in by_fused]
-            optimizer.fused(weights, [gradient], slots, step, rate, 0.5)
-        return all(torch.allclose(x, y, 1e-4, 1e-7) for x, y in zip(by_rule, by_fused))
+        fused_weight, fused_slots = weight.clone(), [slot.clone() for slot in slots]
+        for number in (1, 2, 3):
+            gradient = (weight.flip(1) + number) * 10.0 ** (number - 2)
+            rates = {"step": torch.tensor(float(number)), "rate": torch.tensor(0.1), "decay": 0.5}
+            weight, slots = optimizer.descend(weight, gradient, slots, **rates)
+            optimizer.fused([fused_weight], [gradient], [[slot] for slot in fused_slots], **rates)
+        pairs = zip([weight, *slots], [fused_weight, *fused_slots])
+        return all(torch.allclose(x, y, rtol=1e-4, atol=1e-7) for x, y in pairs)
 
 
 def update(optimizer, gradients, variables, learning_rate):
@@ -92,7 +91,7 @@ def update(optimizer, gradients, variables, learning_rate):
     with torch.no_grad():
         for (factor, decay), members in groups.items():
             weights, grads, *slots = map(list, zip(*members))
-            optimizer.fused(weights, grads, slots, step, rate * factor, decay)
+            optimizer.fused(weights, grads, slots, step=step, rate=rate * factor, decay=decay)
         for variable in variables if optimizer.averages else ():
             average = optimizer.averages[optimizer.index_of(variable)].value
             average.lerp_(variable.value, optimizer.average_rate().to(average.dtype))

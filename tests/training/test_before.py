@@ -1,11 +1,14 @@
 """Runs that an earlier version was stopped in: they go on, and end with the weights of that one."""
 
 import csv
+import json
 import shutil
 
 import numpy as np
 import pytest
 
+from keras_vit import training
+from keras_vit.training.checkpoint import Checkpoints
 from tests.oracles import make_before_run as before
 from tests.support import BACKEND, ORACLES, to_numpy
 
@@ -30,3 +33,16 @@ def test_a_run_of_before_goes_on(name, tmp_path, capsys):
     assert [int(row["epoch"]) for row in rows] == list(range(len(rows)))
     stored = list(csv.DictReader((RUNS / name / "history.csv").open()))
     assert rows[: len(stored)] == stored and len(rows) > len(stored)
+
+
+def test_an_ended_run_of_before_is_not_trained_again(tmp_path):
+    """Of it a small file is left when its checkpoints were removed."""
+    _, meta, _ = Checkpoints(RUNS / "fit" / "checkpoints").latest()
+    del meta["callbacks"]
+    (tmp_path / "run.json").write_text(json.dumps({**meta, "finished": True}))
+    with pytest.raises(training.RunEnded) as error:
+        before.fit(tmp_path)
+    assert error.value.history["epoch"] == [0]
+    (tmp_path / "run.json").write_text(json.dumps({**meta, "settings": {"steps": 9}}))
+    with pytest.raises(ValueError, match="steps: 9 there, 10 here"):
+        before.fit(tmp_path)

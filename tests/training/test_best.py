@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_vit import training
-from tests.support import killed_after
+from tests.support import assert_same, killed_after
 from tests.training import resume_case as case
 from tests.training.resume_case import StopsAt
 from tests.training.test_kill import finish, start, stop_at
@@ -52,8 +52,7 @@ def test_a_run_ends_with_the_weights_of_its_best_epoch(tmp_path, capsys, ema):
     history, _ = case.run(tmp_path, model, callbacks=[*callbacks(ema=ema), *known])
     expected = seen.averages[1] if ema else seen.own[1]
     variables = model.trainable_variables if ema else model.weights
-    for variable, value in zip(variables, expected, strict=True):
-        np.testing.assert_array_equal(keras.ops.convert_to_numpy(variable), value)
+    assert_same(variables, expected)
     assert training.best_epoch(history, "val_accuracy") == 1
     printed = capsys.readouterr().out
     assert "The weights are those of epoch 2 of 3" in printed and "val_accuracy 0.75" in printed
@@ -65,8 +64,7 @@ def test_a_run_ends_with_the_weights_of_its_best_epoch(tmp_path, capsys, ema):
     pipeline = case.Pipeline()
     case.run(tmp_path, again, pipeline, callbacks=callbacks(ema=ema))
     assert len(pipeline.asked) == 1
-    for one, other in zip(again.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, other)))
+    assert_same(again.weights, model.weights)
 
 
 @pytest.mark.parametrize("patience", [None, 1])
@@ -113,8 +111,7 @@ def test_of_equal_figures_the_lower_loss_is_better_and_nan_never(tmp_path):
     figures = Figures([0.5, 0.5, math.nan], [0.9, 0.1, 0.0])
     history, _ = case.run(tmp_path, model, callbacks=[seen, figures, *callbacks(ema=False)])
     assert training.best_epoch(history, "val_accuracy") == 1
-    for variable, value in zip(model.weights, seen.own[1], strict=True):
-        np.testing.assert_array_equal(keras.ops.convert_to_numpy(variable), value)
+    assert_same(model.weights, seen.own[1])
 
 
 def test_in_a_plain_fit(tmp_path):
@@ -123,8 +120,7 @@ def test_in_a_plain_fit(tmp_path):
     options = {"validation_data": (images, labels), "epochs": 4, "verbose": 0}
     history = model.fit(images, labels, callbacks=[*known, *callbacks(2, ema=False)], **options)
     assert len(history.epoch) == 3
-    for variable, value in zip(model.weights, seen.own[0], strict=True):
-        np.testing.assert_array_equal(keras.ops.convert_to_numpy(variable), value)
+    assert_same(model.weights, seen.own[0])
 
 
 def test_what_it_cannot_do_is_refused(tmp_path):

@@ -11,7 +11,7 @@ from keras_vit.training import (
     averaged_weights,
     return_weights,
 )
-from tests.support import assert_close, to_numpy
+from tests.support import assert_close, assert_same, to_numpy
 from tests.training.test_accumulation import data, linear_model
 
 MOMENTUM = 0.8
@@ -103,13 +103,11 @@ def test_an_interrupted_evaluation_gives_the_weights_back():
         fit(model, [EvaluateAverages(), steps, Broken()])
     begins = Begins()
     fit(model, [EvaluateAverages(), begins], epochs=1)  # it trains on with its own
-    for found, expected in zip(begins.weights, steps.batches[-1]):
-        np.testing.assert_array_equal(found, expected)
+    assert_same(begins.weights, steps.batches[-1])
     with pytest.raises(KeyboardInterrupt):
         fit(model, [EvaluateAverages(), steps, Broken()])
     return_weights(model)
-    for found, expected in zip(weights(model), steps.batches[-1]):
-        np.testing.assert_array_equal(found, expected)
+    assert_same(weights(model), steps.batches[-1])
     own = model.evaluate(*data(8), batch_size=4, verbose=0)
     assert own == pytest.approx(loss_of(weights(model)), rel=1e-5)  # nothing was left behind
 
@@ -123,11 +121,9 @@ def test_the_averages_can_be_saved_and_the_weights_come_back(tmp_path):
         averages = weights(model)
         model.save(tmp_path / "averaged.keras")
     assert any(np.any(a != w) for a, w in zip(averages, own))
-    for found, expected in zip(weights(model), own):
-        np.testing.assert_array_equal(found, expected)
+    assert_same(weights(model), own)
     saved = keras.saving.load_model(tmp_path / "averaged.keras", compile=False)
-    for found, expected in zip(weights(saved), averages):
-        np.testing.assert_array_equal(found, expected)
+    assert_same(weights(saved), averages)
     with pytest.raises(RuntimeError), averaged_weights(model):
         raise RuntimeError
     np.testing.assert_array_equal(weights(model)[0], own[0])

@@ -15,7 +15,7 @@ import pytest
 
 from keras_vit import training
 from keras_vit.training.stop import Signals
-from tests.support import BACKEND, ROOT
+from tests.support import BACKEND, ROOT, assert_same
 from tests.training import resume_case as case
 
 
@@ -69,8 +69,7 @@ def undisturbed(tmp_path_factory):
 def assert_finishes_equal(output, undisturbed, **options):
     printed, code = finish(start(output, **options))
     assert code == 0, printed
-    for a, b in zip(undisturbed, final(output), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same(undisturbed, final(output))
     return printed
 
 
@@ -103,8 +102,7 @@ def test_signals_let_the_batch_end_and_save(tmp_path, undisturbed, capfd):
         assert re.search(r"Stopped and saved: .*npz. The same command continues", printed)
     _, values = case.run(tmp_path, callbacks=[training.EvaluateAverages()], save_every="600s")
     assert "continuing after update 5 of 13" in capfd.readouterr().out
-    for a, b in zip(undisturbed, values, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_same(undisturbed, values)
 
 
 @pytest.mark.slow  # the same in processes, with the codes that a shell sees

@@ -9,7 +9,7 @@ import safetensors.numpy
 
 import keras_vit
 from keras_vit import training
-from tests.support import ORACLES, values
+from tests.support import ORACLES, assert_same, values
 
 pytestmark = pytest.mark.any_backend
 FOLDER = ORACLES / "mae" / "model"
@@ -22,8 +22,7 @@ def test_names_of_other_versions_of_transformers(tmp_path):
     assert "decoder.decoder_layers.1.attention.attention.query.weight" in arrays
     safetensors.numpy.save_file(arrays, tmp_path / "named" / "model.safetensors")
     mine, expected = map(training.MaskedAutoencoder.from_checkpoint, (tmp_path / "named", FOLDER))
-    for path, value in values(mine).items():
-        np.testing.assert_array_equal(value, values(expected)[path])
+    assert_same(values(mine), values(expected))
 
 
 def test_files_that_hold_no_such_decoder(tmp_path):

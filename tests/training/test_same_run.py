@@ -1,0 +1,84 @@
+"""What makes two runs the same run, and what two versions of one may call otherwise."""
+
+import keras
+import pytest
+
+from keras_vit.training import same_run
+from tests.support import tiny_vit
+from tests.training import resume_case as case
+
+pytestmark = pytest.mark.any_backend
+
+
+def test_another_run_is_refused_and_what_differs_is_named(tmp_path):
+    case.run(tmp_path, steps=13, settings={"recipe": {"seed": 1}})
+    with pytest.raises(ValueError, match=r"settings.recipe.seed: 1 there, 2 here") as error:
+        case.run(tmp_path, case.fresh(beta_1=0.8), settings={"recipe": {"seed": 2}}, steps=14)
+    assert "optimizer.beta_1: 0.9 there, 0.8 here" in str(error.value)
+    assert "steps: 13 there, 14 here" in str(error.value)
+    assert str(error.value).count(" there, ") == 3
+
+
+def test_of_many_other_settings_the_chosen_ones_are_told_and_the_number_of_all():
+    there = {f"layers.{number}.lora_rank": 4 for number in range(100)} | {"settings.lora": 4}
+    with pytest.raises(ValueError, match=r"settings\.lora: 4 there, 8 here") as error:
+        same_run.check_same_run("run", there, dict.fromkeys(there, 8))
+    assert str(error.value).count("there, 8 here") == 10 and "and 91 more" in str(error.value)
+
+
+def test_what_another_version_names_otherwise_makes_no_other_run():
+    """Attributes and fields come, go and get other names; one that is on makes a difference."""
+    here = {
+        "layers.0.depth": 1,
+        "optimizer.new": 2,
+        "settings.recipe.new": None,
+        "settings.lora": 4,
+    }
+    same_run.check_same_run("run", {"layers.0.depth": 1, "model.0.depth": 2}, here)
+    for there in ({"settings.old": 0.5}, {"layers.0.depth": 2}, {"settings.lora": 2}):
+        with pytest.raises(ValueError, match="there"):
+            same_run.check_same_run("run", there, here)
+
+
+def several_outputs(rate=0.5, smoothing=0.1):
+    """A model with a part that does not say what it is made of, and a loss for each output."""
+
+    class Own(keras.layers.Layer):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+
+        def call(self, x):
+            return self.function(x)
+
+    x = inputs = keras.Input((4,))
+    for layer in (
+        keras.layers.Dropout(rate),
+        Own(keras.ops.relu),
+        keras.layers.Lambda(lambda x: x),
+    ):
+        x = layer(x)
+    outputs = {name: keras.layers.Dense(2, name=name)(x) for name in ("a", "b")}
+    model = keras.Model(inputs, outputs)
+    losses = {"a": keras.losses.CategoricalCrossentropy(label_smoothing=smoothing), "b": "mse"}
+    model.compile("sgd", losses)
+    return model
+
+
+def test_models_that_are_made_alike_are_described_alike():
+    there = same_run.describe(several_outputs())
+    same_run.check_same_run("run", there, same_run.describe(several_outputs()))
+    with pytest.raises(ValueError, match=r"layers\.1\.rate: 0\.5 there, 0\.25 here"):
+        same_run.check_same_run("run", there, same_run.describe(several_outputs(rate=0.25)))
+    with pytest.raises(ValueError, match=r"loss\.a\.label_smoothing: 0\.1 there, 0\.2 here"):
+        same_run.check_same_run("run", there, same_run.describe(several_outputs(smoothing=0.2)))
+
+
+def test_how_a_model_inside_is_read_makes_no_other_run():
+    """It is known of a teacher that was compiled, and was not known to earlier versions."""
+    inner = tiny_vit()
+    model = keras.Sequential([keras.Input((16, 16, 3)), inner])
+    model.compile("sgd", "mse")
+    before = same_run.describe(model)
+    inner.reading = "softmax"
+    assert same_run.describe(model) == before
