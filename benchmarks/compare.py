@@ -15,15 +15,14 @@ gives every process the same core and one thread and compares CPU time instead o
 until nothing fits or it would exceed MOST.
 
 `name[option=value,...]` asks for a variation, in --ours and in --peers: jit=true|false (XLA, or
-torch.compile), remat=true, flash=true|false, dtype=bfloat16; of keras_vit alone gelu=erf|tanh,
-optimizer=keras|ours (`keras_vit.training.AdamW`), memory=kept and, with bfloat16, weights=bfloat16
-(the policy bfloat16). With --resident the data stay on the device, and steps are waited for at the
-end of a turn only; model FLOP utilisation is in parts of --peak-tflops, or of the peak that the
-device's name tells. Training is AdamW on softmax cross-entropy. `peers.py` says how a library is
-added, `steps.py` what a step is; --save adds the figures to docs/performance_tables.csv.
+torch.compile), remat=true, dtype=bfloat16; of keras_vit alone gelu=erf|tanh, optimizer=keras|ours
+(`keras_vit.training.AdamW`) and, with bfloat16, weights=bfloat16 (the policy bfloat16). With
+--resident the data stay on the device, and steps are waited for at the end of a turn only. With
+--peak-tflops, the peak of the device, the table has the utilisation: the operations of the model in
+parts of it. Training is AdamW on softmax cross-entropy. `peers.py` says how a library is added,
+`steps.py` what a step is; --save adds the figures to docs/performance_tables.csv.
 """
 
-import argparse
 import itertools
 import statistics
 import sys
@@ -33,29 +32,11 @@ from peers import BACKENDS, OPTIONS, OURS, PEERS, Settings, get_architecture, pa
 from worker import Worker, WorkerError
 
 USUAL = {  # what is compared without being asked for
-    "torch": ("timm", "timm[jit=true]", "transformers"),
+    "torch": ("timm", "timm[jit=true]"),
     "tensorflow": ("kerashub[jit=true]", "kerashub[jit=false]", "kimm", "vitkeras"),
     "jax": ("kerashub", "flax"),
 }
 DTYPES = (*OPTIONS["dtype"], "tf32")  # in tf32, products of float32 are those of tensor cores
-
-# 10^12 operations per second of dense bfloat16 products, as the makers state them. A name is looked
-# up by the longest entry that it contains.
-PEAKS = {
-    **{"B200": 2250, "H200": 989.4, "H100": 989.4, "H100 NVL": 835.5, "H100 PCIe": 756},
-    **{"A100": 312, "A10": 125, "A10G": 70, "A30": 165, "L4": 121, "L40S": 362, "T4": 65},
-    **{"V100": 125, "RTX 3090": 71, "RTX 4090": 165.2, "MI250X": 191.5, "MI300X": 1307.4},
-    **{"TPU v4": 275, "TPU v5 lite": 197, "TPU v5p": 459, "TPU v6 lite": 918},
-}
-
-
-def peak_of(device):
-    """Operations per second in bfloat16, or None; a slice of a GPU (MIG) has a part of it."""
-    if not device or "MIG" in device:
-        return None
-    words = f" {device} ".replace("-", " ")
-    found = [name for name in PEAKS if f" {name} " in words]
-    return PEAKS[max(found, key=len)] * 1e12 if found else None
 
 
 def take_turns(all_settings, args):
@@ -65,11 +46,9 @@ def take_turns(all_settings, args):
         The workers that came through, and label -> why another did not.
     """
     pythons, failed = dict(text.rpartition("=")[::2] for text in args.python), {}
+    usual = pythons.get("", sys.executable)
     workers = [
-        Worker(
-            s, pythons.get(s.name) or pythons.get("") or sys.executable, args.cores, args.timeout
-        )
-        for s in all_settings
+        Worker(s, pythons.get(s.name, usual), args.cores, args.timeout) for s in all_settings
     ]
     try:
         for turn in range(args.turns):
@@ -139,9 +118,8 @@ def markdown(rows, failed, settings, args):
         ratio = "{ratio} ({ratio_q1}-{ratio_q3})".format(**row) if row["peer"] else ""
         spread = "{ms_min} / {ms_q1}-{ms_q3} / {ms_median}".format(**row)
         rates = [f"{settings.batch / ms * 1e3:.2f}", f"{settings.operations / ms / 1e6:.0f}"]
-        peak = args.peak_tflops * 1e12 if args.peak_tflops else peak_of(row["processor"])
-        is_known = peak and settings.dtype == "bfloat16"
-        rates.append(f"{settings.operations / ms / peak:.1%}" if is_known else "-")
+        peak = args.peak_tflops and args.peak_tflops * 1e12
+        rates.append(f"{settings.operations / ms * 1e3 / peak:.1%}" if peak else "-")
         seconds = [row[name] for name in ("first_call_s", "import_s", "build_s")]
         lines.append(
             (f"`{row['implementation']}`", spread, *rates, row["peak_mib"], *seconds, ratio)
@@ -152,19 +130,14 @@ def markdown(rows, failed, settings, args):
     title += f"{args.clock} time, cores {args.cores or 'all'}, {a.parameters:,} parameters."
     missing = [f"- `{label}`: {why}" for label, why in failed.items()]
     packages = ", ".join(sorted({p for row in rows for p in row["versions"].split(", ")}))
-    line = tables.machine_line(tables.describe(), {"with": packages})
+    line = tables.machine_line(f"with {packages}")
     return "\n\n".join(
         filter(None, [title, tables.table(columns, lines), "\n".join(missing), line])
     )
 
 
 def parse(arguments=None):
-    text = __doc__.splitlines()
-    parser = argparse.ArgumentParser(
-        description=text[0],
-        epilog="\n".join(text[2:]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = tables.parser(__doc__)
     parser.add_argument("--backend", required=True, choices=BACKENDS)
     parser.add_argument("--task", nargs="+", default=["infer"], choices=("infer", "train"))
     parser.add_argument("--batch", type=int, nargs="+", default=[4], help="images of a step")
@@ -180,7 +153,7 @@ def parse(arguments=None):
     parser.add_argument("--resident", action="store_true", help="data stay on the device")
     parser.add_argument("--alone", action="store_true", help="one process at a time")
     parser.add_argument("--double", type=int, default=0, metavar="MOST", help="batches, up to this")
-    parser.add_argument("--peak-tflops", type=float, help="of the device in bfloat16")
+    parser.add_argument("--peak-tflops", type=float, help="of the device, in that dtype")
     parser.add_argument("--timeout", type=float, default=900, help="seconds for an answer")
     parser.add_argument(
         "--python",

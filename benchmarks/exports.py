@@ -9,7 +9,6 @@ or the first line of the error. They are added to docs/export_matrix.csv, where 
 cell counts; cells that are there are tried again with `--again` only.
 """
 
-import argparse
 import csv
 import pathlib
 import tempfile
@@ -166,7 +165,7 @@ def measure(variant, formats):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = tables.parser(__doc__)
     parser.add_argument("--formats", nargs="+", default=list(FORMATS), choices=list(FORMATS))
     parser.add_argument("--models", nargs="+", default=[*KINDS, *BITS], choices=[*KINDS, *BITS])
     parser.add_argument("--again", action="store_true", help="try known cells again too")

@@ -66,7 +66,7 @@ def measure(batch, repeats):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = tables.parser(__doc__)
     parser.add_argument("--batch", type=int, default=4, help="images per call (default 4)")
     parser.add_argument("--repeats", type=int, default=7, help="timed calls (default 7)")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)

@@ -12,7 +12,6 @@ query, key, value, what attention returns, and the MLP's four widths twice), wit
 where a backend keeps them. What a process holds before it has a model is subtracted.
 """
 
-import argparse
 import dataclasses
 import json
 import math
@@ -119,9 +118,7 @@ def figure(points, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tables.parser(__doc__)
     add = parser.add_argument
     add("--backend", nargs="+", default=BACKENDS, choices=BACKENDS)
     add("--steps", type=int, default=2, help="in a turn")
@@ -142,7 +139,7 @@ def main():
                     points.append({**point, "seconds": seconds, "bytes": size})
                     print(json.dumps(points[-1]), file=sys.stderr, flush=True)
     print(table(points))
-    print("\n" + tables.machine_line(tables.describe(), {}))
+    print("\n" + tables.machine_line())
     figure(points, args.output)
 
 

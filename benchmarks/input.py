@@ -8,18 +8,17 @@ process of its own; they take turns, and medians count. Nothing else should keep
 """
 
 import argparse
-import datetime
 import json
-import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import types
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+import tables
+
 SIZE, BATCH, WORKERS = 224, 64, 2
 
 
@@ -40,25 +39,30 @@ def make_images(folder, count, size=(500, 375)):
         cut.save(place / f"{index:05d}.jpg", quality=90)
 
 
-def ours(threads, workers=0):
-    """Batches of `keras_vit.data.pipeline`."""
+def endless_batches(folder, batch_size, size=SIZE, training=True, threads=None, workers=0):
+    """Batches of `keras_vit.data.pipeline`, epoch after epoch, all of the same size."""
+    from keras_vit import data
 
-    def batches(folder):
-        import types
+    recipe = types.SimpleNamespace(
+        batch_size=batch_size,
+        seed=0,
+        train=data.Transform((size, size), crop="inception", flip=True),
+        eval=data.Transform((size, size), resize_small=size * 8 // 7, crop="resize_small_center"),
+        mixup=0.0,
+        cutmix=0.0,
+    )
+    # Both parts: a folder without train/ keeps a fifth for testing.
+    pipeline = data.pipeline(
+        folder, recipe, "train+test", training=training, threads=threads, workers=workers
+    )
+    if training:
+        yield from pipeline.from_step(0, 10**6)
+    while True:
+        yield from (batch for batch in pipeline if len(batch[0]) == batch_size)
 
-        from keras_vit.data import Transform, pipeline
 
-        train = Transform((SIZE, SIZE), crop="inception", flip=True)
-        recipe = types.SimpleNamespace(
-            batch_size=BATCH, seed=0, train=train, eval=train, mixup=0.0, cutmix=0.0
-        )
-        # Both parts: a folder without train/ keeps a fifth for testing.
-        train = pipeline(
-            folder, recipe, "train+test", training=True, threads=threads, workers=workers
-        )
-        return iter(train.from_step(0, 10**6))
-
-    return batches
+def keras_vit(threads, workers=0):
+    return lambda folder: endless_batches(folder, BATCH, threads=threads, workers=workers)
 
 
 def plain_tf_data(folder):
@@ -88,12 +92,14 @@ def plain_tf_data(folder):
 
 
 def torch_loader(folder):
-    """PyTorch's loader with Pillow and torchvision's RandomResizedCrop, written out."""
-    import math
-
+    """PyTorch's loader with Pillow and a crop like torchvision's RandomResizedCrop."""
     import numpy as np
     import torch
     from PIL import Image
+
+    from keras_vit.data.crops import random_resized_box  # as torchvision draws it
+
+    area, ratio, rng = (0.05, 1), (3 / 4, 4 / 3), np.random.default_rng(0)
 
     class Files(torch.utils.data.Dataset):
         files = sorted(pathlib.Path(folder).glob("*/*.jpg"))
@@ -103,22 +109,13 @@ def torch_loader(folder):
 
         def __getitem__(self, index):
             image = Image.open(self.files[index]).convert("RGB")
-            box = _box(*image.size)
+            width, height = image.size
+            top, left, tall, wide = random_resized_box(height, width, area, ratio, rng)
+            box = left, top, left + wide, top + tall
             image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)
             pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
             pixels = pixels.flip(-1) if torch.rand(()) < 0.5 else pixels
             return pixels.float().div_(127.5).sub_(1), 0
-
-    def _box(width, height):
-        for _ in range(10):
-            area = width * height * torch.empty(1).uniform_(0.05, 1).item()
-            aspect = math.exp(torch.empty(1).uniform_(math.log(3 / 4), math.log(4 / 3)).item())
-            w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-            if 0 < w <= width and 0 < h <= height:
-                left = int(torch.randint(0, width - w + 1, ()))
-                top = int(torch.randint(0, height - h + 1, ()))
-                return left, top, left + w, top + h
-        return 0, 0, width, height
 
     workers = {"num_workers": WORKERS, "persistent_workers": True}
     loader = torch.utils.data.DataLoader(Files(), BATCH, shuffle=True, drop_last=True, **workers)
@@ -127,10 +124,10 @@ def torch_loader(folder):
 
 
 CONTENDERS = {
-    "keras_vit, 1 thread": ours(1),
-    "keras_vit, 2 threads": ours(2),
-    "keras_vit, 1 process of 1 thread": ours(1, 1),
-    "keras_vit, 2 processes of 1 thread": ours(1, 2),
+    "keras_vit, 1 thread": keras_vit(1),
+    "keras_vit, 2 threads": keras_vit(2),
+    "keras_vit, 1 process of 1 thread": keras_vit(1, 1),
+    "keras_vit, 2 processes of 1 thread": keras_vit(1, 2),
     "plain tf.data": plain_tf_data,
     "PyTorch DataLoader, Pillow": torch_loader,
 }
@@ -147,22 +144,18 @@ def measure(name, folder, seconds):
     return count / (time.perf_counter() - start)
 
 
-def run(name, folder, options):
+def run(name, folder, seconds):
     """The rate of a contender in a process of its own, or None where it is not installed."""
-    command = [sys.executable, __file__, "--only", name, "--folder", folder]
-    environment = {**os.environ, "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment["PYTHONPATH"] = str(ROOT)
-    command += ["--seconds", str(options.seconds)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode:
-        missing = "ModuleNotFoundError" in result.stderr
-        print(f"{name}: {'not installed' if missing else result.stderr[-2000:]}", file=sys.stderr)
+    arguments = ("--only", name, "--folder", folder, "--seconds", str(seconds))
+    try:
+        return json.loads(tables.run(__file__, *arguments, backend="torch").splitlines()[-1])
+    except subprocess.CalledProcessError:
+        print(f"{name} is left out, as its error above says.", file=sys.stderr)
         return None
-    return json.loads(result.stdout.strip().splitlines()[-1])
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = tables.parser(__doc__)
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--repeats", type=int, default=3)
@@ -176,14 +169,15 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         make_images(folder, options.images)
         for _ in range(options.repeats):
-            for name, found in rates.items():
-                found.append(run(name, folder, options))
-    print(f"{platform.platform()}, {os.cpu_count()} cores, {datetime.date.today()}\n")
-    print("| loader | images/s, median | all |\n|---|---|---|")
-    for name, found in rates.items():
-        if None not in found:
-            each = ", ".join(f"{rate:.0f}" for rate in found)
-            print(f"| {name} | {statistics.median(found):.0f} | {each} |")
+            for name, measured in rates.items():
+                measured.append(run(name, folder, options.seconds))
+    rows = [
+        (name, f"{statistics.median(measured):.0f}", ", ".join(f"{rate:.0f}" for rate in measured))
+        for name, measured in rates.items()
+        if None not in measured
+    ]
+    print(tables.table(("loader", "images/s, median", "all"), rows))
+    print("\n" + tables.machine_line())
 
 
 if __name__ == "__main__":

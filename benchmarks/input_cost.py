@@ -11,7 +11,6 @@ does to the whole process, its memory for one, is part of its cost. The first st
 are not timed: they use up what the pipeline had prepared while it was not being waited for.
 """
 
-import argparse
 import concurrent.futures
 import functools
 import itertools
@@ -21,15 +20,14 @@ import statistics
 import sys
 import tempfile
 import time
-import types
 
 import tables
-from input import make_images
+from input import endless_batches, make_images
 from peers import get_architecture
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = tables.parser(__doc__)
     parser.add_argument("--model", default="S16")
     parser.add_argument(
         "--tasks", nargs="+", default=["train", "infer"], choices=("train", "infer")
@@ -40,7 +38,7 @@ def parse():
     parser.add_argument("--threads", type=int, help="of the pipeline; default: one per core")
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--jpeg", default="500x375", metavar="WIDTHxHEIGHT")
-    parser.add_argument("--turns", type=int, default=6, help="of each kind")
+    parser.add_argument("--turns", type=int, default=6, help="of each data")
     parser.add_argument("--steps", type=int, default=8, help="timed in a turn")
     parser.add_argument("--untimed", type=int, default=4, help="at the beginning of a turn")
     args = parser.parse_args()
@@ -64,29 +62,6 @@ def make_model(args):
         keras.losses.CategoricalCrossentropy(from_logits=True),
     )
     return model
-
-
-def endless_batches(folder, args, task):
-    """(images, labels) of the pipeline, epoch after epoch."""
-    from keras_vit import data
-
-    size = (args.architecture.image_size,) * 2
-    recipe = types.SimpleNamespace(
-        batch_size=args.batch,
-        seed=0,
-        train=data.Transform(size, crop="inception", flip=True),
-        eval=data.Transform(size, resize_small=size[0] * 8 // 7, crop="resize_small_center"),
-        mixup=0.0,
-        cutmix=0.0,
-    )
-    training = task == "train"
-    pipeline = data.pipeline(
-        folder, recipe, "train", training=training, threads=args.threads, workers=args.workers
-    )
-    while True:
-        for batch in pipeline:
-            if len(batch[0]) == args.batch:  # the last one of a pass may be smaller
-                yield batch
 
 
 def make_step(args, task):
@@ -120,7 +95,9 @@ def fixed_turn():
 
 def measure(args, task, folder):
     """Milliseconds per step of each turn, `"fixed"` and `"real"`."""
-    real, step = endless_batches(folder, args, task), make_step(args, task)
+    size, training = args.architecture.image_size, task == "train"
+    real = endless_batches(folder, args.batch, size, training, args.threads, args.workers)
+    step = make_step(args, task)
     fixed = next(real)
     step(fixed)
     turns = {"fixed": [], "real": []}
@@ -133,8 +110,8 @@ def measure(args, task, folder):
         }
         take["fixed"]()  # builds and compiles
         for index in range(args.turns):
-            for kind in ("fixed", "real") if index % 2 == 0 else ("real", "fixed"):
-                turns[kind].append(take[kind]())
+            for data in ("fixed", "real")[:: (-1) ** index]:
+                turns[data].append(take[data]())
     return turns
 
 
@@ -150,7 +127,7 @@ def main():
         make_images(folder, args.images, tuple(map(int, args.jpeg.split("x"))))
         for task in args.tasks:
             turns = measure(args, task, folder)
-            fixed, real = (f"{statistics.median(turns[kind]):.1f}" for kind in ("fixed", "real"))
+            fixed, real = (f"{statistics.median(turns[data]):.1f}" for data in ("fixed", "real"))
             costs = (100 * (r / f - 1) for r, f in zip(turns["real"], turns["fixed"]))
             cost = tables.summary(costs)
             spread = f"{cost['median']:+.1f} % ({cost['low']:+.1f} to {cost['high']:+.1f})"
@@ -158,8 +135,8 @@ def main():
     print(f"{args.model}, batch {args.batch}, {args.dtype}, JPEGs of {args.jpeg}\n")
     print(tables.table(columns, rows))
     backend = sys.modules[keras.backend.backend()]
-    versions = {"keras": keras.__version__, backend.__name__: backend.__version__}
-    print(tables.machine_line(tables.describe(), versions))
+    versions = (f"keras {keras.__version__}", f"{backend.__name__} {backend.__version__}")
+    print(tables.machine_line(*versions))
 
 
 if __name__ == "__main__":

@@ -5,36 +5,29 @@
 One run after the other, each in its own process; nothing else should keep the machine busy.
 """
 
-import argparse
-import importlib.util
 import json
-import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 
 import tables
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "tutorials" / "train.py"
+SCRIPT = tables.ROOT / "tutorials" / "train.py"
 
 
 def run(backend, seed):
     """What the run wrote to metrics.json."""
     with tempfile.TemporaryDirectory() as output:
-        command = [sys.executable, str(SCRIPT), "--seed", str(seed), "--output", output]
-        environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        subprocess.run(command, env=environment, check=True, capture_output=True)
+        tables.run(SCRIPT, "--seed", str(seed), "--output", output, backend=backend)
         return json.loads((pathlib.Path(output) / "metrics.json").read_text())
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = tables.parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="runs per backend (default 3)")
     seeds = range(parser.parse_args().seeds)
     print("| backend | test accuracy by seed | seconds of training | seconds in all |")
     print("|---|---|---|---|")
-    for backend in filter(importlib.util.find_spec, ("jax", "tensorflow", "torch")):
+    for backend in tables.installed():
         runs = [run(backend, seed) for seed in seeds]
         accuracy = ", ".join(f"{100 * one['test_accuracy']:.1f}" for one in runs)
         spans = [

@@ -30,18 +30,16 @@ SIZES = {
     "H14": (1280, 32, 16, 5120, 14),
 }
 OPTIONS = {  # what may stand in the brackets of `keras_vit[jit=true,gelu=erf]`
-    "jit": ("auto", "true", "false", "max"),
+    "jit": ("auto", "true", "false"),
     "remat": ("false", "true"),
-    "flash": ("auto", "true", "false"),
     "dtype": ("float32", "bfloat16"),
     "gelu": ("erf", "tanh"),
     "optimizer": ("keras", "ours"),
-    "memory": ("returned", "kept"),
     "weights": ("float32", "bfloat16"),
     "tf32": ("false", "true"),
     "parts": ("1", "2", "4", "8", "16"),
 }
-OF_OURS = ("gelu", "optimizer", "memory", "weights", "parts")
+OF_OURS = ("gelu", "optimizer", "weights", "parts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,10 +100,9 @@ class Settings:
         name: a key of `PEERS`.
         task: `"infer"` or `"train"`.
         jit: XLA on TensorFlow, `torch.compile` on PyTorch; JAX always compiles. `"auto"` is the
-            library's own choice, `"max"` PyTorch's mode max-autotune.
-        remat, flash: rematerialisation and fused attention, where a library has the choice.
-        gelu, optimizer, memory, weights: of keras_vit alone. `"ours"` is
-            `keras_vit.training.AdamW`, `"kept"` calls `keras_vit.training.keep_memory()`, and
+            library's own choice.
+        remat: rematerialisation, where a library has the choice.
+        gelu, optimizer, weights: of keras_vit alone. `"ours"` is `keras_vit.training.AdamW`, and
             weights=bfloat16 is the policy bfloat16 instead of mixed_bfloat16.
         parts: calls that share a batch and accumulate its gradients; of keras_vit alone.
         tf32: whether float32 products on a GPU are those of tensor cores.
@@ -120,10 +117,8 @@ class Settings:
     dtype: str = "float32"
     jit: str = "auto"
     remat: str = "false"
-    flash: str = "auto"
     gelu: str = "erf"
     optimizer: str = "keras"
-    memory: str = "returned"
     weights: str = "float32"
     tf32: str = "false"
     parts: str = "1"
@@ -212,12 +207,9 @@ def keras_vit(s):
 
 @peer("torch", "timm", "timm", ("torch",))
 def timm(s):
-    import timm.layers
     from timm.models.vision_transformer import VisionTransformer
 
     a = s.architecture
-    if s.flash != "auto":
-        timm.layers.set_fused_attn(s.flash == "true")
     model = VisionTransformer(
         img_size=a.image_size,
         patch_size=a.patch_size,
@@ -228,37 +220,6 @@ def timm(s):
         num_classes=a.num_classes,
     )
     model.set_grad_checkpointing(s.remat == "true")
-    return model
-
-
-@peer("torch", "transformers", "transformers", ("torch",))
-def transformers(s):
-    import torch
-    from transformers import ViTConfig, ViTForImageClassification
-
-    a = s.architecture
-    config = ViTConfig(
-        hidden_size=a.width,
-        num_hidden_layers=a.depth,
-        num_attention_heads=a.num_heads,
-        intermediate_size=a.mlp_dim,
-        image_size=a.image_size,
-        patch_size=a.patch_size,
-        num_labels=a.num_classes,
-        attn_implementation="eager" if s.flash == "false" else "sdpa",
-    )
-
-    class Logits(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = ViTForImageClassification(config)
-
-        def forward(self, images):
-            return self.model(pixel_values=images).logits
-
-    model = Logits()
-    if s.remat == "true":
-        model.model.gradient_checkpointing_enable()
     return model
 
 

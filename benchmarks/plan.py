@@ -15,7 +15,6 @@ in float32 on a CPU; in mixed_bfloat16 activations take about half. GB are 10^9 
 --check ends with an error where a layout sends more than 1.15 times the least it can do with.
 """
 
-import argparse
 import contextlib
 import itertools
 import math
@@ -33,12 +32,7 @@ _SHAPE = re.compile(r"\b([a-z]+)(\d+)(?:e\w+)?\[([\d,]*)\]")
 
 
 def parse(arguments=None):
-    text = __doc__.splitlines()
-    parser = argparse.ArgumentParser(
-        description=text[0],
-        epilog="\n".join(text[2:]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = tables.parser(__doc__)
     parser.add_argument("--variant", default="B/16", help="such as B/16, H/14, g/14")
     parser.add_argument("--depth", type=int, help="another number of blocks than the variant's")
     parser.add_argument("--image-size", type=int, default=224)
@@ -48,7 +42,6 @@ def parse(arguments=None):
     parser.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
     parser.add_argument("--model-devices", type=int, nargs="+", default=[2], metavar="N")
     parser.add_argument("--remat", nargs="+", default=["no", "yes"], choices=("no", "yes"))
-    parser.add_argument("--optimizer", default="AdamW", choices=("AdamW", "SGDM"))
     parser.add_argument("--ema", action="store_true", help="keep averaged weights")
     parser.add_argument("--hbm", type=float, help="GB of a chip; adds whether the update fits")
     parser.add_argument("--check", action="store_true")
@@ -86,9 +79,7 @@ def make_model(args, remat, values=False):
 
     import keras_vit
 
-    optimizer = getattr(keras_vit.training, args.optimizer)(
-        1e-3, global_clipnorm=1.0, use_ema=args.ema
-    )
+    optimizer = keras_vit.training.AdamW(1e-3, global_clipnorm=1.0, use_ema=args.ema)
     no_values = keras.StatelessScope(initialize_variables=False)
     with contextlib.nullcontext() if values else no_values:
         model = keras_vit.VisionTransformer(
@@ -107,16 +98,8 @@ def compile_update(model, batch):
     """The program of one update of `model.fit`, and the sharding of each trained variable."""
     import jax
     import keras
-    import numpy as np
 
     distribution = keras.distribution.distribution()
-
-    def sharding(layout, axes=None):
-        shape, names = layout.device_mesh.shape, layout.device_mesh.axis_names
-        chips = np.array(jax.devices()[: math.prod(shape)]).reshape(shape)
-        mesh = jax.sharding.Mesh(chips, names)
-        spec = jax.sharding.PartitionSpec(*(axes or layout.axes))
-        return jax.sharding.NamedSharding(mesh, spec)
 
     trained = {v.path.replace("/", "_"): v for v in model.trainable_variables}
 
@@ -125,19 +108,16 @@ def compile_update(model, batch):
         name = variable.path.split("/")[-1].rpartition("_")[0]
         owner = trained.get(name, variable)
         owner = owner if owner.shape == variable.shape else variable
-        where = sharding(distribution.get_variable_layout(owner))
+        where = distribution.get_variable_layout(owner).backend_layout
         return jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=where)
 
     groups = (model.trainable_variables, model.non_trainable_variables)
     groups += (model.optimizer.variables, model.metrics_variables)
     state = tuple([abstract(v) for v in group] for group in groups)
-    images = (batch, *model.image_size, model.channels)
-    layout = distribution.get_data_layout(images)
-    cut = sharding(layout, layout.axes[:1])
-    data = [
-        jax.ShapeDtypeStruct(shape, "float32", sharding=cut)
-        for shape in (images, (batch, model.num_classes))
-    ]
+    data = []
+    for shape in ((batch, *model.image_size, model.channels), (batch, model.num_classes)):
+        where = distribution.get_data_layout(shape).backend_layout
+        data.append(jax.ShapeDtypeStruct(shape, "float32", sharding=where))
     outputs = (None, tuple([each.sharding for each in group] for group in state))
     step = jax.jit(model.train_step, donate_argnums=0, out_shardings=outputs)
     program = step.lower(state, (*data, None)).compile()
@@ -281,7 +261,7 @@ def markdown(rows, args):
         lines.append((*line, f"{row['sent'] / row['least']:.3f}", shares))
     title = f"### {args.variant} on {args.devices} chips: batch {args.batch}, {args.image_size} px"
     title += f", {args.depth} blocks" if args.depth else ""
-    title += f", {args.optimizer}" + (", averaged weights" if args.ema else "")
+    title += ", AdamW" + (", averaged weights" if args.ema else "")
     title += f", chips of {args.hbm:g} GB" if args.hbm else ""
     return f"{title}, float32\n\n{tables.table(columns, lines)}"
 

@@ -10,7 +10,7 @@ import numpy as np
 from peers import PEERS
 
 RATE, DECAY = 1e-4, 0.01  # of AdamW, for all
-JIT = {"auto": "auto", "true": True, "false": False, "max": True}
+JIT = {"auto": "auto", "true": True, "false": False}
 
 
 def set_precision(backend, dtype):
@@ -31,27 +31,13 @@ def set_precision(backend, dtype):
 
 
 def set_up_keras(s):
-    """What must be said before anything is computed: precision, fused attention, memory.
-
-    Raises:
-        RuntimeError: Keras computes on another backend.
-        ValueError: the memory cannot be kept.
-    """
+    """Sets the precision, before anything is computed."""
     import keras
 
     if keras.backend.backend() != s.backend:
         raise RuntimeError(f"Keras computes on {keras.backend.backend()}, not on {s.backend}.")
     short = "bfloat16" if s.weights == "bfloat16" else "mixed_bfloat16"
     keras.config.set_dtype_policy(short if s.dtype == "bfloat16" else "float32")
-    if s.flash == "true":
-        keras.config.enable_flash_attention()
-    elif s.flash == "false":
-        keras.config.disable_flash_attention()
-    if s.memory == "kept":
-        import keras_vit
-
-        if not keras_vit.training.keep_memory():
-            raise ValueError("memory=kept needs Linux with the GNU C library.")
 
 
 def make_step(model, s):
@@ -94,9 +80,8 @@ def _torch(model, s, images, labels):
             return torch.nn.functional.cross_entropy(model(x), y)
 
     forward = model
-    if s.jit in ("true", "max"):
-        mode = {"max": "max-autotune"}.get(s.jit)
-        loss_of, forward = torch.compile(loss_of, mode=mode), torch.compile(model, mode=mode)
+    if s.jit == "true":
+        loss_of, forward = torch.compile(loss_of), torch.compile(model)
 
     def infer():
         with torch.inference_mode():
@@ -137,12 +122,10 @@ def _optimizer(s):
     import keras
 
     parts = None if s.parts == "1" else int(s.parts)
-    how = {"weight_decay": DECAY, "gradient_accumulation_steps": parts}
-    if s.optimizer == "keras":
-        return keras.optimizers.AdamW(RATE, **how)
-    from keras_vit import training
-
-    return training.AdamW(RATE, **how)
+    optimizers = keras.optimizers
+    if s.optimizer == "ours":
+        from keras_vit import training as optimizers
+    return optimizers.AdamW(RATE, weight_decay=DECAY, gradient_accumulation_steps=parts)
 
 
 def _resident_torch(model, task, images, labels):

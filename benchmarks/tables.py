@@ -3,6 +3,7 @@
 python benchmarks/tables.py    # prints the summary of docs/performance.md from the figures
 """
 
+import argparse
 import contextlib
 import csv
 import datetime
@@ -25,12 +26,10 @@ COLUMNS = (
 
 def describe():
     """Processor, cores that this process may use, memory, version of Python and date."""
-    processor = platform.processor() or platform.machine()
+    processor, memory = platform.processor() or platform.machine(), None
     with contextlib.suppress(OSError, StopIteration):
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        line = next(line for line in lines if line.startswith("model name"))
-        processor = line.split(":", 1)[1].strip()
-    memory = None
+        processor = next(line for line in lines if line.startswith("model name")).split(": ")[1]
     with contextlib.suppress(AttributeError, ValueError, OSError):
         memory = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
     return {
@@ -42,22 +41,42 @@ def describe():
     }
 
 
-def machine_line(machine, versions, accelerator=None):
+def machine_line(*versions):
     """Where, with what and when something was measured, in one line."""
-    where = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
-    parts = [f"{accelerator}; {where}" if accelerator else where]
-    parts += [f"{name} {version}" for name, version in sorted(versions.items())]
-    return ", ".join([*parts, f"Python {machine['python']}", machine["date"]]) + "."
+    m = describe()
+    where = f"{m['processor']}, {m['cores']} cores, {m['memory_gib']} GiB"
+    return ", ".join([where, *versions, f"Python {m['python']}", m["date"]]) + "."
 
 
-def on_each_backend(script, *arguments, **environment):
-    """Runs a script in a process for each installed backend: (backend, what it printed)."""
+def parser(doc):
+    """An `argparse` parser that shows the docstring of a script."""
+    title, _, text = doc.partition("\n\n")
+    raw = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(description=title, epilog=text, formatter_class=raw)
+
+
+def environment(backend, **variables):
+    """The environment variables of a process that computes on a backend."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": path, **environment}
-    for backend in filter(importlib.util.find_spec, ("jax", "tensorflow", "torch")):
-        command = [sys.executable, str(script), *arguments]
-        environment["KERAS_BACKEND"] = backend
-        yield backend, subprocess.check_output(command, env=environment, text=True)
+    usual = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": path}
+    return {**os.environ, **usual, **variables}
+
+
+def run(script, *arguments, backend, **variables):
+    """What a script prints, in a process of its own on one backend."""
+    command = [sys.executable, str(script), *arguments]
+    return subprocess.check_output(command, env=environment(backend, **variables), text=True)
+
+
+def installed():
+    """The backends that are installed."""
+    return list(filter(importlib.util.find_spec, ("jax", "tensorflow", "torch")))
+
+
+def on_each_backend(script, *arguments, **variables):
+    """Runs a script on each installed backend: (backend, what it printed)."""
+    for backend in installed():
+        yield backend, run(script, *arguments, backend=backend, **variables)
 
 
 def cores():

@@ -9,7 +9,6 @@ import importlib
 import importlib.metadata
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -20,8 +19,9 @@ import time
 import tables
 from peers import PEERS, Settings
 
-HERE = pathlib.Path(__file__).resolve().parent
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+# Several processes share a device in turns, so that none may take its memory in advance.
+SHARED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 NO_MEMORY = ("out of memory", "resource_exhausted", "outofmemory", "bad_alloc", "can't allocate")
 
 
@@ -45,8 +45,9 @@ class Worker:
 
     def __init__(self, settings, python=sys.executable, cores=(), timeout=900):
         self.settings, self.turns, self.timeout = settings, [], timeout
-        self._command = [python, str(HERE / "worker.py"), settings.to_json(), json.dumps(cores)]
-        self._environment = environment(settings.backend, len(cores))
+        self._command = [python, __file__, settings.to_json(), json.dumps(cores)]
+        threads = {name: str(len(cores)) for name in THREADS} if cores else {}
+        self._environment = tables.environment(settings.backend, **threads, **SHARED)
         self._process = None
 
     def turn(self, steps):
@@ -105,20 +106,6 @@ def _in_one_line(text, line=None):
     if any(sign in text.lower() for sign in NO_MEMORY):
         return "does not fit in memory"
     return (line or text.splitlines()[0])[:300]
-
-
-def environment(backend, threads):
-    path = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
-    return {
-        **os.environ,
-        **({name: str(threads) for name in THREADS} if threads else {}),
-        "KERAS_BACKEND": backend,
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        # Several processes share a device in turns, so that none may take its memory in advance.
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-        "PYTHONPATH": os.pathsep.join(filter(None, path)),
-    }
 
 
 def serve(settings, cores):

@@ -23,14 +23,17 @@ def explain(error, process, processes):
     )
 
 
-def do_not_wait():
-    """Lets this process end as soon as its program does.
+def do_not_wait(error):
+    """Lets this process end as soon as its program does, if `error` is what ends it.
 
     At the end of a program JAX 0.10 waits for all processes, also for one that was killed, and for
     those that wait for this one, which has failed.
     """
+    number, is_lost = id(error), isinstance(error, ConnectionError)  # its frames hold arrays
 
     def leave():
+        if not is_lost and id(getattr(sys, "last_value", None)) != number:
+            return  # somebody has caught it
         for child in multiprocessing.active_children():  # workers of a pipeline
             child.terminate()
         sys.stdout.flush()

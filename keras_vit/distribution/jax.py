@@ -119,9 +119,10 @@ class JaxDevices(Devices):
         return self.process * parts // self.processes, parts
 
     def explain(self, error):
+        explained = super().explain(error)
         if self.processes > 1 and isinstance(error, Exception):
-            ending.do_not_wait()
-        return super().explain(error)
+            ending.do_not_wait(explained)
+        return explained
 
     def evaluate(self, model, data, **options):
         return evaluating.with_jax(self, model, data, **options)

@@ -120,7 +120,7 @@ def run(
         curves=False,
     )
     images = np.concatenate([images for images, _ in test])
-    predicted = devices.predict(model, images, batch_size=8, verbose=0)
+    predicted = devices.predict(model, images, batch_size=len(images), verbose=0)
     timed = ("images_per_second",)
     found = {f"history/{k}": v for k, v in history.items() if k not in timed}
     copy = devices.local_copy(model)

@@ -65,14 +65,10 @@ def free_addresses(world):
     return [f"127.0.0.1:{free_port()}" for _ in range(world)]
 
 
-def launch(output, options=None, ranks=(0, 1), world=2, port=None, devices=1, **environment):
-    """Several processes of a run, the first of which has a port, on virtual devices."""
-    addresses = free_addresses(world)
-    if port:
-        addresses[0] = f"127.0.0.1:{port}"
-    return [
-        start(output, options, devices, **variables(i, addresses), **environment) for i in ranks
-    ]
+def launch(output, options=None, ranks=(0, 1), world=2, addresses=None, devices=1):
+    """Several processes of a run on virtual devices; the addresses are those of all of them."""
+    addresses = addresses or free_addresses(world)
+    return [start(output, options, devices, **variables(i, addresses)) for i in ranks]
 
 
 def trained_together(output, options=None, world=2, **more):

@@ -40,10 +40,10 @@ def compare(output, modes, **options):
 def test_more_devices_train_the_same(tmp_path):
     """With dropout: JAX draws one mask for the whole batch, however it is cut.
 
-    Half of every kernel lies on each of two devices that share a model, with its momenta.
+    `test_processes` cuts the batch alone. Half of every kernel lies on each of two devices that share a model, with its momenta.
     """
     options = {"dropout": 0.1, "report_shards": True}
-    _, cut, sharded = compare(tmp_path, ["data_parallel", "2x2", "fully_sharded"], **options)
+    cut, sharded = compare(tmp_path, ["2x2", "fully_sharded"], **options)
     assert shares(cut, "kernel") == {0.5} and shares(sharded, "kernel") == {0.25}
     assert shares(cut, "gamma") == {1.0} and shares(cut, "dense_1_kernel_momentum") == {0.5}
 
@@ -68,7 +68,7 @@ def shares(found, name):
 @pytest.mark.slow
 def test_more_modes_and_accumulation(tmp_path):
     """Two batches of 4 to an update: with its clipping, average and schedule."""
-    compare(tmp_path / "other", ["auto_of_2", "model_parallel"])
+    compare(tmp_path / "other", ["data_parallel", "auto_of_2", "model_parallel"])
     compare(tmp_path / "accumulate", MODES, accumulate=2, steps=6)
 
 

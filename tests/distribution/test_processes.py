@@ -15,9 +15,10 @@ from tests.distribution.processes import (
     all_printed,
     assert_agree,
     finish,
-    free_port,
+    free_addresses,
     kill_at,
     launch,
+    result,
     start,
     trained,
     trained_together,
@@ -26,6 +27,8 @@ from tests.support import BACKEND
 
 # JAX draws one mask of dropout for the whole batch, however many processes have a part of it.
 OPTIONS = {"evaluate": True, "save": True, "dropout": 0.1 if BACKEND == "jax" else 0.0}
+UNEVEN, OTHER = {"batch_size": 7}, {"clip_norm": 9}
+LOCAL = 2 if BACKEND == "jax" else 1  # devices of a process
 only = {
     name: pytest.mark.skipif(BACKEND != name, reason=f"is about {name}")
     for name in ("jax", "tensorflow", "torch")
@@ -37,15 +40,36 @@ def one_device(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("one"), OPTIONS)
 
 
-def test_two_processes_train_the_same(one_device, tmp_path):
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory):
+    """The folder and the output of two processes, in which one run comes after the other."""
+    folder, addresses = tmp_path_factory.mktemp("two"), free_addresses(2)
+    both = [
+        *launch(folder, [OPTIONS, UNEVEN, {}], [0], addresses=addresses, devices=LOCAL),
+        *launch(folder, [OPTIONS, UNEVEN, OTHER], [1], addresses=addresses, devices=LOCAL),
+    ]
+    return folder, all_printed(both, 0)
+
+
+def test_two_processes_train_the_same(one_device, two_processes):
     """Clipping, average, metrics of all images, and a last batch of 3 that is 1 and 2."""
-    devices = 2 if BACKEND == "jax" else 1
-    for found in trained_together(tmp_path, OPTIONS, devices=devices):
-        assert_agree(one_device, found)
-        assert_is_saved(tmp_path, found)
+    folder, printed = two_processes
+    assert ["update" in text for text in printed] == [True, False]  # one of them writes
+    for i in range(2):
+        assert_agree(one_device, result(folder / "0", i))
+        assert_is_saved(folder / "0", result(folder / "0", i))
     assert min(one_device["history/gradient_norm"]) > 0.5  # so that clipping took part
     last = one_device["history/val_loss"][-1]  # of the averages, which the model then has
     np.testing.assert_allclose(one_device["evaluate/loss"], last, rtol=1e-6)
+
+
+def test_what_does_not_fit_all_is_told_before_the_first_step(two_processes):
+    """A batch that does not divide; and other settings in one process."""
+    for printed in two_processes[1]:
+        assert printed.count("batch 0\n") == 2  # the epochs of the run before
+        assert f"batch of 7 images, {2 * LOCAL} devices" in printed, printed
+        assert "optimizer.global_clipnorm is 0.5 in process 0" in printed, printed
+        assert "optimizer.global_clipnorm is 9.0 in process 1" in printed, printed
 
 
 def assert_is_saved(folder, found):
@@ -144,17 +168,6 @@ def test_one_that_is_frozen_is_given_up_after_the_timeout(tmp_path):
     assert code != 0 and time.monotonic() - begin < 10 + 30, printed
 
 
-def test_what_does_not_fit_all_is_told_before_the_first_step(tmp_path):
-    """A batch that does not divide; and other settings in one process."""
-    for printed in all_printed(launch(tmp_path, {"batch_size": 7}), 1):
-        assert "batch of 7 images, 2 devices" in printed and "batch 0" not in printed, printed
-    port, different = free_port(), [{}, {"clip_norm": 9}]
-    if BACKEND != "tensorflow":  # whose processes need the addresses of all
-        both = [launch(tmp_path, o, [i], port=port)[0] for i, o in enumerate(different)]
-        for printed in all_printed(both, 1):
-            assert "optimizer.global_clipnorm is 0.5 in process 0" in printed, printed
-
-
 @only["jax"]
 @pytest.mark.slow
 def test_groups_that_begin_in_one_process_and_end_in_another_are_told(tmp_path):
@@ -194,11 +207,10 @@ def test_a_config_that_names_no_worker_is_told(task, monkeypatch):
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="waits without a limit")
 def test_one_that_never_comes_ends_the_other(tmp_path):
     """JAX ends the process itself; the line before tells where it looked."""
-    options = {"setup": {"mode": "data_parallel", "timeout": 4}}
-    port = free_port()
-    (alone,) = launch(tmp_path, options, ranks=[0], port=port)
+    options, addresses = {"setup": {"mode": "data_parallel", "timeout": 2}}, free_addresses(2)
+    (alone,) = launch(tmp_path, options, [0], addresses=addresses)
     printed, code = finish(alone)
-    assert code != 0 and f"127.0.0.1:{port}" in printed and "within 4 s" in printed, printed
+    assert code != 0 and addresses[0] in printed and "within 2 s" in printed, printed
 
 
 @only["torch"]
