@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit.heads import heads_of
 from keras_vit.models.backbone import backbone, backbones, outside
 from keras_vit.models.bit import BiT
 from keras_vit.models.vit import VisionTransformer
@@ -19,10 +20,13 @@ def check_model(model, whole=False):
     if any(isinstance(each, (VisionTransformer, BiT)) for each in inside.values()):
         network = backbone(model)
         if whole and (others := outside(model)):
+            heads = ", ".join(map(repr, heads_of(model)))
+            owner = f" of a model with the heads {heads}" if heads else ""
             raise ValueError(
                 f"What stands around the {type(network).__name__} in {model.name!r} has no place "
-                f"here. Received: further weights {shortened([v.path for v in others])}; give the "
-                "network alone, keras_vit.backbone(model), or keep all with model.save(path)."
+                f"here. Received: further weights {shortened([v.path for v in others])}{owner}; "
+                "give the network alone, keras_vit.backbone(model), or keep all with "
+                "model.save(path)."
             )
         return network
     raise TypeError(

@@ -16,6 +16,7 @@ import keras_vit
 from keras_vit import evaluation, recipes
 from keras_vit.weights import catalog
 from tests.support import assert_close, forward, images, randomize, tiny_vit
+from tests.test_heads import LABELS, NAMES, PIXELS, three_heads
 from tests.weights.hub_server import HubServer
 
 pytestmark = pytest.mark.any_backend
@@ -191,6 +192,67 @@ def test_what_the_file_lacks_is_in_the_code(model, tmp_path):
     x = images((2, 16, 24, 3))
     assert_close(forward(found["model"], x), forward(odd, x), 2e-6)
     assert found["model"].preprocessing == odd.preprocessing
+
+
+# ---- models around a network
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_each_head_has_its_outputs_figures_and_classes(tmp_path, as_list):
+    """A report as an object and as its file; the code of the card gives the model back."""
+    model = three_heads(as_list)
+    model.class_names = NAMES
+    report = evaluation.evaluate(model, (PIXELS, LABELS))
+    report.save(tmp_path / "report.json")
+    card = keras_vit.model_card(model, report=report, test_data="farm")
+    saved = json.loads((tmp_path / "report.json").read_text())
+    assert str(keras_vit.model_card(model, report=saved, test_data="farm")) == str(card)
+    layers = "`species`, `weight`, `marks`" if as_list else "`dense_4`, `dense_3`, `dense_1`"
+    for text in (
+        "into logits of 3 classes for `species`, 1 values for `weight`, logits of 4 classes, each",
+        f"further layers with weights: {layers}",
+        "Measured on 6 images of farm.",
+        f"| species: top-1 accuracy | {100 * report['species'].top1:.2f} % |",
+        f"| weight: mean absolute error | {report['weight'].mean_absolute_error:.4f} |",
+        "`species`: 0: ant, 1: bee, 2: fly\n\n`weight`: 0: grams",
+    ):
+        assert text in card.text
+    results = {one.metric_name: one for one in card.data.eval_results}
+    assert results["species: top-1 accuracy"].task_type == "image-classification"
+    assert results["weight: r2"].task_type == "image-feature-extraction"
+    model.save(tmp_path / "model.keras")
+    code, opened = card.text.split("```")[1].removeprefix("python"), {}
+    code = code.replace("'model.keras'", repr(str(tmp_path / "model.keras")))
+    exec(code.replace('["image.jpg"]', "PIXELS"), {"PIXELS": PIXELS}, opened)
+    assert keras_vit.predict(opened["model"], PIXELS) == keras_vit.predict(model, PIXELS)
+
+
+def test_one_head_around_published_weights_is_no_longer_as_published(model, tmp_path, monkeypatch):
+    read, row = published(model, tmp_path, monkeypatch)
+    images = keras.Input((16, 16, 3))
+    around = keras.Model(images, keras.layers.Dense(5, name="breed")(read(images)), name="dogs")
+    card = keras_vit.model_card(around)
+    assert card.data.base_model == f"timm/{row.name}" and not card.data.eval_results
+    assert "with further layers, `breed`. No training after that is known" in card.text
+    assert "into logits of 5 classes, with" in card.text and "the network in it does" in card.text
+
+
+def test_files_of_other_libraries_hold_one_head(hub, tmp_path):
+    """What no file can say is refused before anything is written or sent."""
+    model = three_heads()
+    words = r"the heads 'species', 'weight', 'marks'; give .*backbone\(model\).*model\.save"
+    for path in ("m.npz", "m.safetensors", "folder"):
+        with pytest.raises(ValueError, match=words):
+            keras_vit.save_weights(model, tmp_path / path, force=True)
+        keras_vit.save_weights(keras_vit.backbone(model), tmp_path / path, force=True)
+        with pytest.raises(ValueError, match=words):
+            keras_vit.model_card(model, file=tmp_path / path)
+    with pytest.raises(ValueError, match=words):
+        keras_vit.push_to_hub(model, "user/model", token="hf_writer")
+    assert not hub.repositories
+    alone = evaluation.evaluate(three_heads(), (PIXELS, LABELS))["species"]
+    with pytest.raises(ValueError, match="report of 3 classes, for 'functional.*' with 0"):
+        keras_vit.model_card(model, report=alone)
 
 
 # ---- where a card is written
