@@ -77,12 +77,18 @@ def of_model(model):
     """The facts of an opened model; of one that is not of this library, the few that there are."""
     import dataclasses
 
+    from keras_vit.heads import heads_of
     from keras_vit.weights import catalog
 
     facts = {"name": model.name, "class": type(model).__name__}
     facts["parameters"] = model.count_params()
     if not hasattr(model, "variant"):
-        return {**facts, "input": str(model.input_shape), "output": str(model.output_shape)}
+        heads = {head: one.output_shape for head, one in heads_of(model).items()}
+        return {
+            **facts,
+            "input": str(model.input_shape),
+            "output": heads or str(model.output_shape),
+        }
     source = model.weights_from
     names = [c.name for c in (catalog.lookup(str(source)) if source else ())]
     record = catalog.find(names[0]) if len(names) == 1 else None

@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
 from keras_vit.data.predict import reading_and_names
+from keras_vit.heads import errors_of, for_each, heads_of
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
 from keras_vit.inspection.components import component_colors, components_of, patch_tokens
@@ -219,7 +220,25 @@ def _positions(model, layout):
 
 
 def _predictions(model, images, top, class_names):
-    """For each image its likeliest classes, or its values, and the relevance for each."""
+    """For each image its likeliest classes, or its values, and the relevance for each.
+
+    Of several heads these stand one after the other, each with the name of its head.
+    """
+    heads = heads_of(model) or {None: model}
+    found = [([], []) for _ in images]
+    for head, given in for_each(heads, class_names=class_names).items():
+        with errors_of(head):
+            predictions = _of_head(heads[head], images, top, **given)
+        for (answers, maps), (more_answers, more_maps) in zip(found, predictions):
+            for answer in more_answers:
+                before = "" if head is None else f"{visible(head)}: "
+                answers.append({**answer, "label": before + answer["label"]})
+            maps += more_maps
+    return found
+
+
+def _of_head(model, images, top, class_names=None):
+    """`_predictions` of a model with one output."""
     shape = model.output_shape
     if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
         return [([], [])] * len(images)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
+from keras_vit.heads import check_one_head
 from keras_vit.inspection import forward
 from keras_vit.layers import kernels
 from keras_vit.models import VisionTransformer
@@ -128,6 +129,7 @@ def _gradients(logits):
 
 def _batches_with_classes(model, images, classes, batch_size):
     """(images, one-hot classes, logits, count) of each of `forward.batches`."""
+    check_one_head(model, "Relevance for a class")
     shape = getattr(model, "output_shape", None)
     if getattr(model, "num_classes", None) == 0 or not (
         isinstance(shape, tuple) and len(shape) == 2 and shape[1]

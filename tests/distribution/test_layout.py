@@ -97,6 +97,7 @@ def test_where_the_variables_of_later_families_are_cut(name, path, axes, variabl
     "rules, path, shape, devices, message",
     [
         ({}, "dense/kernel", (4, 4), 2, "Received: 'dense/kernel' of shape (4, 4), which none"),
+        (LAYOUT_RULES, "breed/kernel", (8, 3), 2, "rules=, such as {'breed/kernel': ()} to leave"),
         ({"a/b": ("model",)}, "a/b", (4, 4), 2, "rule 'a/b' with ('model',) for 'a/b'"),
         ({"a/b": ("model", None)}, "a/b", (6, 4), 4, "4 devices for 'a/b' of shape (6, 4)"),
         (LAYOUT_RULES, "block_0/attention/query/kernel", (8, 3, 4), 2, "which has 3 heads"),

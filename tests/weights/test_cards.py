@@ -251,7 +251,7 @@ def test_files_of_other_libraries_hold_one_head(hub, tmp_path):
         keras_vit.push_to_hub(model, "user/model", token="hf_writer")
     assert not hub.repositories
     alone = evaluation.evaluate(three_heads(), (PIXELS, LABELS))["species"]
-    with pytest.raises(ValueError, match="report of 3 classes, for 'functional.*' with 0"):
+    with pytest.raises(ValueError, match=r"report of 3 classes, for 'functional.*' with 0"):
         keras_vit.model_card(model, report=alone)
 
 
