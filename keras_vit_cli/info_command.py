@@ -90,9 +90,10 @@ def of_model(model):
             "output": heads or str(model.output_shape),
         }
     source = model.weights_from
-    names = [c.name for c in (catalog.lookup(str(source)) if source else ())]
-    record = catalog.find(names[0]) if len(names) == 1 else None
+    records = catalog.lookup(str(source)) if source else ()
+    record = records[0] if len(records) == 1 else None
     report = getattr(model, "load_report", None)
+    names = model.class_names  # of several heads a dict
     changed = {
         field.name: getattr(model.variant, field.name)
         for field in dataclasses.fields(model.variant)
@@ -105,7 +106,7 @@ def of_model(model):
         "channels": model.channels,
         "classes": model.num_classes,
         "class order": model.label_set,
-        "class names": model.class_names and list(model.class_names),
+        "class names": list(names) if isinstance(names, tuple) else names,
         "outputs read as": model.reading,
         "preprocessing": model.preprocessing.to_config(),
         "weights from": source,

@@ -1,7 +1,6 @@
 """`keras-vit predict`: the classes that images show."""
 
 import os
-import sys
 
 from keras_vit_cli.models import (
     IMAGES,
@@ -19,6 +18,7 @@ from keras_vit_cli.output import add_forms, print_rows, unreadable
 HELP = "tell which classes images show"
 EXAMPLE = "keras-vit predict output photos/ cat.jpg --top 3"
 COLUMNS = ("image", "rank", "class", "index", "probability")
+OF_VALUES = ("image", "output", "index", "value")
 
 
 def add_arguments(add):
@@ -37,70 +37,57 @@ def add_arguments(add):
 def run(args):
     import keras_vit
     from keras_vit.data import image_files
-    from keras_vit.heads import heads_of
+    from keras_vit.data.predict import reading_and_names
 
     names, files = read_names(args.class_names), image_files(args.images or images_of(args.model))
-    model, is_table = open_model(args.model, args.reading), not (args.csv or args.json)
-    usual = sys.maxsize if args.threshold is not None else 1 if is_table else 5
+    model = open_model(args.model, args.reading)
+    is_regression = reading_and_names(model, names)[0].name == "values"
+    is_table = not (args.csv or args.json)
+    most = model.output_shape[-1] if args.threshold is not None else 1 if is_table else 5
     found = keras_vit.predict(
         model,
         files,
-        args.top or usual,
+        args.top or most,
         names,
         args.batch_size,
         args.threshold,
         skip_corrupt=True,
         progress=None,
     )
-    heads = found if heads_of(model) else {None: found}
-    told = [
-        (file, dict(zip(heads, best)))
-        for file, *best in zip(files, *heads.values())
-        if None not in best
-    ]
-    if is_table and told:
-        _print_table(told)
+    readable = [(file, best) for file, best in zip(files, found) if best is not None]
+    if is_table and readable:
+        _print_table(readable, is_regression)
     elif not is_table:
-        rows = [row for file, best in told for row in _rows(file, best)]
-        columns = dict.fromkeys(name for row in rows for name in row) or COLUMNS
-        print_rows([{**dict.fromkeys(columns), **row} for row in rows], columns, args)
-    return unreadable(len(files) - len(told), len(files))
+        rows = [row for file, best in readable for row in _rows(file, best)]
+        print_rows(rows, OF_VALUES if is_regression else COLUMNS, args)
+    return unreadable(found.count(None), len(files))
 
 
-def _print_table(told):
+def _print_table(found, is_regression):
     """A line for each image, which is named below the folder that all are in."""
     from keras_vit.text import table
 
-    places = [os.path.abspath(file) for file, _ in told]
+    places = [os.path.abspath(file) for file, _ in found]
     above = os.path.commonpath([os.path.dirname(place) for place in places])
-    first = told[0][1]
-    if None in first:
-        cells = [[str(one) for one in best[None]] for _, best in told]
-        width = max(map(len, cells))
-        is_regression = any(hasattr(one, "value") for one in first[None])
-        ranks = [f"{rank}." for rank in range(2, width + 1)]
-        header = ["value", *[""] * (width - 1)] if is_regression else ["class", *ranks][:width]
-    else:
-        cells = [[", ".join(map(str, one)) for one in best.values()] for _, best in told]
-        width, header = len(first), list(first)
+    width = max(len(best) for _, best in found)
     rows = [
-        [os.path.relpath(place, above), *row, *[""] * (width - len(row))]
-        for place, row in zip(places, cells)
+        [os.path.relpath(place, above), *map(str, best), *[""] * (width - len(best))]
+        for place, (_, best) in zip(places, found)
     ]
-    print(table(rows, ["image", *header], width + 1))
+    ranks = ["class", *(f"{rank}." for rank in range(2, width + 1))] if width else []
+    print(
+        table(
+            rows,
+            ["image", *(["value"] + [""] * (width - 1) if is_regression else ranks)],
+            width + 1,
+        )
+    )
 
 
 def _rows(file, predictions):
-    for head, best in predictions.items():
-        start = {"image": file} if head is None else {"image": file, "head": head}
-        for rank, one in enumerate(best, 1):
-            yield start | (
-                {"output": one.label, "index": one.index, "value": float(f"{one.value:.6g}")}
-                if hasattr(one, "value")
-                else {
-                    "rank": rank,
-                    "class": one.label,
-                    "index": one.index,
-                    "probability": round(one.probability, 6),
-                }
-            )
+    for rank, one in enumerate(predictions, 1):
+        if hasattr(one, "value"):
+            yield dict(zip(OF_VALUES, (file, one.label, one.index, float(f"{one.value:.6g}"))))
+        else:
+            values = (file, rank, one.label, one.index, round(one.probability, 6))
+            yield dict(zip(COLUMNS, values))

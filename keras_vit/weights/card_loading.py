@@ -3,7 +3,6 @@
 import dataclasses
 
 from keras_vit.checks import marked
-from keras_vit.models.classifier import Classifier
 from keras_vit.weights.files import CheckpointError, read_json
 from keras_vit.weights.load import read_checkpoint
 
@@ -59,7 +58,7 @@ def _by_transformers(file, repository):
 def _what_keras_forgets(about):
     """Lines for what a .keras file holds of models of this library alone."""
     model, lines = about.model, []
-    if isinstance(model, Classifier):
+    if hasattr(type(model), "preprocessing"):
         return lines
     if preprocessing := getattr(model, "preprocessing", None):
         lines.append(f"model.preprocessing = keras_vit.{preprocessing!r}")

@@ -180,7 +180,7 @@ class Source:
         if self.name:
             rows = catalog.lookup(self.name)
             self.record = rows[0] if len(rows) == 1 else None
-        report = getattr(network, "load_report", None)
+        report = getattr(model, "load_report", None) or getattr(network, "load_report", None)
         self.changes = _changes(report) if report else []
         if further := further_layers(model):
             self.changes.append(f"it was put into a model with further layers, {further}")

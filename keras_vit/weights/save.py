@@ -140,10 +140,12 @@ def reader_of(model, format):
         format: as in `save_weights`, or `"keras"`.
     """
     count, heads = getattr(model, "num_classes", None), ", ".join(map(repr, heads_of(model)))
-    why = f"the model has {f'a head of {count:,} classes' if count else 'no head'}"
-    if count is None:  # a model of Keras's
-        gives = f"the heads {heads}" if heads else f"outputs of shape {model.output_shape}"
-        why = f"the model has {gives}"
+    if heads:
+        why = f"the model has the heads {heads}"
+    elif count is None:  # a model of Keras
+        why = f"the model has outputs of shape {model.output_shape}"
+    else:
+        why = f"the model has {f'a head of {count:,} classes' if count else 'no head'}"
     if format not in WRITERS:
         return f"{type(model).__name__} of {type(model).__module__.split('.')[0]}: {why}"
     family = _family(model, format)
