@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import os
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from keras_vit.data.pixels import per_channel
 from keras_vit.inspection.attention import attention_maps
-from keras_vit.inspection.figures import finish, new_figure, plain
+from keras_vit.inspection.figures import finish, pairs_of_axes, plain
 from keras_vit.inspection.plot_images import as_picture, extent_of
 from keras_vit.models import VisionTransformer
 from keras_vit.outputs import reading_of
@@ -66,13 +67,9 @@ def plot_predictions(
         reading: `"softmax"`, `"sigmoid"` or `"values"`: what the outputs are.
     """
     labels, probabilities = np.asarray(labels), np.asarray(probabilities)
-    pairs_in_a_row = min(4, len(images))
-    rows = -(-len(images) // pairs_in_a_row)
     shape = np.median([np.shape(image)[0] / np.shape(image)[1] for image in images])
-    figure = new_figure((4.4 * pairs_in_a_row, (1.8 * min(max(shape, 0.5), 2) + 0.6) * rows + 0.5))
-    grid = figure.subplots(rows, 2 * pairs_in_a_row, squeeze=False).reshape(-1, 2)
-    for axes in grid.ravel():
-        axes.set_axis_off()
+    height = 1.8 * min(max(shape, 0.5), 2) + 0.6
+    figure, grid = pairs_of_axes(len(images), width=4.4, height=height, title=0.5)
     errors = prediction_errors(labels, probabilities, reading)
     for i, ((left, right), image, attention) in enumerate(zip(grid, images, maps)):
         picture = as_picture(image)
@@ -90,7 +87,7 @@ def plot_predictions(
         left.set_title(f"{guess}\n{truth}", color=color, fontsize=9)
         right.set_title("attention", fontsize=9)
     title = "Predictions, and attention to each patch in the last block"
-    figure.suptitle(title, fontsize=9 if pairs_in_a_row == 1 else 12)
+    figure.suptitle(title, fontsize=9 if len(images) == 1 else 12)
     return finish(figure, path, dpi=120)
 
 
@@ -121,30 +118,19 @@ def _told(label, scores, names, reading, longest=18):
         return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
     def joined(indices):
-        more = [f"{len(indices) - 3} more"] * (len(indices) > 3)
-        return "\n".join(_in_lines([*map(name, indices[:3]), *more])) or "none"
+        more = [f"{len(indices) - 3} more"] if len(indices) > 3 else []
+        return textwrap.fill(", ".join([*map(name, indices[:3]), *more]), 22) or "none"
 
     label = np.asarray(label)
     if reading == "values":
         shown = [", ".join(f"{x:.4g}" for x in np.ravel(v)[:3]) for v in (scores, label)]
         return shown[0], f"truth: {shown[1]}"
     if label.ndim and reading == "sigmoid" and len(label) == len(scores):
-        found, right = np.flatnonzero(scores >= 0.5), np.flatnonzero(label >= 0.5)
-        return joined(found), f"truth: {joined(right)}"
+        guesses, right = np.flatnonzero(scores >= 0.5), np.flatnonzero(label >= 0.5)
+        return joined(guesses), f"truth: {joined(right)}"
     label = int(label.argmax()) if label.ndim else int(label)
     guess = int(_guesses(scores[None])[0])
     share = scores[guess] if len(scores) > 1 else scores[0] if guess else 1 - scores[0]
     if names is not None and len(names) == 1:  # of a single sigmoid
         names = (f"not {names[0]}", names[0])
     return f"{name(guess)} ({share:.0%})", f"truth: {name(label)}"
-
-
-def _in_lines(words, longest=20):
-    """Words joined by commas, in lines of about that length."""
-    lines = []
-    for word in words:
-        if lines and len(lines[-1]) + len(word) + 2 <= longest:
-            lines[-1] += f", {word}"
-        else:
-            lines.append(word)
-    return lines
