@@ -69,23 +69,23 @@ def model_card(
             not exist, or of another library for a model with layers around the network; a `path`
             where somebody's own text stands.
     """
-    told = {"recipe": recipe, "report": report, "data": data}
-    told |= {"test_data": test_data, "test_split": test_split}
+    contents = {"recipe": recipe, "report": report, "data": data}
+    contents |= {"test_data": test_data, "test_split": test_split}
     if run is not None:
-        told = {key: told.get(key) or value for key, value in _of_run(run).items()}
-    if not hasattr(told["recipe"], "table") and told["recipe"] is not None:
+        contents = {key: contents.get(key) or value for key, value in _of_run(run).items()}
+    if not hasattr(contents["recipe"], "table") and contents["recipe"] is not None:
         raise TypeError(f"recipe must be a keras_vit.recipes.Recipe. Received: {recipe!r}.")
     file = pathlib.Path(file)
     suffix = "" if file.is_dir() else file.suffix  # of a folder it is part of the name
-    told["format"] = BY_SUFFIX.get(suffix)
-    if suffix != ".keras" and (told["format"] is None or not file.exists()):
-        problem = "does not exist" if told["format"] else "is none of these"
+    contents["format"] = BY_SUFFIX.get(suffix)
+    if suffix != ".keras" and (contents["format"] is None or not file.exists()):
+        problem = "does not exist" if contents["format"] else "is none of these"
         raise ValueError(
             "file must be what save_weights wrote, or the name of a .keras file. Received: "
             f"file={str(file)!r}, which {problem}."
         )
-    told["place"] = f"hf://{repository}" if repository else None
-    card = make_card(model, file, name=name, license=license, limits=limits, **told)
+    contents["place"] = f"hf://{repository}" if repository else None
+    card = make_card(model, file, name=name, license=license, limits=limits, **contents)
     if path is not None:
         write_card(card, path)
     return card

@@ -191,9 +191,9 @@ def reading_of_loss(loss):
             options = vars(loss)
     names = [name.lower().replace("_", "") for name in names]
     for reading, known in _LOSSES.items():
-        if found := [name for name in names if name in known]:
-            own = found[0] in _OF_THIS_LIBRARY
-            return reading, own or (reading != "values" and bool(options.get("from_logits")))
+        if name := next((name for name in names if name in known), None):
+            takes_logits = reading != "values" and bool(options.get("from_logits"))
+            return reading, takes_logits or name in _OF_THIS_LIBRARY
     return None, None
 
 
@@ -262,5 +262,5 @@ def _end_of(model):
 
 def known_of_end(model, name):
     """An attribute of a model, such as its class names, or of the one inside that it ends with."""
-    own = getattr(model, name, None)
-    return getattr(_end_of(model)[1], name, None) if own is None else own
+    value = getattr(model, name, None)
+    return getattr(_end_of(model)[1], name, None) if value is None else value

@@ -26,9 +26,10 @@ def run(args):
 
     output_of_features(args.output)
     files, model = image_files(args.images or images_of(args.model)), open_model(args.model)
-    options = {"skip_corrupt": True, "progress": None}
-    found = evaluation.embed(model, files, args.normalize, args.layer, args.batch_size, **options)
-    broken = evaluation.save_features(args.output, files, found)
-    shape = f"{len(files) - broken} images, {found.shape[1]} numbers each"
+    vectors = evaluation.embed(
+        model, files, args.normalize, args.layer, args.batch_size, skip_corrupt=True, progress=None
+    )
+    broken = evaluation.save_features(args.output, files, vectors)
+    shape = f"{len(files) - broken} images, {vectors.shape[1]} numbers each"
     print(f"{visible(args.output)}: {shape}")
     return unreadable(broken, len(files))

@@ -122,7 +122,7 @@ def rollout(weights: Sequence[ArrayLike], heads: str = "mean") -> np.ndarray:
 
     Args:
         weights: for each block, in their order, an array of shape (..., heads, tokens, tokens).
-        heads: how the heads of a block become one: `"mean"` (the paper), `"max"` or `"min"`.
+        heads: what makes one of the heads of a block: `"mean"` (the paper), `"max"` or `"min"`.
 
     Returns:
         float64 array of shape (..., tokens, tokens): row i holds the share of each token of the
@@ -253,8 +253,8 @@ def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a:
         block.name: forward.compiled(model, f"attention {block.name}", block.attention_scores)
         for block in chosen
     }
-    for found, count in forward.outputs(model, entering, images, batch_size):
-        yield [reduce(forward.to_array(scores[b.name](*found[b.name]))[:count]) for b in chosen]
+    for tokens, count in forward.outputs(model, entering, images, batch_size):
+        yield [reduce(forward.to_array(scores[b.name](*tokens[b.name]))[:count]) for b in chosen]
 
 
 def fused(heads):
