@@ -85,9 +85,9 @@ def explore(
         if len(text) > limit:
             raise ValueError(
                 f"The attention of {len(shown['blocks'])} blocks and {shown['heads']} heads over "
-                f"{attention.shape[-1]} tokens must fit; choose fewer blocks, a smaller image_size, or"
-                f" more megabytes. Received: {len(text) / 1e6:.1f} MB or more for an image, "
-                f"megabytes={megabytes}."
+                f"{attention.shape[-1]} tokens must fit; choose fewer blocks, a smaller "
+                f"image_size, or more megabytes. Received: {len(text) / 1e6:.1f} MB or more for an "
+                f"image, megabytes={megabytes}."
             )
         shown["looks"][i]["levels"] = levels
         parts[f"look-{m}-{i}"]["attention"] = text
