@@ -65,8 +65,9 @@ class JaxDevices(Devices):
                 )
         if self.mode == "model_parallel":
             layout.check_rules(self._own_rules, [variable.path for variable in model.variables])
+            rules = {**self._rules, **layout.rules_of_heads(model)}
             for variable in model.variables:
-                layout.split_axes(self._rules, variable.path, variable.shape, self.model_devices)
+                layout.split_axes(rules, variable.path, variable.shape, self.model_devices)
         if self.mode == "fully_sharded" and all(
             v.value.sharding.is_fully_replicated for v in model.trainable_variables
         ):
