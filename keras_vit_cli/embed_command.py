@@ -11,11 +11,11 @@ EXAMPLE = "keras-vit embed facebook/dinov2-small photos/ -o features.npz"
 def add_arguments(add):
     add("model", help=MODEL)
     add("images", nargs="*", help=IMAGES)
-    text = "the file: .npz with the arrays paths and features, or .csv (default: features.npz)"
+    text = "the file: .npz with the arrays paths and features, or .csv"
     add("-o", "--output", default="features.npz", help=text)
     add("--normalize", action="store_true", help="vectors of length 1, as CLIP compares them")
     add("--layer", metavar="NAME", help="layer to take (default: what the head reads)")
-    add("--batch-size", type=count, default=32, help="images at once (default: 32)")
+    add("--batch-size", type=count, default=32, help="images at once")
 
 
 def run(args):
