@@ -37,16 +37,16 @@ def model_card(
 ):
     """The card of a model: what its README.md on the hub of Hugging Face says.
 
-    It has the architecture, the data, the recipe, the accuracy, how images are prepared, the
-    classes, how the weights are opened, limits and the licence, and metadata that the hub reads.
-    A checkpoint that was loaded brings what the catalogue knows of it. What is neither known nor
-    given is said to be unknown.
+    It tells the architecture, the data, the recipe, the accuracy, the preparation of images, the
+    classes, the code that opens the weights, limits and the licence, and has metadata that the hub
+    reads. A checkpoint that was loaded brings what the catalogue knows of it. The card calls
+    unknown what is neither known nor given.
 
     Args:
         model: a `VisionTransformer` or a `BiT`, or any model around one, such as one of several
             heads, each of which gets its line.
-        path: the file to write, such as `"README.md"`; `None` writes none. One that is there is
-            replaced only where a card was written by this function and not edited since.
+        path: the file to write, such as `"README.md"`; `None` writes none. A file that exists is
+            replaced only if this function wrote it and nobody has edited it since.
         file: the weights that the card stands beside: a file or folder that `save_weights` wrote,
             or the name of a `.keras` file.
         name: of the model; by default its own.
@@ -57,7 +57,7 @@ def model_card(
         data, test_data, test_split: names of the images that it was trained on, of those that the
             report is of, and of their split.
         license: such as `"apache-2.0"`; by default that of the checkpoint, if it is known.
-        limits: sentences that the section of this name shall have beside its own.
+        limits: sentences to add to the section "Limits".
         repository: `"ORG/NAME"` on the hub that the reader shall load from, instead of `file`.
 
     Returns:
@@ -140,8 +140,8 @@ def push_to_hub(
             login`.
         revision: the branch; by default `main`.
         message: of the commit.
-        replace_card: whether to replace a card that somebody wrote or edited, too; else it is kept,
-            with a warning. One that was written here and not edited is always replaced.
+        replace_card: whether to replace a card that somebody wrote or edited; otherwise it is
+            kept, with a warning. A card that was written here and not edited is always replaced.
         **card: what `model_card` takes to say more, such as `run`, `report`, `license`.
 
     Returns:

@@ -123,8 +123,8 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     The first of these decides: `reading`; the model's own record, `model.reading`, which a
     `Classifier` saves, takes from the loss that it is compiled with, and may have from the config
     of its weights; a softmax or a sigmoid at the end of the model; its compiled loss; the record
-    of the model inside that it ends with. Else two outputs or more are logits of a softmax, but not
-    those of a head of several, which are seldom alike.
+    of the model inside that it ends with. Otherwise two outputs or more are logits of a softmax;
+    of one of several heads nothing is assumed, as heads are seldom alike.
 
     Args:
         model: a Keras model with one output of shape (batch, outputs), or one of the models of

@@ -96,9 +96,9 @@ def table(rows, header=None, left=1):
 
 
 def follow(steps, name, total=None, progress=None):
-    """Gives what is in `steps`, and shows on stderr how far that is, for a person alone.
+    """Yields each of `steps`, and shows a person on stderr how many are done.
 
-    With `progress=None` it is shown on a terminal or in a notebook.
+    With `progress=None` that is shown on a terminal or in a notebook.
     """
     from rich.console import Console
     from rich.progress import track

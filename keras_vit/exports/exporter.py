@@ -73,9 +73,9 @@ def export(
     """Writes a model as a file that other programs run.
 
     The batch stays open, and so do height and width where the model takes any size. The file
-    computes in float32, whatever the model's precision was; LoRA is merged into the kernels. Where
-    the backend that runs cannot write a format, or not this model, another one that is installed
-    does, in a process of its own. docs/export.md lists what works.
+    computes in float32, whatever the model's precision was; LoRA is merged into the kernels. If
+    the backend that runs cannot write the format, or cannot write this model, another installed
+    backend does so in a process of its own. docs/export.md lists what works.
 
     - `"onnx"` (.onnx), for onnxruntime. Class names, preprocessing and image size are metadata.
     - `"openvino"` (.xml and .bin); they are in its runtime information, under "keras_vit".

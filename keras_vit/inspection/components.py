@@ -37,9 +37,9 @@ def patch_components(
     """The first principal components of the patch tokens of all images: a `PatchComponents`.
 
     They are fitted to the patches of all images together, so that what is alike in two images has
-    alike values; `plot_components` makes colours of them. Learned tokens are left out. Of the two
-    signs of a component, the first one has that by which patches inside of the images are above
-    those at their borders, and each other one that by which its value farthest from 0 is positive.
+    alike values; `plot_components` makes colours of them. Learned tokens are left out. The sign of
+    a component is arbitrary: here the first is larger inside the images than at their borders, and
+    each other one is positive where it is farthest from 0.
 
     Args:
         model, images, batch_size: as in `attention_weights`.

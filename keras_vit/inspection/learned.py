@@ -17,9 +17,9 @@ from keras_vit.workarounds import one_at_a_time
 def position_similarity(model: VisionTransformer, block: int | None = None) -> np.ndarray:
     """Cosine similarity of the position embedding of each patch with those of all patches.
 
-    Rotary positions, where a model has no others, are compared by the cosines and sines of their
-    angles: the similarity is the mean over pairs of values, and over heads that learn their own
-    frequencies, of the cosine of the angle by which one patch is turned against the other.
+    A model with rotary positions alone is compared by their angles: the similarity of two patches
+    is the cosine of the angle between them, averaged over the pairs of values, and over the heads
+    where each has learned frequencies of its own.
 
     Args:
         model: a `VisionTransformer` with positions of patches that are absolute or rotary.

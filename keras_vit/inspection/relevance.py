@@ -26,10 +26,10 @@ def relevance_maps(
 
     `"chefer"` carries relevance through all blocks: R = I at the input, then R += Ā R with
     Ā = mean over heads of (∇A ⊙ A)⁺. ∇A is the total derivative of the logit by the attention of
-    one block, on which that of the blocks after it depends. `"last_block"` is Ā of the last block
+    one block, with all that changes in the blocks after it. `"last_block"` is Ā of the last block
     alone. The map is the row of the token that the head reads: the class token or, if it reads all
-    tokens, the mean of the patches. Where it reads both, or a second head the distillation token,
-    the map is the mean of the two rows. The I, what each token is by itself, is left out.
+    tokens, the mean of the patches. It is the mean of two rows if the head reads both, or if a
+    second head reads the distillation token. The I of each token by itself is left out.
 
     Args:
         model, images, batch_size: as in `attention_weights`; the gradients need the memory of
