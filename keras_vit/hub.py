@@ -12,6 +12,7 @@ from keras_vit.text import unknown
 from keras_vit.weights.card import is_untouched, make_card
 from keras_vit.weights.fetch import is_offline
 from keras_vit.weights.files import FOLDER_FILES
+from keras_vit.weights.network import check_model
 from keras_vit.weights.save import BY_SUFFIX, save_weights, write_card
 
 CARD = "README.md"
@@ -156,6 +157,7 @@ def push_to_hub(
     """
     import huggingface_hub
 
+    model = check_model(model, whole=True)
     if format not in FILES:
         raise unknown("format", format, FILES)
     owner, _, name = str(repository).partition("/")
