@@ -29,7 +29,12 @@ def add_arguments(add):
     add("--top", type=count, default=5, help="classes to tell")
     add("--class-names", metavar="FILE", help=NAMES)
     add("--reading", choices=READINGS, help=READING)
-    add("--megabytes", type=positive, default=5.0, help="largest size for each image")
+    add(
+        "--megabytes",
+        type=positive,
+        default=5.0,
+        help="largest size for each image (default: 5)",
+    )
 
 
 def run(args):

@@ -176,8 +176,8 @@ def _logits_of_attention(model, blocks):
             return call
 
         with replaced({b: attending(b, addition) for b, addition in zip(blocks, additions)}):
-            outputs = keras.tree.flatten(outer()(x, training=False))
-        return [outputs[0], *(weights[block] for block in blocks)]
+            found = keras.tree.flatten(outer()(x, training=False))
+        return [found[0], *(weights[block] for block in blocks)]
 
     return logits
 
