@@ -35,7 +35,7 @@ def heads_of(model):
         )
     heads = {}
     for index, (name, tensor) in enumerate(zip(names, tensors)):
-        heads[name] = head = keras.Model(model.inputs, tensor, name=model.name)
+        heads[name] = head = keras.Model(model.input, tensor, name=model.name)
         head.head_name = name
         for fact in _OF_IMAGES:
             if hasattr(model, fact):

@@ -38,15 +38,16 @@ def model_card(
 ):
     """The card of a model: what its README.md on the hub of Hugging Face says.
 
-    It has the architecture, the data, the recipe, the accuracy, how images are prepared, the
-    classes, how the weights are opened, limits and the licence, and metadata that the hub reads.
-    A checkpoint that was loaded brings what the catalogue knows of it. What is neither known nor
-    given is said to be unknown.
+    It tells the architecture, the data, the recipe, the accuracy, the preparation of images, the
+    classes, the code that opens the weights, limits and the licence, and has metadata that the hub
+    reads. A checkpoint that was loaded brings what the catalogue knows of it. The card calls
+    unknown what is neither known nor given.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`, also of a subclass.
-        path: the file to write, such as `"README.md"`; `None` writes none. One that is there is
-            replaced only where a card was written by this function and not edited since.
+        model: a `VisionTransformer` or a `BiT`, or any model around one, such as one of several
+            heads, each of which gets its line.
+        path: the file to write, such as `"README.md"`; `None` writes none. A file that exists is
+            replaced only if this function wrote it and nobody has edited it since.
         file: the weights that the card stands beside: a file or folder that `save_weights` wrote,
             or the name of a `.keras` file.
         name: of the model; by default its own.
@@ -57,34 +58,35 @@ def model_card(
         data, test_data, test_split: names of the images that it was trained on, of those that the
             report is of, and of their split.
         license: such as `"apache-2.0"`; by default that of the checkpoint, if it is known.
-        limits: sentences that the section of this name shall have beside its own.
+        limits: sentences to add to the section "Limits".
         repository: `"ORG/NAME"` on the hub that the reader shall load from, instead of `file`.
 
     Returns:
         A `huggingface_hub.ModelCard`: `str(card)` is the text, `card.data` its metadata.
 
     Raises:
-        TypeError: `model` is neither, or `recipe` no recipe.
+        TypeError: `model` has neither inside, or `recipe` no recipe.
         ValueError: a report of another model; a `run` without a finished run; a `file` that does
-            not exist; a `path` where somebody's own text stands.
+            not exist, or of another library for a model with layers around the network; a `path`
+            where somebody's own text stands.
     """
-    found = {"recipe": recipe, "report": report, "data": data}
-    found |= {"test_data": test_data, "test_split": test_split, "outcome": None}
+    contents = {"recipe": recipe, "report": report, "data": data}
+    contents |= {"test_data": test_data, "test_split": test_split}
     if run is not None:
-        found = {key: found[key] or value for key, value in _of_run(run).items()}
-    if not hasattr(found["recipe"], "table") and found["recipe"] is not None:
+        contents = {key: contents.get(key) or value for key, value in _of_run(run).items()}
+    if not hasattr(contents["recipe"], "table") and contents["recipe"] is not None:
         raise TypeError(f"recipe must be a keras_vit.recipes.Recipe. Received: {recipe!r}.")
     file = pathlib.Path(file)
     suffix = "" if file.is_dir() else file.suffix  # of a folder it is part of the name
-    format = BY_SUFFIX.get(suffix)
-    if suffix != ".keras" and (format is None or not file.exists()):
+    contents["format"] = BY_SUFFIX.get(suffix)
+    if suffix != ".keras" and (contents["format"] is None or not file.exists()):
+        problem = "does not exist" if contents["format"] else "is none of these"
         raise ValueError(
             "file must be what save_weights wrote, or the name of a .keras file. Received: "
-            f"file={str(file)!r}, which {'does not exist' if format else 'is none of these'}."
+            f"file={str(file)!r}, which {problem}."
         )
-    place = f"hf://{repository}" if repository else None
-    options = {"name": name, "place": place, "format": format, "license": license}
-    card = make_card(model, file, **options, **found, limits=limits)
+    contents["place"] = f"hf://{repository}" if repository else None
+    card = make_card(model, file, name=name, license=license, limits=limits, **contents)
     if path is not None:
         write_card(card, path)
     return card
@@ -131,7 +133,7 @@ def push_to_hub(
     the card says how. `HF_ENDPOINT` names another hub. Nothing is sent before all files are made.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`, also of a subclass.
+        model: a `VisionTransformer` or a `BiT`; of a model around one, its `keras_vit.backbone`.
         repository: `"ORG/NAME"`, which is made if it is not there.
         format, force: as in `save_weights`: `"huggingface"`, `"timm"` or `"google"`.
         private: whether a new repository is private; `None` for the custom of its owner.
@@ -139,8 +141,8 @@ def push_to_hub(
             login`.
         revision: the branch; by default `main`.
         message: of the commit.
-        replace_card: whether to replace a card that somebody wrote or edited, too; else it is kept,
-            with a warning. One that was written here and not edited is always replaced.
+        replace_card: whether to replace a card that somebody wrote or edited; otherwise it is
+            kept, with a warning. A card that was written here and not edited is always replaced.
         **card: what `model_card` takes to say more, such as `run`, `report`, `license`.
 
     Returns:
@@ -158,8 +160,8 @@ def push_to_hub(
     model = check_model(model, whole=True)
     if format not in FILES:
         raise unknown("format", format, FILES)
-    parts = repository.split("/") if isinstance(repository, str) else ()
-    if len(parts) != 2 or not all(re.fullmatch(r"[\w.-]+", part, re.ASCII) for part in parts):
+    owner, _, name = str(repository).partition("/")
+    if not all(re.fullmatch(r"[\w.-]+", part, re.ASCII) for part in (owner, name)):
         raise ValueError(
             f"The repository must have the form 'ORG/NAME'. Received: repository={repository!r}."
         )
@@ -173,42 +175,38 @@ def push_to_hub(
     endpoint = os.environ.get("HF_ENDPOINT") or None
     api = huggingface_hub.HfApi(endpoint=endpoint, token=token, library_name="keras_vit")
     with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary) / parts[1]
-        weights = folder / FILES[format]
-        save_weights(model, weights, format, force)
-        card = {"name": parts[1], **card, "file": weights, "repository": repository}
+        folder = pathlib.Path(temporary) / name
+        weights = save_weights(model, folder / FILES[format], format, force)
+        card = {"name": name, **card, "file": weights, "repository": repository}
         model_card(model, folder / CARD, **card)
         with _plain_errors(repository):
             url = api.create_repo(repository, private=private, exist_ok=True)
-            there = api.list_repo_files(repository, revision=revision)
-            _check_weights(there, folder, repository)
-            if CARD in there and not replace_card:
+            present = api.list_repo_files(repository, revision=revision)
+            _check_weights(present, folder, repository)
+            if CARD in present and not replace_card:
                 _keep_card(api, repository, revision, folder / CARD)
-            files = [
-                huggingface_hub.CommitOperationAdd(file.name, file)
-                for file in sorted(folder.iterdir())
-            ]
-            api.create_commit(repository, files, commit_message=message, revision=revision)
+            api.upload_folder(
+                repo_id=repository, folder_path=folder, commit_message=message, revision=revision
+            )
     return str(url)
 
 
-def _check_weights(there, folder, repository):
-    """Raises a ValueError where a reader of the folder would find older weights first."""
-    ours = {file.name for file in folder.iterdir()}
-    older = [name for name in FOLDER_FILES if name in there and name not in ours]
-    if older and not ours & set(FOLDER_FILES):
+def _check_weights(present, folder, repository):
+    """Raises a ValueError where a reader of the repository would find its old weights first."""
+    new = {file.name for file in folder.iterdir()}
+    older = [name for name in FOLDER_FILES if name in present and name not in new]
+    if older and not new & set(FOLDER_FILES):
         raise ValueError(
-            f"{repository} holds {older}, which would be found before {sorted(ours - {CARD})}. "
+            f"{repository} holds {older}, which would be found before {sorted(new - {CARD})}. "
             "Nothing was uploaded; choose another repository, or delete these files there first."
         )
 
 
 def _keep_card(api, repository, revision, card):
-    """Takes our card out of the upload where the one that is there is somebody's."""
-    with tempfile.TemporaryDirectory() as temporary:
-        theirs = api.hf_hub_download(repository, CARD, revision=revision, local_dir=temporary)
-        untouched = is_untouched(pathlib.Path(theirs).read_text("utf-8", errors="replace"))
-    if not untouched:
+    """Takes the new card out of the upload where somebody wrote or edited the present one."""
+    place = card.parent.parent  # the temporary folder: a cache may have an earlier card
+    present = api.hf_hub_download(repository, CARD, revision=revision, local_dir=place)
+    if not is_untouched(pathlib.Path(present).read_text("utf-8", errors="replace")):
         card.unlink()
         warnings.warn(
             f"{repository} has a card that was written or edited by somebody, and keeps it; "
@@ -222,17 +220,14 @@ def _plain_errors(repository):
     """Turns what goes wrong with the hub into one line that says what to do."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except Exception as error:  # of the library that speaks HTTP, too
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status is None and isinstance(error, ValueError):
             raise
-        told = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         if status in (401, 403):
             raise PermissionError(
-                f"The hub refuses to write to {repository} (HTTP {status}): {told} Check the name "
-                "of the owner, and that the token has the right to write there."
+                f"The hub refuses to write to {repository} (HTTP {status}): {reason} Check the "
+                "name of the owner, and that the token has the right to write there."
             ) from error
-        raise ConnectionError(f"Could not upload to {repository}: {told}") from error
-    except Exception as error:  # of the library that speaks HTTP
-        text = f"Could not upload to {repository}: {type(error).__name__}: {error}"
-        raise ConnectionError(text.splitlines()[0]) from error
+        raise ConnectionError(f"Could not upload to {repository}: {reason}") from error

@@ -124,8 +124,8 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     The first of these decides: `reading`; the model's own record, `model.reading`, which a
     `Classifier` saves, takes from the loss that it is compiled with, and may have from the config
     of its weights; a softmax or a sigmoid at the end of the model; its compiled loss; the record
-    of the model inside that it ends with. Else two outputs or more are logits of a softmax, but not
-    those of a head of several, which are seldom alike.
+    of the model inside that it ends with. Otherwise two outputs or more are logits of a softmax;
+    of one of several heads nothing is assumed, as heads are seldom alike.
 
     Args:
         model: a Keras model with one output of shape (batch, outputs), or one of the models of
@@ -192,9 +192,9 @@ def reading_of_loss(loss):
             options = vars(loss)
     names = [name.lower().replace("_", "") for name in names]
     for reading, known in _LOSSES.items():
-        if found := [name for name in names if name in known]:
-            own = found[0] in _OF_THIS_LIBRARY
-            return reading, own or (reading != "values" and bool(options.get("from_logits")))
+        if name := next((name for name in names if name in known), None):
+            takes_logits = reading != "values" and bool(options.get("from_logits"))
+            return reading, takes_logits or name in _OF_THIS_LIBRARY
     return None, None
 
 
@@ -278,5 +278,5 @@ def _end_of(model):
 
 def known_of_end(model, name):
     """An attribute of a model, such as its class names, or of the one inside that it ends with."""
-    own = getattr(model, name, None)
-    return getattr(_end_of(model)[1], name, None) if own is None else own
+    value = getattr(model, name, None)
+    return getattr(_end_of(model)[1], name, None) if value is None else value

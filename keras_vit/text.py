@@ -96,9 +96,9 @@ def table(rows, header=None, left=1):
 
 
 def follow(steps, name, total=None, progress=None):
-    """Gives what is in `steps`, and shows on stderr how far that is, for a person alone.
+    """Yields each of `steps`, and shows a person on stderr how many are done.
 
-    With `progress=None` it is shown on a terminal or in a notebook.
+    With `progress=None` that is shown on a terminal or in a notebook.
     """
     from rich.console import Console
     from rich.progress import track
@@ -122,18 +122,18 @@ def nearest(word, known, count=3):
     return [lowered[name] for name in close] or list(known)[:count]
 
 
-def unknown(kind, word, known, argument=None, listed=None):
+def unknown(noun, word, known, argument=None, listed=None):
     """The ValueError for a name that does not exist, with the nearest names and all of them.
 
     Args:
-        kind: what the name should be of, such as `"VTAB task"`.
+        noun: what the name should be of, such as `"VTAB task"`.
         word: what was received.
         known: the names that exist.
-        argument: the argument that received it; `None` for the last word of `kind`.
+        argument: the argument that received it; `None` for the last word of `noun`.
         listed: the call that prints all names, if they are too many for a message.
     """
     all_names = f"{listed} prints all" if listed else f"all are {list(known)}"
     return ValueError(
-        f"Unknown {kind}. Received: {argument or kind.split()[-1]}={brief(word)}; the nearest are "
+        f"Unknown {noun}. Received: {argument or noun.split()[-1]}={brief(word)}; the nearest are "
         f"{nearest(word, known)}, and {all_names}."
     )

@@ -93,12 +93,12 @@ def save_whole(model, path):
 def replacing_files(path):
     """A path in a new folder, for a file of this name and for others that belong to it.
 
-    All that is written there takes its place in the folder of `path` when all went well. Of
-    several files that at `path` is the one that readers ask for first: the old one is deleted
-    before the others are replaced, and the new one comes last. So whoever reads what a killed
-    process left finds the old files, or the new ones, or none at `path`; `check_finished` tells
-    the last from a file that was never there. Weights that an old ONNX model keeps in a file
-    beside it are deleted with it.
+    All that is written there takes its place in the folder of `path` when all went well. If these
+    are several files, readers ask for the one at `path` first: the old one is deleted before the
+    others are replaced, and the new one comes last. So a reader of what a killed process left
+    finds the old files, the new ones, or none at `path`; `check_finished` tells that case from a
+    file that never existed. Weights that an old ONNX model keeps in a file beside it are deleted
+    with it.
     """
     path = pathlib.Path(path)
     folder = output_place(path.parent, folder=True)

@@ -54,8 +54,8 @@ def versions():
     name = os.environ.get("KERAS_BACKEND") or _default()
     missing = "" if importlib.util.find_spec(name) else ", which is not installed"
     file = pathlib.Path(importlib.util.find_spec("keras_vit").origin).with_name("version.py")
-    own, keras = runpy.run_path(str(file))["__version__"], importlib.metadata.version("keras")
-    return f"keras-vit {own}, Keras {keras} on {name}{missing}"
+    library, keras = runpy.run_path(str(file))["__version__"], importlib.metadata.version("keras")
+    return f"keras-vit {library}, Keras {keras} on {name}{missing}"
 
 
 @contextlib.contextmanager
@@ -79,9 +79,9 @@ def without_keras():
 
 def _default():
     """The backend that Keras itself would take, or another if that is not installed."""
-    there = [known for known in BACKENDS if importlib.util.find_spec(known)]
-    own = _configured()
-    return there[0] if there and own not in there else own
+    installed = [name for name in BACKENDS if importlib.util.find_spec(name)]
+    configured = _configured()
+    return installed[0] if installed and configured not in installed else configured
 
 
 def _configured():

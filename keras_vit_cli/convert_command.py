@@ -18,11 +18,8 @@ def add_arguments(add):
     add("--set", action=Settings, help="what the checkpoint does not say, or another image_size")
     add("--reading", type=reading, metavar="READING", help=READING)
     add("--force", action="store_true", help="replace what is there")
-    add(
-        "--allow-differences",
-        action="store_true",
-        help="write what the readers of the format compute otherwise, too",
-    )
+    text = "write what the readers of the format compute otherwise, too"
+    add("--allow-differences", action="store_true", help=text)
     add("--dtype", choices=DTYPES, help="round the weights to it (default: float32)")
 
 

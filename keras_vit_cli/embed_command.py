@@ -11,11 +11,11 @@ EXAMPLE = "keras-vit embed facebook/dinov2-small photos/ -o features.npz"
 def add_arguments(add):
     add("model", help=MODEL)
     add("images", nargs="*", help=IMAGES)
-    text = "the file: .npz with the arrays paths and features, or .csv (default: features.npz)"
+    text = "the file: .npz with the arrays paths and features, or .csv"
     add("-o", "--output", default="features.npz", help=text)
     add("--normalize", action="store_true", help="vectors of length 1, as CLIP compares them")
     add("--layer", metavar="NAME", help="layer to take (default: what the head reads)")
-    add("--batch-size", type=count, default=32, help="images at once (default: 32)")
+    add("--batch-size", type=count, default=32, help="images at once")
 
 
 def run(args):
@@ -26,9 +26,10 @@ def run(args):
 
     output_of_features(args.output)
     files, model = image_files(args.images or images_of(args.model)), open_model(args.model)
-    options = {"skip_corrupt": True, "progress": None}
-    found = evaluation.embed(model, files, args.normalize, args.layer, args.batch_size, **options)
-    broken = evaluation.save_features(args.output, files, found)
-    shape = f"{len(files) - broken} images, {found.shape[1]} numbers each"
+    vectors = evaluation.embed(
+        model, files, args.normalize, args.layer, args.batch_size, skip_corrupt=True, progress=None
+    )
+    broken = evaluation.save_features(args.output, files, vectors)
+    shape = f"{len(files) - broken} images, {vectors.shape[1]} numbers each"
     print(f"{visible(args.output)}: {shape}")
     return unreadable(broken, len(files))

@@ -23,15 +23,10 @@ def add_arguments(add):
     add("model", help=MODEL)
     add("images", nargs="*", help=IMAGES)
     add("--compare", metavar="MODEL", help="another model, to stand beside it")
-    add("-o", "--output", default="report.html", help="the page (default: report.html)")
-    add(
-        "--blocks",
-        action="extend",
-        type=int,
-        nargs="+",
-        help="indices of the blocks to show (default: all)",
-    )
-    add("--top", type=count, default=5, help="classes to tell (default: 5)")
+    add("-o", "--output", default="report.html", help="the page")
+    text = "indices of the blocks to show (default: all)"
+    add("--blocks", action="extend", type=int, nargs="+", help=text)
+    add("--top", type=count, default=5, help="classes to tell")
     add("--class-names", metavar="FILE", help=NAMES)
     add("--reading", type=reading, metavar="READING", help=READING)
     add(

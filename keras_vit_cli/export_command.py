@@ -14,13 +14,8 @@ def add_arguments(add):
     add("--preprocess", action="store_true", help="uint8 pixels in, probabilities out")
     add("--reading", type=reading, metavar="READING", help=READING)
     add("--check", action="store_true", help="run the file and compare it with the model")
-    add(
-        "--images",
-        action="extend",
-        nargs="+",
-        metavar="IMAGE",
-        help="images to compare, too; implies --check",
-    )
+    text = "images to compare, too; implies --check"
+    add("--images", action="extend", nargs="+", metavar="IMAGE", help=text)
 
 
 def run(args):

@@ -13,8 +13,8 @@ def add_arguments(add):
 def run(args):
     from keras_vit.weights import catalog, fetch
 
-    found = [_address(name, catalog) for name in args.names]  # a mistake shows before a download
-    for address, size in found:
+    places = [_address(name, catalog) for name in args.names]  # a mistake shows before a download
+    for address, size in places:
         print(fetch(address, size=size))
         if address.startswith("package://"):
             print(f"{address} comes with keras3-vit; nothing is downloaded", file=sys.stderr)

@@ -21,30 +21,30 @@ def run(args):
     with without_keras():
         from keras_vit.weights import catalog
 
-        found = [] if os.path.exists(args.model) else catalog.lookup(args.model)
-        published = len(found) == 1 and not args.open
+        records = [] if os.path.exists(args.model) else catalog.lookup(args.model)
+        published = len(records) == 1 and not args.open
         if published:
-            _show(of_record(found[0]), args)
+            _show(of_record(records[0]), args)
             return
     choose_backend(args.backend)
     _show(of_model(open_model(args.model)), args)
 
 
-def _show(facts, args):
+def _show(fields, args):
     from keras_vit.text import table
 
     if args.json:
-        print_json(facts, default=str)
+        print_json(fields, default=str)
     else:
-        lines = [(name, _text(value)) for name, value in facts.items() if value not in (None, "")]
+        lines = [(name, _text(value)) for name, value in fields.items() if value not in (None, "")]
         print(table(lines, left=2))
-        if "published at" in facts:
+        if "published at" in fields:
             what = "opens the weights, and downloads those that are not here"
             print(f"\nThis is what the catalogue says; --open {what}.")
 
 
 def of_record(c):
-    """The facts of published weights, without opening them."""
+    """{name: value} of published weights, without opening them."""
     from keras_vit.weights.fetch import fetch
 
     return {
@@ -74,32 +74,39 @@ def _cached(record, fetch):
 
 
 def of_model(model):
-    """The facts of an opened model; of one that is not of this library, the few that there are."""
+    """{name: value} of an opened model; fewer of one that is not of this library."""
     import dataclasses
 
+    from keras_vit.heads import heads_of
     from keras_vit.weights import catalog
 
-    facts = {"name": model.name, "class": type(model).__name__}
-    facts["parameters"] = model.count_params()
+    fields = {"name": model.name, "class": type(model).__name__}
+    fields["parameters"] = model.count_params()
     if not hasattr(model, "variant"):
-        return {**facts, "input": str(model.input_shape), "output": str(model.output_shape)}
+        heads = {head: one.output_shape for head, one in heads_of(model).items()}
+        return {
+            **fields,
+            "input": str(model.input_shape),
+            "output": heads or str(model.output_shape),
+        }
     source = model.weights_from
-    names = [c.name for c in (catalog.lookup(str(source)) if source else ())]
-    record = catalog.find(names[0]) if len(names) == 1 else None
+    records = catalog.lookup(str(source)) if source else ()
+    record = records[0] if len(records) == 1 else None
     report = getattr(model, "load_report", None)
+    names = model.class_names  # of several heads a dict
     changed = {
         field.name: getattr(model.variant, field.name)
         for field in dataclasses.fields(model.variant)
         if getattr(model.variant, field.name) != field.default
     }
     return {
-        **facts,
+        **fields,
         "architecture": changed,
         "image size": list(model.image_size),
         "channels": model.channels,
         "classes": model.num_classes,
         "class order": model.label_set,
-        "class names": model.class_names and list(model.class_names),
+        "class names": list(names) if isinstance(names, tuple) else names,
         "outputs read as": model.reading,
         "preprocessing": model.preprocessing.to_config(),
         "weights from": source,

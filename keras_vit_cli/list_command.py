@@ -17,12 +17,8 @@ def add_arguments(add):
     add("--data", help="the data set of the last training, such as imagenet-1k")
     add("--image-size", type=count, metavar="PX", help="resolution")
     add("--max-size", type=positive, metavar="MB", help="no larger files than that")
-    add(
-        "--min-accuracy",
-        type=not_negative,
-        metavar="PERCENT",
-        help="least published ImageNet top-1",
-    )
+    text = "least published ImageNet top-1"
+    add("--min-accuracy", type=not_negative, metavar="PERCENT", help=text)
     add_forms(add)
 
 

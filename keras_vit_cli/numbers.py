@@ -5,10 +5,10 @@ import math
 import re
 
 
-def _number(kind, fits, wanted):
+def _number(convert, fits, wanted):
     def read(text):
         try:
-            value = kind(text)
+            value = convert(text)
         except ValueError:
             value = math.nan
         if not fits(value):

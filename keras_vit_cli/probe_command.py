@@ -16,11 +16,11 @@ def add_arguments(add):
     text = "images of each class to learn from, one or several numbers (default: all of them)"
     add("--shots", action="extend", type=count, nargs="+", metavar="K", help=text)
     add("--seed", type=seed, default=0, help="what draws images for --shots (default: 0)")
-    add("--split", default="train", help="images to learn from (default: train)")
-    add("--test-split", default="test", metavar="SPLIT", help="images to test on (default: test)")
+    add("--split", default="train", help="images to learn from")
+    add("--test-split", default="test", metavar="SPLIT", help="images to test on")
     add("--data-dir", help="where fashion_mnist or prepared sets of TFDS lie")
     add("--layer", metavar="NAME", help="layer to take (default: what the head reads)")
-    add("--batch-size", type=count, default=64, help="images at once (default: 64)")
+    add("--batch-size", type=count, default=64, help="images at once")
     add("--json", action="store_true", help="the result as JSON instead of a table")
 
 

@@ -17,13 +17,8 @@ DEFAULTS = train_command.DEFAULTS
 
 def add_arguments(add):
     train_command.add_arguments(lambda *names, **options: _add(add, names, options))
-    add(
-        "--learning-rates",
-        type=positive,
-        nargs="+",
-        metavar="RATE",
-        help="rates to try (default: the recipe's, or a third, once and three times its rate)",
-    )
+    text = "rates to try (default: the recipe's, or a third, once and three times its rate)"
+    add("--learning-rates", type=positive, nargs="+", metavar="RATE", help=text)
     text = "images to choose by (default: the part validation, or the last tenth of train)"
     add("--validation-split", metavar="SPLIT", help=text)
     text = "end a run after so many epochs without a better score (default: never)"
@@ -45,19 +40,11 @@ def run(args):
         setattr(args, name, value)
     job = train_command.make_job(args)
     configure(job.recipe)
-    result = sweep(
-        job,
-        args.learning_rates,
-        args.validation_split,
-        early_stop=args.early_stop,
-        path=args.output,
-        verbose=int(sys.stdout.isatty()),
-    )
+    options = {"early_stop": args.early_stop, "path": args.output}
+    rates, verbose = args.learning_rates, int(sys.stdout.isatty())
+    result = sweep(job, rates, args.validation_split, verbose=verbose, **options)
     print(result)
-    best = result.learning_rate
-    print(
-        f"best: --learning-rate {best:.6g}"
-        if best
-        else "No rate had a finite loss: try lower ones."
-    )
-    return 0 if best else 1
+    if not result.learning_rate:
+        print("No rate had a finite loss: try lower ones.")
+        return 1
+    print(f"best: --learning-rate {result.learning_rate:.6g}")

@@ -100,10 +100,11 @@ class JaxDevices(Devices):
                     "The model must be made after distribution.setup, which spreads its variables. "
                     f"Received: {model.name} with {variable.path} on {variable.value.sharding}."
                 )
+        rules = {**self._rules, **layout.rules_of_heads(model)}
         if self.mode == "model_parallel":
             layout.check_rules(self._added_rules, [variable.path for variable in model.variables])
             for variable in model.variables:
-                layout.split_axes(self._rules, variable.path, variable.shape, self.model_devices)
+                layout.split_axes(rules, variable.path, variable.shape, self.model_devices)
         if self.mode == "fully_sharded" and all(
             v.value.sharding.is_fully_replicated for v in model.trainable_variables
         ):

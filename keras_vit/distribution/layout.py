@@ -8,6 +8,8 @@ by its input (the number of classes need not be divisible), convolutions by outp
 import math
 import re
 
+from keras_vit.heads import heads_of
+
 MODEL = "model"  # the axis of the mesh over which a model is cut
 BATCH = "batch"
 
@@ -58,6 +60,11 @@ _WHOLE_FEATURES = {
     "model_parallel": _WHOLE,
     "fully_sharded": rf"{_WHOLE}|root(/.+)?|stage_\d+_unit_\d+(/.+)?",
 }
+
+
+def rules_of_heads(model):
+    """Rules that leave the heads of a model with several whole: they are small, of any names."""
+    return {rf"{re.escape(head)}/(kernel|bias)": () for head in heads_of(model)}
 
 
 def has_whole_features(path, mode):

@@ -17,7 +17,7 @@ from keras_vit.checks import check_choice
 from keras_vit.data.preprocess import input_of
 from keras_vit.exports.check import ExportError, compare, real_images
 from keras_vit.exports.formats import FORMATS, is_installed, quiet
-from keras_vit.exports.graph import facts, readings, served
+from keras_vit.exports.graph import metadata, readings, served
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
 from keras_vit.text import visible
@@ -30,9 +30,9 @@ _ELSEWHERE = """
 import json, sys, keras
 from keras_vit.exports.exporter import write
 from keras_vit.exports.graph import Graph
-saved, path, format, known = sys.argv[1:]
-strides, size, facts = json.loads(known)
-write(Graph(keras.saving.load_model(saved, compile=False), strides, size), path, format, facts)
+saved, path, format, options = sys.argv[1:]
+strides, size, texts = json.loads(options)
+write(Graph(keras.saving.load_model(saved, compile=False), strides, size), path, format, texts)
 """
 
 
@@ -73,9 +73,9 @@ def export(
     """Writes a model as a file that other programs run.
 
     The batch stays open, and so do height and width where the model takes any size. The file
-    computes in float32, whatever the model's precision was; LoRA is merged into the kernels. Where
-    the backend that runs cannot write a format, or not this model, another one that is installed
-    does, in a process of its own. docs/export.md lists what works.
+    computes in float32, whatever the model's precision was; LoRA is merged into the kernels. If
+    the backend that runs cannot write the format, or cannot write this model, another installed
+    backend does so in a process of its own. docs/export.md lists what works.
 
     - `"onnx"` (.onnx), for onnxruntime. Class names, preprocessing and image size are metadata.
     - `"openvino"` (.xml and .bin); they are in its runtime information, under "keras_vit".
@@ -124,17 +124,16 @@ def export(
         raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
     model = prepared(model)
     wanted = input_of(model)
-    graph, known = served(model, preprocess, wanted), facts(model, preprocess, wanted)
+    graph, texts = served(model, preprocess, wanted), metadata(model, preprocess, wanted)
     real = real_images(model, preprocess, wanted, images) if check else None
     refusals = []
     with (replacing_files if FORMATS[format].suffix else replacing_folder)(path) as draft:
         for backend in backends:
-            here = backend == keras.backend.backend()
             try:
-                if here:
-                    write(graph, str(draft), format, known)
+                if backend == keras.backend.backend():
+                    write(graph, str(draft), format, texts)
                 else:
-                    _write_elsewhere(graph, str(draft), format, known, backend)
+                    _write_elsewhere(graph, str(draft), format, texts, backend)
                 difference = compare(graph, draft, format, real) if check else None
                 break
             except ExportError as error:
@@ -152,15 +151,17 @@ def export(
 
 def _check(model):
     """Raises an error where a model is none that can be exported."""
-    is_ours, inputs = isinstance(model, Classifier), getattr(model, "inputs", None) or ()
+    inputs = getattr(model, "inputs", None) or ()
     if len(inputs) != 1 or len(inputs[0].shape) != 4:
         raise TypeError(
             "Expected a VisionTransformer, a BiT, or a Functional model of images. Received: "
             f"{type(model).__name__} with the inputs {[tuple(x.shape) for x in inputs]}; Keras's "
             "own model.export(path, format=...) takes any model."
         )
-    types = {p.compute_dtype for layer in model.layers for p in policies_in(layer.dtype_policy)}
-    if not is_ours and (None in inputs[0].shape[1:] or types != {"float32"}):
+    if isinstance(model, Classifier):
+        return
+    types = {policy.compute_dtype for policy in _policies(model)}
+    if None in inputs[0].shape[1:] or types != {"float32"}:
         raise ValueError(
             "A model made around a VisionTransformer or a BiT is exported for images of one size "
             f"and in float32. Received: images of shape {inputs[0].shape[1:]}, {sorted(types)}; "
@@ -188,14 +189,13 @@ def _policies(model):
 
 def _format(path, format):
     if format is None:
-        found = [name for name, each in FORMATS.items() if each.suffix == path.suffix]
-        if not found:
+        format = next((name for name, each in FORMATS.items() if each.suffix == path.suffix), None)
+        if format is None:
             suffixes = ", ".join(f"{e.suffix} ({n})" for n, e in FORMATS.items() if e.suffix)
             raise ValueError(
                 "The format follows from the suffix of the path, or is given. Received: "
                 f"path={str(path)!r}, format=None; expected one of {suffixes}."
             )
-        format = found[0]
     check_choice("format", format, tuple(FORMATS))
     suffix = FORMATS[format].suffix
     if path.suffix != suffix and suffix:
@@ -245,11 +245,11 @@ def prepared(model):
     return twin
 
 
-def write(graph, path, format, facts):
-    """Writes a `Graph` by the backend that runs."""
+def write(graph, path, format, texts):
+    """Writes a `Graph` and its metadata, {name: text}, by the backend that runs."""
     try:
         with quiet():
-            FORMATS[format].write(graph, path, facts)
+            FORMATS[format].write(graph, path, texts)
     except OSError:  # of the disk
         raise
     except Exception as error:  # the tools raise what they like
@@ -260,14 +260,14 @@ def write(graph, path, format, facts):
         ) from error
 
 
-def _write_elsewhere(graph, path, format, facts, backend):
+def _write_elsewhere(graph, path, format, texts, backend):
     with tempfile.TemporaryDirectory() as folder:
         saved = os.path.join(folder, "model.keras")
         graph.model.save(saved)
         environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
         command = [sys.executable, "-c", _ELSEWHERE, saved, path, format]
-        command.append(json.dumps([graph.strides, graph.size, facts]))
+        command.append(json.dumps([graph.strides, graph.size, texts]))
         run = subprocess.run(command, env=environment, capture_output=True, text=True)
     if run.returncode:
-        said = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
-        raise ExportError(f"{backend}, which writes {format!r}, could not: {said[-1]}")
+        reason = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
+        raise ExportError(f"{backend}, which writes {format!r}, could not: {reason[-1]}")

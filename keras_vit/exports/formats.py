@@ -1,7 +1,7 @@
 """The formats of exported models: how each is written, and how its own runtime opens it.
 
 Each is written by the public tools of those who made it. Writing takes a `Graph`, a path and the
-facts that go into the file (names -> texts); opening gives a function of images, both NumPy.
+metadata of the file ({name: text}); opening gives a function of images, both NumPy.
 """
 
 import contextlib
@@ -40,15 +40,15 @@ def _torch_program(graph):
     with torch.no_grad():
         outputs = model(images)
         names = list(outputs) if isinstance(outputs, dict) else graph.model.output_names
-        how = {"dynamic_shapes": ((sides,),), "strict": False}
-        return torch.export.export(model, (images,), **how), names
+        options = {"dynamic_shapes": ((sides,),), "strict": False}
+        return torch.export.export(model, (images,), **options), names
 
 
-def _write_torch(graph, path, facts):
+def _write_torch(graph, path, texts):
     import torch
 
     # PyTorch's own writer of files aborts the process where the disk is full.
-    torch.export.save(_torch_program(graph)[0], packed := io.BytesIO(), extra_files=facts)
+    torch.export.save(_torch_program(graph)[0], packed := io.BytesIO(), extra_files=texts)
     pathlib.Path(path).write_bytes(packed.getbuffer())
 
 
@@ -61,14 +61,14 @@ def _open_torch(path):
     )
 
 
-def _write_onnx(graph, path, facts):
+def _write_onnx(graph, path, texts):
     if keras.backend.backend() == "torch":
         import torch
 
         program, outputs = _torch_program(graph)
         names = {"input_names": ["images"], "output_names": outputs}
         program = torch.onnx.export(program, dynamo=True, verbose=False, **names)
-        program.model.metadata_props.update(facts)
+        program.model.metadata_props.update(texts)
         is_large = 4 * graph.model.count_params() > _PROTOBUF_LIMIT
         program.save(path, external_data=is_large)
         return
@@ -78,7 +78,7 @@ def _write_onnx(graph, path, facts):
     graph.model.export(path, format="onnx", verbose=False)
     model = onnx.load(path)
     onnx.checker.check_model(model)  # tf2onnx only logs an operation that it cannot convert
-    onnx.helper.set_model_props(model, facts)
+    onnx.helper.set_model_props(model, texts)
     onnx.save(model, path)
 
 
@@ -96,7 +96,7 @@ def _by_name(names, outputs):
     return dict(zip(names, outputs)) if len(names) > 1 else outputs[0]
 
 
-def _write_openvino(graph, path, facts):
+def _write_openvino(graph, path, texts):
     import openvino
 
     if keras.backend.backend() == "torch":
@@ -111,7 +111,7 @@ def _write_openvino(graph, path, facts):
     for output, name in zip(model.outputs, names):
         if name:  # TensorFlow has named the outputs of several heads
             output.get_tensor().set_names({name})
-    for name, text in facts.items():
+    for name, text in texts.items():
         model.set_rt_info(text, ["keras_vit", name])
     save_openvino(model, path, compress_to_fp16=False)
 
@@ -136,15 +136,15 @@ def _open_openvino(path):
     return lambda images: _by_name(names, list(model(images).values()))
 
 
-def _write_tensorflow(graph, path, facts):
-    how = {}
+def _write_tensorflow(graph, path, texts):
+    options = {}
     if keras.backend.backend() == "jax" and graph.is_open:
-        how = {"jax2tf_kwargs": {"polymorphic_shapes": [f"({_jax_shape(graph)})"]}}
-    graph.model.export(path, format="tf_saved_model", verbose=False, **how)
+        options = {"jax2tf_kwargs": {"polymorphic_shapes": [f"({_jax_shape(graph)})"]}}
+    graph.model.export(path, format="tf_saved_model", verbose=False, **options)
     # The place that TensorFlow gives to the files of others.
     extra = pathlib.Path(path) / "assets.extra"
     extra.mkdir()
-    for name, text in facts.items():
+    for name, text in texts.items():
         (extra / name).write_text(text, encoding="utf-8")
 
 
@@ -157,15 +157,15 @@ def _open_tensorflow(path):
     )
 
 
-def _write_litert(graph, path, facts):
+def _write_litert(graph, path, texts):
     graph.model.export(path, format="litert", verbose=False)
-    _append(path, facts)
+    _append(path, texts)
 
 
-def _append(path, facts):
-    """Adds the facts as a zip archive at the end of a file, as LiteRT keeps its metadata."""
+def _append(path, texts):
+    """Adds the metadata as a zip archive at the end of a file, as LiteRT keeps its metadata."""
     with zipfile.ZipFile(path, "a") as archive:
-        for name, text in facts.items():
+        for name, text in texts.items():
             archive.writestr(name, text)
 
 
@@ -197,7 +197,7 @@ def _jax_shape(graph):
     return ", ".join(str(name if side is None else side) for side, name in fixed)
 
 
-def _write_stablehlo(graph, path, facts):
+def _write_stablehlo(graph, path, texts):
     import jax
 
     images = jax.ShapeDtypeStruct(
@@ -206,7 +206,7 @@ def _write_stablehlo(graph, path, facts):
     function = jax.jit(lambda x: graph.model(x, training=False))
     exported = jax.export.export(function, platforms=("cpu", "cuda", "tpu"))(images)
     pathlib.Path(path).write_bytes(exported.serialize())
-    _append(path, facts)
+    _append(path, texts)
 
 
 def _open_stablehlo(path):

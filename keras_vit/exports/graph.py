@@ -66,7 +66,6 @@ def served(model, preprocess, wanted=None):
             shape = (*size, channels)
     elif variant is not None:
         strides = variant.stride
-    found = readings(model) if preprocess else {}
     if preprocess:
         mean, std = per_channel(preprocessing, channels)
         x = images = keras.Input(shape, dtype="uint8", name="images")
@@ -76,12 +75,12 @@ def served(model, preprocess, wanted=None):
         images = keras.Input(shape, dtype=model.inputs[0].dtype, name="images")
         x = model(images)
     outputs = split(x, heads_of(model), model.name)
-    for head, reading in found.items():
-        if layer := reading.layer(*(() if head is None else (None,))):
+    for head, reading in (readings(model) if preprocess else {}).items():
+        if layer := reading.layer(name="probabilities" if head is None else None):
             outputs[head] = layer(outputs[head])
     if None in outputs:
         outputs = outputs[None]
-    else:  # of which each has the name of its last layer
+    else:  # each has the name of its last layer
         outputs = {head: keras.layers.Identity(name=head)(y) for head, y in outputs.items()}
     return Graph(keras.Model(images, outputs, name=model.name), strides, size)
 
@@ -90,22 +89,24 @@ def readings(model):
     """{head: its `Reading`} of a model, {None: it} of one head, {} of one of features."""
     if getattr(model, "num_classes", None) == 0:
         return {}
-    found = {}
+    by_head = {}
     for head, one in (heads_of(model) or {None: model}).items():
         with errors_of(head):
-            found[head] = reading_of(one)
-    return found
+            by_head[head] = reading_of(one)
+    return by_head
 
 
-def facts(model, preprocess, wanted=None):
-    """What a program that runs the file must know, as texts: JSON but for the words."""
+def metadata(model, preprocess, wanted=None):
+    """What a program that runs the file must know: {name: text}, JSON but for single words."""
     names, heads = getattr(model, "class_names", None), heads_of(model)
-    said = {head: _of_output(one, preprocess) for head, one in (heads or {None: model}).items()}
-    # Of several heads, each fact is JSON of a dict.
-    of_outputs = said[None] if not heads else {
-        name: json.dumps({head: one[name] for head, one in said.items() if name in one})
-        for name in ("output", "reading")
-    }  # fmt: skip
+    if heads:
+        by_head = {head: _of_output(one, preprocess) for head, one in heads.items()}
+        of_outputs = {
+            name: json.dumps({head: texts[name] for head, texts in by_head.items()})
+            for name in ("output", "reading")
+        }
+    else:
+        of_outputs = _of_output(model, preprocess)
     size, _, preprocessing = wanted or input_of(model)
     return {
         "keras_vit": __version__,

@@ -72,13 +72,13 @@ def _quantize_onnx(path, output, images):
         onnx.checker.check_model(path)
     except Exception as error:
         raise _no_model(path, "an ONNX model", error) from error
-    _check_operators(path, {node.op_type for node in model.graph.node}, "DequantizeLinear")
+    operators = {node.op_type for node in model.graph.node}
     weights = {each.name for each in model.graph.initializer}
     inputs = [each for each in model.graph.input if each.name not in weights]
-    _check_inputs(path, inputs)
-    kind = inputs[0].type.tensor_type
-    sides = [side.dim_value or None for side in kind.shape.dim]
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+    _check_graph(path, operators, "DequantizeLinear", inputs)
+    tensor_type = inputs[0].type.tensor_type
+    sides = [side.dim_value or None for side in tensor_type.shape.dim]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
     batches = iter([{inputs[0].name: x} for x in _checked(images, sides, dtype)])
 
     class Reader(tools.CalibrationDataReader):
@@ -100,8 +100,8 @@ def _quantize_onnx(path, output, images):
             extra_options=ONNX_OPTIONS,
         )
     quantized = onnx.load(output)
-    facts = {each.key: each.value for each in model.metadata_props}
-    onnx.helper.set_model_props(quantized, facts)  # without the notes of the tool
+    metadata = {each.key: each.value for each in model.metadata_props}
+    onnx.helper.set_model_props(quantized, metadata)  # without the notes of the tool
     onnx.save(quantized, output)
 
 
@@ -111,8 +111,8 @@ def _quantize_openvino(path, output, images):
         model = openvino.Core().read_model(path)
     except Exception as error:
         raise _no_model(path, "an OpenVINO model with its .bin", error) from error
-    _check_operators(path, {each.get_type_name() for each in model.get_ops()}, "FakeQuantize")
-    _check_inputs(path, model.inputs)
+    operators = {each.get_type_name() for each in model.get_ops()}
+    _check_graph(path, operators, "FakeQuantize", model.inputs)
     sides = [side.get_length() if side.is_static else None for side in model.input().partial_shape]
     batches = _checked(images, sides, model.input().element_type.to_dtype())
     # With SmoothQuant (NNCF 3.4) the digits models of studies/quantization.py lose most of their
@@ -137,18 +137,16 @@ def _package(name):
         ) from error
 
 
-def _no_model(path, kind, error):
-    return ValueError(f"{str(path)!r} cannot be read as {kind}: {error}")
+def _no_model(path, description, error):
+    return ValueError(f"{str(path)!r} cannot be read as {description}: {error}")
 
 
-def _check_operators(path, found, sign):
-    if sign in found:
+def _check_graph(path, operators, sign, inputs):
+    """Raises a ValueError where an operator is the sign of quantisation, or inputs are several."""
+    if sign in operators:
         raise ValueError(
             f"{str(path)!r} is quantised already: it has {sign}. Give the float32 file."
         )
-
-
-def _check_inputs(path, inputs):
     if len(inputs) != 1:
         raise ValueError(f"{str(path)!r} must have one input. Received: a model of {len(inputs)}.")
 

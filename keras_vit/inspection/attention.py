@@ -123,7 +123,7 @@ def rollout(weights: Sequence[ArrayLike], heads: str = "mean") -> np.ndarray:
 
     Args:
         weights: for each block, in their order, an array of shape (..., heads, tokens, tokens).
-        heads: how the heads of a block become one: `"mean"` (the paper), `"max"` or `"min"`.
+        heads: what makes one of the heads of a block: `"mean"` (the paper), `"max"` or `"min"`.
 
     Returns:
         float64 array of shape (..., tokens, tokens): row i holds the share of each token of the

@@ -37,9 +37,9 @@ def patch_components(
     """The first principal components of the patch tokens of all images: a `PatchComponents`.
 
     They are fitted to the patches of all images together, so that what is alike in two images has
-    alike values; `plot_components` makes colours of them. Learned tokens are left out. Of the two
-    signs of a component, the first one has that by which patches inside of the images are above
-    those at their borders, and each other one that by which its value farthest from 0 is positive.
+    alike values; `plot_components` makes colours of them. Learned tokens are left out. The sign of
+    a component is arbitrary: here the first is larger inside the images than at their borders, and
+    each other one is positive where it is farthest from 0.
 
     Args:
         model, images, batch_size: as in `attention_weights`.
@@ -73,12 +73,12 @@ def patch_tokens(model, images, blocks, norm=True, batch_size=8):
     chosen = forward.transformer_blocks(model, blocks)
     layout, last = forward.layout_of(model, images.shape[1:3]), final_norm(model) if norm else None
     normalise = forward.compiled(model, "norm", last) if last else lambda x: x
-    found = [
+    batches = [
         [forward.to_array(normalise(x))[:size, layout.learned :] for x in tokens]
         for tokens, size in forward.outputs(model, [b.output for b in chosen], images, batch_size)
     ]
     shape = (len(images), *layout.grid, model.variant.width)
-    return [np.concatenate(parts).astype("float64").reshape(shape) for parts in zip(*found)]
+    return [np.concatenate(parts).astype("float64").reshape(shape) for parts in zip(*batches)]
 
 
 def components_of(tokens, count=3, foreground=None):
@@ -98,13 +98,13 @@ def components_of(tokens, count=3, foreground=None):
     return PatchComponents(np.where(mask[..., None], values, np.nan), mask, explained)
 
 
-def component_colors(found):
+def component_colors(components):
     """The first three components as red, green and blue, (images, rows, columns, 3), 0 to 1.
 
     Each goes from the lowest to the highest hundredth of its values in the foreground of all
     images; the background is black.
     """
-    values, mask = np.asarray(found.values)[..., :3], np.asarray(found.foreground)
+    values, mask = np.asarray(components.values)[..., :3], np.asarray(components.foreground)
     low, high = np.percentile(values[mask], (1, 99), axis=0)
     colors = ((values - low) / np.where(high > low, high - low, 1.0)).clip(0, 1)
     return np.where(mask[..., None], colors, 0.0)

@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
 from keras_vit.data.predict import reading_and_names
+from keras_vit.heads import errors_of, for_each, heads_of
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
 from keras_vit.inspection.components import component_colors, components_of, patch_tokens
@@ -65,36 +66,36 @@ def explore(
     top, models = positive_int(top, "top"), model if isinstance(model, dict) else {None: model}
     if not models:
         raise ValueError("There must be at least one model. Received: an empty dict.")
-    facts, codes, parts = {"images": None, "models": []}, {}, {}
+    index, codes, parts = {"images": None, "models": []}, {}, {}
     for m, (name, one) in enumerate(models.items()):
         given = forward.floats_of(one, images)
         network, x = forward.look_into(one, given)
-        facts["images"] = _titles(images, len(x))
-        facts["models"].append(_facts(one.name if name is None else name, network, x, blocks))
+        index["images"] = _titles(images, len(x))
+        shown = _index(one.name if name is None else name, network, x, blocks)
         parts[f"positions-{m}"] = _positions(network, forward.layout_of(network, x.shape[1:3]))
         predictions = _predictions(one, given, top, class_names)
         looks = _looks(network, x, blocks, predictions)
-        facts["models"][-1]["looks"] = [look for look, _, _ in looks]
-        for i, (_, part, found) in enumerate(looks):
-            parts[f"look-{m}-{i}"], codes[m, i] = part, found
-    limit = megabytes * 1e6 - (len(_page(facts, parts)) + 1000) / len(codes)
-    for (m, i), found in codes.items():
-        levels, text = fit(found, limit)
+        index["models"].append({**shown, "looks": [look for look, _, _ in looks]})
+        for i, (_, part, attention) in enumerate(looks):
+            parts[f"look-{m}-{i}"], codes[m, i] = part, attention
+    limit = megabytes * 1e6 - (len(_page(index, parts)) + 1000) / len(codes)
+    for (m, i), attention in codes.items():
+        levels, text = fit(attention, limit)
+        shown = index["models"][m]
         if len(text) > limit:
-            shown = facts["models"][m]
             raise ValueError(
                 f"The attention of {len(shown['blocks'])} blocks and {shown['heads']} heads over "
-                f"{found.shape[-1]} tokens must fit; choose fewer blocks, a smaller image_size, or "
-                f"more megabytes. Received: {len(text) / 1e6:.1f} MB or more for an image, "
-                f"megabytes={megabytes}."
+                f"{attention.shape[-1]} tokens must fit; choose fewer blocks, a smaller "
+                f"image_size, or more megabytes. Received: {len(text) / 1e6:.1f} MB or more for an "
+                f"image, megabytes={megabytes}."
             )
-        facts["models"][m]["looks"][i]["levels"] = levels
+        shown["looks"][i]["levels"] = levels
         parts[f"look-{m}-{i}"]["attention"] = text
-    write_text(path, _page(facts, parts))
+    write_text(path, _page(index, parts))
     return pathlib.Path(path)
 
 
-def _facts(name, model, x, blocks):
+def _index(name, model, x, blocks):
     """What the page says of a model."""
     layout = forward.layout_of(model, x.shape[1:3])
     names = [block.name for block in forward.transformer_blocks(model)]
@@ -113,14 +114,14 @@ def _facts(name, model, x, blocks):
 
 
 def _looks(model, x, blocks, predictions):
-    """For each image: facts that the page reads at once, what it reads when needed, and codes."""
+    """For each image: what the page reads at once, what it reads when needed, and codes."""
     layout = forward.layout_of(model, x.shape[1:3])
     colors, explained = _components(model, x, blocks)
     looks = []
     for i, (answers, relevance) in enumerate(predictions):
         codes, scales, distances, joint = _attention(model, x[i : i + 1], blocks, layout)
         joint_codes, joint_scales = quantize(joint)
-        facts = {
+        look = {
             "picture": _picture(x[i], model),
             "predictions": answers,
             "distances": np.round(distances, 2).tolist(),
@@ -133,7 +134,7 @@ def _looks(model, x, blocks, predictions):
             "relevance": relevance,
             "components": None if colors is None else deflated(colors[:, i]),
         }
-        looks.append((facts, part, codes))
+        looks.append((look, part, codes))
     return looks
 
 
@@ -143,11 +144,11 @@ def _components(model, x, blocks):
     None for patches that are all alike.
     """
     try:
-        found = [components_of(tokens) for tokens in patch_tokens(model, x, blocks)]
+        components = [components_of(tokens) for tokens in patch_tokens(model, x, blocks)]
     except ValueError:
         return None, None
-    colors = [np.rint(255 * component_colors(one)).astype("uint8") for one in found]
-    return np.stack(colors), [np.round(one.explained, 4).tolist() for one in found]
+    colors = [np.rint(255 * component_colors(one)).astype("uint8") for one in components]
+    return np.stack(colors), [np.round(one.explained, 4).tolist() for one in components]
 
 
 def _titles(images, count):
@@ -159,18 +160,21 @@ def _titles(images, count):
     return list(map(visible, names if len(set(names)) == len(names) else paths))
 
 
-def _page(facts, parts):
-    """The template with all in it: first facts and pictures, last what takes long to read."""
+def _page(index, parts):
+    """The template with all in it: first index and pictures, last what takes long to read."""
     names = ("explorer.html", "explorer.css", "explorer_data.js", "explorer.js")
     template, css, *scripts = ((HERE / name).read_text("utf-8") for name in names)
-    found = {"css": css, "js": "\n".join(scripts)}
-    found["title"] = html.escape(" and ".join(one["name"] for one in facts["models"]))
-    found["facts"] = _json(facts)
-    found["parts"] = "\n".join(
-        f'<script type="application/json" id="{key}">{_json(part)}</script>'
-        for key, part in parts.items()
-    )
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: found[match[1]], template)
+    blanks = {
+        "css": css,
+        "js": "\n".join(scripts),
+        "title": html.escape(" and ".join(one["name"] for one in index["models"])),
+        "facts": _json(index),
+        "parts": "\n".join(
+            f'<script type="application/json" id="{key}">{_json(part)}</script>'
+            for key, part in parts.items()
+        ),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: blanks[match[1]], template)
 
 
 def _json(data):
@@ -186,8 +190,8 @@ def _attention(model, image, blocks, layout):
         distance = attention_distance(attention, layout.grid, layout.stride)
         return *quantize(attention), distance, attention.mean(axis=0)
 
-    (found,) = iterate_attention(model, image, blocks, 1, reduce)
-    codes, scales, distances, means = zip(*found)
+    (of_blocks,) = iterate_attention(model, image, blocks, 1, reduce)
+    codes, scales, distances, means = zip(*of_blocks)
     joint = rollout(mean[None] for mean in means)
     return np.stack(codes), np.stack(scales), np.stack(distances), joint
 
@@ -196,11 +200,11 @@ def _picture(image, model):
     """A preprocessed image as the URL of a PNG."""
     import PIL.Image
 
-    facts = getattr(model, "preprocessing", None)
-    if facts is None or len(facts.mean) not in (1, image.shape[-1]):
+    recipe = getattr(model, "preprocessing", None)
+    if recipe is None or len(recipe.mean) not in (1, image.shape[-1]):
         image = (image - image.min()) / (np.ptp(image) or 1.0)
     else:
-        image = image * np.array(facts.std) + np.array(facts.mean)
+        image = image * np.array(recipe.std) + np.array(recipe.mean)
     image = image if image.shape[-1] == 3 else np.repeat(image[..., :1], 3, axis=-1)
     file = io.BytesIO()
     PIL.Image.fromarray(np.rint(image.clip(0, 1) * 255).astype("uint8")).save(file, "PNG")
@@ -219,7 +223,24 @@ def _positions(model, layout):
 
 
 def _predictions(model, images, top, class_names):
-    """For each image its likeliest classes, or its values, and the relevance for each."""
+    """For each image its likeliest classes, or its values, and the relevance for each.
+
+    Of several heads these stand one after the other, each with the name of its head.
+    """
+    heads = heads_of(model) or {None: model}
+    of_images = [([], []) for _ in images]
+    for head, given in for_each(heads, class_names=class_names).items():
+        with errors_of(head):
+            of_head = _of_head(heads[head], images, top, **given)
+        before = "" if head is None else f"{visible(head)}: "
+        for (answers, maps), (more_answers, more_maps) in zip(of_images, of_head):
+            answers += [{**one, "label": before + one["label"]} for one in more_answers]
+            maps += more_maps
+    return of_images
+
+
+def _of_head(model, images, top, class_names=None):
+    """`_predictions` of a model with one output."""
     shape = model.output_shape
     if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
         return [([], [])] * len(images)

@@ -21,6 +21,20 @@ def new_figure(size):
     return figure
 
 
+def pairs_of_axes(count, width, height, title):
+    """(figure, axes of shape (count or more, 2)): up to four pairs in a row, without axes drawn.
+
+    `width` and `height` of a pair, and the height of the figure's title, are in inches.
+    """
+    in_a_row = min(4, count)
+    rows = -(-count // in_a_row)
+    figure = new_figure((width * in_a_row, height * rows + title))
+    axes = figure.subplots(rows, 2 * in_a_row, squeeze=False)
+    for each in axes.ravel():
+        each.set_axis_off()
+    return figure, axes.reshape(-1, 2)
+
+
 def _as_png(figure):
     with io.BytesIO() as file:
         figure.savefig(file, format="png", dpi=figure.dpi, bbox_inches="tight")

@@ -17,9 +17,9 @@ from keras_vit.workarounds import one_at_a_time
 def position_similarity(model: VisionTransformer, block: int | None = None) -> np.ndarray:
     """Cosine similarity of the position embedding of each patch with those of all patches.
 
-    Rotary positions, where a model has no others, are compared by the cosines and sines of their
-    angles: the similarity is the mean over pairs of values, and over heads that learn their own
-    frequencies, of the cosine of the angle by which one patch is turned against the other.
+    A model with rotary positions alone is compared by their angles: the similarity of two patches
+    is the cosine of the angle between them, averaged over the pairs of values, and over the heads
+    where each has learned frequencies of its own.
 
     Args:
         model: a `VisionTransformer` with positions of patches that are absolute or rotary.
@@ -51,23 +51,23 @@ def position_similarity(model: VisionTransformer, block: int | None = None) -> n
 
 def _position_layer(model, block):
     layers = getattr(model, "layers", ())
-    found = [getattr(layer, "position", None) for layer in layers if layer.name == "patch_encoder"]
-    found += layers
-    kinds = (PositionEmbedding, RotaryPosition)
-    found = next(filter(None, ([x for x in found if isinstance(x, kind)] for kind in kinds)), ())
-    if not found:
-        kind = getattr(getattr(model, "variant", None), "position", None)
+    layers = [*(layer.position for layer in layers if hasattr(layer, "position")), *layers]
+    positions = [layer for layer in layers if isinstance(layer, PositionEmbedding)]
+    positions = positions or [layer for layer in layers if isinstance(layer, RotaryPosition)]
+    if not positions:
+        position = getattr(getattr(model, "variant", None), "position", None)
         raise ValueError(
             "The model must have positions of single patches: position='learned_1d', 'learned_2d' "
             "or 'sincos_2d', or rotary ones; relative positions belong to pairs of patches. "
-            f"Received: {model.name!r} with position={kind!r}."
+            f"Received: {model.name!r} with position={position!r}."
         )
-    if block is not None and not -len(found) <= block < len(found):
+    count = len(positions)
+    if block is not None and not -count <= block < count:
         raise ValueError(
-            f"{model.name} has {len(found)} position embedding(s), so indices go from "
-            f"{-len(found)} to {len(found) - 1}. Received: block={block}."
+            f"{model.name} has {count} position embedding(s), so indices go from {-count} to "
+            f"{count - 1}. Received: block={block}."
         )
-    return found[block or 0]
+    return positions[block or 0]
 
 
 class FilterComponents(typing.NamedTuple):
@@ -115,10 +115,8 @@ def pixel_filters(model):
     channels = getattr(model, "input_shape", (None,))[-1]
     with one_at_a_time(model):
         for owner, layer in _flat(model):
-            variant, channels = (
-                getattr(owner, "variant", None),
-                getattr(owner, "channels", channels),
-            )
+            variant = getattr(owner, "variant", None)
+            channels = getattr(owner, "channels", channels)
             if isinstance(layer, PatchEncoder) and variant and variant.stem is None:
                 kernel = to_array(layer.projection.exact_kernel)
                 return kernel.reshape(*variant.patch_size, channels, -1).astype("float64")

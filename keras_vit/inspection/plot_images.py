@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from keras_vit.checks import check_choice
 from keras_vit.inspection.attention import upsample
 from keras_vit.inspection.components import PatchComponents, component_colors
-from keras_vit.inspection.figures import color_bar, finish, new_figure
+from keras_vit.inspection.figures import color_bar, finish, new_figure, pairs_of_axes
 from keras_vit.inspection.forward import Layout, shape_error
 
 
@@ -161,16 +161,11 @@ def plot_components(
     Raises:
         ValueError: other numbers of images, or fewer components.
     """
-    if len(images) != len(found.values) or np.shape(found.values)[-1] < 3:
-        expected = f"({len(images)}, rows, columns, 3 or more)"
-        raise shape_error("components", expected, np.asarray(found.values))
-    in_a_row = min(4, len(images))
-    rows = -(-len(images) // in_a_row)
-    figure = new_figure((4.2 * in_a_row, 2.2 * rows + 0.3))
-    grid = figure.subplots(rows, 2 * in_a_row, squeeze=False).reshape(-1, 2)
-    for axes in grid.ravel():
-        axes.set_axis_off()
-    for (left, right), image, color in zip(grid, images, component_colors(found)):
+    values = np.asarray(found.values)
+    if len(images) != len(values) or values.shape[-1] < 3:
+        raise shape_error("components", f"({len(images)}, rows, columns, 3 or more)", values)
+    figure, pairs = pairs_of_axes(len(images), width=4.2, height=2.2, title=0.3)
+    for (left, right), image, color in zip(pairs, images, component_colors(found)):
         picture = as_picture(image)
         left.imshow(picture, cmap="gray", extent=extent_of(picture))
         right.imshow(color, extent=extent_of(picture), interpolation="nearest")

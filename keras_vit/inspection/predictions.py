@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import os
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.data.pixels import per_channel
+from keras_vit.heads import for_each, heads_of, split
 from keras_vit.inspection.attention import attention_maps
-from keras_vit.inspection.figures import finish, new_figure, plain
+from keras_vit.inspection.figures import finish, pairs_of_axes, plain
 from keras_vit.inspection.plot_images import as_picture, extent_of
 from keras_vit.models import VisionTransformer
+from keras_vit.models.backbone import backbones
 from keras_vit.outputs import reading_of
 
 
@@ -22,39 +25,49 @@ def draw_predictions(model, test, path, count=12):
 
     A model without attention and a machine without matplotlib draw nothing.
     """
-    if not isinstance(model, VisionTransformer) or not importlib.util.find_spec("matplotlib"):
+    has_attention = any(isinstance(x, VisionTransformer) for x in backbones(model).values())
+    if not has_attention or not importlib.util.find_spec("matplotlib"):
         return
-    batches = list(itertools.islice(test, 8))
-    images, labels = (np.concatenate([np.asarray(b[i]) for b in batches]) for i in (0, 1))
-    outputs = model.predict(images, batch_size=len(batches[0][1]), verbose=0)
-    reading = reading_of(model).decided(outputs)
-    scores = reading.scores(outputs)
+    batches, heads = list(itertools.islice(test, 8)), heads_of(model)
+    images = np.concatenate([np.asarray(batch[0]) for batch in batches])
+    outputs = model.predict(images, batch_size=len(batches[0][0]), verbose=0)
+    labels, scores, readings, mistakes = {}, {}, {}, 0
+    for head, output in split(outputs, heads, model.name).items():
+        of_head = [batch[1] if head is None else batch[1][head] for batch in batches]
+        labels[head] = np.concatenate([np.asarray(each) for each in of_head])
+        reading = reading_of(heads.get(head, model)).decided(output)
+        scores[head], readings[head] = reading.scores(output), reading.name
+        errors = prediction_errors(labels[head], scores[head], reading.name)
+        mistakes = mistakes + errors / (errors.max() or 1)  # of each head alike
+    chosen = np.argsort(-mistakes, kind="stable")[:count]
+    labels, scores = ({head: x[chosen] for head, x in each.items()} for each in (labels, scores))
+    if not heads:
+        labels, scores, readings = labels[None], scores[None], readings[None]
     mean, std = per_channel(test.preprocessing, images.shape[-1])
-    mistakes = -prediction_errors(labels, scores, reading.name)
-    chosen = np.argsort(mistakes, kind="stable")[:count]
     plot_predictions(
         (images[chosen] * std + mean).clip(0, 1),
         attention_maps(model, images[chosen]),
-        labels[chosen],
-        scores[chosen],
+        labels,
+        scores,
         test.class_names,
         path,
-        reading.name,
+        readings,
     )
 
 
 def plot_predictions(
     images: ArrayLike,
     maps: ArrayLike,
-    labels: ArrayLike,
-    probabilities: ArrayLike,
-    class_names: Sequence[str] | None,
+    labels: ArrayLike | dict[str, ArrayLike],
+    probabilities: ArrayLike | dict[str, ArrayLike],
+    class_names: Sequence[str] | dict[str, Sequence[str]] | None,
     path: str | os.PathLike[str] | None,
-    reading: str = "softmax",
+    reading: str | dict[str, str] = "softmax",
 ) -> Any:
     """Draws each image beside its attention map, under what was predicted and what is right.
 
-    The colours of a map go from its own lowest value to its own highest.
+    The colours of a map go from its own lowest value to its own highest. Of several heads, labels
+    and probabilities are dicts {head: array}, and the other arguments may be.
 
     Args:
         images, path: as in `plot_maps`.
@@ -65,15 +78,17 @@ def plot_predictions(
         class_names: names of the classes or of the targets; `None` for numbers.
         reading: `"softmax"`, `"sigmoid"` or `"values"`: what the outputs are.
     """
-    labels, probabilities = np.asarray(labels), np.asarray(probabilities)
-    pairs_in_a_row = min(4, len(images))
-    rows = -(-len(images) // pairs_in_a_row)
+    heads = list(labels) if isinstance(labels, dict) else [None]
+    options = {"labels": labels, "scores": probabilities, "names": class_names, "reading": reading}
+    predictions = for_each(heads, **options)
     shape = np.median([np.shape(image)[0] / np.shape(image)[1] for image in images])
-    figure = new_figure((4.4 * pairs_in_a_row, (1.8 * min(max(shape, 0.5), 2) + 0.6) * rows + 0.5))
-    grid = figure.subplots(rows, 2 * pairs_in_a_row, squeeze=False).reshape(-1, 2)
-    for axes in grid.ravel():
-        axes.set_axis_off()
-    errors = prediction_errors(labels, probabilities, reading)
+    height = 1.8 * min(max(shape, 0.5), 2) + 0.6 + 0.3 * (len(heads) - 1)
+    figure, grid = pairs_of_axes(len(images), width=4.4, height=height, title=0.5)
+    is_wrong = {
+        head: prediction_errors(one["labels"], one["scores"], one["reading"]) > 0
+        for head, one in predictions.items()
+        if one["reading"] != "values"
+    }
     for i, ((left, right), image, attention) in enumerate(zip(grid, images, maps)):
         picture = as_picture(image)
         extent = extent_of(picture)
@@ -85,12 +100,13 @@ def plot_predictions(
         bar = figure.colorbar(drawn, ax=right, fraction=0.046, pad=0.04)
         bar.set_ticks([low, high], labels=[f"{low:.3g}", f"{high:.3g}"])
         bar.ax.tick_params(labelsize=7)
-        guess, truth = _told(labels[i], probabilities[i], class_names, reading)
-        color = "black" if reading == "values" else "crimson" if errors[i] else "darkgreen"
-        left.set_title(f"{guess}\n{truth}", color=color, fontsize=9)
+        lines = [_told(i, head, **one) for head, one in predictions.items()]
+        wrong = [errors[i] for errors in is_wrong.values()]
+        color = ("crimson" if any(wrong) else "darkgreen") if wrong else "black"
+        left.set_title("\n".join(lines), color=color, fontsize=9)
         right.set_title("attention", fontsize=9)
     title = "Predictions, and attention to each patch in the last block"
-    figure.suptitle(title, fontsize=9 if pairs_in_a_row == 1 else 12)
+    figure.suptitle(title, fontsize=9 if len(images) == 1 else 12)
     return finish(figure, path, dpi=120)
 
 
@@ -113,38 +129,28 @@ def _guesses(scores):
     return (scores[:, 0] >= 0.5).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=-1)
 
 
-def _told(label, scores, names, reading, longest=18):
-    """What was predicted for an image, and what is right, as two short texts."""
+def _told(index, head, labels, scores, reading, names=None, longest=18):
+    """What a head predicts for the image of this index, and what is right, as short lines."""
 
-    def name(index):
-        text = plain(str(index) if names is None else names[index])
+    def name(number):
+        text = plain(str(number) if names is None else names[number])
         return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
-    def joined(indices):
-        more = [f"{len(indices) - 3} more"] * (len(indices) > 3)
-        return "\n".join(_in_lines([*map(name, indices[:3]), *more])) or "none"
+    def joined(numbers):
+        more = [f"{len(numbers) - 3} more"] if len(numbers) > 3 else []
+        return textwrap.fill(", ".join([*map(name, numbers[:3]), *more]), 22) or "none"
 
-    label = np.asarray(label)
+    label, scores = np.asarray(labels)[index], np.asarray(scores)[index]
     if reading == "values":
-        shown = [", ".join(f"{x:.4g}" for x in np.ravel(v)[:3]) for v in (scores, label)]
-        return shown[0], f"truth: {shown[1]}"
-    if label.ndim and reading == "sigmoid" and len(label) == len(scores):
-        found, right = np.flatnonzero(scores >= 0.5), np.flatnonzero(label >= 0.5)
-        return joined(found), f"truth: {joined(right)}"
-    label = int(label.argmax()) if label.ndim else int(label)
-    guess = int(_guesses(scores[None])[0])
-    share = scores[guess] if len(scores) > 1 else scores[0] if guess else 1 - scores[0]
-    if names is not None and len(names) == 1:  # of a single sigmoid
-        names = (f"not {names[0]}", names[0])
-    return f"{name(guess)} ({share:.0%})", f"truth: {name(label)}"
-
-
-def _in_lines(words, longest=20):
-    """Words joined by commas, in lines of about that length."""
-    lines = []
-    for word in words:
-        if lines and len(lines[-1]) + len(word) + 2 <= longest:
-            lines[-1] += f", {word}"
-        else:
-            lines.append(word)
-    return lines
+        guess, truth = (", ".join(f"{x:.4g}" for x in np.ravel(v)[:3]) for v in (scores, label))
+    elif label.ndim and reading == "sigmoid" and len(label) == len(scores):
+        guess, truth = (joined(np.flatnonzero(v >= 0.5)) for v in (scores, label))
+    else:
+        number = int(_guesses(scores[None])[0])
+        share = scores[number] if len(scores) > 1 else scores[0] if number else 1 - scores[0]
+        if names is not None and len(names) == 1:  # of a single sigmoid
+            names = (f"not {names[0]}", names[0])
+        guess = f"{name(number)} ({share:.0%})"
+        truth = name(int(label.argmax()) if label.ndim else int(label))
+    before = "" if head is None else f"{plain(head)}: "
+    return f"{before}{guess}\ntruth: {truth}"

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
+from keras_vit.heads import check_one_head
 from keras_vit.inspection import forward
 from keras_vit.layers import kernels
 from keras_vit.models import VisionTransformer
@@ -25,11 +26,10 @@ def relevance_maps(
 
     `"chefer"` carries relevance through all blocks: R = I at the input, then R += Ā R with
     Ā = mean over heads of (∇A ⊙ A)⁺. ∇A is the total derivative of the logit by the attention of
-    one block, on which that of the blocks after it depends. `"last_block"` is Ā of the last block
-    alone. The map is the
-    row of the token that the head reads: the class token or, if it reads all tokens, the mean of
-    the patches. Where it reads both, or a second head the distillation token, the map is the mean
-    of the two rows. The I, what each token is by itself, is left out.
+    one block, with all that changes in the blocks after it. `"last_block"` is Ā of the last block
+    alone. The map is the row of the token that the head reads: the class token or, if it reads all
+    tokens, the mean of the patches. It is the mean of two rows if the head reads both, or if a
+    second head reads the distillation token. The I of each token by itself is left out.
 
     Args:
         model, images, batch_size: as in `attention_weights`; the gradients need the memory of
@@ -59,8 +59,8 @@ def relevance_maps(
         size = len(x), blocks[0].attention.num_heads, layout.tokens, layout.tokens
         dtypes = [kernels.at_least_float32(block.compute_dtype) for block in blocks]
         additions = [np.zeros(size, dtype) for dtype in dtypes]
-        slopes, (found, *weights) = run(additions, hot, x)
-        error = np.abs(forward.to_array(found) - expected).max()
+        slopes, (logits, *weights) = run(additions, hot, x)
+        error = np.abs(forward.to_array(logits) - expected).max()
         if not error <= 0.05 * np.abs(expected).max() + 1e-3:  # bfloat16 keeps two or three digits
             raise ValueError(
                 "Relevance needs this library's blocks; input_gradients takes any model. "
@@ -99,14 +99,14 @@ def input_gradients(
     Raises:
         ValueError: no classes, or classes that the model does not have.
     """
-    images, found = forward.as_inputs(model, images), []
+    images, products = forward.as_inputs(model, images), []
     tapped = forward.graph(model, getattr(model, "outputs", None))
     gradients = _gradients(lambda x: keras.tree.flatten(tapped(x, training=False)))
     run = forward.compiled(model, "by pixels", gradients)
     for x, hot, _, count in _batches_with_classes(model, images, classes, batch_size):
         ((slopes,), _) = run([x], hot)
-        found.append((forward.to_array(slopes) * x)[:count])
-    return np.concatenate(found)
+        products.append((forward.to_array(slopes) * x)[:count])
+    return np.concatenate(products)
 
 
 def _gradients(logits):
@@ -118,8 +118,8 @@ def _gradients(logits):
 
     def run(inputs, hot, *others):
         def chosen(tensors):
-            found = logits(tensors, *others)
-            return keras.ops.sum(keras.ops.multiply(found[0], hot)), found
+            results = logits(tensors, *others)
+            return keras.ops.sum(keras.ops.multiply(results[0], hot)), results
 
         return forward.gradients(chosen, inputs)
 
@@ -128,6 +128,7 @@ def _gradients(logits):
 
 def _batches_with_classes(model, images, classes, batch_size):
     """(images, one-hot classes, logits, count) of each of `forward.batches`."""
+    check_one_head(model, "Relevance for a class")
     shape = getattr(model, "output_shape", None)
     if getattr(model, "num_classes", None) == 0 or not (
         isinstance(shape, tuple) and len(shape) == 2 and shape[1]
@@ -150,10 +151,10 @@ def _batches_with_classes(model, images, classes, batch_size):
     given = np.broadcast_to(given, (len(images),))
     parts = (forward.batches(array, batch_size) for array in (images, given))
     logits = forward.outputs(model, model.outputs, images, batch_size)
-    for (x, count), (numbers, _), ((found,), _) in zip(*parts, logits):
-        found = forward.to_array(found)
-        numbers = found.argmax(axis=-1) if classes is None else numbers
-        yield x, np.eye(found.shape[1], dtype=found.dtype)[numbers], found, count
+    for (x, count), (numbers, _), ((output,), _) in zip(*parts, logits):
+        output = forward.to_array(output)
+        numbers = output.argmax(axis=-1) if classes is None else numbers
+        yield x, np.eye(output.shape[1], dtype=output.dtype)[numbers], output, count
 
 
 def _logits_of_attention(model, blocks):

@@ -98,22 +98,22 @@ def layer_similarity(
 def _owner(model, images, names):
     """(the model whose layers are named, its images): a model, or the network inside of it."""
     layers = [layer.name for layer in getattr(model, "layers", ())]
-    own = names is not None and all(name in layers for name in names)
-    return (model, images) if own else forward.look_into(model, images)
+    has_all = names is not None and all(name in layers for name in names)
+    return (model, images) if has_all else forward.look_into(model, images)
 
 
 def _features(model, outputs, images, batch_size):
     images = forward.as_inputs(model, images)
-    for found, count in forward.outputs(model, outputs, images, batch_size):
-        yield [forward.to_array(x)[:count] for x in found]
+    for values, count in forward.outputs(model, outputs, images, batch_size):
+        yield [forward.to_array(x)[:count] for x in values]
 
 
 def _outputs(model, names):
     """The symbolic outputs of layers."""
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
     if names is None:
-        kinds = (PatchEncoder, TransformerBlock)
-        names = [name for name, layer in layers.items() if isinstance(layer, kinds)]
+        classes = (PatchEncoder, TransformerBlock)
+        names = [name for name, layer in layers.items() if isinstance(layer, classes)]
         # What enters the first block is this norm's output, if there is one.
         names[:1] = ["pre_norm"] if "pre_norm" in layers and names else names[:1]
     missing = [name for name in names if name not in layers]
@@ -147,8 +147,8 @@ def _hsics(grams, unbiased):
 
 
 def _cka(hsics):
-    own = np.sqrt(np.clip(np.diag(hsics), 0.0, None))
-    product = np.outer(own, own)
+    norms = np.sqrt(np.clip(np.diag(hsics), 0.0, None))
+    product = np.outer(norms, norms)
     return hsics / np.where(product > 0, product, np.inf)
 
 

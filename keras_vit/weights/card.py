@@ -10,13 +10,13 @@ import pathlib
 import re
 
 from keras_vit.families import FAMILIES
-from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BIT_VARIANTS, BiT
-from keras_vit.text import code, markdown, percent, visible
+from keras_vit.text import code, markdown
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
 from keras_vit.weights.card_loading import MOST_NAMES, loading
-from keras_vit.weights.card_metadata import Source, checked_report, metadata
+from keras_vit.weights.card_metadata import Contents, metadata
+from keras_vit.weights.card_source import further_layers
 from keras_vit.weights.described import name_of
 
 PAPERS = {
@@ -29,53 +29,26 @@ PAPERS = {
 ALWAYS = ("width", "depth", "num_heads", "mlp_dim", "patch_size", "pool", "position", "blocks")
 
 
-def make_card(
-    model,
-    file,
-    *,
-    name=None,
-    place=None,
-    format=None,
-    license=None,
-    data=None,
-    test_data=None,
-    test_split=None,
-    recipe=None,
-    report=None,
-    outcome=None,
-    limits=(),
-):
-    """The `huggingface_hub.ModelCard` of a model; see `keras_vit.model_card`.
-
-    Args:
-        file: path of the weights; of a `.keras` file the name is enough.
-        place: what the reader shall open instead of `file`: `hf://ORG/REPO`.
-        format: of `file`, as `save_weights` has it; `None` for Keras's own.
-        outcome: what `settings.json` says of a run, and of its training: epochs, the best one,
-            images that could not be read.
-    """
+def make_card(model, file, **given):
+    """The `huggingface_hub.ModelCard` of a model; the arguments are those of `Contents`."""
     from huggingface_hub import ModelCard
 
-    model = check_model(model, whole=True)
-    if isinstance(limits, str):
-        raise ValueError(f"limits must be a sequence of sentences. Received: {limits!r}.")
-    source, report = Source(model, recipe), checked_report(report, model)
-    name, data = visible(name or model.name), data or (recipe and recipe.dataset)
-    parts = {
-        "Architecture": _architecture(model, source),
-        "Data": _data(data, source, outcome or {}),
-        "Training": _training(recipe, source, outcome or {}),
-        "Accuracy": _accuracy(report, (test_data, test_split), source),
-        "Images": _images(model, format),
-        "Classes": _classes(model),
-        "How to load it": loading(model, pathlib.Path(file), place, format),
-        "Limits": _limits(model, report, limits),
-        "Licence": _licence(license, source),
+    about = Contents(model, pathlib.Path(file), **given)
+    sections = {
+        "Architecture": _architecture,
+        "Data": _data,
+        "Training": _training,
+        "Accuracy": _accuracy,
+        "Images": _images,
+        "Classes": _classes,
+        "How to load it": loading,
+        "Limits": _limits,
+        "Licence": _licence,
     }
-    body = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts.items() if text)
-    known = metadata(model, name, format, license, data, (test_data, test_split), report, source)
-    title = markdown(name)
-    card = ModelCard(f"---\n{known.to_yaml()}\n---\n# {title}\n\n{_summary(model)}\n\n{body}\n")
+    texts = {title: section(about) for title, section in sections.items()}
+    body = "\n\n".join(f"## {title}\n\n{text}" for title, text in texts.items() if text)
+    yaml, title = metadata(about).to_yaml(), markdown(about.name)
+    card = ModelCard(f"---\n{yaml}\n---\n# {title}\n\n{_summary(about)}\n\n{body}\n")
     card.text += f"\n<!-- keras_vit.model_card {_digest(card.content)} -->\n"
     return card
 
@@ -83,39 +56,43 @@ def make_card(
 def is_untouched(text):
     """Whether a card is as `make_card` wrote it, so that nobody's words go with it."""
     text = text.replace("\r\n", "\n")
-    found = re.search(r"\n<!-- keras_vit\.model_card (\w+) -->\n$", text)
-    return bool(found) and found[1] == _digest(text[: found.start()])
+    mark = re.search(r"\n<!-- keras_vit\.model_card (\w+) -->\n$", text)
+    return bool(mark) and mark[1] == _digest(text[: mark.start()])
 
 
 def _digest(text):
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _summary(model):
-    what, paper = PAPERS["BiT" if isinstance(model, BiT) else "VisionTransformer"]
-    gives = {
-        "sigmoid": f"logits of {model.num_classes} classes, each by itself (sigmoid)",
-        "values": f"{model.num_classes} values",
-    }.get(model.reading, f"logits of {model.num_classes} classes")
-    gives = gives if model.num_classes else "features"
+def _summary(about):
+    title, paper = PAPERS["BiT" if isinstance(about.network, BiT) else "VisionTransformer"]
+    gives = [_given(output) for output in about.outputs] or ["features"]
     return (
-        f"A {what} ({paper}) that turns {_inputs(model)} into {gives}, with "
-        f"{model.count_params():,} parameters. Written by keras_vit {__version__} "
+        f"A {title} ({paper}) that turns {_inputs(about)} into {', '.join(gives)}, with "
+        f"{about.model.count_params():,} parameters. Written by keras_vit {__version__} "
         "(`pip install` of a wheel or a checkout of keras3-vit)."
     )
 
 
-def _inputs(model):
-    known = {1: "grey images", 3: "colour images"}
-    kind = known.get(model.channels, f"images of {model.channels} channels")
-    is_free = None in model.inputs[0].shape[1:3]
-    return (
-        f"{kind} of any size" if is_free else "{} of {} x {} pixels".format(kind, *model.image_size)
-    )
+def _given(output):
+    """What an output gives, such as `logits of 10 classes`."""
+    text = f"logits of {output.count} classes"
+    if output.reading == "sigmoid":
+        text += ", each by itself (sigmoid)"
+    elif output.reading == "values":
+        text = f"{output.count} values"
+    return text if output.head is None else f"{text} for {code(output.head)}"
 
 
-def _architecture(model, source):
-    v, record = model.variant, source.record
+def _inputs(about):
+    model = about.model if getattr(about.model, "inputs", None) else about.network
+    *sides, channels = model.inputs[0].shape[1:]
+    name = {1: "grey images", 3: "colour images"}.get(channels, f"images of {channels} channels")
+    return f"{name} of any size" if None in sides else "{} of {} x {} pixels".format(name, *sides)
+
+
+def _architecture(about):
+    network, v, record = about.network, about.network.variant, about.source.record
     same = [name for name, row in {**VARIANTS, **BIT_VARIANTS}.items() if row == v]
     # Families that differ in their training alone share a row: the checkpoint's own comes first.
     same.sort(key=lambda name: not record or name != record.variant)
@@ -123,44 +100,49 @@ def _architecture(model, source):
         line.name.format(size): f" of {line.title}" for line in FAMILIES for size in line.sizes
     }
     rows = [("built like", name + titles.get(name, "")) for name in same[:1]]
-    if not same and (size := name_of(model)):
+    if not same and (size := name_of(network)):
         rows = [("size", size)]
     for field in dataclasses.fields(v):
         value = getattr(v, field.name)
         if field.name in ALWAYS or value != field.default:
             rows.append((field.name, value))
-    rows += [(name, getattr(model, name)) for name in ("image_size", "channels", "num_classes")]
-    about = f"Arguments of `keras_vit.{'BiT' if isinstance(model, BiT) else 'VisionTransformer'}`"
-    return f"{about}; those that are left out have their defaults.\n\n{_table(rows)}"
+    rows += [(name, getattr(network, name)) for name in ("image_size", "channels", "num_classes")]
+    text = f"Arguments of `keras_vit.{'BiT' if isinstance(network, BiT) else 'VisionTransformer'}`"
+    text += f"; those that are left out have their defaults.\n\n{_table(rows)}"
+    if layers := further_layers(about.model):
+        text += f"\n\nThe model around it has further layers with weights: {layers}."
+    return text
 
 
-def _data(data, source, outcome):
-    lines = []
+def _data(about):
+    source, lines = about.source, []
     if source.record:
         first, second = source.record.pretrained_on or "unknown data", source.record.finetuned_on
         after = f", then on {second}" if second else ""
         lines.append(f"The checkpoint {source.link} was trained on {first}{after}.")
     elif source.name:
         lines.append(f"What the checkpoint {source.link} was trained on is unknown here.")
-    if data:
-        lines.append(f"{'Then trained' if source.name else 'Trained'} on {markdown(data)}.")
-        read = outcome.get("training_images")
-        lines[-1] += f" These were {read:,} images." if read else ""
-        for part, count in outcome.get("skipped", {}).items():
-            lines[-1] += f" {count} more for {part} could not be read." if count else ""
+    if about.data:
+        line = f"{'Then trained' if source.name else 'Trained'} on {markdown(about.data)}."
+        if images := about.outcome.get("training_images"):
+            line += f" These were {images:,} images."
+        for part, count in about.outcome.get("skipped", {}).items():
+            line += f" {count} more for {part} could not be read." if count else ""
+        lines.append(line)
     elif source.state == "trained" or not source.name:
         lines.append(f"What it was {'then ' if source.name else ''}trained on is not recorded.")
     return "\n".join(lines)
 
 
-def _training(recipe, source, outcome):
+def _training(about):
+    source = about.source
     begun = f"It began with the checkpoint {source.link}. " if source.name else ""
-    if recipe is not None:
-        rows = [row for row in recipe.table() if row[0] != "note"]
-        notes = [text for what, text in recipe.table() if what == "note"]
-        about = f"{begun}{_trained(outcome)}{_best(outcome)}"
-        about += "The recipe (`keras_vit.recipes.Recipe`):"
-        return "\n\n".join([about, _table(rows), *notes])
+    if about.recipe is not None:
+        rows = [row for row in about.recipe.table() if row[0] != "note"]
+        notes = [text for field, text in about.recipe.table() if field == "note"]
+        text = f"{begun}{_trained(about.outcome)}{_best(about.outcome)}"
+        text += "The recipe (`keras_vit.recipes.Recipe`):"
+        return "\n\n".join([text, _table(rows), *notes])
     if source.state == "published":
         return f"The weights are those of {source.link}; no change since they were loaded is known."
     if source.state == "adapted":
@@ -199,67 +181,73 @@ def _best(outcome):
     return f"{text} on images for validation. "
 
 
-def _accuracy(report, tested, source):
-    header = ("measure", "value")
-    if report:
-        rows = [(name, f"{value:.4f}") for name, value in report["figures"].items()]
-        rows += [(f"top-{k} accuracy", percent(share)) for k, share in report["top"].items()]
-        if report["top"]:
-            rows.append(("loss (nats)", f"{report['loss']:.4f}"))
-            error = report["calibration"]["expected_error"]
-            rows.append(("expected calibration error", percent(error)))
-        where, split = markdown(tested[0] or "a data set that is not recorded"), tested[1]
-        where += f" (split {code(split)})" if split else ""
-        about = f"Measured on {report['examples']:,} images of {where}."
+def _accuracy(about):
+    if not about.figures:
+        return "Unknown: no report of an evaluation was given."
+    if report := about.measured:
+        data = markdown(about.test_data or "a data set that is not recorded")
+        data += f" (split {code(about.test_split)})" if about.test_split else ""
+        text = f"Measured on {report['examples']:,} images of {data}."
         if report.get("skipped"):
-            about += f" {report['skipped']} more could not be read and do not count."
-        return f"{about}\n\n{_table(rows, header)}"
-    if rows := [(what, percent(value)) for what, value in source.accuracy]:
-        about = (
-            f"As published for {source.link}, with its authors' preprocessing; not measured anew."
+            text += f" {report['skipped']} more could not be read and do not count."
+    else:
+        link = about.source.link
+        text = f"As published for {link}, with its authors' preprocessing; not measured anew."
+    rows = [(figure.name, figure) for figure in about.figures]
+    return f"{text}\n\n{_table(rows, ('measure', 'value'))}"
+
+
+def _images(about):
+    recipe, text = about.network.preprocessing, ""
+    if about.model is not about.network:
+        recipe = getattr(about.model, "preprocessing", None)
+        if recipe is None:
+            recipe = about.network.preprocessing
+            text = "The model does not say how images are prepared; the network in it does. "
+    rows = [(field.name, getattr(recipe, field.name)) for field in dataclasses.fields(recipe)]
+    if about.format in ("timm", "huggingface") and recipe.library.startswith("tensorflow"):
+        text += (
+            "The configuration beside the weights names Pillow's resize, the only one that its "
+            "readers have; the one meant is TensorFlow's, which differs a little. "
         )
-        return f"{about}\n\n{_table(rows, header)}"
-    return "Unknown: no report of an evaluation was given."
-
-
-def _images(model, format):
-    facts = model.preprocessing
-    rows = [(field.name, getattr(facts, field.name)) for field in dataclasses.fields(facts)]
-    text = (
+    text += (
         "`keras_vit.preprocess(images, model)` prepares images so (`keras_vit.Preprocessing`; mean "
         "and std are of values from 0 to 1):"
     )
-    if format in ("timm", "huggingface") and facts.library.startswith("tensorflow"):
-        text = (
-            "The configuration beside the weights names Pillow's resize, the only one that its "
-            "readers have; the one meant is TensorFlow's, which differs a little. " + text
-        )
     return f"{text}\n\n{_table(rows)}"
 
 
-def _classes(model):
-    count, names = model.num_classes, model.class_names
+def _classes(about):
+    return "\n\n".join(
+        ("" if output.head is None else f"{code(output.head)}: ") + _names(output)
+        for output in about.outputs
+    )
+
+
+def _names(output):
+    names, count = output.class_names, output.count
     if not names:
-        order = f"{count}, in the order of {model.label_set}."
-        return count and (order if model.label_set else f"{count}; their names are not recorded.")
-    more = f", and {count - MOST_NAMES} more" if count > MOST_NAMES else ""
+        order = output.label_set and f" in the order of {output.label_set}."
+        return f"{count},{order}" if order else f"{count}; their names are not recorded."
+    more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return markdown(", ".join(f"{i}: {name}" for i, name in enumerate(names[:MOST_NAMES])) + more)
 
 
-def _limits(model, report, limits):
-    known = [*limits]
-    if model.num_classes and model.reading in ("softmax", None):
-        known.append("An image of anything else is put into one of its classes.")
-    if report:
-        known.append("It was measured on the images above and on no others.")
-    known.append(
+def _limits(about):
+    lines = [*about.limits]
+    if any(output.reading in ("softmax", None) for output in about.outputs):
+        lines.append("An image of anything else is put into one of its classes.")
+    if about.measured:
+        lines.append("It was measured on the images above and on no others.")
+    lines.append(
         "Nothing is recorded of other kinds of images, of damaged or hostile ones, or of errors "
         "that are more frequent for some groups of people."
     )
-    return "\n".join(f"- {line}" for line in known)
+    return "\n".join(f"- {line}" for line in lines)
 
 
-def _licence(license, source):
+def _licence(about):
+    license, source = about.license, about.source
     lines = [f"This model: {license}."] if license else []
     if source.licence:
         lines.append(f"The checkpoint {source.link}: {source.licence}.")

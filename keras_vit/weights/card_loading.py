@@ -9,77 +9,89 @@ from keras_vit.weights.readers import read_checkpoint
 MOST_NAMES = 20  # of classes that a card lists
 
 
-def loading(model, file, place, format):
-    """Code in Markdown that opens `file`; arguments as in `card.make_card`."""
-    here, lines = place or file.name, []
-    remark, call = "", f"keras.saving.load_model({here!r})"
-    if format is not None:
-        arguments, lines, remark = _what_the_file_lacks(model, file)
-        call = f"keras_vit.from_checkpoint({', '.join([repr(here), *arguments])})"
-    use = ['print(keras_vit.predict(model, ["image.jpg"]))'] * bool(model.num_classes)
-    first = ["import keras"] if format is None else []
-    text = remark + _code(*first, "import keras_vit", "", f"model = {call}", *lines, *use)
-    other = _LIBRARIES.get(format)
-    return text + (other(file, (place or "").removeprefix("hf://")) if other else "")
+def loading(about):
+    """Code in Markdown that opens the weights of a card's `Contents`."""
+    model, file, format = about.model, about.file, about.format
+    name, first = about.place or file.name, ["import keras_vit", ""]
+    use = ['print(keras_vit.predict(model, ["image.jpg"]))'] * bool(about.outputs)
+    if format is None:
+        call = f"model = keras.saving.load_model({name!r})"
+        return _code("import keras", *first, call, *_what_keras_forgets(about), *use)
+    arguments, lines, remark = _what_the_file_lacks(model, file)
+    call = f"model = keras_vit.from_checkpoint({', '.join([repr(name), *arguments])})"
+    text = remark + _code(*first, call, *lines, *use)
+    if format == "google":
+        return (
+            f"{text}\n\nThe names in the file are those of google-research's published checkpoints."
+        )
+    repository = (about.place or "").removeprefix("hf://")
+    library, code = {"timm": _by_timm, "huggingface": _by_transformers}[format](file, repository)
+    return f"{text}\n\nWith {library}:\n\n{_code(*code)}"
 
 
 def _by_timm(file, repository):
     if repository:
         call = f"timm.create_model('hf-hub:{repository}', pretrained=True)"
-        return "\n\nWith timm:\n\n" + _code("import timm", "", f"model = {call}")
+        return "timm", ["import timm", "", f"model = {call}"]
     config = read_json(file.parent / "config.json")
     arguments = {"num_classes": config["num_classes"], **config["model_args"]}
-    return "\n\nWith timm:\n\n" + _code(
+    return "timm", [
         "import timm",
         "",
         f"arguments = {arguments!r}",
         f"arguments['checkpoint_path'] = {file.name!r}",
         f"model = timm.create_model({config['architecture']!r}, **arguments)",
-    )
+    ]
 
 
 def _by_transformers(file, repository):
-    name, kind = repository or file.name, read_json(file / "config.json")["architectures"][0]
-    return "\n\nWith transformers:\n\n" + _code(
-        f"from transformers import AutoImageProcessor, {kind}",
+    name = repository or file.name
+    model_class = read_json(file / "config.json")["architectures"][0]
+    return "transformers", [
+        f"from transformers import AutoImageProcessor, {model_class}",
         "",
         f"processor = AutoImageProcessor.from_pretrained({name!r})",
-        f"model = {kind}.from_pretrained({name!r})",
-    )
+        f"model = {model_class}.from_pretrained({name!r})",
+    ]
 
 
-def _by_google(file, repository):
-    return "\n\nThe names in the file are those of google-research's published checkpoints."
-
-
-_LIBRARIES = {"timm": _by_timm, "huggingface": _by_transformers, "google": _by_google}
+def _what_keras_forgets(about):
+    """Lines for what a .keras file holds of models of this library alone."""
+    model, lines = about.model, []
+    if hasattr(type(model), "preprocessing"):
+        return lines
+    if preprocessing := getattr(model, "preprocessing", None):
+        lines.append(f"model.preprocessing = keras_vit.{preprocessing!r}")
+    for name in ("reading", "class_names"):
+        values = {each.head: getattr(each, name) for each in about.outputs if getattr(each, name)}
+        lines += [f"model.{name} = {values.get(None, values)!r}"] * bool(values)
+    return lines
 
 
 def _what_the_file_lacks(model, file):
     """Arguments of `from_checkpoint`, lines after it, and a remark, for what a file cannot say."""
     v, remark = model.variant, ""
-    said = {**dataclasses.asdict(v), "image_size": model.image_size}
+    fields = {**dataclasses.asdict(v), "image_size": model.image_size}
     unusual = [f.name for f in dataclasses.fields(v) if getattr(v, f.name) != f.default]
-    for known in ([], ["image_size"], ["image_size", *unusual]):
+    for names in ([], ["image_size"], ["image_size", *unusual]):
         try:
-            found = read_checkpoint(file, {name: said[name] for name in known})
+            read = read_checkpoint(file, {name: fields[name] for name in names})
             break
         except CheckpointError:  # which asks for what is not in the file
             remark = "The file alone does not say all of its architecture.\n\n"
     else:
         return [], [], remark + "Give the arguments above that the error asks for.\n\n"
     compared = [*marked(type(v), "compared"), "image_size"]
-    compared = [n for n in compared if found.architecture.get(n, said[n]) != said[n]]
-    names = dict.fromkeys([*known, *compared])
+    names += [n for n in compared if read.architecture.get(n, fields[n]) != fields[n]]
     lines = []
-    if found.preprocessing != model.preprocessing:
+    if read.preprocessing != model.preprocessing:
         lines.append(f"model.preprocessing = keras_vit.{model.preprocessing!r}")
-    if model.class_names and found.class_names != tuple(model.class_names):
+    if model.class_names and read.class_names != tuple(model.class_names):
         few = len(model.class_names) <= MOST_NAMES
         lines.append(f"model.class_names = {tuple(model.class_names) if few else '...'!r}")
-    if model.reading not in (None, found.reading):
+    if model.reading not in (None, read.reading):
         lines.append(f"model.reading = {model.reading!r}")
-    return [f"{name}={said[name]!r}" for name in names], lines, remark
+    return [f"{name}={fields[name]!r}" for name in dict.fromkeys(names)], lines, remark
 
 
 def _code(*lines):

@@ -1,13 +1,24 @@
-"""What is known of a model for its card: the source of its weights, its accuracy, its metadata."""
+"""What is known of a model for its card: outputs and accuracy; and the metadata of the hub.
 
+`huggingface_hub` writes the metadata as YAML, with the accuracies as a model index.
+"""
+
+import dataclasses
+import pathlib
 import re
+import typing
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
+from keras_vit.heads import heads_of
+from keras_vit.models.backbone import outside
 from keras_vit.models.bit import BiT
-from keras_vit.models.classifier import changed_layers
-from keras_vit.text import code, markdown, visible
-from keras_vit.weights import catalog
+from keras_vit.outputs import known_of_end, reading_of
+from keras_vit.text import visible
+from keras_vit.weights.card_source import CLASSIFICATION, FEATURES, Figure, Source
+from keras_vit.weights.network import check_model
 
 # The hub's names of licences; any other is `other`, with a `license_name`.
 LICENCES = """
@@ -19,174 +30,169 @@ isc lgpl lgpl-2.1 lgpl-3.0 mit mpl-2.0 ms-pl openrail osl-3.0 unknown unlicense 
 """.split()
 LIBRARIES = {"huggingface": "transformers", "timm": "timm", None: "keras"}  # by format
 UNKNOWN = "unknown"
+# The fields of a report, by its problem, that a card has.
+MEASURED = {
+    "single_label": ("correct", "examples", "num_classes", "loss", "calibration"),
+    "multi_label": ("mean_average_precision", "micro_f1", "loss", "examples", "num_classes"),
+    "regression": ("mean_absolute_error", "root_mean_squared_error", "r2", "examples", "outputs"),
+}
 
 
-class Source:
-    """Where the weights of a model come from, as far as it is recorded.
+@dataclasses.dataclass
+class Contents:
+    """What a card is made of: the arguments of `keras_vit.model_card`, and what follows from them.
 
     Attributes:
-        name, record: of the checkpoint, and its row of the catalogue; `None` for none.
-        changes: what was changed when it was loaded, as texts.
-        state: `"published"` as the checkpoint is, `"adapted"` by those changes, `"trained"`, or
-            `None` where nothing tells.
+        model: as in `keras_vit.model_card`; in a format of another library, the network in it.
+        file: path of the weights; of a `.keras` file the name is enough.
+        format: of `file`, as `save_weights` has it; `None` for Keras's own.
+        place: what the reader shall open instead of `file`: `hf://ORG/REPO`.
+        outcome: what `settings.json` says of a run, and of its training: epochs, the best one,
+            images that could not be read.
     """
 
-    def __init__(self, model, recipe):
-        self.name, self.record = model.weights_from, None
-        if self.name:
-            found = catalog.lookup(self.name)
-            self.record = found[0] if len(found) == 1 else None
-        report = getattr(model, "load_report", None)
-        self.changes = _changes(report) if report else []
-        self.state = None
-        if recipe is not None or _updates(model):
-            self.state = "trained"
-        elif report and not changed_layers(model):
-            self.state = "adapted" if self.changes else "published"
-        self._fits = bool(self.record) and (
-            self.record.num_classes == model.num_classes
-            and model.image_size == (self.record.image_size,) * 2
-        )
+    model: keras.Model
+    file: pathlib.Path
+    format: str | None = None
+    place: str | None = None
+    name: str | None = None
+    license: str | None = None
+    data: str | None = None
+    test_data: str | None = None
+    test_split: str | None = None
+    recipe: Any = None
+    report: Any = None
+    outcome: dict | None = None
+    limits: tuple = ()
+
+    def __post_init__(self):
+        if isinstance(self.limits, str):
+            raise ValueError(f"limits must be a sequence of sentences. Received: {self.limits!r}.")
+        self.network = check_model(self.model, whole=self.format is not None)
+        if self.format is not None or not (heads_of(self.model) or outside(self.model)):
+            self.model = self.network
+        self.source = Source(self.model, self.network, self.recipe)
+        self.outputs = outputs_of(self.model)
+        self.name = visible(self.name or self.model.name)
+        self.data = self.data or (self.recipe and self.recipe.dataset)
+        self.outcome = self.outcome or {}
+        self.figures, self.measured = measured(self.report, self.outputs, self.model.name)
+        self.figures = self.figures or self.source.figures
+
+
+class Output(typing.NamedTuple):
+    """What a model gives for an image, or one of its heads: `count` numbers, and what they are."""
+
+    head: str | None  # its name, `None` of a model with one output
+    count: int
+    reading: str | None  # as `Reading.name`; `None` where nothing tells
+    class_names: Sequence[str] | None
+    label_set: str | None
 
     @property
-    def url(self):
-        """The address of the checkpoint; `""` for a local file."""
-        url = self.record.url if self.record else self.name or ""
-        return url if "://" in url else ""
-
-    @property
-    def link(self):
-        """The name of the checkpoint in Markdown, with its address."""
-        page = re.sub(r"(?<=\.npz):\w+$", "", self.url)
-        page = page.replace("gs://", "https://storage.googleapis.com/")
-        page = f"https://huggingface.co/{self.repository}" if self.repository else page
-        name = code(self.name)
-        return f"[{name}]({page})" if page.startswith("http") else name
-
-    @property
-    def repository(self):
-        """`ORG/REPO` of the hub, or `None`."""
-        found = re.match(r"hf://([\w.-]+/[\w.-]+)", self.url)
-        return found and found[1]
-
-    @property
-    def licence(self):
-        """As its publisher states it, or `None`."""
-        known = self.record and self.record.licence != "unstated"
-        return self.record.licence if known else None
-
-    @property
-    def accuracy(self):
-        """(what, share from 0 to 1) as published, of weights that are as they were published."""
-        known = self.record.accuracy if self._fits and self.state == "published" else ()
-        return [(what, value / 100) for what, value in known if "fine-tuned" not in what]
+    def task(self):
+        """The hub's name of what it is for; the hub has none for regression of images."""
+        return FEATURES if self.reading == "values" else CLASSIFICATION
 
 
-def _updates(model):
-    iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
-    return 0 if iterations is None else int(keras.ops.convert_to_numpy(iterations))
+def outputs_of(model):
+    """The list of the `Output`s of a model, empty for one of features."""
+    outputs = []
+    for head, one in (heads_of(model) or {None: model}).items():
+        shape = getattr(one, "output_shape", None)
+        if getattr(one, "num_classes", None) == 0 or not shape or len(shape) != 2:
+            continue
+        try:
+            reading = reading_of(one).name
+        except ValueError:  # nothing says how a head is read, or the only number
+            reading = None
+        names = [known_of_end(one, name) for name in ("class_names", "label_set")]
+        outputs.append(Output(head, shape[-1], reading, *names))
+    return outputs
 
 
-def _changes(report):
-    resized = [f"`{name}` was resized, {old} to {new}" for name, old, new, _ in report.resized]
-    differs = [
-        f"`{name}` is {markdown(repr(ours))} instead of {markdown(repr(theirs))}"
-        for name, theirs, ours in report.differs
-    ]
-    return [*resized, *differs, *([f"the head: {report.head}"] if report.head else [])]
-
-
-def checked_report(report, model):
-    """The parts of a report that a card has, with the shares in `"top"`; `None` without one."""
+def measured(report, outputs, name):
+    """The `Figure`s of a report of the model of this name, and the report as a dict."""
     if report is None:
-        return None
-    found = report if isinstance(report, dict) else getattr(report, "to_dict", dict)()
-    problem = found.get("problem", "single_label")
-    needed = {
-        "single_label": ("correct", "examples", "num_classes", "loss", "calibration"),
-        "multi_label": ("mean_average_precision", "micro_f1", "examples", "num_classes", "loss"),
-        "regression": ("mean_absolute_error", "root_mean_squared_error", "r2", "examples"),
-    }[problem]
-    if missing := [name for name in needed if name not in found]:
-        raise ValueError(
-            "report must be what keras_vit.evaluation.evaluate returns, or what its save wrote. "
-            f"Received: {type(report).__name__} without {missing}."
-        )
-    outputs = len(found["outputs"]) if problem == "regression" else found["num_classes"]
-    if outputs != model.num_classes and (outputs, model.num_classes) != (2, 1):
-        raise ValueError(
-            f"The report is of another model. Received: a report of {outputs} "
-            f"classes, for {model.name!r} with {model.num_classes}."
-        )
-    if problem == "single_label":
-        shares = {k: n / found["examples"] for k, n in found["correct"].items()}
-        return {**found, "top": shares, "figures": {}}
-    names = [name for name in needed if name not in ("examples", "num_classes")]
-    known = {n.replace("_", " "): found[n] for n in names if found[n] is not None}
-    return {**found, "top": {}, "figures": known}
+        return [], None
+    report = report if isinstance(report, dict) else getattr(report, "to_dict", dict)()
+    by_head = {output.head: output for output in outputs}
+    figures, reports = [], report.get("heads", {None: report})
+    for head, one in reports.items():
+        problem, output = one.get("problem", "single_label"), by_head.get(head)
+        if missing := [field for field in MEASURED[problem] if field not in one]:
+            raise ValueError(
+                "report must be what keras_vit.evaluation.evaluate returns, or what its save "
+                f"wrote. Received: {type(report).__name__} without {missing}."
+            )
+        received = one["num_classes"] if problem != "regression" else len(one["outputs"])
+        expected = output.count if output else 0
+        if received != expected and (received, expected) != (2, 1):
+            of_head = "" if head is None else f" for the head {head!r}"
+            raise ValueError(
+                f"The report is of another model. Received: a report of {received} "
+                f"classes{of_head}, for {name!r} with {expected}."
+            )
+        before = "" if head is None else f"{head}: "
+        if problem == "single_label":
+            shares = {k: count / one["examples"] for k, count in one["correct"].items()}
+            figures += [
+                Figure(f"{before}top-{k} accuracy", x, "accuracy") for k, x in shares.items()
+            ]
+            figures.append(Figure(f"{before}loss (nats)", one["loss"], is_share=False))
+            error = one["calibration"]["expected_error"]
+            figures.append(Figure(f"{before}expected calibration error", error))
+            continue
+        for field in MEASURED[problem][:3]:
+            if one[field] is not None:
+                title = before + field.replace("_", " ")
+                figures.append(Figure(title, one[field], field, False, output.task))
+    return figures, next(iter(reports.values()))
 
 
-def metadata(model, name, format, license, data, tested, report, source):
-    """The `huggingface_hub.ModelCardData` of a model; arguments as in `card.make_card`.
+def metadata(about):
+    """The `huggingface_hub.ModelCardData` of the `Contents`."""
+    from huggingface_hub import EvalResult, ModelCardData
 
-    `tested` is (name, split) of the images that the report is of.
-    """
-    from huggingface_hub import ModelCardData
-
-    record, changed = source.record, source.state != "published"
+    source, record, outputs = about.source, about.source.record, about.outputs
+    changed = source.state != "published"
     names = [record.pretrained_on, record.finetuned_on] if record else []
-    names += [data] if changed else []
-    has_classes = model.num_classes and (changed or not record or record.label_set)
-    tested = [each and visible(each) for each in tested]
-    results = _results(report, tested, source, _task(model))
+    names += [about.data] if changed else []
+    if about.measured:
+        data_set = visible(about.test_data or UNKNOWN)
+        split = about.test_split and visible(about.test_split)
+        origin = {"dataset_split": split}
+    else:
+        data_set, origin = "imagenet-1k", {"source_name": "as published", "source_url": source.url}
+    results = [
+        EvalResult(
+            task_type=figure.task,
+            dataset_type=data_set,
+            dataset_name=data_set,
+            metric_type=figure.metric,
+            metric_name=figure.name,
+            metric_value=round(figure.value, 4),
+            **origin,
+        )
+        for figure in about.figures
+        if figure.metric
+    ]
+    tasks = [output.task for output in outputs if changed or not record or record.label_set]
     return ModelCardData(
-        library_name=LIBRARIES.get(format, "keras_vit"),
-        pipeline_tag=_task(model) if has_classes else "image-feature-extraction",
-        tags=["keras_vit", "bit" if isinstance(model, BiT) else "vit"],
+        library_name=LIBRARIES.get(about.format, "keras_vit"),
+        pipeline_tag=CLASSIFICATION if CLASSIFICATION in tasks else FEATURES,
+        tags=["keras_vit", "bit" if isinstance(about.network, BiT) else "vit"],
         # A name with a slash would be that of somebody's data set on the hub.
         datasets=[n for n in dict.fromkeys(names) if n and re.fullmatch(r"[\w.-]+", n)] or None,
         base_model=source.repository if changed else None,
         metrics=list(dict.fromkeys(each.metric_type for each in results)) or None,
-        model_name=name,
+        model_name=about.name,
         eval_results=results or None,
-        **_licence_fields(license or source.licence or UNKNOWN),
+        **_licence_fields(about.license or source.licence or UNKNOWN),
     )
 
 
 def _licence_fields(licence):
-    known = licence.lower() in LICENCES
-    return {"license": licence.lower()} if known else {"license": "other", "license_name": licence}
-
-
-def _task(model):
-    """The hub's name of what a model with outputs does; it has none for regression of images."""
-    return "image-feature-extraction" if model.reading == "values" else "image-classification"
-
-
-def _results(report, tested, source, task):
-    """The accuracies as `EvalResult`s: measured ones, or else the published ones."""
-    from huggingface_hub import EvalResult
-
-    if report:
-        rows = [(name, name.replace(" ", "_"), x) for name, x in report["figures"].items()]
-        rows += [(f"top-{k} accuracy", "accuracy", x) for k, x in report["top"].items()]
-        data_set, about = tested[0] or UNKNOWN, {"dataset_split": tested[1]}
-    else:
-        rows = [
-            (what, "accuracy", value)
-            for what, value in source.accuracy
-            if what in ("imagenet top-1", "imagenet top-5")
-        ]
-        data_set, about = "imagenet-1k", {"source_name": "as published", "source_url": source.url}
-    return [
-        EvalResult(
-            task_type=task,
-            dataset_type=data_set,
-            dataset_name=data_set,
-            metric_type=metric,
-            metric_name=what,
-            metric_value=round(value, 4),
-            **about,
-        )
-        for what, metric, value in rows
-    ]
+    if licence.lower() in LICENCES:
+        return {"license": licence.lower()}
+    return {"license": "other", "license_name": licence}

@@ -27,15 +27,15 @@ def preprocessing_of(processor):
     """The `Preprocessing` of an image processor, and texts for what no recipe here can say."""
     if not processor:
         return HUGGING_FACE, ()
-    kind = str(processor.get("image_processor_type") or processor.get("feature_extractor_type"))
-    defaults = next((v for k, v in OTHER_DEFAULTS.items() if kind.startswith(k)), {})
+    name = str(processor.get("image_processor_type") or processor.get("feature_extractor_type"))
+    defaults = next((v for k, v in OTHER_DEFAULTS.items() if name.startswith(k)), {})
     processor = {**defaults, **{k: v for k, v in processor.items() if v is not None}}
     resample = processor.get("resample", 2)
     try:
         if resample not in range(6):  # Pillow's filters
             raise ValueError(f"resample={resample!r} is none of Pillow's, 0 to 5.")
         mean, std = _normalisation(processor)
-        resize, crop_fraction, unsaid = _resize(processor, kind)
+        resize, crop_fraction, unsaid = _resize(processor, name)
         interpolation = RESAMPLES.get(resample, "bicubic")
         recipe = Preprocessing(mean, std, resize, crop_fraction, interpolation, "transformers")
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:
@@ -58,12 +58,12 @@ def _normalisation(processor):
     return tuple(float(m) / unit for m in mean), tuple(float(s) / unit for s in std)
 
 
-def _resize(processor, kind):
+def _resize(processor, name):
     """The rule, the part that the crop keeps, and what cannot be said."""
     if not processor.get("do_resize", True):
         return "squash", 1.0, ["do_resize=False"]
     size = processor.get("size", 224)
-    by_shorter_edge = isinstance(size, int) and kind.startswith(BY_SHORTER_EDGE)
+    by_shorter_edge = isinstance(size, int) and name.startswith(BY_SHORTER_EDGE)
     if isinstance(size, dict):
         by_shorter_edge = "shortest_edge" in size
         if not by_shorter_edge and not {"height", "width"} <= set(size):
@@ -97,22 +97,23 @@ def _fraction(crop, size):
 
 def processor_of(model):
     """`preprocessor_config.json`."""
-    facts, (height, width) = model.preprocessing, model.image_size
+    recipe, (height, width) = model.preprocessing, model.image_size
     size = {"height": height, "width": width}
-    squash, crops = facts.resize == "squash", facts.resize != "squash" or facts.crop_fraction < 1
-    before = [int(side / facts.crop_fraction) for side in (height, width)]
+    squash = recipe.resize == "squash"
+    crops = not squash or recipe.crop_fraction < 1
+    before = [int(side / recipe.crop_fraction) for side in (height, width)]
     resized = dict(zip(size, before)) if squash else {"shortest_edge": min(before)}
     # transformers 4 has a crop in the processors of these models, and in that of ViT none.
-    kind = ("DeiT" if squash else "CLIP") if crops else "ViT"
+    name = ("DeiT" if squash else "CLIP") if crops else "ViT"
     return {
-        "image_processor_type": f"{kind}ImageProcessor",
+        "image_processor_type": f"{name}ImageProcessor",
         "do_resize": True,
         "size": resized,
         **({"do_center_crop": True, "crop_size": size} if crops else {}),
-        "resample": 3 if facts.interpolation == "bicubic" else 2,
+        "resample": 3 if recipe.interpolation == "bicubic" else 2,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": list(facts.mean),
-        "image_std": list(facts.std),
+        "image_mean": list(recipe.mean),
+        "image_std": list(recipe.std),
     }

@@ -11,6 +11,7 @@ import numpy as np
 import safetensors.numpy
 
 from keras_vit.checks import check_choice
+from keras_vit.heads import heads_of
 from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
@@ -138,8 +139,13 @@ def reader_of(model, format):
         model: as in `save_weights`, or any model for the format `"keras"`.
         format: as in `save_weights`, or `"keras"`.
     """
-    count = getattr(model, "num_classes", None)
-    why = f"the model has {f'a head of {count:,} classes' if count else 'no head'}"
+    count, heads = getattr(model, "num_classes", None), ", ".join(map(repr, heads_of(model)))
+    if heads:
+        why = f"the model has the heads {heads}"
+    elif count is None:  # a model of Keras
+        why = f"the model has outputs of shape {model.output_shape}"
+    else:
+        why = f"the model has {f'a head of {count:,} classes' if count else 'no head'}"
     if format not in WRITERS:
         return f"{type(model).__name__} of {type(model).__module__.split('.')[0]}: {why}"
     family = _family(model, format)

@@ -6,7 +6,9 @@ import pytest
 
 import keras_vit
 from keras_vit.distribution import LAYOUT_RULES, layout
+from keras_vit.heads import heads_of
 from tests.support import tiny_vit
+from tests.test_heads import three_heads
 
 SMALL = {"width": 8, "depth": 1, "num_heads": 2, "num_classes": 4}
 LATER = {"mlp": "swiglu", "rotary": "mixed", "layer_scale": 0.1, "registers": 1}
@@ -97,6 +99,7 @@ def test_where_the_variables_of_later_families_are_cut(name, path, axes, variabl
     "rules, path, shape, devices, message",
     [
         ({}, "dense/kernel", (4, 4), 2, "Received: 'dense/kernel' of shape (4, 4), which none"),
+        (LAYOUT_RULES, "breed/kernel", (8, 3), 2, "rules=, such as {'breed/kernel': ()} to leave"),
         ({"a/b": ("model",)}, "a/b", (4, 4), 2, "rule 'a/b' with ('model',) for 'a/b'"),
         ({"a/b": ("model", None)}, "a/b", (6, 4), 4, "4 devices for 'a/b' of shape (6, 4)"),
         (LAYOUT_RULES, "block_0/attention/query/kernel", (8, 3, 4), 2, "which has 3 heads"),
@@ -105,6 +108,16 @@ def test_where_the_variables_of_later_families_are_cut(name, path, axes, variabl
 def test_what_a_rule_cannot_do_is_told(rules, path, shape, devices, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         layout.split_axes(rules, path, shape, devices)
+
+
+@pytest.mark.any_backend
+def test_several_heads_stay_whole():
+    model = three_heads(as_list=True)
+    rules = {**LAYOUT_RULES, **layout.rules_of_heads(model)}
+    axes = {v.path: layout.split_axes(rules, v.path, v.shape, 2) for v in model.variables}
+    assert not any("model" in axes[f"{head}/kernel"] for head in heads_of(model))
+    assert "model" in axes["block_0/mlp/dense_1/kernel"]
+    assert layout.rules_of_heads(tiny_vit()) == {}
 
 
 @pytest.mark.any_backend

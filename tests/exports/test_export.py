@@ -12,8 +12,8 @@ import keras_vit
 from keras_vit import exports
 from keras_vit.data import preprocess
 from keras_vit.exports.check import compare
-from keras_vit.exports.exporter import served
-from tests.support import BACKEND, randomize, tiny_bit, tiny_vit
+from keras_vit.exports.exporter import prepared, served
+from tests.support import BACKEND, images, randomize, slow_unless_torch, tiny_bit, tiny_vit
 
 NATIVE = {"torch": "torch", "tensorflow": "litert", "jax": "stablehlo"}.get(BACKEND)
 SUFFIX = {name: each.suffix for name, each in exports.FORMATS.items()}
@@ -24,6 +24,18 @@ def trained(**options):
     model = randomize(tiny_vit(**options))
     model.class_names = ("one", "two", "three")
     return model
+
+
+def metadata_in(path, *names):
+    """{name: text} of what a file in the format of this backend's own tool tells."""
+    if NATIVE == "torch":
+        import torch
+
+        texts = dict.fromkeys(names, "")
+        torch.export.load(path, extra_files=texts)
+        return {name: texts[name] for name in names}
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name).decode() for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +57,7 @@ def test_a_file_takes_pixels_and_gives_probabilities(exported):
 
 def test_a_file_tells_classes_and_preprocessing(exported):
     model, export = exported
-    if NATIVE == "torch":
-        import torch
-
-        facts = dict.fromkeys(["class_names", "preprocessing", "output"], "")
-        torch.export.load(export.path, extra_files=facts)
-    else:
-        with zipfile.ZipFile(export.path) as archive:
-            facts = {name: archive.read(name).decode() for name in archive.namelist()}
+    facts = metadata_in(export.path, "class_names", "preprocessing", "output")
     assert json.loads(facts["class_names"]) == ["one", "two", "three"]
     assert json.loads(facts["preprocessing"]) == model.preprocessing.to_config()
     assert facts["output"] == "probabilities"
@@ -146,6 +151,16 @@ SLOW = [
 ]
 
 
+OPTIONS = [
+    {"position": "relative_2d"},
+    {"block": "parallel", "dtype": "mixed_bfloat16"},
+    {"block": "post_norm", "pool": "map"},
+    {"distillation": True, "registers": 2},
+    {"mlp": "swiglu", "rotary": "dinov3", "qk_norm": "layer_norm"},
+    {"rotary": "eva02", "variable_size": True},
+]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("format, options, with_pixels", SLOW)
 def test_every_format_from_every_backend(tmp_path, format, options, with_pixels):
@@ -174,11 +189,36 @@ def test_what_no_backend_can_write_is_said_of_each(tmp_path):
 
 
 @pytest.mark.slow
-def test_lora_is_merged_and_bit_takes_any_size(tmp_path):
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: next(iter(options)))
+def test_a_file_computes_what_any_model_computes(tmp_path, options):
+    """In batches of 1, 3 and 7, and of open sides in another size, in ONNX or that of a backend."""
+    suffix = {"torch": ".onnx"}.get(BACKEND, SUFFIX[NATIVE])
+    model = trained(width=16, depth=1, image_size=32, **options)
+    assert exports.export(model, tmp_path / f"model{suffix}", check=True).difference < 1e-5
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="LiteRT is written by TensorFlow")
+@pytest.mark.slow
+def test_quantized_model_that_a_format_cannot_hold(tmp_path):
     model = trained()
+    model.quantize("int8")
+    with pytest.raises(exports.ExportError, match=r"quantized, to int8.*Export it as it was befo"):
+        exports.export(model, tmp_path / "model.tflite")
+    assert not list(tmp_path.iterdir())
+
+
+@slow_unless_torch
+def test_lora_is_merged():
+    """The file has no products of its own, and the model keeps them."""
+    model, x = trained(), images((2, 16, 16, 3))
     keras_vit.training.enable_lora(model, 2)
-    randomize(model)
-    assert exports.export(model, tmp_path / f"model{SUFFIX[NATIVE]}", check=True).difference < 1e-5
+    merged = prepared(randomize(model))
+    assert not any("lora" in weight.path for weight in merged.weights)
+    np.testing.assert_allclose(merged.predict(x), model.predict(x), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_bit_takes_any_size(tmp_path):
     path = tmp_path / f"bit{SUFFIX[NATIVE]}"
     for options in ({}, {"image_size": 40}, {"image_size": 64, "version": "v1"}):
         assert exports.export(randomize(tiny_bit(**options)), path, check=True).difference < 1e-4

@@ -1,7 +1,6 @@
 """Models made around a network, with one head or several, exported with a name for each."""
 
 import json
-import zipfile
 
 import keras
 import numpy as np
@@ -9,21 +8,8 @@ import pytest
 
 import keras_vit
 from keras_vit.exports import FORMATS
-from tests.support import BACKEND
+from tests.exports.test_export import NATIVE, metadata_in
 from tests.test_heads import NAMES, PIXELS, READINGS, alone, three_heads
-
-NATIVE = {"torch": "torch", "tensorflow": "litert", "jax": "stablehlo"}[BACKEND]
-
-
-def facts_in(path, format, names):
-    if format == "torch":
-        import torch
-
-        facts = dict.fromkeys(names, "")
-        torch.export.load(path, extra_files=facts)
-        return {name: facts[name] for name in names}
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name).decode() for name in names}
 
 
 def test_each_head_is_an_output_of_its_name_as_predict_reads_it(tmp_path):
@@ -36,8 +22,10 @@ def test_each_head_is_an_output_of_its_name_as_predict_reads_it(tmp_path):
             assert {one.label for one in row} == set(NAMES[name])
             np.testing.assert_allclose([one[2] for one in row], outputs[[one[1] for one in row]],
                                        atol=1e-5)  # fmt: skip
-    facts = facts_in(path, NATIVE, ("reading", "output", "class_names"))
-    facts = {name: json.loads(text) for name, text in facts.items()}
+    facts = {
+        name: json.loads(text)
+        for name, text in metadata_in(path, "reading", "output", "class_names").items()
+    }
     assert facts["reading"] == READINGS and facts["class_names"] == NAMES
     assert facts["output"]["weight"] == "values" and facts["output"]["marks"] == "probabilities"
 

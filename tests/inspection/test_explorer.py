@@ -11,10 +11,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.inspection import attention_distances, explore, explorer, patch_components
+import keras_vit
+from keras_vit.inspection import (
+    attention_distances,
+    explore,
+    explorer,
+    patch_components,
+    relevance_maps,
+)
 from keras_vit.inspection.components import component_colors
 from tests.inspection.cases import random_vit
 from tests.support import assert_close, forward, images, slow_unless_torch, to_numpy
+from tests.test_heads import NAMES as NAMES_OF_HEADS
+from tests.test_heads import PIXELS, alone, three_heads
 
 NAMES = ["cat", "</script><!--<script><b>dog", "bird"]
 WIDE = {"image_size": (16, 24), "patch_size": 8, "registers": 1}
@@ -152,6 +161,28 @@ def test_models_without_classes_or_positions(tmp_path, x):
     (data,) = data_of(page)["models"]
     assert data_of(page, "positions-0") is None and data["blocks"] == [1]
     assert data["looks"][0]["predictions"] == []
+
+
+def test_every_head_shows_its_classes_and_their_relevance(tmp_path):
+    model, pixels = three_heads(), PIXELS[:2]
+    page = explore(model, pixels, tmp_path / "page.html", top=2, class_names=NAMES_OF_HEADS)
+    for i, look in enumerate(data_of(page)["models"][0]["looks"]):
+        maps = iter(data_of(page, f"look-0-{i}")["relevance"])
+        shown = iter(look["predictions"])
+        for head, rows in keras_vit.predict(model, pixels, 2, NAMES_OF_HEADS).items():
+            for one in rows[i]:
+                row = next(shown)
+                assert row["label"] == f"{head}: {one.label}"
+                assert row.get("value", row.get("probability")) == pytest.approx(one[2], abs=2e-6)
+                (relevance,) = relevance_maps(alone(model, head), pixels[i : i + 1], one.index)
+                codes = unpacked(next(maps)) / 255
+                assert_close(codes, (relevance / (relevance.max() or 1)).ravel(), 0.003)
+        assert next(maps, None) is next(shown, None) is None
+    with pytest.raises(ValueError, match=r"A dict as class_names .* has 'species', 'weight'"):
+        explore(model, pixels, tmp_path / "page.html", class_names={"colour": ["red"]})
+    bare = three_heads(compiled=False)
+    with pytest.raises(ValueError, match=r"Head 'species': .*Set model\.reading = \{'species'"):
+        explore(bare, pixels, tmp_path / "page.html")
 
 
 @pytest.mark.any_backend

@@ -9,10 +9,13 @@ import sys
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit import inspection
 from keras_vit.inspection import FilterComponents, PatchComponents, TokenNorms
 from keras_vit.job import draw_predictions
 from tests.inspection.cases import random_vit
+from tests.support import images
+from tests.test_heads import NAMES, READINGS, three_heads
 
 image = pytest.importorskip("matplotlib.image")
 pytestmark = pytest.mark.any_backend
@@ -245,6 +248,33 @@ def test_predictions_of_every_kind_of_label(reading, labels, told):
     assert left.get_title() == told and right.get_title() == "attention"
     low, high = right.get_images()[-1].get_clim()
     assert (low, high) == (maps[0].min(), maps[0].max())
+
+
+class Batches(list):
+    """What `draw_predictions` asks of a pipeline."""
+
+    preprocessing, class_names = keras_vit.Preprocessing(), None
+
+
+def test_every_head_is_told_above_its_image(tmp_path):
+    model, x = three_heads(), images((4, 16, 16, 3))
+    species = np.asarray(model.predict(x, verbose=0)["species"]).argmax(axis=1)
+    labels = {"species": species, "weight": np.arange(4.0), "marks": np.eye(4)}
+    data = Batches((x[i : i + 2], {h: y[i : i + 2] for h, y in labels.items()}) for i in (0, 2))
+    data.class_names = {**NAMES, "marks": None}
+    draw_predictions(model, data, tmp_path / "predictions.png")
+    assert pixels(tmp_path / "predictions.png").shape[1] > 1600
+    labels = {"species": [1, 2], "weight": [1, 2], "marks": np.eye(2, 4)}
+    scores = {"species": np.eye(3)[[1, 0]], "weight": [[0.5], [2]], "marks": np.eye(2, 4)}
+    scores = {head: np.asarray(each) for head, each in scores.items()}
+    figure = inspection.plot_predictions(
+        x[:2], np.ones((2, 2, 2)), labels, scores, data.class_names, None, READINGS
+    )
+    first, second = (figure.axes[i].title for i in (0, 2))
+    assert first.get_text() == (
+        "species: bee (100%)\ntruth: bee\nweight: 0.5\ntruth: 1\nmarks: 0\ntruth: 0"
+    )
+    assert (first.get_color(), second.get_color()) == ("darkgreen", "crimson")
 
 
 def test_a_single_sigmoid_names_its_classes():

@@ -11,6 +11,7 @@ from keras_vit.layers import MultiHeadSelfAttention
 from tests import definitions
 from tests.inspection.cases import oracle_model, random_vit
 from tests.support import assert_close, forward, images, to_numpy, values
+from tests.test_heads import three_heads
 
 SMALL = {"depth": 2, "width": 8, "num_heads": 2, "num_classes": 3}
 
@@ -190,3 +191,5 @@ def test_classes_that_are_none(classes):
 def test_models_that_give_no_classes(options):
     with pytest.raises(ValueError, match=r"must give .*; build it with .* with output shape"):
         relevance_maps(random_vit(**options), images())
+    with pytest.raises(ValueError, match=r"one output\. .*'weight', 'marks'; keras\.Model\("):
+        relevance_maps(three_heads(), images())

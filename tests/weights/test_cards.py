@@ -1,4 +1,4 @@
-"""Model cards say what is known and nothing else; a model that is pushed comes back as it was."""
+"""Model cards say what is known and nothing else."""
 
 import dataclasses
 import json
@@ -10,30 +10,19 @@ import keras
 import pytest
 import yaml
 from huggingface_hub import ModelCard
-from huggingface_hub import constants as hub_constants
 
 import keras_vit
 from keras_vit import evaluation, recipes
 from keras_vit.weights import catalog
 from tests.support import assert_close, forward, images, randomize, tiny_vit
-from tests.weights.hub_server import HubServer
+from tests.test_heads import LABELS, NAMES, PIXELS, three_heads
 
 pytestmark = pytest.mark.any_backend
-WRITER = {"token": "hf_writer"}
 
 
 @pytest.fixture
 def model():
     return randomize(tiny_vit(name="tiny"))
-
-
-@pytest.fixture
-def hub(cache, monkeypatch, tmp_path):
-    with HubServer() as running:
-        monkeypatch.setenv("HF_ENDPOINT", running.at)
-        monkeypatch.setattr(hub_constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(hub_constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
-        yield running
 
 
 def report_of(model):
@@ -193,6 +182,49 @@ def test_what_the_file_lacks_is_in_the_code(model, tmp_path):
     assert found["model"].preprocessing == odd.preprocessing
 
 
+# ---- models around a network
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_each_head_has_its_outputs_figures_and_classes(tmp_path, as_list):
+    """A report as an object and as its file; the code of the card gives the model back."""
+    model = three_heads(as_list)
+    model.class_names = NAMES
+    report = evaluation.evaluate(model, (PIXELS, LABELS))
+    report.save(tmp_path / "report.json")
+    card = keras_vit.model_card(model, report=report, test_data="farm")
+    saved = json.loads((tmp_path / "report.json").read_text())
+    assert str(keras_vit.model_card(model, report=saved, test_data="farm")) == str(card)
+    layers = "`species`, `weight`, `marks`" if as_list else "`dense_4`, `dense_3`, `dense_1`"
+    for text in (
+        "into logits of 3 classes for `species`, 1 values for `weight`, logits of 4 classes, each",
+        f"further layers with weights: {layers}",
+        "Measured on 6 images of farm.",
+        f"| species: top-1 accuracy | {100 * report['species'].top1:.2f} % |",
+        f"| weight: mean absolute error | {report['weight'].mean_absolute_error:.4f} |",
+        "`species`: 0: ant, 1: bee, 2: fly\n\n`weight`: 0: grams",
+    ):
+        assert text in card.text
+    results = {one.metric_name: one for one in card.data.eval_results}
+    assert results["species: top-1 accuracy"].task_type == "image-classification"
+    assert results["weight: r2"].task_type == "image-feature-extraction"
+    model.save(tmp_path / "model.keras")
+    code, opened = card.text.split("```")[1].removeprefix("python"), {}
+    code = code.replace("'model.keras'", repr(str(tmp_path / "model.keras")))
+    exec(code.replace('["image.jpg"]', "PIXELS"), {"PIXELS": PIXELS}, opened)
+    assert keras_vit.predict(opened["model"], PIXELS) == keras_vit.predict(model, PIXELS)
+
+
+def test_one_head_around_published_weights_is_no_longer_as_published(model, tmp_path, monkeypatch):
+    read, row = published(model, tmp_path, monkeypatch)
+    images = keras.Input((16, 16, 3))
+    around = keras.Model(images, keras.layers.Dense(5, name="breed")(read(images)), name="dogs")
+    card = keras_vit.model_card(around)
+    assert card.data.base_model == f"timm/{row.name}" and not card.data.eval_results
+    assert "with further layers, `breed`. No training after that is known" in card.text
+    assert "into logits of 5 classes, with" in card.text and "the network in it does" in card.text
+
+
 # ---- where a card is written
 
 
@@ -224,77 +256,3 @@ def test_wrong_input_is_refused(model, tmp_path):
         keras_vit.model_card(model, file=tmp_path / "m.npz")
     with pytest.raises(ValueError, match="sequence of sentences"):
         keras_vit.model_card(model, limits="Not for medicine.")
-
-
-# ---- the hub
-
-
-@pytest.mark.parametrize("format", ["huggingface", "timm", "google"])
-def test_what_is_pushed_comes_back(hub, model, format):
-    url = keras_vit.push_to_hub(
-        model, "user/model-1.5", format, token="hf_writer", private=True, force=True, license="mit"
-    )
-    assert url == f"{hub.at}/user/model-1.5" and hub.private == {"user/model-1.5"}
-    names = {
-        "huggingface": {"model.safetensors", "config.json", "preprocessor_config.json"},
-        "timm": {"model.safetensors", "config.json"},
-        "google": {"model.npz"},
-    }
-    files = hub.repositories["user/model-1.5"]
-    assert set(files) == names[format] | {"README.md"}
-    assert sum(path.endswith("/commit/main") for path, _ in hub.posted) == 1
-    card = ModelCard(files["README.md"].decode())
-    assert card.data.license == "mit" and card.data.model_name == "model-1.5"
-    assert "'hf://user/model-1.5'" in card.text
-    read = keras_vit.from_checkpoint("hf://user/model-1.5")
-    assert_close(*(forward(m, images((2, 16, 16, 3))) for m in (read, model)), 2e-6)
-    assert "hf://user/model-1.5" in keras_vit.model_card(read).text
-    with pytest.raises(ValueError, match=r"hf://user/model-1\.5 would be"):
-        keras_vit.from_checkpoint("user/model-1.5")
-
-
-def test_a_card_that_somebody_wrote_is_kept(hub, model):
-    push = {"token": "hf_writer", "format": "timm"}
-    keras_vit.push_to_hub(model, "user/model", **push)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        keras_vit.push_to_hub(model, "user/model", **push, license="mit")  # ours, not edited
-    files = hub.repositories["user/model"]
-    assert b"license: mit" in files["README.md"]
-    files["README.md"] = b"My words."
-    with pytest.warns(UserWarning, match="replace_card=True"):
-        keras_vit.push_to_hub(model, "user/model", **push)
-    assert files["README.md"] == b"My words."
-    keras_vit.push_to_hub(model, "user/model", **push, replace_card=True)
-    assert files["README.md"].startswith(b"---\n")
-    with pytest.raises(ValueError, match=r"holds \['model.safetensors'\]"):
-        keras_vit.push_to_hub(model, "user/model", "google", token="hf_writer")
-
-
-@pytest.mark.parametrize(
-    "repository, options, error, words",
-    [
-        ("user/model", {}, PermissionError, "no token"),
-        ("user/model", {"token": "hf_wrong"}, PermissionError, "401.*Invalid username"),
-        ("other/model", WRITER, PermissionError, "403.*rights"),
-        ("model", WRITER, ValueError, "'ORG/NAME'"),
-        ("user/model", {"format": "onnx"}, ValueError, "onnx.*huggingface"),
-        ("user/model", {**WRITER, "format": "google"}, ValueError, "computes something"),
-        ("user/model", {**WRITER, "license_": "mit"}, TypeError, "license_"),
-    ],
-)
-def test_a_push_that_cannot_be_says_why_in_one_line(hub, repository, options, error, words):
-    exact = tiny_vit(gelu="erf")
-    with pytest.raises(error, match=words) as caught:
-        keras_vit.push_to_hub(exact, repository, **options)
-    assert "\n" not in str(caught.value) and not any(hub.repositories.values())
-
-
-def test_a_hub_that_is_not_there(hub, model, monkeypatch):
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ConnectionError, match="Could not upload to user/model") as caught:
-        keras_vit.push_to_hub(model, "user/model", "timm", token="hf_writer")
-    assert "\n" not in str(caught.value)
-    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
-    with pytest.raises(ConnectionError, match="KERAS_VIT_OFFLINE"):
-        keras_vit.push_to_hub(model, "user/model", "timm", token="hf_writer")
