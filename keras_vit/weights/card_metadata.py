@@ -13,12 +13,11 @@ from typing import Any
 import keras
 
 from keras_vit.heads import heads_of
-from keras_vit.models.backbone import outside
+from keras_vit.models.backbone import check_model, outside
 from keras_vit.models.bit import BiT
 from keras_vit.outputs import known_of_end, reading_of
 from keras_vit.text import visible
 from keras_vit.weights.card_source import CLASSIFICATION, FEATURES, Figure, Source
-from keras_vit.weights.network import check_model
 
 # The hub's names of licences; any other is `other`, with a `license_name`.
 LICENCES = """
