@@ -109,6 +109,7 @@ def test_training_on_digits():
     assert largest(encoder.get_layer("head").kernel) == 0
 
 
+@slow_unless_torch
 def test_each_step_corrupts_anew_and_each_evaluation_the_same():
     model = randomize(masked())
     x = images((16, 16, 16, 3))
@@ -118,6 +119,7 @@ def test_each_step_corrupts_anew_and_each_evaluation_the_same():
     assert model.evaluate(x, verbose=0) == model.evaluate(x, verbose=0)
 
 
+@slow_unless_torch
 def test_mixed_bfloat16_sees_the_exact_colours():
     exact, model = masked(), masked(encoder=tiny_vit(depth=1, dtype="mixed_bfloat16"))
     mine, expected = model.predict(images(), verbose=0), exact.predict(images(), verbose=0)
@@ -139,6 +141,7 @@ def test_the_classifier_has_weights_and_options_of_its_own():
         source.classifier(5, image_size=32)
 
 
+@slow_unless_torch
 def test_a_saved_model_goes_on(tmp_path):
     model = masked("colors_4x4", value_range=(-2, 2), corrupted=0.25)
     model.fit(images(), verbose=0)
