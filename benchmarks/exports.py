@@ -98,12 +98,12 @@ def tried(name, format):
     """What one cell gave, by the names of `FOUND`."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / f"model{FORMATS[format].suffix}"
-        how = {"preprocess": name.endswith("preprocess=True"), "check": True}
+        preprocess = name.endswith("preprocess=True")
         try:
-            done = keras_vit.export(build(name), path, format, **how)
+            done = keras_vit.export(build(name), path, format, preprocess=preprocess, check=True)
         except Exception as error:
-            said = f"{type(error).__name__}: {error}".replace(folder, "").strip()
-            return {"error": said.splitlines()[0][:250]}
+            text = f"{type(error).__name__}: {error}".replace(folder, "").strip()
+            return {"error": text.splitlines()[0][:250]}
     return {"written_by": done.backend, "difference": f"{done.difference:.1e}"}
 
 
@@ -126,8 +126,8 @@ def try_all(formats, names, again):
                     if not file.tell():
                         writer.writeheader()
                     writer.writerow(row)
-                said = row["difference"] or row["error"]
-                print(*key, said, f"({time.perf_counter() - start:.0f} s)", sep=", ", flush=True)
+                outcome = row["difference"] or row["error"]
+                print(*key, outcome, f"({time.perf_counter() - start:.0f} s)", sep=", ", flush=True)
 
 
 def document(page):

@@ -64,15 +64,6 @@ def parse(arguments=None):
     return args
 
 
-def layouts(args):
-    """(mode, devices that share a model, remat) of every line."""
-    chosen = []
-    for mode in args.modes:
-        shared = args.model_devices if mode == "model_parallel" else [1]
-        chosen += [(mode, n) for n in shared]
-    return [(*one, remat == "yes") for one, remat in itertools.product(chosen, args.remat)]
-
-
 def make_model(args, remat, values=False):
     """A compiled model and its optimizer; without `values`, variables have shapes alone."""
     import keras
@@ -235,12 +226,14 @@ def least(args, model, shardings, mode, shared, remat, images):
 def plan(args, say):
     """The lines of the table as dicts."""
     rows = []
-    for mode, shared, remat in layouts(args):
-        row = {"mode": mode, "model_devices": shared, "remat": remat}
-        row |= measure(args, mode, shared, remat, args.batch)
-        rows.append(row)
-        gb = {name: f"{row[name] / 1e9:.4g} GB" for name in ("state", "step", "sent", "least")}
-        say(f"{mode}, {shared} share a model, remat {remat}: {gb}")
+    for mode in args.modes:
+        shared_by = args.model_devices if mode == "model_parallel" else [1]
+        for shared, remat in itertools.product(shared_by, args.remat):
+            row = {"mode": mode, "model_devices": shared, "remat": remat == "yes"}
+            row |= measure(args, mode, shared, row["remat"], args.batch)
+            rows.append(row)
+            gb = {name: f"{row[name] / 1e9:.4g} GB" for name in ("state", "step", "sent", "least")}
+            say(f"{mode}, {shared} share a model, remat {remat}: {gb}")
     return rows
 
 

@@ -182,31 +182,25 @@ def time_steps(step, wait, steps, s):
 
 def device(backend):
     """Name of the accelerator, and bytes in use there at most; None on a CPU."""
-    none = {"accelerator": None, "memory": None}
+    name = memory = None
     if backend == "torch":
         import torch
 
-        if not torch.cuda.is_available():
-            return none
-        return {
-            "accelerator": torch.cuda.get_device_name(),
-            "memory": torch.cuda.max_memory_allocated(),
-        }
-    if backend == "jax":
+        if torch.cuda.is_available():
+            name, memory = torch.cuda.get_device_name(), torch.cuda.max_memory_allocated()
+    elif backend == "jax":
         import jax
 
-        one = jax.local_devices()[0]
-        stats = (one.memory_stats() or {}) if one.platform != "cpu" else {}
-        name = None if one.platform == "cpu" else one.device_kind
-        return {"accelerator": name, "memory": stats.get("peak_bytes_in_use")}
-    import tensorflow as tf
+        first = jax.local_devices()[0]
+        if first.platform != "cpu":
+            name, memory = first.device_kind, (first.memory_stats() or {}).get("peak_bytes_in_use")
+    else:
+        import tensorflow as tf
 
-    found = tf.config.list_physical_devices("GPU")
-    if not found:
-        return none
-    details = tf.config.experimental.get_device_details(found[0])
-    peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    return {"accelerator": details.get("device_name", "GPU"), "memory": peak}
+        for gpu in tf.config.list_physical_devices("GPU")[:1]:
+            name = tf.config.experimental.get_device_details(gpu).get("device_name", "GPU")
+            memory = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    return {"accelerator": name, "memory": memory}
 
 
 if __name__ == "__main__":

@@ -125,10 +125,3 @@ def test_bad_input_is_named(arguments, says, capsys):
     with pytest.raises(SystemExit):
         plan.parse(arguments)
     assert says in capsys.readouterr().err
-
-
-@of_jax
-@pytest.mark.slow
-def test_heads_that_cannot_be_cut_are_named():
-    with pytest.raises(AssertionError, match="6 heads"):
-        rows_of("--variant", "S/16", "--model-devices", "4", "--modes", "model_parallel")
