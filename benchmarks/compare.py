@@ -78,11 +78,11 @@ def figures(workers, clock):
     peer = next((w for w in workers if w.settings.name != OURS), None)
     machine, rows = tables.describe(), []
     for worker in workers:
-        s, facts = worker.settings, worker.facts
+        s, report = worker.settings, worker.report
         ms = tables.summary(itertools.chain(*(turn[clock] for turn in worker.turns)))
         memory = worker.turns[-1]["memory"]
         row = dict.fromkeys(tables.COLUMNS, "")
-        row |= {"date": machine["date"], "processor": facts["accelerator"] or machine["processor"]}
+        row |= {"date": machine["date"], "processor": report["accelerator"] or machine["processor"]}
         row |= {name: getattr(s, name) for name in ("backend", "task", "batch", "dtype")}
         row |= {"dtype": "tf32"} if s.tf32 == "true" else {}
         row |= {"model": s.architecture.name, "image_size": s.architecture.image_size}
@@ -90,9 +90,9 @@ def figures(workers, clock):
         row |= dict(
             zip(("ms_min", "ms_q1", "ms_median", "ms_q3"), (f"{x:.1f}" for x in ms.values()))
         )
-        row |= {name: f"{facts[name]:.2f}" for name in ("first_call_s", "import_s", "build_s")}
+        row |= {name: f"{report[name]:.2f}" for name in ("first_call_s", "import_s", "build_s")}
         row["peak_mib"] = memory and round(memory / 2**20)
-        row["versions"] = ", ".join(f"{k} {v}" for k, v in sorted(facts["versions"].items()))
+        row["versions"] = ", ".join(f"{k} {v}" for k, v in sorted(report["versions"].items()))
         if peer and s.name == OURS and s.dtype == peer.settings.dtype:
             ratio = tables.summary(b / a for a, b in zip(middle[id(worker)], middle[id(peer)]))
             names = dict(zip(("ratio", "ratio_q1", "ratio_q3"), ("median", "low", "high")))

@@ -146,8 +146,8 @@ def document(page):
     others = [(*k, rows[k]["written_by"], cell(*k)) for k in rows if k[1:] not in pairs]
     parts.append("\n".join(f"{i}. {error}" for error, i in errors.items()))
     parts.append(tables.table([*KEY, "written by", "difference"], others))
-    before, rest = page.read_text().split(START)
-    text = "\n\n".join([before + START, *filter(None, parts), END + rest.split(END)[1]])
+    before, after = page.read_text().split(START)
+    text = "\n\n".join([before + START, *filter(None, parts), END + after.split(END)[1]])
     page.write_text(text)
 
 

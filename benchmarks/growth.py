@@ -65,7 +65,7 @@ def measure(s, args):
         worker.end()
     clock = "wall" if args.pin is None else "cpu"
     seconds = statistics.median(ms for turn in worker.turns for ms in turn[clock]) / 1e3
-    start = worker.facts["memory_before"]
+    start = worker.report["memory_before"]
     return seconds, (max(turn["memory"] for turn in worker.turns) - start) if start else None
 
 

@@ -17,9 +17,9 @@ SECONDS = 200  # that no run may take
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def start(output, options=None, devices=1, **environment):

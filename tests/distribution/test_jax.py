@@ -62,8 +62,8 @@ def test_a_later_family_trains_the_same(tmp_path):
     assert shares(cut, "table_momentum") == shares(cut, "projection_kernel_momentum") == {0.5}
 
 
-def shares(found, name):
-    return {float(v) for k, v in found.items() if k.startswith("share/") and name in k}
+def shares(results, name):
+    return {float(v) for k, v in results.items() if k.startswith("share/") and name in k}
 
 
 @pytest.mark.slow
