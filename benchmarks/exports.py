@@ -156,11 +156,12 @@ def measure(variant, formats):
     for format in formats:
         model = keras_vit.VisionTransformer(variant)
         with tempfile.TemporaryDirectory() as folder:
-            wall, cpu = time.perf_counter(), time.process_time()
             path = pathlib.Path(folder) / f"model{FORMATS[format].suffix}"
+            wall, cpu = time.perf_counter(), time.process_time()
             done = keras_vit.export(model, path, format)
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        seconds = f"{wall:.0f} s, {cpu:.0f} s of CPU"
+            seconds = (
+                f"{time.perf_counter() - wall:.0f} s, {time.process_time() - cpu:.0f} s of CPU"
+            )
         print(variant, format, done.backend, f"{done.size / 1e6:.0f} MB", seconds, sep=" | ")
 
 

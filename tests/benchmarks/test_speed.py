@@ -93,7 +93,7 @@ def test_parameters_and_operations_are_those_of_the_paper(name, parameters):
         (["--backend", "jax", "--peers", "unknown"], "Unknown implementation"),
         (["--backend", "torch", "--peers", "timm[gelu=tanh]"], "Unknown option"),
         (["--backend", "jax", "--image-size", "100"], "must divide"),
-        (["--backend", "jax", "--pin", "100000"], "--pin must be"),
+        (["--backend", "jax", "--pin", "100000"], "argument --pin: invalid choice"),
         (["--backend", "jax", "--model", "Z16"], "Unknown model"),
     ],
 )
