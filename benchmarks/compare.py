@@ -39,6 +39,23 @@ USUAL = {  # what is compared without being asked for
 DTYPES = (*OPTIONS["dtype"], "tf32")  # in tf32, products of float32 are those of tensor cores
 
 
+def add_turns(parser, turns):
+    """Adds the arguments of `take_turns` to a parser."""
+    add = parser.add_argument
+    add("--turns", type=int, default=turns)
+    add("--steps", type=int, default=2, help="in a turn")
+    add("--pin", type=int, choices=tables.cores(), help="one core, one thread, CPU time")
+    add("--alone", action="store_true", help="one process at a time")
+    add("--timeout", type=float, default=900, help="seconds for an answer")
+    interpreter = "interpreter for one implementation or for all; may be repeated"
+    add("--python", action="append", default=[], metavar="[NAME=]PATH", help=interpreter)
+
+
+def clock(args):
+    """What is compared: wall clock, or CPU time where a core is shared."""
+    return "wall" if args.pin is None else "cpu"
+
+
 def take_turns(all_settings, args):
     """Lets the implementations take turns.
 
@@ -46,10 +63,8 @@ def take_turns(all_settings, args):
         The workers that came through, and label -> why another did not.
     """
     pythons, failed = dict(text.rpartition("=")[::2] for text in args.python), {}
-    usual = pythons.get("", sys.executable)
-    workers = [
-        Worker(s, pythons.get(s.name, usual), args.cores, args.timeout) for s in all_settings
-    ]
+    usual, cores = pythons.get("", sys.executable), () if args.pin is None else (args.pin,)
+    workers = [Worker(s, pythons.get(s.name, usual), cores, args.timeout) for s in all_settings]
     try:
         for turn in range(args.turns):
             for worker in [w for w in workers if w.settings.label not in failed][:: (-1) ** turn]:
@@ -78,21 +93,20 @@ def figures(workers, clock):
     peer = next((w for w in workers if w.settings.name != OURS), None)
     machine, rows = tables.describe(), []
     for worker in workers:
-        s, facts = worker.settings, worker.facts
+        s, report = worker.settings, worker.report
         ms = tables.summary(itertools.chain(*(turn[clock] for turn in worker.turns)))
         memory = worker.turns[-1]["memory"]
         row = dict.fromkeys(tables.COLUMNS, "")
-        row |= {"date": machine["date"], "processor": facts["accelerator"] or machine["processor"]}
+        row |= {"date": machine["date"], "processor": report["accelerator"] or machine["processor"]}
         row |= {name: getattr(s, name) for name in ("backend", "task", "batch", "dtype")}
         row |= {"dtype": "tf32"} if s.tf32 == "true" else {}
         row |= {"model": s.architecture.name, "image_size": s.architecture.image_size}
         row |= {"implementation": plain(s), "clock": clock}
-        row |= dict(
-            zip(("ms_min", "ms_q1", "ms_median", "ms_q3"), (f"{x:.1f}" for x in ms.values()))
-        )
-        row |= {name: f"{facts[name]:.2f}" for name in ("first_call_s", "import_s", "build_s")}
+        columns = ("ms_min", "ms_q1", "ms_median", "ms_q3")
+        row |= {name: f"{value:.1f}" for name, value in zip(columns, ms.values())}
+        row |= {name: f"{report[name]:.2f}" for name in ("first_call_s", "import_s", "build_s")}
         row["peak_mib"] = memory and round(memory / 2**20)
-        row["versions"] = ", ".join(f"{k} {v}" for k, v in sorted(facts["versions"].items()))
+        row["versions"] = ", ".join(f"{k} {v}" for k, v in sorted(report["versions"].items()))
         if peer and s.name == OURS and s.dtype == peer.settings.dtype:
             ratio = tables.summary(b / a for a, b in zip(middle[id(worker)], middle[id(peer)]))
             names = dict(zip(("ratio", "ratio_q1", "ratio_q3"), ("median", "low", "high")))
@@ -127,7 +141,7 @@ def markdown(rows, failed, settings, args):
     a = settings.architecture
     title = f"### {a.name}, {a.image_size} px, {settings.task}, batch {settings.batch}, "
     title += f"{settings.backend}, {settings.dtype}\n\n{args.turns} turns of {args.steps} steps, "
-    title += f"{args.clock} time, cores {args.cores or 'all'}, {a.parameters:,} parameters."
+    title += f"{clock(args)} time, core {'any' if args.pin is None else args.pin}, {a.parameters:,} parameters."
     missing = [f"- `{label}`: {why}" for label, why in failed.items()]
     packages = ", ".join(sorted({p for row in rows for p in row["versions"].split(", ")}))
     line = tables.machine_line(f"with {packages}")
@@ -147,28 +161,12 @@ def parse(arguments=None):
     parser.add_argument("--dtype", nargs="+", default=["float32"], choices=DTYPES)
     parser.add_argument("--peers", nargs="+", help=f"of {', '.join(PEERS)}; or none")
     parser.add_argument("--ours", nargs="+", help="variations of keras_vit")
-    parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=2, help="in a turn")
-    parser.add_argument("--pin", type=int, metavar="CORE", help="one core, one thread, CPU time")
     parser.add_argument("--resident", action="store_true", help="data stay on the device")
-    parser.add_argument("--alone", action="store_true", help="one process at a time")
     parser.add_argument("--double", type=int, default=0, metavar="MOST", help="batches, up to this")
     parser.add_argument("--peak-tflops", type=float, help="of the device, in that dtype")
-    parser.add_argument("--timeout", type=float, default=900, help="seconds for an answer")
-    parser.add_argument(
-        "--python",
-        action="append",
-        default=[],
-        metavar="[NAME=]PATH",
-        help="interpreter for one implementation or for all; may be repeated",
-    )
+    add_turns(parser, turns=6)
     parser.add_argument("--save", nargs="?", const=tables.FIGURES, metavar="CSV")
     args = parser.parse_args(arguments)
-    mine = tables.cores()
-    if args.pin is not None and args.pin not in mine:
-        parser.error(f"--pin must be one of the cores {mine}. Received: {args.pin}.")
-    args.cores = () if args.pin is None else (args.pin,)
-    args.clock = "wall" if args.pin is None else "cpu"
     try:
         args.comparisons = [
             choose(args, task, get_architecture(model, size, args.depth), batch, dtype)
@@ -197,7 +195,7 @@ def main():
     for all_settings in args.comparisons:
         while all_settings:
             workers, failed = take_turns(all_settings, args)
-            rows = figures(workers, args.clock)
+            rows = figures(workers, clock(args))
             print(markdown(rows, failed, all_settings[0], args) + "\n", flush=True)
             if args.save and rows:
                 tables.save(rows, args.save)

@@ -98,12 +98,12 @@ def tried(name, format):
     """What one cell gave, by the names of `FOUND`."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / f"model{FORMATS[format].suffix}"
-        how = {"preprocess": name.endswith("preprocess=True"), "check": True}
+        preprocess = name.endswith("preprocess=True")
         try:
-            done = keras_vit.export(build(name), path, format, **how)
+            done = keras_vit.export(build(name), path, format, preprocess=preprocess, check=True)
         except Exception as error:
-            said = f"{type(error).__name__}: {error}".replace(folder, "").strip()
-            return {"error": said.splitlines()[0][:250]}
+            text = f"{type(error).__name__}: {error}".replace(folder, "").strip()
+            return {"error": text.splitlines()[0][:250]}
     return {"written_by": done.backend, "difference": f"{done.difference:.1e}"}
 
 
@@ -126,8 +126,8 @@ def try_all(formats, names, again):
                     if not file.tell():
                         writer.writeheader()
                     writer.writerow(row)
-                said = row["difference"] or row["error"]
-                print(*key, said, f"({time.perf_counter() - start:.0f} s)", sep=", ", flush=True)
+                outcome = row["difference"] or row["error"]
+                print(*key, outcome, f"({time.perf_counter() - start:.0f} s)", sep=", ", flush=True)
 
 
 def document(page):
@@ -146,8 +146,8 @@ def document(page):
     others = [(*k, rows[k]["written_by"], cell(*k)) for k in rows if k[1:] not in pairs]
     parts.append("\n".join(f"{i}. {error}" for error, i in errors.items()))
     parts.append(tables.table([*KEY, "written by", "difference"], others))
-    before, rest = page.read_text().split(START)
-    text = "\n\n".join([before + START, *filter(None, parts), END + rest.split(END)[1]])
+    before, after = page.read_text().split(START)
+    text = "\n\n".join([before + START, *filter(None, parts), END + after.split(END)[1]])
     page.write_text(text)
 
 
@@ -156,11 +156,12 @@ def measure(variant, formats):
     for format in formats:
         model = keras_vit.VisionTransformer(variant)
         with tempfile.TemporaryDirectory() as folder:
-            wall, cpu = time.perf_counter(), time.process_time()
             path = pathlib.Path(folder) / f"model{FORMATS[format].suffix}"
+            wall, cpu = time.perf_counter(), time.process_time()
             done = keras_vit.export(model, path, format)
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        seconds = f"{wall:.0f} s, {cpu:.0f} s of CPU"
+            seconds = (
+                f"{time.perf_counter() - wall:.0f} s, {time.process_time() - cpu:.0f} s of CPU"
+            )
         print(variant, format, done.backend, f"{done.size / 1e6:.0f} MB", seconds, sep=" | ")
 
 

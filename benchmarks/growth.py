@@ -13,14 +13,15 @@ where a backend keeps them. What a process holds before it has a model is subtra
 """
 
 import dataclasses
+import itertools
 import json
 import math
 import statistics
 import sys
 
 import tables
+from compare import add_turns, clock, take_turns
 from peers import BACKENDS, OURS, Settings, get_architecture
-from worker import Worker
 
 AXES = {
     "image size": (224, 320, 448, 640),
@@ -34,14 +35,10 @@ KEEPS_SCORES = {"jax": 362, "tensorflow": math.inf, "torch": 0}  # up to so many
 
 def settings(backend, axis, value, form):
     """The `Settings` of a point."""
-    a = get_architecture(
-        "Ti16",
-        image_size=value if axis == "image size" else 224,
-        depth=value if axis == "depth" else 12,
-    )
-    if axis == "width":
-        a = dataclasses.replace(a, width=value, num_heads=value // 64, mlp_dim=4 * value)
-    batch = value if axis == "batch" else 1
+    sizes = {"image size": 224, "batch": 1, "depth": 12, "width": 192, axis: value}
+    width, batch = sizes["width"], sizes["batch"]
+    a = get_architecture("Ti16", sizes["image size"], sizes["depth"])
+    a = dataclasses.replace(a, width=width, num_heads=width // 64, mlp_dim=4 * width)
     s = Settings(OURS, backend, a, "train", batch, remat=str(form == "remat").lower())
     return s.replace(parts=str(batch)) if form == "accumulated" else s
 
@@ -57,15 +54,12 @@ def counted(s):
 
 def measure(s, args):
     """Seconds of a step, and bytes of the process beyond those that it had before its model."""
-    worker = Worker(s, cores=() if args.pin is None else (args.pin,), timeout=args.timeout)
-    try:
-        for _ in range(args.turns):
-            worker.turn(args.steps)
-    finally:
-        worker.end()
-    clock = "wall" if args.pin is None else "cpu"
-    seconds = statistics.median(ms for turn in worker.turns for ms in turn[clock]) / 1e3
-    start = worker.facts["memory_before"]
+    workers, failed = take_turns([s], args)
+    if failed:
+        sys.exit(f"{failed}")
+    (worker,) = workers
+    seconds = statistics.median(ms for turn in worker.turns for ms in turn[clock(args)]) / 1e3
+    start = worker.report["memory_before"]
     return seconds, (max(turn["memory"] for turn in worker.turns) - start) if start else None
 
 
@@ -121,23 +115,18 @@ def main():
     parser = tables.parser(__doc__)
     add = parser.add_argument
     add("--backend", nargs="+", default=BACKENDS, choices=BACKENDS)
-    add("--steps", type=int, default=2, help="in a turn")
-    add("--turns", type=int, default=2)
-    add("--pin", type=int, metavar="CORE", help="one core, one thread, CPU time")
-    add("--timeout", type=float, default=900, help="seconds for an answer")
+    add_turns(parser, turns=2)
     add("--output", default="docs/images/growth.png", help="the figure")
     args = parser.parse_args()
     points = []
-    for backend in args.backend:
-        for axis, values in AXES.items():
-            for form in FORMS if axis == "batch" else FORMS[:2]:
-                for value in values:
-                    s = settings(backend, axis, value, form)
-                    seconds, size = measure(s, args)
-                    point = {"backend": backend, "axis": axis, "form": form, "value": value}
-                    point |= {"operations": s.operations, "counted": counted(s)}
-                    points.append({**point, "seconds": seconds, "bytes": size})
-                    print(json.dumps(points[-1]), file=sys.stderr, flush=True)
+    for backend, axis, form in itertools.product(args.backend, AXES, FORMS):
+        for value in AXES[axis] if axis == "batch" or form != "accumulated" else ():
+            s = settings(backend, axis, value, form)
+            seconds, size = measure(s, args)
+            point = {"backend": backend, "axis": axis, "form": form, "value": value}
+            point |= {"operations": s.operations, "counted": counted(s)}
+            points.append({**point, "seconds": seconds, "bytes": size})
+            print(json.dumps(points[-1]), file=sys.stderr, flush=True)
     print(table(points))
     print("\n" + tables.machine_line())
     figure(points, args.output)

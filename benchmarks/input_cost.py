@@ -29,9 +29,8 @@ from peers import get_architecture
 def parse():
     parser = tables.parser(__doc__)
     parser.add_argument("--model", default="S16")
-    parser.add_argument(
-        "--tasks", nargs="+", default=["train", "infer"], choices=("train", "infer")
-    )
+    tasks = ("train", "infer")
+    parser.add_argument("--tasks", nargs="+", default=tasks, choices=tasks)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--dtype", default="float32", choices=("float32", "mixed_bfloat16"))
     parser.add_argument("--workers", type=int, default=0, help="processes of the pipeline")
@@ -46,27 +45,18 @@ def parse():
     return args
 
 
-def make_model(args):
-    """A model for the two classes of the photographs."""
+def make_step(args, task):
+    """A function of a batch: one step of a new model of the two classes of the photographs."""
     import keras
 
     import keras_vit
 
     keras.config.set_dtype_policy(args.dtype)
     a = args.architecture
-    model = keras_vit.VisionTransformer(
-        f"{a.name.rstrip('0123456789')}/{a.patch_size}", image_size=a.image_size, num_classes=2
-    )
-    model.compile(
-        keras_vit.training.AdamW(1e-4, weight_decay=0.01),
-        keras.losses.CategoricalCrossentropy(from_logits=True),
-    )
-    return model
-
-
-def make_step(args, task):
-    """A function of a batch: one step of a new model."""
-    model = make_model(args)
+    name = f"{a.name.rstrip('0123456789')}/{a.patch_size}"
+    model = keras_vit.VisionTransformer(name, image_size=a.image_size, num_classes=2)
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    model.compile(keras_vit.training.AdamW(1e-4, weight_decay=0.01), loss)
     if task == "train":
         return lambda batch: model.train_on_batch(*batch)
     return lambda batch: model.predict_on_batch(batch[0])

@@ -36,8 +36,7 @@ def main():
             for seconds in [[one[key] for one in runs]]
         ]
         print(f"| {backend} | {accuracy} % | {spans[0]} | {spans[1]} |", flush=True)
-    machine = tables.describe()
-    print(f"\n{machine['processor']}, {machine['cores']} cores; {machine['date']}")
+    print("\n" + tables.machine_line())
 
 
 if __name__ == "__main__":

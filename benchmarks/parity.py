@@ -31,8 +31,8 @@ FAMILIES = {
 def checkpoint_of(case, file):
     """The checkpoint of an oracle: a file of this name, the folder, or whichever is there."""
     if file is None:
-        found = [case / name for name in ("checkpoint.npz", "model.safetensors")]
-        return case if case.name.startswith("hf") else next(p for p in found if p.is_file())
+        files = [case / name for name in ("checkpoint.npz", "model.safetensors")]
+        return case if case.name.startswith("hf") else next(p for p in files if p.is_file())
     return case / file if file else case
 
 
@@ -43,7 +43,7 @@ def errors(dtype):
 
     import keras_vit
 
-    found = {}
+    differences = {}
     for family, (folder, file) in FAMILIES.items():
         worst, scale, count = 0.0, 0.0, 0
         for case in sorted(path.parent for path in (ORACLES / folder).glob("*/io.npz")):
@@ -54,8 +54,8 @@ def errors(dtype):
             outputs = keras.ops.convert_to_numpy(model(io["input"].astype(dtype)))
             worst = max(worst, float(np.abs(outputs - expected).max()))
             scale, count = max(scale, float(np.abs(expected).max())), count + 1
-        found[family] = [worst, scale, count]
-    return found
+        differences[family] = [worst, scale, count]
+    return differences
 
 
 def main():

@@ -13,7 +13,6 @@ import collections
 import dataclasses
 import json
 import re
-from collections.abc import Callable
 
 BACKENDS = ("torch", "tensorflow", "jax")
 GOOGLE = "https://github.com/google-research/vision_transformer"
@@ -172,17 +171,8 @@ def parse_spec(text, backend):
     return name, options
 
 
-@dataclasses.dataclass(frozen=True)
-class Peer:
-    """A library: the framework of its models, its module, what pip installs, its backends."""
-
-    framework: str
-    module: str
-    install: str
-    backends: tuple
-    build: Callable
-
-
+# The framework of a library's models, its module, what pip installs, its backends.
+Peer = collections.namedtuple("Peer", "framework module install backends build")
 PEERS = {}
 
 

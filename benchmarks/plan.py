@@ -26,8 +26,8 @@ import tables
 
 MODES = ("data_parallel", "model_parallel", "fully_sharded")
 MOST = 1.15  # times the least bytes, with --check
-_KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
-_LINE = re.compile(rf"= (.+?) ({_KINDS})(-start)?\((.*)")
+_OPERATIONS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
+_LINE = re.compile(rf"= (.+?) ({_OPERATIONS})(-start)?\((.*)")
 _SHAPE = re.compile(r"\b([a-z]+)(\d+)(?:e\w+)?\[([\d,]*)\]")
 
 
@@ -62,15 +62,6 @@ def parse(arguments=None):
     if args.hbm is not None and args.hbm <= 0:
         parser.error(f"--hbm must be a positive number of GB. Received: {args.hbm}.")
     return args
-
-
-def layouts(args):
-    """(mode, devices that share a model, remat) of every line."""
-    chosen = []
-    for mode in args.modes:
-        shared = args.model_devices if mode == "model_parallel" else [1]
-        chosen += [(mode, n) for n in shared]
-    return [(*one, remat == "yes") for one, remat in itertools.product(chosen, args.remat)]
 
 
 def make_model(args, remat, values=False):
@@ -135,14 +126,14 @@ def measure(args, mode, shared, remat, batch):
     memory, sent = program.memory_analysis(), collectives(program.as_text())
     groups = args.devices // shared
     inputs = 4 * (math.prod(model.image_size) * model.channels + args.classes) * batch // groups
-    kinds = {}
+    operations = {}
     for each in sent:
-        kinds[each["kind"]] = kinds.get(each["kind"], 0) + each["sent"]
+        operations[each["operation"]] = operations.get(each["operation"], 0) + each["sent"]
     return {
         "state": memory.argument_size_in_bytes - inputs,
         "step": memory.temp_size_in_bytes + inputs,
         "sent": sum(each["sent"] for each in sent),
-        "kinds": kinds,
+        "operations": operations,
         "least": least(args, model, shardings, mode, shared, remat, batch // groups),
     }
 
@@ -151,27 +142,28 @@ def collectives(text):
     """The collective operations of a program of XLA, as `compiled.as_text()` has it.
 
     Returns:
-        A list of dicts: `"kind"`, `"bytes"` of the results on one chip, `"chips"` of a group, and
-        `"sent"`, the bytes that each chip sends where the chips form a ring.
+        A list of dicts: `"operation"`, `"bytes"` of the results on one chip, `"chips"` of a group,
+        and `"sent"`, the bytes that each chip sends where the chips form a ring.
     """
-    found = []
+    operations = []
     for line in text.splitlines():
         if match := _LINE.search(line):
-            result, kind, starts, rest = match.groups()
+            result, operation, starts, groups = match.groups()
             sizes = [
                 math.prod(int(side) for side in shape.split(",") if side) * int(bits) / 8
                 for _, bits, shape in _SHAPE.findall(result)
             ]
             # What an asynchronous operation begins with is (operands, results).
-            total = sum(sizes) / (2 if starts and kind == "all-reduce" else 1)
-            total = max(sizes) if starts and kind != "all-reduce" else total
-            one = {"kind": kind, "bytes": total, "chips": group_size(rest)}
-            found.append({**one, "sent": _sent(**one) if one["chips"] > 1 else 0})
-    return found
+            total = sum(sizes) / (2 if starts and operation == "all-reduce" else 1)
+            total = max(sizes) if starts and operation != "all-reduce" else total
+            chips = group_size(groups)
+            sent = _sent(operation, total, chips) if chips > 1 else 0
+            operations.append(dict(operation=operation, bytes=total, chips=chips, sent=sent))
+    return operations
 
 
 def group_size(text):
-    """How many chips take part in a collective operation, from the rest of its line."""
+    """How many chips take part in a collective operation, from the groups of its line."""
     groups = re.search(r"replica_groups=(\S+)", text)
     if groups is None:
         return 2  # a permutation: each sends to another
@@ -186,13 +178,13 @@ def group_size(text):
     return len(first[1].split(","))
 
 
-def _sent(kind, bytes, chips):
+def _sent(operation, bytes, chips):
     """Bytes that each of the chips sends."""
-    if kind == "all-reduce":
+    if operation == "all-reduce":
         return all_reduce(bytes, chips)
-    if kind == "reduce-scatter":  # its results are the parts
+    if operation == "reduce-scatter":  # its results are the parts
         return all_gather(bytes * chips, chips)
-    return bytes if kind == "collective-permute" else all_gather(bytes, chips)
+    return bytes if operation == "collective-permute" else all_gather(bytes, chips)
 
 
 def all_reduce(nbytes, chips):
@@ -235,12 +227,14 @@ def least(args, model, shardings, mode, shared, remat, images):
 def plan(args, say):
     """The lines of the table as dicts."""
     rows = []
-    for mode, shared, remat in layouts(args):
-        row = {"mode": mode, "model_devices": shared, "remat": remat}
-        row |= measure(args, mode, shared, remat, args.batch)
-        rows.append(row)
-        gb = {name: f"{row[name] / 1e9:.4g} GB" for name in ("state", "step", "sent", "least")}
-        say(f"{mode}, {shared} share a model, remat {remat}: {gb}")
+    for mode in args.modes:
+        shared_by = args.model_devices if mode == "model_parallel" else [1]
+        for shared, remat in itertools.product(shared_by, args.remat):
+            row = {"mode": mode, "model_devices": shared, "remat": remat == "yes"}
+            row |= measure(args, mode, shared, row["remat"], args.batch)
+            rows.append(row)
+            gb = {name: f"{row[name] / 1e9:.4g} GB" for name in ("state", "step", "sent", "least")}
+            say(f"{mode}, {shared} share a model, remat {remat}: {gb}")
     return rows
 
 
@@ -256,8 +250,8 @@ def markdown(rows, args):
         line += [f"{x / 1e9:.3g}" for x in (row["state"], row["step"], total)]
         line += ["yes" if total <= args.hbm * 1e9 else "no"] if args.hbm else []
         line += [f"{row[name] / 1e9:.4g}" for name in ("sent", "least")]
-        kinds = sorted(row["kinds"].items(), key=lambda kind: -kind[1])
-        shares = ", ".join(f"{k} {100 * v / row['sent']:.0f}%" for k, v in kinds if v)
+        operations = sorted(row["operations"].items(), key=lambda item: -item[1])
+        shares = ", ".join(f"{k} {100 * v / row['sent']:.0f}%" for k, v in operations if v)
         lines.append((*line, f"{row['sent'] / row['least']:.3f}", shares))
     title = f"### {args.variant} on {args.devices} chips: batch {args.batch}, {args.image_size} px"
     title += f", {args.depth} blocks" if args.depth else ""

@@ -1,9 +1,9 @@
 """A step of each kind of model, as its users write it: of timm, of Keras, of Flax.
 
 Keras models run through `predict_on_batch` and `train_on_batch` on NumPy arrays. With
-`resident=True` the data stay on the device: PyTorch's trains by what `fit` calls, the other loops
-are those of Keras's guides to custom training steps. Models of PyTorch itself have bfloat16 weights
-for inference, and train under autocast.
+`resident=True` the data stay on the device: PyTorch and JAX train by what `fit` calls, TensorFlow
+by the loop of Keras's guide to custom training steps. Models of PyTorch itself have weights in
+bfloat16 for inference, and train under autocast.
 """
 
 import numpy as np
@@ -155,27 +155,18 @@ def _resident_jax(model, task, images, labels):
     x, y = jax.numpy.asarray(images), jax.numpy.asarray(labels)
     groups = [model.trainable_variables, model.non_trainable_variables]
 
-    def loss_of(trained, rest):
-        logits, rest = model.stateless_call(trained, rest, x, training=True)
-        return model.compute_loss(x, y, logits), rest
-
-    def update(trained, rest, slots):
-        (loss, rest), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained, rest)
-        trained, slots = model.optimizer.stateless_apply(slots, gradients, trained)
-        return (trained, rest, slots), loss
-
     if task == "train":
         model.optimizer.build(model.trainable_variables)
-        groups.append(model.optimizer.variables)
+        groups += [model.optimizer.variables, model.metrics_variables]
     last = {"state": tuple([v.value for v in group] for group in groups)}
-    update = jax.jit(update, donate_argnums=(0, 1, 2))
+    update = jax.jit(model.train_step, donate_argnums=0)
     forward = jax.jit(lambda *state: model.stateless_call(*state, x, training=False)[0])
 
     def infer():
         last["logits"] = forward(*last["state"])
 
     def train():
-        last["state"], last["loss"] = update(*last["state"])
+        last["logs"], last["state"] = update(last["state"], (x, y))
 
     return infer if task == "infer" else train, lambda: jax.block_until_ready(last)
 

@@ -39,7 +39,7 @@ class Worker:
         timeout: seconds to wait for an answer.
 
     Attributes:
-        facts: what it said when it was ready: seconds, parameters, versions, accelerator.
+        report: what it said when it was ready: seconds, parameters, versions, accelerator.
         turns: its answers since: milliseconds of each step by `"wall"` and `"cpu"`, bytes.
     """
 
@@ -67,7 +67,7 @@ class Worker:
                 env=self._environment,
                 start_new_session=True,  # so that `end` ends its children too
             )
-            self.facts = self._answer()
+            self.report = self._answer()
         with contextlib.suppress(BrokenPipeError):
             print(steps, file=self._process.stdin, flush=True)
         self.turns.append(self._answer())
@@ -116,8 +116,8 @@ def serve(settings, cores):
     os.dup2(2, 1)  # what libraries print
     say = lambda answer: print(json.dumps(answer), file=answers, flush=True)  # noqa: E731
     try:
-        step, wait, facts = prepare(settings)
-        say(facts)
+        step, wait, report = prepare(settings)
+        say(report)
         for line in sys.stdin:
             say(time_steps(step, wait, int(line), settings))
     except ImportError as error:
@@ -128,7 +128,7 @@ def serve(settings, cores):
 
 
 def prepare(s):
-    """Imports, builds, and makes three steps; returns `step`, `wait` and facts."""
+    """Imports, builds, and makes three steps; returns `step`, `wait` and report."""
     framework = PEERS[s.name].framework
     start = time.perf_counter()
     importlib.import_module({"flax": "flax.linen"}.get(framework, framework))
@@ -148,65 +148,59 @@ def prepare(s):
     made = time.perf_counter()
     step()
     wait()
-    facts = {"first_call_s": time.perf_counter() - made, "parameters": int(parameters)}
-    facts |= {"memory_before": before, "import_s": imported - start, "build_s": built - imported}
+    report = {"first_call_s": time.perf_counter() - made, "parameters": int(parameters)}
+    report |= {"memory_before": before, "import_s": imported - start, "build_s": built - imported}
     for _ in range(2):
         step()
         wait()
     tables.reset_peak()
-    return step, wait, {**facts, **device(s.backend), "versions": _versions(s)}
+    return step, wait, {**report, **device(s.backend), "versions": _versions(s)}
 
 
 def _versions(s):
-    found = {}
+    versions = {}
     for package in (s.backend, "keras", "flax", PEERS[s.name].install.split()[0]):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
+            versions[package] = importlib.metadata.version(package)
     framework = PEERS[s.name].framework
-    return {k: v for k, v in found.items() if k not in ("keras", "flax") or k == framework}
+    return {k: v for k, v in versions.items() if k not in ("keras", "flax") or k == framework}
 
 
 def time_steps(step, wait, steps, s):
     """Milliseconds of each step; where data are resident they are not waited for one by one."""
-    found = {"wall": [], "cpu": []}
+    times = {"wall": [], "cpu": []}
     group = steps if s.resident else 1
     for _ in range(steps // group):
         cpu, wall = time.process_time(), time.perf_counter()
         for _ in range(group):
             step()
         wait()
-        found["wall"].append((time.perf_counter() - wall) * 1e3 / group)
-        found["cpu"].append((time.process_time() - cpu) * 1e3 / group)
-    return {**found, "memory": device(s.backend)["memory"] or tables.peak_memory()}
+        times["wall"].append((time.perf_counter() - wall) * 1e3 / group)
+        times["cpu"].append((time.process_time() - cpu) * 1e3 / group)
+    return {**times, "memory": device(s.backend)["memory"] or tables.peak_memory()}
 
 
 def device(backend):
     """Name of the accelerator, and bytes in use there at most; None on a CPU."""
-    none = {"accelerator": None, "memory": None}
+    name = memory = None
     if backend == "torch":
         import torch
 
-        if not torch.cuda.is_available():
-            return none
-        return {
-            "accelerator": torch.cuda.get_device_name(),
-            "memory": torch.cuda.max_memory_allocated(),
-        }
-    if backend == "jax":
+        if torch.cuda.is_available():
+            name, memory = torch.cuda.get_device_name(), torch.cuda.max_memory_allocated()
+    elif backend == "jax":
         import jax
 
-        one = jax.local_devices()[0]
-        stats = (one.memory_stats() or {}) if one.platform != "cpu" else {}
-        name = None if one.platform == "cpu" else one.device_kind
-        return {"accelerator": name, "memory": stats.get("peak_bytes_in_use")}
-    import tensorflow as tf
+        first = jax.local_devices()[0]
+        if first.platform != "cpu":
+            name, memory = first.device_kind, (first.memory_stats() or {}).get("peak_bytes_in_use")
+    else:
+        import tensorflow as tf
 
-    found = tf.config.list_physical_devices("GPU")
-    if not found:
-        return none
-    details = tf.config.experimental.get_device_details(found[0])
-    peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    return {"accelerator": details.get("device_name", "GPU"), "memory": peak}
+        for gpu in tf.config.list_physical_devices("GPU")[:1]:
+            name = tf.config.experimental.get_device_details(gpu).get("device_name", "GPU")
+            memory = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    return {"accelerator": name, "memory": memory}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 import contextlib
 
-from keras_vit.distribution import ending, evaluating
+import keras
+
+from keras_vit.distribution import ending
 from keras_vit.distribution.gathering import Gathering, copied
 from keras_vit.writing import save_whole
 
@@ -79,7 +81,8 @@ class Devices(Gathering):
         The data are what `model.evaluate` takes, (images, labels) as one tuple; on several devices,
         a `keras_vit.data` pipeline, a `keras.utils.PyDataset` or arrays.
         """
-        return evaluating.on_one_device(model, data, **options)
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+        return model.evaluate(x, y, sample_weight=weights, return_dict=True, **options)
 
     def predict(self, model, x, **options):
         """`model.predict` for the images of this process alone; all processes must call it."""
@@ -95,7 +98,7 @@ class Devices(Gathering):
         """A trained model on one device of this process, uncompiled; all must call it."""
         return model if self.mode == "single" else copied(model)
 
-    # ---- how long
+    # ---- the end
 
     def close(self):
         """Ends what `setup` began: from now on there is one device."""

@@ -8,12 +8,6 @@ import numpy as np
 from keras_vit.distribution.gathering import add_up, to_numpy
 
 
-def on_one_device(model, data, **options):
-    """`model.evaluate` of all data."""
-    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
-    return model.evaluate(x, y, sample_weight=weights, return_dict=True, **options)
-
-
 def with_jax(devices, model, data, **options):
     """Each process feeds its rows of what the devices divide of every batch.
 

@@ -11,7 +11,7 @@ from keras_vit.workarounds import make_workers_strategy
 _JAX = tuple(
     f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
 )
-_TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # that it sets
 _SILENCE = 40  # seconds without heartbeats after which JAX gives a process up; 100 by itself
 _WORKERS = []  # the strategy of several processes: TensorFlow joins them once in a process's life
 
@@ -69,16 +69,11 @@ def join_jax(timeout):
         ending.tell_when_aborted(jax.process_index(), jax.process_count())
 
 
-def is_launched_by_torchrun():
-    """Whether any of the variables is set by which PyTorch's processes find each other."""
-    return bool(_environment(_TORCH)[0])
-
-
 def join_torch(timeout, devices=None):
     """Lets PyTorch join the processes that `torchrun` has started, `devices` in all if given."""
     import torch
 
-    given, missing = _environment(_TORCH)
+    given, missing = _environment(TORCHRUN)
     if missing:
         raise ValueError(
             "With PyTorch each device has its own process. Received: no environment variables "

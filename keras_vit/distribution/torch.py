@@ -1,5 +1,7 @@
 """Many devices with PyTorch: `torch.distributed`, one process for each device, by `torchrun`."""
 
+import os
+
 import keras
 import numpy as np
 
@@ -115,7 +117,7 @@ class TrainTogether(keras.callbacks.Callback):
 
 def make(mode, devices, model_devices, rules, timeout):
     """`TorchDevices`, or `Devices` for one; the arguments are those of `setup`."""
-    if mode == "auto" and not joining.is_launched_by_torchrun():
+    if mode == "auto" and not os.environ.keys() & joining.TORCHRUN:
         return Devices()
     joining.join_torch(timeout, devices)
     return TorchDevices()

@@ -93,7 +93,7 @@ def test_parameters_and_operations_are_those_of_the_paper(name, parameters):
         (["--backend", "jax", "--peers", "unknown"], "Unknown implementation"),
         (["--backend", "torch", "--peers", "timm[gelu=tanh]"], "Unknown option"),
         (["--backend", "jax", "--image-size", "100"], "must divide"),
-        (["--backend", "jax", "--pin", "100000"], "--pin must be"),
+        (["--backend", "jax", "--pin", "100000"], "argument --pin: invalid choice"),
         (["--backend", "jax", "--model", "Z16"], "Unknown model"),
     ],
 )
@@ -110,12 +110,12 @@ def test_ratios_are_taken_turn_by_turn():
     """A machine that is half as fast in the second turn changes no ratio."""
     from compare import figures
 
-    facts = {"accelerator": None, "versions": {}, "first_call_s": 1, "import_s": 1, "build_s": 1}
+    report = {"accelerator": None, "versions": {}, "first_call_s": 1, "import_s": 1, "build_s": 1}
 
     def worker(name, *turns):
         one = tiny_settings().replace(name=name)
         turns = [{"wall": ms, "cpu": ms, "memory": None} for ms in turns]
-        return types.SimpleNamespace(settings=one, facts=facts, turns=turns)
+        return types.SimpleNamespace(settings=one, report=report, turns=turns)
 
     turns = [("keras_vit", [1, 2, 3], [4]), ("timm", [3], [6]), ("kerashub", [9], [9])]
     rows = figures([worker(*each) for each in turns], "wall")
@@ -138,8 +138,8 @@ def test_a_second_run_of_a_day_replaces_the_first(tmp_path):
     row = {**dict.fromkeys(tables.COLUMNS, ""), "implementation": "keras_vit", "ms_median": "1"}
     for rows in ([row], [{**row, "ms_median": "2"}, {**row, "batch": "8"}]):
         tables.save(rows, tmp_path / "figures.csv")
-    found = tables.read(tmp_path / "figures.csv")
-    assert [(each["batch"], each["ms_median"]) for each in found] == [("", "2"), ("8", "1")]
+    rows = tables.read(tmp_path / "figures.csv")
+    assert [(each["batch"], each["ms_median"]) for each in rows] == [("", "2"), ("8", "1")]
 
 
 @pytest.mark.any_backend

@@ -122,19 +122,19 @@ def run(
     images = np.concatenate([images for images, _ in test])
     predicted = devices.predict(model, images, batch_size=len(images), verbose=0)
     timed = ("images_per_second",)
-    found = {f"history/{k}": v for k, v in history.items() if k not in timed}
+    results = {f"history/{k}": v for k, v in history.items() if k not in timed}
     copy = devices.local_copy(model)
-    found |= {f"weight/{v.path}": w for v, w in zip(copy.weights, copy.get_weights())}
+    results |= {f"weight/{v.path}": w for v, w in zip(copy.weights, copy.get_weights())}
     if evaluate:
         metrics = devices.evaluate(model, test, verbose=0)
-        found |= {f"evaluate/{k}": v for k, v in metrics.items()}
+        results |= {f"evaluate/{k}": v for k, v in metrics.items()}
     if save:
         devices.save(model, output / "model.keras")
     if report_shards:  # of each variable, the share that lies on the first device
         for v in model.variables + model.optimizer.variables:
             share = v.value.addressable_shards[0].data.size / v.value.size
-            found[f"share/{v.path}"] = share
-    return {k: np.asarray(v) for k, v in found.items()} | {"predicted": np.asarray(predicted)}
+            results[f"share/{v.path}"] = share
+    return {k: np.asarray(v) for k, v in results.items()} | {"predicted": np.asarray(predicted)}
 
 
 def main(output, options="{}"):
@@ -155,8 +155,8 @@ def main(output, options="{}"):
 def train_once(folder, setup=None, **options):
     keras.utils.clear_session()  # names are counted from the beginning again
     with distribution.setup(**(setup or {})) as devices:
-        found = run(folder / "run", devices, **options)
-        np.savez(folder / f"process_{devices.process}.npz", **found)
+        results = run(folder / "run", devices, **options)
+        np.savez(folder / f"process_{devices.process}.npz", **results)
 
 
 if __name__ == "__main__":

@@ -17,18 +17,18 @@ SECONDS = 200  # that no run may take
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
-def start(output, options=None, devices=1, script=CASE, **environment):
+def start(output, options=None, devices=1, **environment):
     """One process of a run, whose backend sees so many CPU devices."""
     flags = f"--xla_force_host_platform_device_count={devices}"
     launchers = ("JAX_", "SLURM_", "KERAS_DISTRIBUTION_", "TF_CONFIG")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.bare", str(script), str(output), json.dumps(options or {})],
+        [sys.executable, "-m", "tests.bare", str(CASE), str(output), json.dumps(options or {})],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -107,28 +107,26 @@ def result(output, process=0):
         return {name: file[name] for name in file.files}
 
 
-def trained(output, options=None, devices=1, **environment):
+def trained(output, options=None, devices=1):
     """What a run in one process comes to."""
-    printed, code = finish(start(output, options, devices, **environment))
-    assert code == 0, printed
+    all_printed([start(output, options, devices)], 0)
     return result(output)
 
 
-def all_trained(output, options, devices=1, **environment):
+def all_trained(output, options, devices=1):
     """What several runs in a row in one process come to; each must come to its end."""
-    printed, code = finish(start(output, options, devices, **environment))
-    assert code == 0 and "ValueError" not in printed, printed
+    (printed,) = all_printed([start(output, options, devices)], 0)
+    assert "ValueError" not in printed, printed
     return [result(pathlib.Path(output) / str(i)) for i in range(len(options))]
 
 
-def all_refused(output, options, devices=1, **environment):
-    """The errors of several runs in a row in one process, all before the first update."""
-    printed, _ = finish(start(output, options, devices, **environment))
+def assert_refused(output, cases, devices=1):
+    """Several runs in a row in one process end before their first update: message -> options."""
+    printed, _ = finish(start(output, list(cases.values()), devices))
     assert "batch 0" not in printed, printed
     errors = [text for text in printed.split("run ") if "ValueError: " in text]
-    assert len(errors) == len(options), printed
-    assert all("Received: " in error for error in errors), printed
-    return errors
+    for message, error in zip(cases, errors, strict=True):
+        assert message in error and "Received: " in error, printed
 
 
 def assert_agree(one, many, tolerance=2e-5):

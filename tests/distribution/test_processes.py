@@ -72,17 +72,17 @@ def test_what_does_not_fit_all_is_told_before_the_first_step(two_processes):
         assert "optimizer.global_clipnorm is 9.0 in process 1" in printed, printed
 
 
-def assert_is_saved(folder, found):
+def assert_is_saved(folder, results):
     saved = keras.saving.load_model(folder / "run" / "model.keras")
     for v, value in zip(saved.weights, saved.get_weights()):
-        np.testing.assert_array_equal(value, found[f"weight/{v.path}"], err_msg=v.path)
+        np.testing.assert_array_equal(value, results[f"weight/{v.path}"], err_msg=v.path)
 
 
 @pytest.mark.slow
 def test_four_processes_train_the_same(one_device, tmp_path):
     """One of them has nothing of a last batch of 3."""
-    for found in trained_together(tmp_path, OPTIONS, world=4):
-        assert_agree(one_device, found)
+    for results in trained_together(tmp_path, OPTIONS, world=4):
+        assert_agree(one_device, results)
 
 
 @only["jax"]
@@ -99,9 +99,9 @@ def test_four_processes_train_the_same(one_device, tmp_path):
 def test_variables_that_are_cut_over_processes(setup, devices, one_device, tmp_path):
     """Their values, averages, checkpoints, files and predictions are whole in every process."""
     options = {**OPTIONS, "setup": setup, "save_every": 4}
-    for found in trained_together(tmp_path, options, devices=devices):
-        assert_agree(one_device, found)
-        assert_is_saved(tmp_path, found)
+    for results in trained_together(tmp_path, options, devices=devices):
+        assert_agree(one_device, results)
+        assert_is_saved(tmp_path, results)
 
 
 @pytest.mark.slow
@@ -153,8 +153,8 @@ def test_one_is_lost_the_other_ends_and_the_same_command_goes_on(lost, error, on
     assert code != 0 and seconds < 60, printed
     last = "".join(printed.splitlines()[-2:])  # below what the engine itself prints
     assert "lost another one" in last and "Start all again with the same command" in last, printed
-    for found in trained_together(tmp_path, options):
-        assert_agree(one_device, found)
+    for results in trained_together(tmp_path, options):
+        assert_agree(one_device, results)
 
 
 @pytest.mark.slow

@@ -90,8 +90,8 @@ def test_evaluation_covers_every_image_once(processes):
 @pytest.mark.any_backend
 def test_arrays_are_cut_too_and_what_cannot_be_is_told():
     arrays = np.arange(70).reshape(35, 2), np.arange(35)
-    found = [label for i in range(2) for _, labels in rows(arrays, i, 2) for label in labels]
-    assert sorted(found) == list(range(35))
+    read = [label for i in range(2) for _, labels in rows(arrays, i, 2) for label in labels]
+    assert sorted(read) == list(range(35))
     with pytest.raises(TypeError, match="Received: generator"):
         list(rows((i for i in ()), 0, 2))
     with pytest.raises(TypeError, match="need data with shard"):
