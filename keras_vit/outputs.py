@@ -192,9 +192,9 @@ def reading_of_loss(loss):
             options = vars(loss)
     names = [name.lower().replace("_", "") for name in names]
     for reading, known in _LOSSES.items():
-        if found := [name for name in names if name in known]:
-            own = found[0] in _OF_THIS_LIBRARY
-            return reading, own or (reading != "values" and bool(options.get("from_logits")))
+        if matches := [name for name in names if name in known]:
+            of_logits = matches[0] in _OF_THIS_LIBRARY or bool(options.get("from_logits"))
+            return reading, of_logits and reading != "values"
     return None, None
 
 
@@ -278,5 +278,5 @@ def _end_of(model):
 
 def known_of_end(model, name):
     """An attribute of a model, such as its class names, or of the one inside that it ends with."""
-    own = getattr(model, name, None)
-    return getattr(_end_of(model)[1], name, None) if own is None else own
+    value = getattr(model, name, None)
+    return getattr(_end_of(model)[1], name, None) if value is None else value
