@@ -127,11 +127,11 @@ def map_heads(function, value, *others):
     """
     if not isinstance(value, Mapping):
         return function(value, *others)
-    found = {}
+    by_head = {}
     for head in value:
         with errors_of(head, note=False):
-            found[head] = function(*(of_head(each, head) for each in (value, *others)))
-    return found
+            by_head[head] = function(*(of_head(each, head) for each in (value, *others)))
+    return by_head
 
 
 def of_head(value, head):

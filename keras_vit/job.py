@@ -96,9 +96,9 @@ class Job:
         has_part = train.source.has_part("validation") or self.recipe.validation_split
         if not (chooses and has_part):
             return test
-        found = self.load("validation")
+        validation = self.load("validation")
         others = np.union1d(train.rows, test.rows)
-        return test if np.isin(found.rows, others).any() else found
+        return test if np.isin(validation.rows, others).any() else validation
 
     def build(self, train):
         """The uncompiled model for the images and classes of a pipeline."""

@@ -21,14 +21,14 @@ def outcome_of(recipe, history, seconds, train, validation, test):
     skipped = {"training": len(train.skipped)}
     if validation is not test:
         skipped["validation"] = len(validation.skipped)
-    found = {"epochs": history["epoch"][-1] + 1, "train_loss": history["loss"][-1]}
+    outcome = {"epochs": history["epoch"][-1] + 1, "train_loss": history["loss"][-1]}
     keeps_best = recipe.keep_best or recipe.early_stopping
     if keeps_best and (best := training.best_epoch(history, recipe.monitor)) is not None:
         value = history[recipe.monitor][history["epoch"].index(best)]
-        found |= {"best_epoch": best + 1, f"best_{recipe.monitor}": value}
-        found |= {"chosen_on": "test" if validation is test else "validation"}
-    found["training_images"] = train.num_examples - len(train.skipped)
-    return found | {"seconds_training": round(seconds, 1), "skipped": skipped}
+        outcome |= {"best_epoch": best + 1, f"best_{recipe.monitor}": value}
+        outcome |= {"chosen_on": "test" if validation is test else "validation"}
+    outcome["training_images"] = train.num_examples - len(train.skipped)
+    return outcome | {"seconds_training": round(seconds, 1), "skipped": skipped}
 
 
 def outcome_of_ended(output):

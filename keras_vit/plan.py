@@ -100,5 +100,7 @@ def _loaded(report):
     """A `LoadReport` in one line, without what was assumed."""
     told = [f"{len(report.loaded)} variables loaded", report.head and f"head: {report.head}"]
     told += [f"{len(report.resized)} resized"] * bool(report.resized)
-    told += [f"{what}={ours!r} instead of {theirs!r}" for what, theirs, ours in report.differs]
+    told += [
+        f"{what}={present!r} instead of {wanted!r}" for what, wanted, present in report.differs
+    ]
     return f"{report.path} ({report.family}): {'; '.join(filter(None, told))}"

@@ -57,7 +57,7 @@ def run(args):
     thresholds = {head: None if is_values else args.threshold
                   for head, is_values in of_values.items()}  # fmt: skip
     by_head = None not in heads
-    found = keras_vit.predict(
+    predictions = keras_vit.predict(
         model,
         files,
         args.top or (usual if by_head else usual[None]),
@@ -67,11 +67,11 @@ def run(args):
         skip_corrupt=True,
         progress=None,
     )
-    found = found if by_head else {None: found}
-    first = next(iter(found.values()))
+    predictions = predictions if by_head else {None: predictions}
+    first = next(iter(predictions.values()))
     readable = [i for i, best in enumerate(first) if best is not None]
     if is_table and readable:
-        _print_table(files, found, readable, of_values)
+        _print_table(files, predictions, readable, of_values)
     elif not is_table:
         columns = [name for is_values in {*of_values.values()}
                    for name in (OF_VALUES if is_values else COLUMNS)]  # fmt: skip
@@ -79,21 +79,21 @@ def run(args):
         rows = [
             dict.fromkeys(columns if args.csv else ()) | row
             for i in readable
-            for head in found
-            for row in _rows(files[i], found[head][i], head)
+            for head in predictions
+            for row in _rows(files[i], predictions[head][i], head)
         ]
         print_rows(rows, columns, args)
     return unreadable(len(files) - len(readable), len(files))
 
 
-def _print_table(files, found, readable, of_values):
+def _print_table(files, predicted, readable, of_values):
     """A line for each image, which is named below the folder that all are in."""
     from keras_vit.text import table
 
     places = [os.path.abspath(files[i]) for i in readable]
     above = os.path.commonpath([os.path.dirname(place) for place in places])
     rows, header = [[os.path.relpath(place, above)] for place in places], ["image"]
-    for head, predictions in found.items():
+    for head, predictions in predicted.items():
         width = max(len(predictions[i]) for i in readable)
         for row, i in zip(rows, readable):
             row += [*map(str, predictions[i]), *[""] * (width - len(predictions[i]))]

@@ -166,12 +166,12 @@ def run(args):
     if metrics is None:  # another process tests the model and writes
         return 0
     output = pathlib.Path(args.output)
-    name, found = test_again(output)
-    metrics[f"test_{name}_reloaded"] = found
+    name, value = test_again(output)
+    metrics[f"test_{name}_reloaded"] = value
     metrics["seconds_in_all"] = round(time.perf_counter() - begin, 1)
     write_text(output / "metrics.json", json.dumps(metrics, indent=1))
     print(json.dumps(metrics, indent=1))
-    if found != (expected := metrics[f"test_{name}"]):
+    if value != (expected := metrics[f"test_{name}"]):
         print(
             f"error: the reloaded model does not repeat the {name.replace('_', ' ')} of the "
             "trained one",
@@ -213,23 +213,23 @@ def make_job(args):
         text += f"keras-vit convert {args.weights} start.safetensors. Received: {args.weights!r}"
         raise argparse.ArgumentError(None, text)
     is_own = args.labels or (args.dataset and not is_named(args.dataset, args.data_dir))
-    name, found = args.recipe or (OWN if is_own else "digits"), None
+    name, images = args.recipe or (OWN if is_own else "digits"), None
     recipe = recipes.get(name)
     if name == OWN and not args.dataset:
         raise argparse.ArgumentError(None, f"--recipe {OWN} needs --dataset, your images.")
     if args.dataset or args.split or not (recipe.examples and recipe.num_classes):
-        found = Job(recipe, **fields).load(args.split, batch_size=1)
+        images = Job(recipe, **fields).load(args.split, batch_size=1)
     if name == OWN:
-        recipe = own_recipe(args, found)
-    if found is not None:
-        recipe = recipe.for_problem(found.problem)
+        recipe = own_recipe(args, images)
+    if images is not None:
+        recipe = recipe.for_problem(images.problem)
     if (args.model or args.weights) and recipe.variant is None:  # a whole model's architecture
         recipe = recipe.replace(architecture=())
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
     changes |= args.set
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
     if args.class_weights:
-        train = found or Job(recipe, **fields).load(args.split, batch_size=1)
+        train = images or Job(recipe, **fields).load(args.split, batch_size=1)
         changes["class_weights"] = train.balanced_class_weights()
     if args.random_erasing:
         augment = (*recipe.train.augment, ("random_erasing", args.random_erasing))
@@ -238,9 +238,9 @@ def make_job(args):
         size = args.image_size[0] if len(args.image_size) == 1 else args.image_size
         recipe = recipe.replace(image_size=size)
         del changes["image_size"]
-    if found is not None:
+    if images is not None:
         recipe = recipe.replace(
-            dataset=found.name, examples=found.num_examples, num_classes=found.num_classes
+            dataset=images.name, examples=images.num_examples, num_classes=images.num_classes
         )
     recipe = recipe.scale(args.batch_size)
     steps = args.steps

@@ -53,9 +53,9 @@ def array_source(source, problem=None):
         train = source.train_images, source.train_labels
         test = source.test_images, source.test_labels
         parts = {"train": train, "test": test}
-        found = ArraySource(source.name, source.class_names, parts, source.problem)
-        found.left_out = source.left_out
-        return found
+        opened = ArraySource(source.name, source.class_names, parts, source.problem)
+        opened.left_out = source.left_out
+        return opened
     try:
         first, second = source
         nested = isinstance(first, (tuple, list)) and len(first) == len(second) == 2
@@ -132,7 +132,7 @@ def numbered_classes(labels, problem):
         return None
     if problem == "multi_label":
         return tuple(map(str, range(labels[0].shape[1])))
-    return tuple(map(str, range(1 + max(int(found.max(initial=0)) for found in labels))))
+    return tuple(map(str, range(1 + max(int(part.max(initial=0)) for part in labels))))
 
 
 def split_dataset(name, images, labels, class_names, test_fraction, seed, problem="single_label"):

@@ -35,9 +35,9 @@ class FileSource(Source):
             class_names, parts = labelled_files(files, problem)
             problem, shape = "single_label", ()
         else:
-            found, parts = files_by_label(files, labels, problem)
-            class_names, problem = found.class_names, found.problem
-            shape = map_heads(np.shape, next(iter(found.values.values())))
+            labels_read, parts = files_by_label(files, labels, problem)
+            class_names, problem = labels_read.class_names, labels_read.problem
+            shape = map_heads(np.shape, next(iter(labels_read.values.values())))
         kept = {image for inside in parts.values() for image, _ in inside}
         kept |= _files_of(labels, files)
         if "all" in parts:
@@ -97,10 +97,10 @@ def files_by_label(files, labels, problem=None):
         (`Labels`, dict from each part to a list of (name, label)). Parts are those that the labels
         name, or else the folders of parts in which the images lie, or else the one part `"all"`.
     """
-    found = read_labels(labels, problem)
-    names = match_files(found.values, files)
+    labels_read = read_labels(labels, problem)
+    names = match_files(labels_read.values, files)
     images = [name for name in files.names if name in names]
-    if found.parts is None:
+    if labels_read.parts is None:
         prefixes = find_parts(files, images)
         if beside := [n for n in folders_below(images, prefixes.get("all", "")) if part_of(n)]:
             if "all" in prefixes:
@@ -113,25 +113,25 @@ def files_by_label(files, labels, problem=None):
     else:
         parts = {part: [] for part in ("train", "test", "validation")}
         for name in images:
-            parts[found.parts[names[name]]].append(name)
+            parts[labels_read.parts[names[name]]].append(name)
     parts = {
-        part: [(name, found.values[names[name]]) for name in inside]
+        part: [(name, labels_read.values[names[name]]) for name in inside]
         for part, inside in parts.items()
         if inside
     }
-    for head in found.problem if isinstance(found.problem, dict) else [None]:
-        problem, listed = of_head(found.problem, head), of_head(found.listed, head)
+    for head in labels_read.problem if isinstance(labels_read.problem, dict) else [None]:
+        problem, listed = of_head(labels_read.problem, head), of_head(labels_read.listed, head)
         if problem == "regression" or listed or "train" not in parts:
             continue
         seen = {part: _classes_among(inside, head) for part, inside in parts.items()}
         if unknown := sorted(set().union(*seen.values()) - seen["train"]):
-            names = of_head(found.class_names, head)
+            names = of_head(labels_read.class_names, head)
             with errors_of(head, note=False):
                 raise ValueError(
                     f"Each class must have a training image. Received: {len(parts['train'])} of "
                     f"{files.path}, none of {quoted(names[n] for n in unknown)}"
                 )
-    return found, parts
+    return labels_read, parts
 
 
 def _classes_among(items, head):
@@ -161,9 +161,11 @@ def match_files(labels, files):
         known = {image: [image] for image in images}
     if not any(name in known for name in plain.values()):
         first = plain[names[0]]
-        own = (f"{files.path}/", f"{files.path.resolve()}/", f"{files.name}/")
+        beginnings = (f"{files.path}/", f"{files.path.resolve()}/", f"{files.name}/")
         inside = [k.removesuffix(first) for k in known if k.endswith(f"/{first}")]
-        if before := next((p for p in own if all(n.startswith(p) for n in plain.values())), ""):
+        if before := next(
+            (p for p in beginnings if all(n.startswith(p) for n in plain.values())), ""
+        ):
             plain = {name: path.removeprefix(before) for name, path in plain.items()}
         elif len(inside) == 1:
             plain = {name: inside[0] + path for name, path in plain.items()}
@@ -177,8 +179,8 @@ def match_files(labels, files):
             f"Each label must have one image in {files.path}; name files with their suffixes. "
             f"Received: {several[0]!r} for {', '.join(known[plain[several[0]]])}"
         )
-    found = {known[plain[name]][0]: name for name in names}
-    if len(found) < len(names):
-        twice = next(name for name in names if found[known[plain[name]][0]] != name)
+    matches = {known[plain[name]][0]: name for name in names}
+    if len(matches) < len(names):
+        twice = next(name for name in names if matches[known[plain[name]][0]] != name)
         raise ValueError(f"Each image must have one label. Received: {twice!r} under two names")
-    return found
+    return matches

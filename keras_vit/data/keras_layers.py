@@ -177,17 +177,18 @@ def _noise(shape):
 
 
 def _apply(configs, images, labels, rng):
-    images, parts = images.astype(np.float32), keras.tree.flatten(labels)
-    parts = [part.reshape(len(images), -1).astype(np.float32) for part in parts]
+    images, heads = images.astype(np.float32), labels if isinstance(labels, dict) else {"": labels}
+    parts = [part.reshape(len(images), -1).astype(np.float32) for part in heads.values()]
     ends, rows = np.cumsum([part.shape[1] for part in parts]), np.concatenate(parts, axis=1)
     with keras.device("cpu"):
         for layer in _built(configs, images.shape, rows.shape):
             images, rows = layer(images, rows, rng)
             images = images.clip(0, 255)
-    parts = iter(np.split(rows, ends[:-1], axis=1))
-    return images, keras.tree.map_structure(
-        lambda given: next(parts).reshape(-1, *given.shape[1:]), labels
-    )
+    mixed = {
+        head: part.reshape(-1, *given.shape[1:])
+        for (head, given), part in zip(heads.items(), np.split(rows, ends[:-1], axis=1))
+    }
+    return images, mixed if isinstance(labels, dict) else mixed[""]
 
 
 @functools.lru_cache(8)

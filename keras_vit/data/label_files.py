@@ -30,22 +30,22 @@ def check_path(labels):
 
 def read_json(path):
     def once(pairs):
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        once_each = dict(pairs)
+        if len(once_each) < len(pairs):
             twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
             raise ValueError(f"{twice!r} is there twice")
-        return found
+        return once_each
 
     try:
-        found = json.loads(path.read_text("utf-8-sig"), object_pairs_hook=once)
-        if not isinstance(found, dict):
-            raise ValueError(f"a {type(found).__name__}")
+        content = json.loads(path.read_text("utf-8-sig"), object_pairs_hook=once)
+        if not isinstance(content, dict):
+            raise ValueError(f"a {type(content).__name__}")
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(
             f'{path} must be JSON such as {{"cat/1.jpg": "cat", ...}}, which names each file once. '
             f"Received: {error}"
         ) from error
-    return found
+    return content
 
 
 def read_csv(path, problem):
@@ -90,7 +90,7 @@ def read_csv(path, problem):
             stacklevel=2,
         )
     columns = named if isinstance(problem, Mapping) else columns
-    files, found, parts = set(), {header[i]: {} for i in columns}, {}
+    files, cells, parts = set(), {header[i]: {} for i in columns}, {}
     for line, row in enumerate(rows, 2):
         if not any(row):
             continue
@@ -107,10 +107,10 @@ def read_csv(path, problem):
             )
         files.add(name)
         for i in columns:
-            found[header[i]][name] = row[i].strip()
+            cells[header[i]][name] = row[i].strip()
         if split is not None:
             parts[name] = check_part(row[split].strip(), name, path)
-    return found, parts if split is not None else None
+    return cells, parts if split is not None else None
 
 
 def labels_in(columns, problem, path):
@@ -119,10 +119,10 @@ def labels_in(columns, problem, path):
     rows = {file: [columns[name][file] for name in names] for file in first}
     values = all(_number(cell) is not None for cells in rows.values() for cell in cells)
     if len(columns) > 1 or problem == "regression" or (problem == "multi_label" and values):
-        found = {file: _numbers(cells, names, file, path) for file, cells in rows.items()}
+        values_of = {file: _numbers(cells, names, file, path) for file, cells in rows.items()}
         if len(columns) == 1:
-            found = {file: number for file, (number,) in found.items()}
-        return names, found
+            values_of = {file: number for file, (number,) in values_of.items()}
+        return names, values_of
     return None, _one_column(first, problem, path)
 
 

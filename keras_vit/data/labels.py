@@ -129,25 +129,25 @@ def _is_none(label):
 
 def _of_heads(heads, parts, problem, place):
     """The `Labels` of {head: (names, rows)}; those of one head alone as they are."""
-    found = {}
+    by_head = {}
     for head, (names, rows) in heads.items():
         with errors_of(head, note=False):
-            found[head] = _resolve(rows, names, parts, problem[head], place)
-    if len(found) == 1:
-        return found[head]
-    files = dict.fromkeys(file for each in found.values() for file in each.values)
+            by_head[head] = _resolve(rows, names, parts, problem[head], place)
+    if len(by_head) == 1:
+        return by_head[head]
+    files = dict.fromkeys(file for each in by_head.values() for file in each.values)
     lacking = {
         head: -1
         if each.problem == "single_label"
         else np.full_like(next(iter(each.values.values())), np.nan)
-        for head, each in found.items()
+        for head, each in by_head.items()
     }
     values = {
-        file: {head: each.values.get(file, lacking[head]) for head, each in found.items()}
+        file: {head: each.values.get(file, lacking[head]) for head, each in by_head.items()}
         for file in files
     }
-    class_names = {head: each.class_names for head, each in found.items()}
-    listed = {head: each.listed for head, each in found.items()}
+    class_names = {head: each.class_names for head, each in by_head.items()}
+    listed = {head: each.listed for head, each in by_head.items()}
     return Labels(dict(problem), class_names, values, parts, listed)
 
 
@@ -232,16 +232,16 @@ def _classes_by_name(rows, form, names, problem, place):
                     f"Each file in {place} must have one label, or say problem='multi_label'. "
                     f"Received: {rows[file]!r:.80} for {file!r}"
                 )
-    found = {name for label in lists.values() for name in label}
-    if "" in found:
+    names_used = {name for label in lists.values() for name in label}
+    if "" in names_used:
         raise ValueError(f"Classes must have names. Received: '' among the labels in {place}")
-    if names and (unknown := sorted(found - set(names))):
+    if names and (unknown := sorted(names_used - set(names))):
         raise ValueError(
             f"The labels in {place} must be among its classes {', '.join(names[:10])}. Received: "
             f"{', '.join(map(repr, unknown[:10]))}"
         )
-    numeric = all(name.replace(".", "", 1).removeprefix("-").isdecimal() for name in found)
-    classes = names or tuple(sorted(found, key=lambda n: (float(n) if numeric else 0, n)))
+    numeric = all(name.replace(".", "", 1).removeprefix("-").isdecimal() for name in names_used)
+    classes = names or tuple(sorted(names_used, key=lambda n: (float(n) if numeric else 0, n)))
     numbers = {name: number for number, name in enumerate(classes)}
     if problem == "single_label":
         return problem, {file: numbers[label[0]] for file, label in lists.items()}, classes

@@ -28,7 +28,7 @@ def labelled_files(files, problem=None):
         ValueError: the layout is another one, or could be read in two ways.
     """
     images = images_among(files.names)
-    parts, class_names, found = find_parts(files, images), None, {}
+    parts, class_names, labelled = find_parts(files, images), None, {}
     for part, prefix in parts.items():
         classes = _class_images(files, images, prefix, class_names or ())
         if class_names is None:
@@ -52,8 +52,8 @@ def labelled_files(files, problem=None):
                 f"({', '.join(class_names)}). Received: unknown {', '.join(unknown)}"
             )
         numbers = {name: number for number, name in enumerate(class_names)}
-        found[part] = [(file, numbers[name]) for name in classes for file in classes[name]]
-    return tuple(class_names), found
+        labelled[part] = [(file, numbers[name]) for name in classes for file in classes[name]]
+    return tuple(class_names), labelled
 
 
 def find_parts(files, images):
@@ -83,12 +83,12 @@ def find_parts(files, images):
 
 def folders_below(names, prefix):
     """{folder: names below it} directly below a prefix; "" has the files beside the folders."""
-    found = {}
+    below = {}
     for name in names:
         if name.startswith(prefix):
             folder, slash, _ = name[len(prefix) :].partition("/")
-            found.setdefault(folder if slash else "", []).append(name)
-    return found
+            below.setdefault(folder if slash else "", []).append(name)
+    return below
 
 
 def _subfolders(folders, prefix):
@@ -99,10 +99,10 @@ def _subfolders(folders, prefix):
 
 def _step_into(images, prefix, known=()):
     """A prefix, and the single folder below it if it is no class but holds folders of images."""
-    found = folders_below(images, prefix)
-    only = next(iter(found), "")
+    below = folders_below(images, prefix)
+    only = next(iter(below), "")
     inside = f"{prefix}{only}/"
-    if len(found) != 1 or not only or only in known or "" in folders_below(images, inside):
+    if len(below) != 1 or not only or only in known or "" in folders_below(images, inside):
         return prefix
     return inside
 
@@ -111,10 +111,10 @@ def _class_images(files, images, prefix, known):
     """{class name: sorted image names} of the folders below a prefix."""
     while (deeper := _step_into(images, prefix, known)) != prefix:
         prefix = deeper
-    found = folders_below(images, prefix)
-    classes = {name: found.get(name, []) for name in _subfolders(files.folders, prefix)}
+    below = folders_below(images, prefix)
+    classes = {name: below.get(name, []) for name in _subfolders(files.folders, prefix)}
     if not any(classes.values()):
-        raise _no_classes(files, prefix, classes, found.get("", []))
+        raise _no_classes(files, prefix, classes, below.get("", []))
     levels = {name: folders_below(classes[name], f"{prefix}{name}/") for name in classes}
     _check_levels(files, prefix, levels)
     for name in classes:
@@ -139,7 +139,11 @@ def _check_levels(files, prefix, levels):
 
     `levels` is {class name: {folder in it, "" for none: image names}}.
     """
-    inside = {name: set(found) - {""} for name, found in levels.items() if found}
+    inside = {
+        name: set(classes_inside) - {""}
+        for name, classes_inside in levels.items()
+        if classes_inside
+    }
     shared = [name for name in sorted(set().union(*inside.values())) if name in inside]
     counts = Counter(folder for folders in inside.values() for folder in folders)
     repeated = sorted(folder for folder, count in counts.items() if count > 1)
@@ -148,7 +152,10 @@ def _check_levels(files, prefix, levels):
     )
     if shared or len(repeated) > 1 or two_levels:
         nested = {name: folders for name, folders in inside.items() if folders}
-        lines = [f"{files.place(prefix + n)}: {quoted(found)}" for n, found in nested.items()]
+        lines = [
+            f"{files.place(prefix + n)}: {quoted(classes_inside)}"
+            for n, classes_inside in nested.items()
+        ]
         raise ValueError(
             f"One level of folders must name the classes. Received: two, which both could:\n"
             f"{listed(lines)}\nIf the upper folders are parts of the set, call them train, "

@@ -91,12 +91,12 @@ def load(
     check_choice("channels", channels, (None, 1, 3))
     rate(positive_float(test_fraction, "test_fraction"), "test_fraction")
     split = {"test_fraction": test_fraction, "seed": check_seed(seed)}
-    found = find_source(source, data_dir, labels, problem, **split)
-    if isinstance(found, ImageDataset):
-        height, width, present = found.image_shape
+    opened = find_source(source, data_dir, labels, problem, **split)
+    if isinstance(opened, ImageDataset):
+        height, width, present = opened.image_shape
         if (size or (height, width), channels or present) == ((height, width), present):
-            return found
-    return _in_memory(open_source(found), size, channels, skip_corrupt)
+            return opened
+    return _in_memory(open_source(opened), size, channels, skip_corrupt)
 
 
 def check_seed(seed):
@@ -125,8 +125,8 @@ def find_source(source, data_dir, labels=None, problem=None, test_fraction=0.2, 
                 "labels belong to the images of a folder, .zip or .tar archive. Received: labels, "
                 f"and the source {source!r:.80}"
             )
-    elif found := _find_named(source, data_dir, test_fraction, seed):
-        return _check_problem(found, problem)
+    elif opened := _find_named(source, data_dir, test_fraction, seed):
+        return _check_problem(opened, problem)
     if path is not None:
         if path.suffix.lower() == ".npz" and path.is_file():
             return arrays.load_npz(path, test_fraction, seed, problem)
@@ -160,16 +160,16 @@ def is_named(source, data_dir=None):
     return isinstance(source, str) and _find_prepared(source, data_dir) is not None
 
 
-def _check_problem(found, problem):
+def _check_problem(source, problem):
     """A set whose labels are what was said, or a ValueError."""
     if isinstance(problem, Mapping) and len(problem) == 1:
         (problem,) = problem.values()  # of one column of a file
-    if problem not in (None, found.problem):
+    if problem not in (None, source.problem):
         raise ValueError(
-            f"The labels of {found.name} are given: problem={found.problem!r}. Received: "
+            f"The labels of {source.name} are given: problem={source.problem!r}. Received: "
             f"problem={problem!r}"
         )
-    return found
+    return source
 
 
 def _find_prepared(name, data_dir):
@@ -198,10 +198,10 @@ def _find_fashion_mnist(data_dir):
             plain = place / name
             paths[part] = plain if plain.is_file() else place / f"{name}.gz"
         if data_dir is not None and all(path.is_file() for path in paths.values()):
-            found = {part: arrays.read_idx(paths[part], _IDX_FILES[part][1]) for part in paths}
+            idx = {part: arrays.read_idx(paths[part], _IDX_FILES[part][1]) for part in paths}
             for part in ("train_images", "test_images"):
-                found[part] = found[part][..., None]
-            return ImageDataset("fashion_mnist", **found, class_names=FASHION_MNIST_CLASSES)
+                idx[part] = idx[part][..., None]
+            return ImageDataset("fashion_mnist", **idx, class_names=FASHION_MNIST_CLASSES)
     # Looked for on disk first: asking TensorFlow Datasets for a set that is not there makes
     # it try the network, for minutes where there is none.
     if data_dir is None or not any(folder.glob(f"fashion_mnist/*/{tfds.INFO}")):

@@ -32,8 +32,8 @@ def mixup(images, labels, rng, alpha):
     Source: `get_mixup`, utils.py of big_vision; https://arxiv.org/abs/1710.09412.
     """
     a = rng.beta(alpha, alpha)
-    own = np.float32(max(a, 1 - a))
-    return tuple(map_heads(_blended, x, own) for x in (images, labels))
+    share = np.float32(max(a, 1 - a))
+    return tuple(map_heads(_blended, x, share) for x in (images, labels))
 
 
 def cutmix(images, labels, rng, alpha):
@@ -57,6 +57,6 @@ def cutmix(images, labels, rng, alpha):
     return mixed, map_heads(_blended, labels, 1 - share)
 
 
-def _blended(rows, own):
+def _blended(rows, share):
     """Each row with its partner, of which it keeps the share `own`."""
-    return rows * own + np.roll(rows, 1, axis=0) * (1 - own)
+    return rows * share + np.roll(rows, 1, axis=0) * (1 - share)

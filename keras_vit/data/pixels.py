@@ -30,8 +30,8 @@ def open_image(source):
             `PIL.Image.MAX_IMAGE_PIXELS`: a small file can claim many gigabytes of them.
     """
     if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
-        there = pathlib.Path(source).exists()
-        raise OSError(f"{source} {'is no regular file' if there else 'does not exist'}")
+        exists = pathlib.Path(source).exists()
+        raise OSError(f"{source} {'is no regular file' if exists else 'does not exist'}")
     try:
         image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
     except UnidentifiedImageError as error:

@@ -178,22 +178,22 @@ def network_of_images(model, required=True):
     Raises:
         ValueError: networks that want different images, or layers before one that change pixels.
     """
-    found = backbones(model) if isinstance(model, keras.Model) else {}
-    found = {place: each for place, each in found.items() if hasattr(each, "preprocessing")}
-    if not found:
+    networks = backbones(model) if isinstance(model, keras.Model) else {}
+    networks = {place: each for place, each in networks.items() if hasattr(each, "preprocessing")}
+    if not networks:
         return None
-    first, *others = found.values()
+    first, *others = networks.values()
     advice = "Set model.preprocessing to what the model takes, or pass preprocessing=..."
     wanted = lambda one: (one.preprocessing, one.image_size, one.channels)  # noqa: E731
     if any(wanted(other) != wanted(first) for other in others):
-        listed = "; ".join(f"{place}: {each.preprocessing}" for place, each in found.items())
+        listed = "; ".join(f"{place}: {each.preprocessing}" for place, each in networks.items())
         raise ValueError(f"{model.name!r} has networks of different images: {listed}. {advice}")
     shape = getattr(model, "input_shape", None)
     sides = shape[1:] if isinstance(shape, tuple) and len(shape) == 4 else (None,) * 3
-    own = (*first.image_size, first.channels)
-    size = [side or of_network for side, of_network in zip(sides, own)]
+    of_first = (*first.image_size, first.channels)
+    size = [side or of_network for side, of_network in zip(sides, of_first)]
     image = np.random.default_rng(0).uniform(-1, 1, (1, *size)).astype("float32")
-    for place, each in found.items():
+    for place, each in networks.items():
         x = entering(model, each, image)
         if x.shape != image.shape or not np.allclose(x, image, atol=1e-2):
             if not required:

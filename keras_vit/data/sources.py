@@ -182,7 +182,7 @@ def parse_split(split, sizes):
             refuse(f", which reaches outside the {size} examples")
         return row + size if row < 0 else row
 
-    found = []
+    slices = []
     for piece in split.split("+") if isinstance(split, str) else [""]:
         match = _PART.fullmatch(piece.strip()) or refuse()
         part, start, stop = match.groups()
@@ -193,8 +193,8 @@ def parse_split(split, sizes):
         size = sizes[part]
         first, last = row(start, size, 0), row(stop, size, size)
         if first < last:
-            found.append((part, first, last))
-    return found or refuse(", which has no examples")
+            slices.append((part, first, last))
+    return slices or refuse(", which has no examples")
 
 
 def _nearest_part(name, parts):

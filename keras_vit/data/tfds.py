@@ -44,9 +44,9 @@ def find_prepared(dataset, data_dir=None, major=None):
     name, config, version = match.groups()
     # Without a configuration in the name, the newest of any that is there.
     patterns = [f"{name}/{config}/*"] if config else [f"{name}/*", f"{name}/*/*"]
-    found = [path.parent for at in patterns for path in data_dir.glob(f"{at}/{INFO}")]
+    folders = [path.parent for at in patterns for path in data_dir.glob(f"{at}/{INFO}")]
     wanted = re.compile((version or "*.*.*").replace(".", r"\.").replace("*", r"\d+") + "$")
-    versions = {tuple(map(int, p.name.split("."))): p for p in found if wanted.match(p.name)}
+    versions = {tuple(map(int, p.name.split("."))): p for p in folders if wanted.match(p.name)}
     if not versions:
         raise ValueError(
             f"The dataset {dataset!r} is not on disk. Received: data_dir={str(data_dir)!r} (looked "

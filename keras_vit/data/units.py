@@ -35,17 +35,17 @@ def _units(pipeline, problem, head):
         return None
     rows = pipeline.rows
     rows = rows[np.linspace(0, len(rows) - 1, min(_MOST, len(rows))).astype(int)]
-    found = []
+    targets = []
     for row in rows:
         try:
             label = of_head(pipeline.source[row][1], head)
-            found.append(np.asarray(label, "float64").reshape(-1))
+            targets.append(np.asarray(label, "float64").reshape(-1))
         except (OSError, ValueError):  # which the pipeline reports when it gets there
             continue
-    found = [label for label in found if has_label(label[None])]
-    if not found:
+    targets = [label for label in targets if has_label(label[None])]
+    if not targets:
         return None
-    mean, deviation = np.mean(found, axis=0), np.std(found, axis=0)
+    mean, deviation = np.mean(targets, axis=0), np.std(targets, axis=0)
     deviation = np.where(deviation > 0, deviation, 1.0)
     size = np.maximum(np.abs(mean), deviation)
     if ((size <= _FAR) & (deviation >= 1 / _FAR)).all():

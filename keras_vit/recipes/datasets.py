@@ -7,7 +7,7 @@ from keras_vit.text import unknown
 
 
 @dataclasses.dataclass(frozen=True)
-class DatasetFacts:
+class DatasetRecord:
     """A data set as the recipes count it.
 
     Attributes:
@@ -52,13 +52,13 @@ class DatasetFacts:
 # Sizes from TensorFlow Datasets; of JFT-300M, which is not public, from section 4.1 ("303M images",
 # "18k classes", 18,291 in Sun et al., 2017). Held-out shares: appendix B.1.1.
 _ALL = (
-    DatasetFacts("jft300m", 303_000_000, 18_291, 0, "", aliases=("jft",)),
-    DatasetFacts("imagenet21k", 14_197_122, 21_843, 51_200, "", aliases=("i21k",)),
-    DatasetFacts("imagenet2012", 1_281_167, 1000, 1, "validation", ("imagenet", "i1k")),
-    DatasetFacts("cifar10", 50_000, 10, 2),
-    DatasetFacts("cifar100", 50_000, 100, 2),
-    DatasetFacts("oxford_iiit_pet", 3680, 37, 10, aliases=("pets", "pet", "oxford_pets")),
-    DatasetFacts("oxford_flowers102", 1020, 102, 10, aliases=("flowers", "flowers102")),
+    DatasetRecord("jft300m", 303_000_000, 18_291, 0, "", aliases=("jft",)),
+    DatasetRecord("imagenet21k", 14_197_122, 21_843, 51_200, "", aliases=("i21k",)),
+    DatasetRecord("imagenet2012", 1_281_167, 1000, 1, "validation", ("imagenet", "i1k")),
+    DatasetRecord("cifar10", 50_000, 10, 2),
+    DatasetRecord("cifar100", 50_000, 100, 2),
+    DatasetRecord("oxford_iiit_pet", 3680, 37, 10, aliases=("pets", "pet", "oxford_pets")),
+    DatasetRecord("oxford_flowers102", 1020, 102, 10, aliases=("flowers", "flowers102")),
 )
 
 VTAB_GROUPS = {
@@ -92,7 +92,7 @@ VTAB_GROUPS = {
 
 
 def find_dataset(name, among):
-    """The facts of one of the data sets `among`, by a name such as `"CIFAR-100"` or `"pets"`.
+    """The record of one of the data sets `among`, by a name such as `"CIFAR-100"` or `"pets"`.
 
     Raises:
         ValueError: none of these; the message lists the nearest.
@@ -101,9 +101,9 @@ def find_dataset(name, among):
     def plain(text):
         return "".join(filter(str.isalnum, str(text).lower()))
 
-    for facts in _ALL:
-        if facts.name in among and plain(name) in map(plain, (facts.name, *facts.aliases)):
-            return facts
+    for record in _ALL:
+        if record.name in among and plain(name) in map(plain, (record.name, *record.aliases)):
+            return record
     raise unknown("dataset", name, list(among))
 
 

@@ -26,8 +26,8 @@ def deit_distilled(variant: str = "B/16", epochs: int = 300) -> Recipe:
         raise unknown("variant of DeiT", variant, MODELS, "variant")
     if epochs not in (300, 1000):
         raise ValueError(f"epochs must be 300 or 1000; scale gives others. Received: {epochs=}.")
-    facts = find_dataset("imagenet2012", ("imagenet2012",)).all_images()
-    updates = facts["examples"] / 1024  # of an epoch
+    images = find_dataset("imagenet2012", ("imagenet2012",)).all_images()
+    updates = images["examples"] / 1024  # of an epoch
     return Recipe(
         name=f"deit_distilled-{variant}-{epochs}ep",
         source="Touvron et al., 2021, Table 9; facebookresearch/deit, main.py",
@@ -40,7 +40,7 @@ def deit_distilled(variant: str = "B/16", epochs: int = 300) -> Recipe:
             "The authors' learning rate begins at 1e-6 and changes once in an epoch; here it "
             "begins at 0 and changes with each update.",
         ),
-        **facts,
+        **images,
         variant=f"DeiT-{variant}-distilled",
         batch_size=1024,
         steps=round(epochs * updates),

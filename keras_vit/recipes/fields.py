@@ -141,10 +141,10 @@ def check_fields(r):
         object.__setattr__(r, field.name, value)
     check_heads(r)
     arguments, boundaries = dict(r.architecture), list(r.boundaries)
-    if own := sorted({"image_size", "num_classes", "dtype"} & arguments.keys()):
+    if elsewhere := sorted({"image_size", "num_classes", "dtype"} & arguments.keys()):
         raise ValueError(
             "architecture must not have image_size, num_classes or dtype; use "
-            f"replace(image_size=..., num_classes=..., precision=...). Received: {own}."
+            f"replace(image_size=..., num_classes=..., precision=...). Received: {elsewhere}."
         )
     if r.variant not in (None, *BIT_VARIANTS) and "blocks" not in arguments:
         try:
@@ -359,8 +359,8 @@ def epochs(recipe):
     nearest = max(1, round(recipe.passes))
     if recipe.steps == max(1, round(nearest * recipe.examples / recipe.batch_size)):
         return str(nearest)
-    epochs, rest = divmod(recipe.steps, max(recipe.examples // recipe.batch_size, 1))
-    return str(epochs) if not rest and epochs < 1.2 * recipe.passes else f"{recipe.passes:.4g}"
+    epochs, left = divmod(recipe.steps, max(recipe.examples // recipe.batch_size, 1))
+    return str(epochs) if not left and epochs < 1.2 * recipe.passes else f"{recipe.passes:.4g}"
 
 
 def _shown(value):

@@ -53,21 +53,21 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
             raise ValueError(f"VTAB has the settings of the paper only. Received: {source=}.")
         return vtab(task, variant)
     of_vit_jax = ("imagenet2012", "cifar10", "cifar100")
-    facts = find_dataset(dataset, of_vit_jax if source == "vit_jax" else TABLE_4)
-    steps, rates, rate, warmup, crop, best = TABLE_4[facts.name]
+    record = find_dataset(dataset, of_vit_jax if source == "vit_jax" else TABLE_4)
+    steps, rates, rate, warmup, crop, best = TABLE_4[record.name]
     in_parts = "The authors compute a batch in 8 parts; replace(accumulate=8) does so."
     if source == "paper":
-        settings = _paper(facts, variant)
+        settings = _paper(record, variant)
         settings |= {"learning_rate": rate, "learning_rates": rates}
     elif source == "vit_jax":
         dropout = variant in ("L/16", "H/14", "R50+B/16", "R50+L/32")  # configs/models.py
         settings = {
             "source": f"{VIT_JAX}/common.py, vit.py and models.py",
             "notes": (in_parts,),
-            **facts.without_held_out(),
+            **record.without_held_out(),
             **vit_jax(378 if variant == "H/14" else 384),
             "warmup_steps": 500,
-            "learning_rate": 0.01 if (facts.name, variant) == ("cifar10", "B/16") else 0.03,
+            "learning_rate": 0.01 if (record.name, variant) == ("cifar10", "B/16") else 0.03,
             "dropout": 0.1 if dropout else 0.0,
         }
     elif source == "augreg":
@@ -75,7 +75,7 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
         settings = {
             "source": f"{VIT_JAX}/augreg.py",
             "notes": (published, in_parts),
-            **facts.all_images(),
+            **record.all_images(),
             **vit_jax(384),
             "steps": 500,
             "warmup_steps": 100,
@@ -85,11 +85,11 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
         settings = {
             "source": "google-research/big_vision, configs/transfer.py",
             "notes": ("Crop and learning rate are the best for ViT-B/32 of augreg.",),
-            **facts.without_held_out(),
+            **record.without_held_out(),
             **big_vision(384, crop),
             "learning_rate": best,
         }
-    name = f"finetune-{facts.name}" + (f"-{source}" if source != "paper" else "")
+    name = f"finetune-{record.name}" + (f"-{source}" if source != "paper" else "")
     shared = {"steps": steps, "warmup_steps": warmup, "learning_rates": LOW, **SHARED}
     return Recipe(name=named(name, variant), variant=variant, **{**shared, **settings})
 
@@ -98,10 +98,10 @@ def named(name, variant):
     return name + (f"-{variant}" if variant else "")
 
 
-def _paper(facts, variant):
+def _paper(record, variant):
     """What Table 4 does not say of all data sets alike."""
     size, ema, extra = 384, None, ()
-    if facts.name == "imagenet2012" and variant in ("L/16", "H/14"):
+    if record.name == "imagenet2012" and variant in ("L/16", "H/14"):
         size, ema = {"L/16": 512, "H/14": 518}[variant], 0.9999
         extra = ("Resolution and averaging are those of Table 2 (appendix B.1.1).",)
     elif variant == "H/14":
@@ -110,14 +110,14 @@ def _paper(facts, variant):
             "Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out.",
         )
     chosen = (
-        f"Table 4 chooses among the learning rates on {facts.held_out} % held-out training images "
+        f"Table 4 chooses among the learning rates on {record.held_out} % held-out training images "
         "and then trains on all; warm-up and augmentation are those of the authors' code."
     )
     return {
         "source": f"{PAPER}, Table 4 and appendix B.1.1",
         "notes": (chosen, *extra),
-        **facts.all_images(),
-        "validation_split": facts.validation_split,
+        **record.all_images(),
+        "validation_split": record.validation_split,
         **vit_jax(size),
         "ema": ema,
     }

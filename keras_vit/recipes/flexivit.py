@@ -20,10 +20,10 @@ def flexivit(size: str = "B", epochs: int = 90) -> Recipe:
     """
     check_choice("size", size, ("S", "B", "L"))
     check_choice("epochs", epochs, (90, 300, 1000))
-    facts = find_dataset("imagenet21k", ("imagenet21k",))
-    images = facts.without_held_out()
+    record = find_dataset("imagenet21k", ("imagenet21k",))
+    images = record.without_held_out()
     return Recipe(
-        name=f"flexivit-{facts.name}-{size}-{epochs}ep",
+        name=f"flexivit-{record.name}-{size}-{epochs}ep",
         source="Beyer et al., 2023; google-research/big_vision, configs/proj/flexivit/i21k_sup.py "
         "(its wd 1e-4 is 0.1 times its learning rate)",
         notes=(

@@ -214,15 +214,15 @@ def all_recipes() -> tuple[Recipe, ...]:
 
 def list_recipes() -> tuple[Recipe, ...]:
     """Prints a table of all recipes and returns them."""
-    found = all_recipes()
+    listed = all_recipes()
     header = ("recipe", "data", "px", "batch", "updates", "epochs", "optimizer", "learning rate")
     rows = []
-    for r in found:
+    for r in listed:
         sizes = r.image_size[0], f"{r.batch_size:,}", f"{r.steps:,}", epochs(r)
         rate = f"{r.learning_rate:.3g} {r.schedule}"
         rows.append((r.name, f"{r.dataset} {r.train_split}", *sizes, r.optimizer, rate))
     print(table(rows, header, left=2))
-    return found
+    return listed
 
 
 def get(name: str) -> Recipe:
@@ -234,11 +234,11 @@ def get(name: str) -> Recipe:
     Raises:
         ValueError: no such recipe; the message lists the nearest.
     """
-    found = {recipe.name: recipe for recipe in all_recipes()}
-    if str(name) not in found and str(name).startswith("augreg-"):
+    by_name = {recipe.name: recipe for recipe in all_recipes()}
+    if str(name) not in by_name and str(name).startswith("augreg-"):
         grids = (pretraining.augreg_grid(*row) for row in _STUDIED)
-        found |= {recipe.name: recipe for grid in grids for recipe in grid}
-    if str(name) not in found:
+        by_name |= {recipe.name: recipe for grid in grids for recipe in grid}
+    if str(name) not in by_name:
         listed = "`keras-vit recipes` or keras_vit.recipes.list_recipes()"
-        raise unknown("recipe", name, found, listed=listed)
-    return found[str(name)]
+        raise unknown("recipe", name, by_name, listed=listed)
+    return by_name[str(name)]

@@ -60,8 +60,8 @@ _NOTES = {
 }
 
 
-def _sigmoid(facts):
-    bias = round(sigmoid_head_bias(facts.num_classes), 1)
+def _sigmoid(record):
+    bias = round(sigmoid_head_bias(record.num_classes), 1)
     return {"loss": "sigmoid", "head_bias": bias}
 
 
@@ -78,37 +78,37 @@ def pretrain(
     Raises:
         ValueError: the table has no such row; the message lists the nearest.
     """
-    facts = find_dataset(dataset, TABLE_3)
-    rows = TABLE_3[facts.name]
+    record = find_dataset(dataset, TABLE_3)
+    rows = TABLE_3[record.name]
     if str(variant) not in rows:
-        raise unknown(f"variant of Table 3 on {facts.name}", variant, rows, "variant")
+        raise unknown(f"variant of Table 3 on {record.name}", variant, rows, "variant")
     lengths, rate = rows[variant]
     epochs = lengths[-1] if epochs is None else epochs
     if epochs not in lengths or not isinstance(epochs, int):
         raise ValueError(
-            f"Table 3 trains {variant} on {facts.name} for {' or '.join(map(str, lengths))} "
+            f"Table 3 trains {variant} on {record.name} for {' or '.join(map(str, lengths))} "
             f"epochs. Received: epochs={epochs!r}; use .scale(epochs=...) for another length."
         )
     notes = ["The augmentation is not in the table; it is that of the authors' code."]
-    if (facts.name, variant) != ("imagenet21k", "B/16"):  # which the authors answered
-        notes += _NOTES[facts.name]
+    if (record.name, variant) != ("imagenet21k", "B/16"):  # which the authors answered
+        notes += _NOTES[record.name]
     if variant not in VARIANTS:
         notes.append("A BiT ResNet under Adam, as section 4.1 and appendix D.1 compare it.")
     return Recipe(
-        name=f"pretrain-{facts.name}-{variant}-{epochs}ep",
+        name=f"pretrain-{record.name}-{variant}-{epochs}ep",
         source="Dosovitskiy et al., 2021, Table 3; issue 2 of google-research/vision_transformer "
         "(head)",
         notes=tuple(notes),
-        **facts.all_images(),
+        **record.all_images(),
         variant=variant,
         batch_size=4096,
-        steps=round(epochs * facts.examples / 4096),
+        steps=round(epochs * record.examples / 4096),
         **vit_jax(224),
-        **_sigmoid(facts),
+        **_sigmoid(record),
         representation_size=VARIANTS[variant].width if variant in VARIANTS else None,
         learning_rate=rate,
         warmup_steps=10_000,
-        **_OF_A_DATASET[facts.name],
+        **_OF_A_DATASET[record.name],
     )
 
 
@@ -163,19 +163,19 @@ def augreg(
     Raises:
         ValueError: a value that is no part of the grid.
     """
-    facts = find_dataset(dataset, CHOSEN)
+    record = find_dataset(dataset, CHOSEN)
     if variant not in STUDIED:
         raise unknown("variant of the study", variant, STUDIED, "variant")
-    level = augmentation or CHOSEN[facts.name].get(variant, "medium2")
+    level = augmentation or CHOSEN[record.name].get(variant, "medium2")
     if level not in LEVELS:
         raise unknown("augmentation", level, LEVELS)
-    of_21k, images = facts.name == "imagenet21k", facts.without_held_out()
+    of_21k, images = record.name == "imagenet21k", record.without_held_out()
     check_choice("weight_decay", weight_decay, (0.1, 0.03))
     check_choice("dropout", dropout, (0.0, 0.1))
     check_choice("epochs", epochs, (300, 30) if of_21k else (300,))
     mixup, randaugment = LEVELS[level]
     return Recipe(
-        name=f"augreg-{facts.name}-{variant}-{epochs}ep-{level}-wd_{weight_decay}-do_{dropout}",
+        name=f"augreg-{record.name}-{variant}-{epochs}ep-{level}-wd_{weight_decay}-do_{dropout}",
         source="Steiner et al., 2021, section 3; google-research/big_vision, configs/vit_i21k.py "
         "and vit_i1k.py (big_vision's wd 1e-4 is 0.1 times its learning rate)",
         notes=("The class token is pooled, as in the published files.",),
@@ -185,7 +185,7 @@ def augreg(
         steps=round(epochs * images["examples"] / 4096),
         **big_vision(224, randaugment=randaugment),
         mixup=mixup,
-        **_sigmoid(facts),
+        **_sigmoid(record),
         representation_size=None if of_21k else VARIANTS[variant].width,
         pool="token",
         dropout=dropout,
@@ -255,9 +255,9 @@ def bit_pretrain(variant: str = "R50x1", dataset: str = "imagenet21k") -> Recipe
     """
     if variant not in list(BIT_VARIANTS):
         raise unknown("variant", variant, BIT_VARIANTS)
-    facts = find_dataset(dataset, ("imagenet2012", "imagenet21k"))
-    own = {
-        "imagenet21k": {"learning_rate": 0.03 * 16, "warmup_steps": 5000, **_sigmoid(facts)},
+    record = find_dataset(dataset, ("imagenet2012", "imagenet21k"))
+    by_dataset = {
+        "imagenet21k": {"learning_rate": 0.03 * 16, "warmup_steps": 5000, **_sigmoid(record)},
         "imagenet2012": {
             "learning_rate": 0.1 * 16,
             "warmup_steps": 1000,
@@ -265,10 +265,10 @@ def bit_pretrain(variant: str = "R50x1", dataset: str = "imagenet21k") -> Recipe
             "notes": ("big_vision trains version v1 of the ResNet here.",),
         },
     }
-    config = {"imagenet21k": "bit_i21k.py", "imagenet2012": "bit_i1k.py"}[facts.name]
-    images = facts.without_held_out()
+    config = {"imagenet21k": "bit_i21k.py", "imagenet2012": "bit_i1k.py"}[record.name]
+    images = record.without_held_out()
     return Recipe(
-        name=f"bit-{facts.name}-{variant}",
+        name=f"bit-{record.name}-{variant}",
         source=f"google-research/big_vision, configs/{config} (its wd is weight decay times "
         "learning rate)",
         **images,
@@ -279,5 +279,5 @@ def bit_pretrain(variant: str = "R50x1", dataset: str = "imagenet21k") -> Recipe
         optimizer="sgdm",
         weight_decay=1e-3,
         clip_norm=1.0,
-        **own[facts.name],
+        **by_dataset[record.name],
     )

@@ -198,12 +198,12 @@ class Recipe:
 
         What the recipe leaves as it is in the model (no dropout, say) is not among them.
         """
-        own = ("head_bias", *(() if self.is_bit else OF_A_VIT))
+        names = ("head_bias", *(() if self.is_bit else OF_A_VIT))
         options = {
             "image_size": self.image_size,
             "num_classes": self.num_classes,
             "dtype": None if self.precision == "float32" else self.precision,
-            **{name: getattr(self, name) or None for name in own},
+            **{name: getattr(self, name) or None for name in names},
             "variable_size": True if self.patch_sizes else None,
         }
         options = {name: value for name, value in options.items() if value is not None}
@@ -287,12 +287,12 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as a dict that JSON can hold; those of `LATER` where they are not as ever."""
-        found = dataclasses.asdict(self)
-        for fields_of in (found, found["train"], found["eval"]):
+        values = dataclasses.asdict(self)
+        for fields_of in (values, values["train"], values["eval"]):
             for name, as_ever in LATER.items():
                 if fields_of.get(name, ...) == as_ever:
                     del fields_of[name]
-        return found
+        return values
 
     @classmethod
     def from_dict(cls, values):

@@ -18,7 +18,7 @@ CROP = {"crop": "random_resized", "ratio": (3 / 4, 4 / 3), "flip": True, **TORCH
 EVAL = Transform(224, "resize_small_center", resize_small=256, **TORCHVISION)
 
 
-def _facts(variant):
+def _images(variant):
     if variant not in MODELS:
         raise unknown("variant of the masked autoencoders", variant, MODELS, "variant")
     return find_dataset("imagenet2012", ("imagenet2012",)).all_images()
@@ -38,13 +38,13 @@ def mae_pretrain(variant: str = "L/16", epochs: int = 800) -> Recipe:
     Raises:
         ValueError: the authors trained no such model, or there are no more epochs than 40.
     """
-    facts = _facts(variant)
-    updates = facts["examples"] / 4096  # of an epoch
+    images = _images(variant)
+    updates = images["examples"] / 4096  # of an epoch
     return Recipe(
         name=f"mae_pretrain-{variant}-{epochs}ep",
         source=f"{AUTHORS}, PRETRAIN.md and main_pretrain.py; Table 8 of the paper",
         notes=("The frequencies of the authors' positions lie a little closer together.",),
-        **facts,
+        **images,
         variant=variant,
         position="sincos_2d",
         batch_size=4096,
@@ -70,9 +70,9 @@ def mae_finetune(variant: str = "L/16") -> Recipe:
     Raises:
         ValueError: the authors fine-tuned no such model.
     """
-    facts = _facts(variant)
+    images = _images(variant)
     epochs, rate, layer_decay, stochastic_depth = FINETUNED[variant]
-    updates = facts["examples"] / 1024
+    updates = images["examples"] / 1024
     return Recipe(
         name=f"mae_finetune-{variant}",
         source=f"{AUTHORS}, FINETUNE.md and main_finetune.py; Table 9 of the paper",
@@ -82,7 +82,7 @@ def mae_finetune(variant: str = "L/16") -> Recipe:
             "The authors vary RandAugment's magnitude (standard deviation 0.5), erase random boxes "
             "(probability 0.25, within the noise), and end at a learning rate of 1e-6.",
         ),
-        **facts,
+        **images,
         variant=variant,
         architecture={"norm_after_pool": True},
         pool="mean",

@@ -55,6 +55,18 @@ def of_steps(batches, steps):
     return [batch for batch, _ in zip(batches, range(steps))]
 
 
+def test_labels_of_several_heads_are_mixed_as_their_images_are():
+    images, classes = grey()
+    heads = {"shade": classes, "age": 20.0 * classes, "dark": np.eye(2)[classes // 4]}
+    problem = {"shade": "single_label", "age": "regression", "dark": "multi_label"}
+    train = pipeline((images, heads), with_layers([keras.layers.MixUp(0.4)]), problem=problem)
+    ((pixels, labels),) = of_steps(train, 1)
+    shades = (pixels[:, 0, 0, 0] + 1) * 127.5
+    np.testing.assert_allclose(labels["shade"] @ (20.0 * np.arange(8)), shades, atol=0.1)
+    np.testing.assert_allclose(labels["age"], shades, atol=0.1)
+    np.testing.assert_allclose(labels["shade"][:, 4:].sum(-1), labels["dark"][:, 1], atol=1e-5)
+
+
 def test_a_batch_is_a_function_of_seed_and_step():
     augmented = with_layers(mixing())
     twice = pipeline(numbered(16), augmented, training=True).from_step(0, 4)
