@@ -19,6 +19,19 @@ def given(**arguments):
     return {name: value for name, value in arguments.items() if value is not None}
 
 
+def named(block, position=None):
+    """What enters a block beside its tokens, by the argument of `call` that takes it.
+
+    A graph of Keras shows the tensors alone. A block knows whether they are rotary, and only the
+    table of distances is a matrix.
+    """
+    if position is None:
+        return {}
+    if block.extensions.rotary:
+        return {"rotation": position}
+    return {"distances" if len(position.shape) == 2 else "bias": position}
+
+
 @keras.saving.register_keras_serializable("keras_vit", name="ExtendedBlock")
 class ExtendedBlock(TransformerBlock):
     """A `TransformerBlock` whose norms, attention and MLP are those that `Extensions` names.
@@ -77,10 +90,11 @@ class ExtendedBlock(TransformerBlock):
             self.drop_path_2 = StochasticDepth.of(rate, dtype=dtype, name="drop_path_2")
 
     def build(self, input_shape):
-        branches = [self.norm_1, self.attention, self.layer_scale_1, self.mlp]
+        attention = [self.norm_1, self.attention, self.dropout, self.layer_scale_1]
+        mlp = [self.mlp]
         if not self.is_parallel:
-            branches[3:] = [self.norm_2, self.mlp, self.layer_scale_2]
-        for layer in branches:
+            mlp = [self.norm_2, self.mlp, self.layer_scale_2, self.drop_path_2]
+        for layer in [*attention, self.drop_path_1, *mlp]:
             layer.build(input_shape)
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
