@@ -103,14 +103,14 @@ class ExtendedBlock(TransformerBlock):
             x: the tokens.
             bias, rotation, distances: positions, as in `RelativeAttention`.
         """
-        y = self.attend(self.norm_1(x), bias, rotation, distances, training)
+        positions = given(bias=bias, rotation=rotation, distances=distances)
+        y = self.attend(self.norm_1(x), positions, training=training)
         x = x + self.drop_path_1(self.layer_scale_1(y), training=training)
         y = self.layer_scale_2(self.mlp(self.norm_2(x), training=training))
         return x + self.drop_path_2(y, training=training)
 
-    def attend(self, x, bias=None, rotation=None, distances=None, training=False):
-        """The attention, by the positions that are given, and the dropout after it."""
-        positions = given(bias=bias, rotation=rotation, distances=distances)
+    def attend(self, x, positions, training=False):
+        """The attention, by positions under their names in `call`, and the dropout after it."""
         return self.dropout(self.attention(x, **positions, training=training), training=training)
 
     def attention_scores(self, x, **positions):
@@ -131,7 +131,8 @@ class PostNormBlock(ExtendedBlock):
     """
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
-        y = self.norm_1(self.attend(x, bias, rotation, distances, training))
+        positions = given(bias=bias, rotation=rotation, distances=distances)
+        y = self.norm_1(self.attend(x, positions, training=training))
         x = x + self.drop_path_1(y, training=training)
         y = self.norm_2(self.mlp(x, training=training))
         return x + self.drop_path_2(y, training=training)
@@ -150,7 +151,8 @@ class AddNormBlock(PostNormBlock):
     """
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
-        y = self.layer_scale_1(self.attend(x, bias, rotation, distances, training))
+        positions = given(bias=bias, rotation=rotation, distances=distances)
+        y = self.layer_scale_1(self.attend(x, positions, training=training))
         x = self.norm_1(x + self.drop_path_1(y, training=training))
         y = self.layer_scale_2(self.mlp(x, training=training))
         return self.norm_2(x + self.drop_path_2(y, training=training))
@@ -166,9 +168,9 @@ class ParallelBlock(ExtendedBlock):
     is_parallel = True
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
-        y = self.norm_1(x)
-        attended = self.attend(y, bias, rotation, distances, training)
-        y = self.layer_scale_1(attended + self.mlp(y, training=training))
+        y, positions = self.norm_1(x), given(bias=bias, rotation=rotation, distances=distances)
+        y = self.attend(y, positions, training=training) + self.mlp(y, training=training)
+        y = self.layer_scale_1(y)
         return x + self.drop_path_1(y, training=training)
 
 
