@@ -5,7 +5,7 @@ import dataclasses
 from keras_vit.checks import check_choices, choice, pair, positive_float, positive_int
 from keras_vit.text import brief
 
-# Under these names, layers stand in tables of `keras_vit.layers`.
+# Tables of `keras_vit.layers.extensions` have layers under these names.
 NORMS = ("layer_norm", "rms_norm")
 BLOCKS = ("pre_norm", "post_norm", "add_norm", "parallel", "axial")
 MLPS = ("mlp", "swiglu")
@@ -22,23 +22,23 @@ BIASES = {  # the linear maps of a block that have a bias
 
 @dataclasses.dataclass(frozen=True)
 class Rotary:
-    """By which angles queries and keys are turned (Su et al., 2021).
+    """The angles by which queries and keys are turned (Su et al., 2021).
 
-    A head has D_h / 2 pairs of values. Half of them are turned by the row of a patch and half by
-    its column, at frequencies from 1 down to about 1 / temperature.
+    A head has D_h / 2 pairs of values. The row of a patch turns half of them and its column the
+    other half, at frequencies from 1 down to about 1 / temperature.
 
     Args:
         places: `"index"`, rows and columns counted from 0, or `"centered"`, the middles of the
             patches from -1 to 1 times 2 pi.
-        temperature: how far the frequencies go down.
-        reference: (rows, columns) of the grid on which rows and columns are counted, whatever the
-            grid of the image; `None` for that of the image.
+        temperature: the inverse of the lowest frequency.
+        reference: (rows, columns) of the grid on which rows and columns are counted; `None` for the
+            grid of the image.
         offset: added to the counted rows and columns.
-        order: which of both comes first in a head: `"rows"` or `"columns"`.
+        order: whether `"rows"` or `"columns"` come first in a head.
         pairs: values that are turned together: `"adjacent"` (x_0 with x_1) or `"halves"` (x_0 with
             the first one of the second half).
-        learned: whether each head of each block learns its own frequencies, of which all are
-            turned by row and column at once (Heo et al., 2024).
+        learned: whether each head of each block learns its frequencies; row and column then turn
+            every pair together (Heo et al., 2024).
     """
 
     places: str = choice("index", ("index", "centered"))
@@ -69,38 +69,40 @@ class Extensions:
     """What families after the paper changed; the defaults are the paper's.
 
     Args:
-        norm: `"layer_norm"`, or `"rms_norm"` without mean and beta (Zhang and Sennrich, 2019).
-        block: `"pre_norm"`; `"post_norm"`, whose norms follow the attention and the MLP before
-            they are added (Liu et al., 2022); `"add_norm"`, whose norms follow the sums (the
-            post-norm of Vaswani et al., 2017); `"parallel"`, whose attention and MLP read the same
-            norm and are added at once (Dehghani et al., 2023); or `"axial"`, which is two layers,
-            with attention along the rows and along the columns of the patches, and an MLP each
-            (appendix D.6 of the paper).
+        norm: `"layer_norm"`, or `"rms_norm"`, which has no mean and no beta (Zhang and Sennrich,
+            2019).
+        block: where the norms are. `"pre_norm"`: before attention and MLP, as in the paper.
+            `"post_norm"`: after them, before the sums (Liu et al., 2022). `"add_norm"`: after the
+            sums (Vaswani et al., 2017). `"parallel"`: attention and MLP read one norm and are added
+            at once (Dehghani et al., 2023). `"axial"`: two layers, one with attention along the
+            rows of the patches and one along the columns, each with an MLP (appendix D.6).
         mlp: `"mlp"`, or `"swiglu"`, whose hidden layer has a gate (Shazeer, 2020).
         activation: of the hidden layer of the MLP: `"gelu_tanh"`, `"gelu_erf"`, `"quick_gelu"` or
             `"silu"`; `None` means the GELU that `Variant.gelu` names, and silu in a gate.
         layer_scale: initial value of a learned factor for each channel of a residual branch
             (Touvron et al., 2021), or `None` for no such factors.
-        qk_norm, mlp_norm, attention_norm, patch_norm, pre_norm: norms in further places, each a
-            name of `norm` or `None`: of queries and keys; of the hidden layer of the MLP; of the
-            joined heads; of the patches' tokens before their positions; and before the first block.
-        final_norm: whether there is a norm after the last block; `None` means that there is one,
-            but not after `"add_norm"` blocks, which end with one.
-        biases: which linear maps of a block have a bias: `"all"`, `"no_key"` for all but the key,
-            `"qkv"` for those of query, key and value alone, `"attention"` for these and the output
-            of the attention, `"no_out"` for all but that, or `"none"`. `Variant.qkv_bias=False`
-            takes those of query, key and value away.
+        qk_norm: norm of queries and keys, a name of `norm` or `None`.
+        mlp_norm: norm of the hidden layer of the MLP, likewise.
+        attention_norm: norm of the joined heads.
+        patch_norm: norm of the patches' tokens before positions are added.
+        pre_norm: norm before the first block.
+        final_norm: whether a norm follows the last block; `None` means yes, except after
+            `"add_norm"` blocks, which end with one.
+        biases: the linear maps of a block that have a bias: `"all"`; `"no_key"`, all but the key;
+            `"qkv"`, query, key and value; `"attention"`, these and the output of the attention;
+            `"no_out"`, all but that output; or `"none"`. `Variant.qkv_bias=False` takes the bias
+            from query, key and value.
         patch_bias: whether the projection of the patches has a bias.
         rotary: positions by which queries and keys are turned: a `Rotary`, a name of `ROTARIES`,
-            a dict of its fields, or `None`. They come beside the position embedding; take
-            `position="none"` for no other.
-        distillation: whether a second token follows the class token, with a head of its own; the
-            logits are the mean of both heads (Touvron et al., 2021).
+            a dict of its fields, or `None`. `Variant.position` is added beside them unless it is
+            `"none"`.
+        distillation: whether a second token with a second head follows the class token; the logits
+            are the mean of both heads (Touvron et al., 2021).
         pool_heads, pool_mlp_dim: heads and hidden units of attention pooling; `None` means those
             of the blocks.
         pool_patches: whether attention pooling reads the patches only.
-        projection: units of a linear map without bias that follows the pooling, into the space
-            that images and texts share (Radford et al., 2021), or `None`.
+        projection: units of a linear map without bias after the pooling, into the space that images
+            and texts share (Radford et al., 2021), or `None`.
     """
 
     norm: str = choice("layer_norm", NORMS, inherited=True)

@@ -28,41 +28,39 @@ INTERPOLATIONS += ("bicubic_no_antialias", "bicubic_align_corners")
 class Variant(Extensions):
     """The architecture of one Vision Transformer; the defaults are ViT-B/16 (Table 1).
 
-    Its further fields, which are keywords, are those of `Extensions`.
+    The fields of `Extensions` are further fields of it, as keywords.
 
     Args:
         width: D, the length of a token.
         depth: L, the number of Transformer blocks.
         num_heads: k, the attention heads of a block; must divide `width`.
         mlp_dim: hidden units of the MLP of a block; `None` means 4 * width.
-        patch_size: P, as an int or as (height, width), in pixels (for a model with a convolutional
-            stem: in cells of the feature map).
+        patch_size: P, as an int or as (height, width), in pixels; behind a convolutional stem in
+            cells of the feature map.
         pool: what the head sees: `"token"` the class token (Eq. 4), `"mean"` the average of the
             patch tokens, `"token_mean"` both, one after the other (DINOv2's linear heads), `"map"`
             multi-head attention pooling, `"probe"` the same without query projection and MLP
             (AIMv2), `"first"` the first patch (`pool_type="0"` of big_vision), `None` every token.
-        class_token: whether a class token is prepended; `None` means where `pool` needs or keeps
-            one: for `"token"`, `"token_mean"` and `None`.
-        representation_size: hidden units of the tanh layer before the head (section 3.1, used for
-            pre-training), or `None` for no such layer.
+        class_token: whether a class token is prepended; `None` means yes for the pools `"token"`,
+            `"token_mean"` and `None`.
+        representation_size: units of the tanh layer before the head, which pre-training has
+            (section 3.1), or `None` for no such layer.
         position: the position embedding of Table 8: `"learned_1d"`, `"learned_2d"`, `"relative"`,
             `"none"`; the fixed `"sincos_2d"` of the "better plain ViT" baseline; or
             `"relative_2d"`, a bias of attention for each offset of row and column (Bao et al.,
             2022).
-        position_at: where it is added: `"input"`, `"every_layer"` (each block has its own) or
-            `"shared"` (every block adds the same one). `None` means `"input"`, and
-            `"every_layer"` for relative positions, which have no place at the input.
+        position_at: where it is added: at the `"input"`, in `"every_layer"` another one, or in
+            every block the same one, `"shared"`. `None` means `"input"`, but `"every_layer"` for
+            relative positions, which have no place at the input.
         interpolation: how position embeddings are resampled for images of another size:
             `"align_corners"`, the authors' rule, or another of `keras_vit.layers.resize_matrix`.
         registers: number of register tokens between class token and patches (Darcet et al., 2024).
-        norm_after_pool: whether the last LayerNorm follows the mean instead of preceding it
-            (timm's `fc_norm`).
+        norm_after_pool: whether the last LayerNorm follows the pooling (timm's `fc_norm`).
         gelu: `"tanh"`, the approximation that the authors' code uses, or `"erf"`, the exact form.
-        stem: units of each stage of a ResNet in front of the patches, such as (3, 4, 9), which
-            makes the model a hybrid (section 3.1); `()` for its root alone, `None` for none.
+        stem: units of each stage of a ResNet in front of the patches, such as (3, 4, 9), in a
+            hybrid (section 3.1); `()` for the root of a ResNet alone, `None` for no stem.
         stem_width: factor of the channels of the stem.
-        stem_numerics: whose constants the stem has, a name of
-            `keras_vit.layers.resnet.NUMERICS`.
+        stem_numerics: the constants of the stem, a name of `keras_vit.layers.resnet.NUMERICS`.
         stem_folded: whether the kernels of the stem are standardised already (`keras_vit.fold`).
         qkv_bias: whether the query, key and value projections have a bias.
         epsilon: added to the variance in every LayerNorm.
@@ -109,8 +107,8 @@ class Variant(Extensions):
         self._set("stem_width", checks.positive_float(self.stem_width, "stem_width"))
         checks.positive_float(self.epsilon, "epsilon")
         super().__post_init__()
-        lacks_token = self.pool in ("token", "token_mean") and not self.class_token
-        if lacks_token or (self.pool == "first" and self.learned_tokens):
+        lacks_class_token = self.pool in ("token", "token_mean") and not self.class_token
+        if lacks_class_token or (self.pool == "first" and self.learned_tokens):
             raise ValueError(
                 "pool='token' reads the class token, and pool='first' the first patch of a model "
                 f"without one. Received: pool={self.pool!r}, class_token={self.class_token}; "
@@ -240,10 +238,10 @@ def _table():
         *SIZES["22B"], 14, pool="map", block="parallel", qkv_bias=False, **norms
     )
     for line in FAMILIES:
-        for size, of_size in line.sizes.items():
+        for size, changed in line.sizes.items():
             name, _, patch = size.partition("/")
             numbers = dict(zip(("width", "depth", "num_heads", "mlp_dim"), SIZES.get(name, ())))
-            fields = {**numbers, "patch_size": int(patch), **line.fields, **of_size}
+            fields = {**numbers, "patch_size": int(patch), **line.fields, **changed}
             table[line.name.format(size)] = Variant(**fields)
     return table
 

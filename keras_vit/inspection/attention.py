@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from keras_vit.checks import check_choice, pair
 from keras_vit.inspection import forward
 from keras_vit.layers import AttentionPool
+from keras_vit.layers.extensions.blocks import named
 from keras_vit.layers.resample import resize_matrix
 from keras_vit.models import VisionTransformer
-from keras_vit.models.extended import position_argument
 
 
 def attention_weights(
@@ -250,10 +250,9 @@ def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a:
     # The tokens before every block, so that one program serves all choices of blocks.
     every = forward.transformer_blocks(model)
     entering = {block.name: keras.tree.flatten(block.input) for block in every}
-    argument = position_argument(model.variant)
 
     def scores_of(block):
-        return lambda x, *position: block.attention_scores(x, **dict(zip([argument], position)))
+        return lambda x, *positions: block.attention_scores(x, **named(block, *positions))
 
     scores = {
         block.name: forward.compiled(model, f"attention {block.name}", scores_of(block))

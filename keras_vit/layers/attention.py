@@ -37,6 +37,7 @@ class MultiHeadSelfAttention(Layer):
         self.key = self.into_heads("key", input_shape, has_bias=self.qkv_bias)
         self.value = self.into_heads("value", input_shape, has_bias=self.qkv_bias)
         self.out = self.out_of_heads(input_shape)
+        self.dropout.build(None)
 
     def into_heads(self, name, input_shape, has_bias):
         """A projection of Eq. 5, built: (batch, tokens, width) -> (batch, tokens, heads, D_h)."""

@@ -224,7 +224,7 @@ def attention_weights(query, key, bias=None):
     Returns shape (batch, heads, T, S).
     """
     scores = ops.einsum("bthd,bshd->bhts", query * query.shape[-1] ** -0.5, key)
-    scores = scores if bias is None else scores + bias
+    scores = scores if bias is None else scores + ops.cast(bias, scores.dtype)
     return ops.softmax(ops.cast(scores, at_least_float32(scores.dtype)), axis=-1)
 
 

@@ -9,12 +9,12 @@ from keras import ops
 
 from keras_vit.checks import pair
 from keras_vit.layers import kernels
+from keras_vit.layers.extensions.blocks import named
 from keras_vit.layers.extensions.patch_dropout import PatchDropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.transformer_block import TransformerBlock
-from keras_vit.models.extended import position_argument
 from keras_vit.text import brief
 
 
@@ -92,9 +92,7 @@ def block_features(model, blocks, as_maps, norm, learned_tokens, attention):
         found["learned_tokens"] = [first(x) for x in tokens]
     if attention:
         found["attention"] = [
-            BlockAttention(block, position_argument(model.variant), dtype=block.dtype_policy)(
-                *keras.tree.flatten(block.input)
-            )
+            BlockAttention(block, dtype=block.dtype_policy)(*keras.tree.flatten(block.input))
             for block in layers
         ]
     return found
@@ -204,19 +202,18 @@ class BlockAttention(Layer):
 
     Args:
         block: a `TransformerBlock`, which this layer shares.
-        position: the argument of the block that takes positions, `None` where none does.
     """
 
-    def __init__(self, block, position=None, **kwargs):
+    def __init__(self, block, **kwargs):
         super().__init__(**kwargs)
-        self.block, self.position = block, position
+        self.block = block
 
     def build(self, input_shape, *others):
         if not self.block.built:
             self.block.build(input_shape)
 
     def call(self, x, *positions):
-        return self.block.attention_scores(x, **dict(zip([self.position], positions)))
+        return self.block.attention_scores(x, **named(self.block, *positions))
 
     def compute_output_spec(self, x, *positions):
         batch, tokens, _ = x.shape

@@ -53,6 +53,7 @@ class ExtendedAttention(RelativeAttention):
         self.query_norm.build(heads)
         self.key_norm.build(heads)
         self.norm.build(input_shape)
+        self.dropout.build(None)
 
     def queries(self, x, rotation=None):
         if self.project_query:

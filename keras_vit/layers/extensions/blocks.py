@@ -19,6 +19,19 @@ def given(**arguments):
     return {name: value for name, value in arguments.items() if value is not None}
 
 
+def named(block, position=None):
+    """What enters a block beside its tokens, by the argument of `call` that takes it.
+
+    A graph of Keras shows the tensors alone. A block knows whether they are rotary, and only the
+    table of distances is a matrix.
+    """
+    if position is None:
+        return {}
+    if block.extensions.rotary:
+        return {"rotation": position}
+    return {"distances" if len(position.shape) == 2 else "bias": position}
+
+
 @keras.saving.register_keras_serializable("keras_vit", name="ExtendedBlock")
 class ExtendedBlock(TransformerBlock):
     """A `TransformerBlock` whose norms, attention and MLP are those that `Extensions` names.
@@ -77,10 +90,11 @@ class ExtendedBlock(TransformerBlock):
             self.drop_path_2 = StochasticDepth.of(rate, dtype=dtype, name="drop_path_2")
 
     def build(self, input_shape):
-        branches = [self.norm_1, self.attention, self.layer_scale_1, self.mlp]
+        attention = [self.norm_1, self.attention, self.dropout, self.layer_scale_1]
+        mlp = [self.mlp]
         if not self.is_parallel:
-            branches[3:] = [self.norm_2, self.mlp, self.layer_scale_2]
-        for layer in branches:
+            mlp = [self.norm_2, self.mlp, self.layer_scale_2, self.drop_path_2]
+        for layer in [*attention, self.drop_path_1, *mlp]:
             layer.build(input_shape)
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
@@ -89,14 +103,14 @@ class ExtendedBlock(TransformerBlock):
             x: the tokens.
             bias, rotation, distances: positions, as in `RelativeAttention`.
         """
-        y = self.attend(self.norm_1(x), bias, rotation, distances, training)
+        positions = given(bias=bias, rotation=rotation, distances=distances)
+        y = self.attend(self.norm_1(x), positions, training=training)
         x = x + self.drop_path_1(self.layer_scale_1(y), training=training)
         y = self.layer_scale_2(self.mlp(self.norm_2(x), training=training))
         return x + self.drop_path_2(y, training=training)
 
-    def attend(self, x, bias=None, rotation=None, distances=None, training=False):
-        """The attention, by the positions that are given, and the dropout after it."""
-        positions = given(bias=bias, rotation=rotation, distances=distances)
+    def attend(self, x, positions, training=False):
+        """The attention, by positions under their names in `call`, and the dropout after it."""
         return self.dropout(self.attention(x, **positions, training=training), training=training)
 
     def attention_scores(self, x, **positions):
@@ -117,7 +131,8 @@ class PostNormBlock(ExtendedBlock):
     """
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
-        y = self.norm_1(self.attend(x, bias, rotation, distances, training))
+        positions = given(bias=bias, rotation=rotation, distances=distances)
+        y = self.norm_1(self.attend(x, positions, training=training))
         x = x + self.drop_path_1(y, training=training)
         y = self.norm_2(self.mlp(x, training=training))
         return x + self.drop_path_2(y, training=training)
@@ -136,7 +151,8 @@ class AddNormBlock(PostNormBlock):
     """
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
-        y = self.layer_scale_1(self.attend(x, bias, rotation, distances, training))
+        positions = given(bias=bias, rotation=rotation, distances=distances)
+        y = self.layer_scale_1(self.attend(x, positions, training=training))
         x = self.norm_1(x + self.drop_path_1(y, training=training))
         y = self.layer_scale_2(self.mlp(x, training=training))
         return self.norm_2(x + self.drop_path_2(y, training=training))
@@ -152,9 +168,9 @@ class ParallelBlock(ExtendedBlock):
     is_parallel = True
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
-        y = self.norm_1(x)
-        attended = self.attend(y, bias, rotation, distances, training)
-        y = self.layer_scale_1(attended + self.mlp(y, training=training))
+        y, positions = self.norm_1(x), given(bias=bias, rotation=rotation, distances=distances)
+        y = self.attend(y, positions, training=training) + self.mlp(y, training=training)
+        y = self.layer_scale_1(y)
         return x + self.drop_path_1(y, training=training)
 
 

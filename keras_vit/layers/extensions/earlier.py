@@ -7,7 +7,7 @@ of it: `Layer.from_config` and `Layer.__call__` ask the two tables.
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.extensions.attention import ExtendedAttention
-from keras_vit.layers.extensions.blocks import ExtendedBlock
+from keras_vit.layers.extensions.blocks import ExtendedBlock, named
 from keras_vit.layers.extensions.mlp import ExtendedMLP
 from keras_vit.layers.extensions.pools import ExtendedTokenPool
 from keras_vit.layers.extensions.remat import RematExtendedBlock, RematTransformerBlock
@@ -38,14 +38,5 @@ def with_its_pool(cls, config):
     return (ExtendedTokenPool if is_extended else cls), config
 
 
-def position(block, tensor):
-    """The argument of `ExtendedBlock.call` that a position of before is now, as a dict."""
-    if tensor is None:
-        return {}
-    if block.extensions.rotary:
-        return {"rotation": tensor}
-    return {"distances" if len(tensor.shape) == 2 else "bias": tensor}
-
-
 EARLIER_CONFIGS.extend([with_extensions, with_its_pool])
-EARLIER_ARGUMENTS["relative_position"] = position
+EARLIER_ARGUMENTS["relative_position"] = named

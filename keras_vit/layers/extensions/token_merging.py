@@ -100,8 +100,8 @@ class Merging:
 
     def attend_in_proportion(self, x, size, training):
         """The attention, in which a token counts as many as it stands for."""
-        bias = None if size is None else log_size(size, self.compute_dtype)
-        return self.attend(x, bias=bias, training=training)
+        positions = {} if size is None else {"bias": log_size(size, self.compute_dtype)}
+        return self.attend(x, positions, training=training)
 
     def merge(self, x, size, attended):
         """Fewer tokens and their sizes, by the keys of the tokens that the attention has read."""
