@@ -1,1 +1,3 @@
-"""The formats of other libraries, a file for each publisher."""
+"""The formats of other libraries, a file for each publisher; `keras_vit.weights` has what is public."""
+
+__all__: list[str] = []
