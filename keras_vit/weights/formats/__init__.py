@@ -1,3 +1,3 @@
-"""The formats of other libraries, a file for each publisher; `keras_vit.weights` has what is public."""
+"""The formats of other libraries, a file for each publisher; nothing here is public."""
 
 __all__: list[str] = []
