@@ -11,7 +11,7 @@ import re
 
 from keras_vit.preprocessing import TIMM
 from keras_vit.weights.canonical import POSITION, config_of
-from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, REPORTED
+from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, ROWS, split
@@ -53,9 +53,9 @@ class Timm(Family):
         settle_blocks(evidence)
         settle_rotary(canonical, contents.arrays)
         has_fc_norm = "fc_norm.weight" in contents.arrays or config.get("norm_moves", False)
-        if evidence["class_token"] and evidence["pool"] != "map":
-            pool = "mean" if has_fc_norm else "token"
-            evidence.add(ARRAYS, REPORTED[CUSTOM], pool=pool)
+        of_config = evidence.source_of("pool") == CONFIG
+        if evidence["class_token"] and evidence["pool"] != "map" and not of_config:
+            evidence.settle(CUSTOM, pool="mean" if has_fc_norm else "token")
         # Of each token by itself it is the same before.
         pools = evidence.caller.get("pool", evidence["pool"]) is not None
         evidence["norm_after_pool"] = has_fc_norm and pools
