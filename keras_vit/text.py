@@ -56,7 +56,7 @@ def csv_cell(value):
     try:
         float(value)
     except ValueError:
-        return "'" * computed + visible(value)
+        return f"'{visible(value)}" if computed else visible(value)
     return value
 
 

@@ -138,8 +138,9 @@ class Layout(typing.NamedTuple):
     @property
     def names(self):
         """Of the learned tokens, in their order."""
-        named = ["class token"] * self.class_token + ["distillation token"] * self.distillation
-        return [*named, *(f"register {i}" for i in range(self.learned - len(named)))]
+        known = {"class token": self.class_token, "distillation token": self.distillation}
+        names = [name for name, is_present in known.items() if is_present]
+        return [*names, *(f"register {i}" for i in range(self.learned - len(names)))]
 
     def query_rows(self, matrix, query=None):
         """Rows of (..., tokens, tokens), laid out on the grid: shape (..., rows, columns).

@@ -34,7 +34,8 @@ def plot_distances(
     images = distances.shape[1] if distances.ndim == 3 else None
     distances = distances.mean(axis=1) if images else distances
     blocks, heads = distances.shape
-    title += f" ({images} image{'s' * (images > 1)})" if images else ""
+    if images:
+        title += f" ({images} images)" if images > 1 else " (1 image)"
     figure = new_figure((5.4, 4.0))
     axes = figure.add_subplot()
     depth = np.arange(blocks)

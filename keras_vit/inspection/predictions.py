@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -23,7 +24,8 @@ from keras_vit.outputs import reading_of
 def draw_predictions(model, test, path, count=12):
     """Draws test images and their attention maps, mistakes first, which teach most.
 
-    A model without attention and a machine without matplotlib draw nothing.
+    A model without attention and a machine without matplotlib draw nothing. Of several heads,
+    images are drawn that have a label, and so a weight above 0, for each.
     """
     has_attention = any(isinstance(x, VisionTransformer) for x in backbones(model).values())
     if not has_attention or not importlib.util.find_spec("matplotlib"):
@@ -39,7 +41,10 @@ def draw_predictions(model, test, path, count=12):
         scores[head], readings[head] = reading.scores(output), reading.name
         errors = prediction_errors(labels[head], scores[head], reading.name)
         mistakes = mistakes + errors / (errors.max() or 1)  # of each head alike
-    chosen = np.argsort(-mistakes, kind="stable")[:count]
+    order, is_labelled = np.argsort(-mistakes, kind="stable"), map(_is_labelled, batches)
+    chosen = order[np.concatenate([*is_labelled])[order]][:count]
+    if not len(chosen):
+        return
     labels, scores = ({head: x[chosen] for head, x in each.items()} for each in (labels, scores))
     if not heads:
         labels, scores, readings = labels[None], scores[None], readings[None]
@@ -53,6 +58,12 @@ def draw_predictions(model, test, path, count=12):
         path,
         readings,
     )
+
+
+def _is_labelled(batch):
+    """Which images of a batch have no weight of 0, as those without the label of a head have."""
+    weights = keras.tree.flatten(batch[2:]) or [np.ones(len(batch[0]))]
+    return np.min([np.asarray(each) for each in weights], axis=0) > 0
 
 
 def plot_predictions(

@@ -93,7 +93,7 @@ def _inputs(about):
 
 def _architecture(about):
     network, v, record = about.network, about.network.variant, about.source.record
-    same = [name for name, row in {**VARIANTS, **BIT_VARIANTS}.items() if row == v]
+    same = [name for name, row in (VARIANTS | BIT_VARIANTS).items() if row == v]
     # Families that differ in their training alone share a row: the checkpoint's own comes first.
     same.sort(key=lambda name: not record or name != record.variant)
     titles = {

@@ -13,7 +13,7 @@ def loading(about):
     """Code in Markdown that opens the weights of a card's `Contents`."""
     model, file, format = about.model, about.file, about.format
     name, first = about.place or file.name, ["import keras_vit", ""]
-    use = ['print(keras_vit.predict(model, ["image.jpg"]))'] * bool(about.outputs)
+    use = ['print(keras_vit.predict(model, ["image.jpg"]))'] if about.outputs else []
     if format is None:
         call = f"model = keras.saving.load_model({name!r})"
         return _code("import keras", *first, call, *_what_keras_forgets(about), *use)
@@ -64,7 +64,8 @@ def _what_keras_forgets(about):
         lines.append(f"model.preprocessing = keras_vit.{preprocessing!r}")
     for name in ("reading", "class_names"):
         values = {each.head: getattr(each, name) for each in about.outputs if getattr(each, name)}
-        lines += [f"model.{name} = {values.get(None, values)!r}"] * bool(values)
+        if values:
+            lines.append(f"model.{name} = {values.get(None, values)!r}")
     return lines
 
 

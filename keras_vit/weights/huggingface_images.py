@@ -70,13 +70,13 @@ def _resize(processor, name):
             return "squash", 1.0, [f"size={size}"]
     rule = "shortest" if by_shorter_edge else "squash"
     if not processor.get("do_center_crop", False):
-        return rule, 1.0, [f"size={size} without a crop"] * by_shorter_edge
+        return rule, 1.0, [f"size={size} without a crop"] if by_shorter_edge else []
     crop, sides = sides_of(processor.get("crop_size", 224)), sides_of(size)
     # The shorter edge belongs to the smaller number, whatever the other one is.
     pairs = [(min(crop), sides[0])] if by_shorter_edge else list(zip(crop, sides))
     fraction = min(_fraction(*pair) for pair in pairs)
-    exact = all(math.floor(c / fraction) == s for c, s in pairs)
-    return rule, fraction, [f"size={size} and crop_size={crop}"] * (not exact)
+    is_exact = all(math.floor(c / fraction) == s for c, s in pairs)
+    return rule, fraction, [] if is_exact else [f"size={size} and crop_size={crop}"]
 
 
 def sides_of(size):

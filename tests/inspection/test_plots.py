@@ -12,6 +12,7 @@ import pytest
 import keras_vit
 from keras_vit import inspection
 from keras_vit.inspection import FilterComponents, PatchComponents, TokenNorms
+from keras_vit.inspection import predictions as predictions_module
 from keras_vit.job import draw_predictions
 from tests.inspection.cases import random_vit
 from tests.support import images
@@ -275,6 +276,18 @@ def test_every_head_is_told_above_its_image(tmp_path):
         "species: bee (100%)\ntruth: bee\nweight: 0.5\ntruth: 1\nmarks: 0\ntruth: 0"
     )
     assert (first.get_color(), second.get_color()) == ("darkgreen", "crimson")
+
+
+def test_an_image_without_the_label_of_a_head_is_not_drawn(tmp_path, monkeypatch):
+    model, x, drawn = three_heads(), images((3, 16, 16, 3)), []
+    labels = {"species": np.arange(3), "weight": np.arange(3), "marks": np.eye(3, 4)}
+    weights = dict.fromkeys(labels, np.ones(3)) | {"weight": np.array([1, 0, 1])}
+    monkeypatch.setattr(predictions_module, "plot_predictions", lambda *a: drawn.append(a[2]))
+    draw_predictions(model, Batches([(x, labels, weights)]), tmp_path / "predictions.png")
+    assert sorted(drawn.pop()["species"]) == [0, 2]
+    nothing = dict.fromkeys(labels, np.zeros(3))
+    draw_predictions(model, Batches([(x, labels, nothing)]), tmp_path / "predictions.png")
+    assert drawn == []
 
 
 def test_a_single_sigmoid_names_its_classes():
