@@ -192,9 +192,9 @@ def reading_of_loss(loss):
             options = vars(loss)
     names = [name.lower().replace("_", "") for name in names]
     for reading, known in _LOSSES.items():
-        if matches := [name for name in names if name in known]:
-            of_logits = matches[0] in _OF_THIS_LIBRARY or bool(options.get("from_logits"))
-            return reading, of_logits and reading != "values"
+        if name := next((name for name in names if name in known), None):
+            takes_logits = reading != "values" and bool(options.get("from_logits"))
+            return reading, takes_logits or name in _OF_THIS_LIBRARY
     return None, None
 
 

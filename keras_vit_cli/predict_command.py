@@ -44,38 +44,30 @@ def run(args):
     model = open_model(args.model, args.reading)
     if names:
         check_one_head(model, "--class-names")
-    heads, of_values = heads_of(model) or {None: model}, {}
-    for head, one in heads.items():
+    heads, of_values, most = heads_of(model), {}, {}
+    is_table = not (args.csv or args.json)
+    for head, one in (heads or {None: model}).items():
         with errors_of(head):
             of_values[head] = reading_and_names(one, names)[0].name == "values"
-    is_table, everything = not (args.csv or args.json), args.threshold is not None
-    usual = {
-        head: one.output_shape[-1] if everything else 1 if is_table else 5
-        for head, one in heads.items()
-    }
-    # Of values there is no probability that a threshold could be one of.
-    thresholds = {head: None if is_values else args.threshold
-                  for head, is_values in of_values.items()}  # fmt: skip
-    by_head = None not in heads
+        usual = 1 if is_table else 5
+        most[head] = args.top or (usual if args.threshold is None else one.output_shape[-1])
+    threshold = args.threshold
+    if heads:  # values have no probability that it could be one of
+        threshold = {head: threshold for head, is_values in of_values.items() if not is_values}
+    options = {"top": most, "threshold": threshold, "skip_corrupt": True, "progress": None}
     predictions = keras_vit.predict(
-        model,
-        files,
-        args.top or (usual if by_head else usual[None]),
-        names,
-        args.batch_size,
-        thresholds if by_head else args.threshold,
-        skip_corrupt=True,
-        progress=None,
+        model, files, class_names=names, batch_size=args.batch_size, **options
     )
-    predictions = predictions if by_head else {None: predictions}
+    predictions = predictions if heads else {None: predictions}
     first = next(iter(predictions.values()))
     readable = [i for i, best in enumerate(first) if best is not None]
     if is_table and readable:
         _print_table(files, predictions, readable, of_values)
     elif not is_table:
-        columns = [name for is_values in {*of_values.values()}
-                   for name in (OF_VALUES if is_values else COLUMNS)]  # fmt: skip
-        columns = list(dict.fromkeys(["image", *["head"] * by_head, *columns]))
+        columns = ["image", "head"] if heads else ["image"]
+        columns += [] if all(of_values.values()) else COLUMNS
+        columns += OF_VALUES if any(of_values.values()) else []
+        columns = list(dict.fromkeys(columns))
         rows = [
             dict.fromkeys(columns if args.csv else ()) | row
             for i in readable

@@ -213,3 +213,47 @@ def test_what_takes_one_head_says_how_to_pick_it():
     twice = keras.Model(model.input, [model.output["species"]] * 2)
     with pytest.raises(ValueError, match="must have different names"):
         keras_vit.predict(twice, PIXELS)
+
+
+@pytest.mark.any_backend
+def test_images_that_lack_the_label_of_a_head():
+    model = three_heads()
+    known = {name: np.ones(6) for name in LABELS}
+    known["weight"][[1, 4]] = 0
+    parts = [slice(0, 2), slice(2, 6)]
+    cut = lambda rows, part: {name: each[part] for name, each in rows.items()}  # noqa: E731
+    batches = [(PIXELS[part], cut(LABELS, part), cut(known, part)) for part in parts]
+    report = evaluation.evaluate(model, batches)
+    assert [report[name].examples for name in LABELS] == [6, 4, 6] and report.examples == 6
+    kept = known["weight"] == 1
+    some = evaluation.evaluate(alone(model, "weight"), (PIXELS[kept], LABELS["weight"][kept]))
+    assert report["weight"].figures == pytest.approx(some.figures, rel=1e-4)
+    known["weight"][:] = 0
+    batches = [(PIXELS[part], cut(LABELS, part), cut(known, part)) for part in parts]
+    with pytest.raises(ValueError, match="Head 'weight': Some image must have a label"):
+        evaluation.evaluate(model, batches)
+
+
+@pytest.mark.any_backend
+def test_training_on_labels_of_other_heads(tmp_path):
+    model = three_heads(compiled=False)
+    model.compile("sgd", {**LOSSES, "species": keras_vit.training.SoftmaxLoss()})
+    problem = {"species": "single_label", "weight": "regression", "marks": "multi_label"}
+    labels = {**LABELS, "marks": LABELS["marks"].astype("float32")}
+
+    def fit(labels, problem):
+        recipe = keras_vit.recipes.digits().replace(batch_size=2)
+        train = keras_vit.data.pipeline((PIXELS, labels), recipe, problem=problem)
+        keras_vit.training.fit(model, train, tmp_path / "run", steps=1)
+
+    for wrong, match in [
+        ({**labels, "species": [0, 1, 2, 3, 0, 1]}, "Head 'species': Labels must be whole"),
+        ({name: labels[name] for name in ("species", "weight")}, "the heads 'species', 'weight'"),
+        (labels["species"], r"a dict \{head: labels\} of 'species', 'weight', 'marks'"),
+    ]:
+        heads = {name: problem[name] for name in wrong} if isinstance(wrong, dict) else None
+        with pytest.raises(ValueError, match=match):
+            fit(wrong, heads)
+    swapped = {**problem, "species": "regression"}
+    with pytest.raises(ValueError, match="Head 'species': Labels of problem='regression'"):
+        fit(labels, swapped)

@@ -77,19 +77,19 @@ def read_csv(path, problem):
                 f"{', '.join(repr(header[i]) for i in columns)}. Received: "
                 f"{', '.join(map(repr, missing))}"
             )
-        named = [header.index(name) for name in problem]
+        chosen, more = [header.index(name) for name in problem], ""
     else:
-        named = [i for i in columns if lowered[i] in _LABEL]
-    if (len(named) == 1 or isinstance(problem, Mapping)) and set(named) < set(columns):
-        columns, others = named, [header[i] for i in columns if i not in named]
-        more = "" if isinstance(problem, Mapping) else "; name several with the problem of each"
+        chosen = [i for i in columns if lowered[i] in _LABEL]
+        chosen = chosen if len(chosen) == 1 else columns
+        more = "; name several with the problem of each"
+    if others := [header[i] for i in columns if i not in chosen]:
         warnings.warn(
-            f"Labels are read from the column{'s' * (len(columns) > 1)} "
-            f"{', '.join(repr(header[i]) for i in columns)} of {path}; "
+            f"Labels are read from the column{'s' * (len(chosen) > 1)} "
+            f"{', '.join(repr(header[i]) for i in chosen)} of {path}; "
             f"{', '.join(map(repr, others))} are not read{more}",
             stacklevel=2,
         )
-    columns = named if isinstance(problem, Mapping) else columns
+    columns = chosen
     files, cells, parts = set(), {header[i]: {} for i in columns}, {}
     for line, row in enumerate(rows, 2):
         if not any(row):
