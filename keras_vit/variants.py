@@ -107,8 +107,8 @@ class Variant(Extensions):
         self._set("stem_width", checks.positive_float(self.stem_width, "stem_width"))
         checks.positive_float(self.epsilon, "epsilon")
         super().__post_init__()
-        lacks_class_token = self.pool in ("token", "token_mean") and not self.class_token
-        if lacks_class_token or (self.pool == "first" and self.learned_tokens):
+        lacks_token = self.pool in ("token", "token_mean") and not self.class_token
+        if lacks_token or (self.pool == "first" and self.learned_tokens):
             raise ValueError(
                 "pool='token' reads the class token, and pool='first' the first patch of a model "
                 f"without one. Received: pool={self.pool!r}, class_token={self.class_token}; "
@@ -238,10 +238,10 @@ def _table():
         *SIZES["22B"], 14, pool="map", block="parallel", qkv_bias=False, **norms
     )
     for line in FAMILIES:
-        for size, changed in line.sizes.items():
+        for size, of_size in line.sizes.items():
             name, _, patch = size.partition("/")
             numbers = dict(zip(("width", "depth", "num_heads", "mlp_dim"), SIZES.get(name, ())))
-            fields = {**numbers, "patch_size": int(patch), **line.fields, **changed}
+            fields = {**numbers, "patch_size": int(patch), **line.fields, **of_size}
             table[line.name.format(size)] = Variant(**fields)
     return table
 

@@ -54,15 +54,15 @@ class RelativeAttention(MultiHeadSelfAttention):
 
     def call(self, x, memory=None, bias=None, rotation=None, distances=None, training=False):
         if distances is not None:
-            bias = self.bias(self.queries(x, rotation), distances)
+            bias = self.distance_bias(self.queries(x, rotation), distances)
         return super().call(x, memory, bias=bias, rotation=rotation, training=training)
 
     def scores(self, x, memory=None, bias=None, rotation=None, distances=None):
         if distances is not None:
-            bias = self.bias(self.queries(x, rotation), distances)
+            bias = self.distance_bias(self.queries(x, rotation), distances)
         return super().scores(x, memory, bias=bias, rotation=rotation)
 
-    def bias(self, q, distances):
+    def distance_bias(self, q, distances):
         """q rᵀ / √D_h, r being the embedding of the distance from a query to a key."""
         return relative_scores(q * q.shape[-1] ** -0.5, distances)
 

@@ -80,22 +80,22 @@ def block_features(model, blocks, as_maps, norm, learned_tokens, attention):
     encoder, learned, dtype = _encoder(model), learned_count(model), layers[0].dtype_policy
     if not as_maps:
         patches = Tokens(learned, dtype=dtype)
-        found = {"tokens": [patches(x) for x in tokens]}
+        features = {"tokens": [patches(x) for x in tokens]}
     else:
         # Patches of images of any size keep their rows and columns, and tell both.
         cut = next(layer for layer in model.layers if isinstance(layer, Patches))
         patches = Tokens(learned, grid=None if cut.keep_grid else encoder.grid, dtype=dtype)
         grid = [cut.output] if cut.keep_grid else []
-        found = {"maps": [patches(x, *grid) for x in tokens]}
+        features = {"maps": [patches(x, *grid) for x in tokens]}
     if learned_tokens:
         first = Tokens(0, learned, dtype=dtype)
-        found["learned_tokens"] = [first(x) for x in tokens]
+        features["learned_tokens"] = [first(x) for x in tokens]
     if attention:
-        found["attention"] = [
+        features["attention"] = [
             BlockAttention(block, dtype=block.dtype_policy)(*keras.tree.flatten(block.input))
             for block in layers
         ]
-    return found
+    return features
 
 
 def learned_count(model):

@@ -84,7 +84,7 @@ class VisionTransformer(Classifier):
     ):
         check_names(Variant, architecture, argument_names(VisionTransformer))
         v = get_variant(variant, **architecture)
-        common = arguments(
+        checked = arguments(
             image_size, num_classes, include_top, channels, head_bias=head_bias, dtype=dtype
         )
         options = {
@@ -97,11 +97,11 @@ class VisionTransformer(Classifier):
             "token_merging": token_merging,
         }
         check_options(v, options)
-        grid, dtype = v.grid(image_size), common["dtype_policy"]
-        height, width = (None, None) if variable_size else common["image_size"]
-        head = {"num_classes": common["num_classes"], "head_bias": head_bias, "dtype": dtype}
+        grid, dtype = v.grid(image_size), checked["dtype_policy"]
+        height, width = (None, None) if variable_size else checked["image_size"]
+        head = {"num_classes": checked["num_classes"], "head_bias": head_bias, "dtype": dtype}
 
-        images = image_input(height, width, channels=common["channels"], policy=dtype)
+        images = image_input(height, width, channels=checked["channels"], policy=dtype)
         x, patches = embed(images, v, grid=grid, options=options, dtype=dtype)  # Eq. 1
         if extended.is_needed(v, options):
             x, size = extended.encode(x, patches, v, grid=grid, options=options, dtype=dtype)
@@ -109,7 +109,7 @@ class VisionTransformer(Classifier):
         else:
             x = encode(x, v, options=options, dtype=dtype)  # Eq. 2 and 3, L times
             outputs = read_out(x, v, **head)  # Eq. 4
-        super().__init__(images, outputs, v, common, Preprocessing(), name, **options)
+        super().__init__(images, outputs, v, checked, Preprocessing(), name, **options)
 
     variant_of = staticmethod(get_variant)
 

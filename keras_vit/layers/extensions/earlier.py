@@ -1,8 +1,8 @@
 """Files of earlier versions in the words of this one.
 
-Until version 0.2 the paper's layers had the extensions too, in an argument `later`, and blocks took
-every position as `relative_position`, told by its number of axes. This is the one place that knows
-of it: `Layer.from_config` and `Layer.__call__` ask the two tables.
+In version 0.1 the paper's layers had the extensions too, in an argument `later`, and blocks took
+every position as `relative_position`. This is the one place that knows of it: `Layer.from_config`
+and `Layer.__call__` ask the two tables that are filled here.
 """
 
 from keras_vit.layers.attention import MultiHeadSelfAttention

@@ -37,15 +37,15 @@ class RotaryPosition(Layer):
                 "Rotary positions need a head width that 4 divides. Received: "
                 f"head_width={head_width}; choose another width or num_heads."
             )
-        self.kind, self.num_heads, self.head_width = get_rotary(kind), num_heads, head_width
+        self.rotary, self.num_heads, self.head_width = get_rotary(kind), num_heads, head_width
         self.grid, self.learned_tokens = pair(grid, "grid"), learned_tokens
-        if not self.kind.learned:
+        if not self.rotary.learned:
             self.frequencies = kernels.Constant(self._frequencies())
             table = self._table(self.grid, self.frequencies.array, np, "float64")
             self.fixed = kernels.Constant(table)
 
     def build(self, input_shape):
-        if self.kind.learned:
+        if self.rotary.learned:
             self.frequencies = self.add_weight(
                 (2, self.num_heads, self.head_width // 2), self._drawn, name="frequencies"
             )
@@ -54,10 +54,10 @@ class RotaryPosition(Layer):
         dtype, grid = kernels.at_least_float32(self.variable_dtype), self.grid
         if len(patches.shape) == 4:
             grid = ops.shape(patches)[1:3]
-        elif not self.kind.learned:
+        elif not self.rotary.learned:
             return self.fixed.tensor(patches, self.compute_dtype)
         frequencies = self.frequencies
-        if self.kind.learned:
+        if self.rotary.learned:
             frequencies = ops.cast(frequencies, dtype)
         else:
             frequencies = frequencies.tensor(patches, dtype)
@@ -66,8 +66,8 @@ class RotaryPosition(Layer):
     def _frequencies(self):
         """Of what comes first in a head, and of what comes second: shape (2, 1, D_h / 2)."""
         count = self.head_width // 4
-        f = float(self.kind.temperature) ** (-np.arange(count) / count)
-        f = f * 2 * math.pi if self.kind.places == "centered" else f
+        f = float(self.rotary.temperature) ** (-np.arange(count) / count)
+        f = f * 2 * math.pi if self.rotary.places == "centered" else f
         return np.stack([np.concatenate([f, 0 * f]), np.concatenate([0 * f, f])])[:, None]
 
     def _drawn(self, shape, dtype=None):
@@ -80,12 +80,12 @@ class RotaryPosition(Layer):
         return ops.cast(ops.stack([x, y]), dtype)
 
     def _table(self, grid, frequencies, xp, dtype):
-        axes = [self._places(*row, xp, dtype) for row in zip(grid, self.kind.reference or grid)]
+        axes = [self._places(*row, xp, dtype) for row in zip(grid, self.rotary.reference or grid)]
         axes = [xp.reshape(p, (-1, 1, 1)) for p in xp.meshgrid(*axes, indexing="ij")]
-        first, second = axes if self.kind.order == "rows" else axes[::-1]
+        first, second = axes if self.rotary.order == "rows" else axes[::-1]
         angles = first * frequencies[0] + second * frequencies[1]
         angles = xp.pad(angles, ((self.learned_tokens, 0), (0, 0), (0, 0)))
-        if self.kind.pairs == "halves":
+        if self.rotary.pairs == "halves":
             angles = xp.concatenate([angles, angles], axis=2)
         else:  # each twice
             twice = xp.stack([angles, angles], axis=-1)
@@ -97,13 +97,13 @@ class RotaryPosition(Layer):
         """Where the rows (or columns) of a grid are."""
         places = xp.arange(n, dtype=dtype)
         n = places[-1] + 1
-        if self.kind.places == "centered":
-            return (2 * places + 1 + 2 * self.kind.offset) / n - 1
-        places = places + self.kind.offset
-        return places if self.kind.reference is None else places / n * counted
+        if self.rotary.places == "centered":
+            return (2 * places + 1 + 2 * self.rotary.offset) / n - 1
+        places = places + self.rotary.offset
+        return places if self.rotary.reference is None else places / n * counted
 
     def compute_output_spec(self, patches):
         known = patches.shape[1:-1] if len(patches.shape) == 4 else self.grid
         tokens = None if None in known else math.prod(known) + self.learned_tokens
-        heads = self.num_heads if self.kind.learned else 1
+        heads = self.num_heads if self.rotary.learned else 1
         return self._output((2, tokens, heads, self.head_width))

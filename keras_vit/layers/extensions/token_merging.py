@@ -50,8 +50,8 @@ def merge(x, size, keys, count, protected):
     odd = odd + ops.einsum("bst,bsd->btd", into, _rows(even, source))
     even = _rows(even, kept)
     first = [(odd if i % 2 else even)[:, i // 2 : i // 2 + 1] for i in range(protected)]
-    rest = [even[:, (protected + 1) // 2 :], odd[:, protected // 2 :]]
-    sums = ops.concatenate([*first, *rest], axis=1)
+    others = [even[:, (protected + 1) // 2 :], odd[:, protected // 2 :]]
+    sums = ops.concatenate([*first, *others], axis=1)
     sums, share = sums[:, :, :width], sums[:, :, width:]
     return ops.cast(sums / share, x.dtype), ops.cast(share[:, :, 0], "int32")
 
