@@ -268,6 +268,11 @@ def unsupported(what, advice=""):
     return CheckpointError(f"The file has {what}, which no model of this library has{advice}.")
 
 
+def like(family, cls, **changes):
+    """A family of another class that has the fields of `family`, but for some."""
+    return cls(**{**vars(family), **changes})
+
+
 def reasons(rows):
     """The texts of a dict whose condition, the value, is true."""
     return [text for text, is_so in rows.items() if is_so]

@@ -5,35 +5,33 @@ tests what `EVERYWHERE` names, because they compile each model for seconds.
 """
 
 import json
-import shutil
 
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.readers import read_checkpoint
 from tests.support import (
     BACKEND,
-    ORACLES,
     assert_close,
     forward,
     gradients,
     largest,
     precision,
-    read_arrays,
     to_numpy,
 )
+from tests.weights.stored import LATER, changed, io_of, model_of, options_of
 
-CASES = sorted(path.parent for path in (ORACLES / "later").glob("*/io.npz"))
+CASES = sorted(path.parent.name for path in LATER.glob("*/io.npz"))
 EVERYWHERE = ("timm_xp", "timm_eva02", "timm_beit", "timm_rope_mixed_ape")
 cases = pytest.mark.parametrize(
     "case",
     [
         pytest.param(
             case,
-            id=case.name,
-            marks=[pytest.mark.slow] * (BACKEND != "torch" and case.name not in EVERYWHERE),
+            marks=[pytest.mark.slow] * (BACKEND != "torch" and case not in EVERYWHERE),
         )
         for case in CASES
     ],
@@ -41,9 +39,9 @@ cases = pytest.mark.parametrize(
 
 
 def load(case, dtype="float32", **options):
-    facts = json.loads((case / "case.json").read_text())
-    model = keras_vit.from_checkpoint(case / "model", dtype=dtype, **facts["options"], **options)
-    return model, read_arrays(case / "io.npz"), facts["noise"]
+    noise = json.loads((LATER / case / "case.json").read_text())["noise"]
+    model = keras_vit.from_checkpoint(model_of(case), dtype=dtype, **options_of(case), **options)
+    return model, io_of(case), noise
 
 
 def with_features(model):
@@ -67,12 +65,11 @@ def test_outputs_and_features(case, dtype, tolerance):
 @cases
 def test_gradients(case, tmp_path):
     """Those of the parameters are read as a checkpoint of their family."""
-    shutil.copytree(case / "model", tmp_path / "gradients")
-    (arrays,) = (tmp_path / "gradients").glob("*.safetensors")
-    shutil.copy(case / "gradients.safetensors", arrays)
+    folder = changed(
+        case, tmp_path, lambda _: read_safetensors(LATER / case / "gradients.safetensors")
+    )
     model, io, _noise = load(case)
-    facts = json.loads((case / "case.json").read_text())
-    expected = read_checkpoint(tmp_path / "gradients", facts["options"]).arrays
+    expected = read_checkpoint(folder, options_of(case)).arrays
     cotangent = io["cotangent"].astype("float32")
     loss = lambda y: keras.ops.sum(keras.ops.multiply(y, cotangent))  # noqa: E731
     _, found = gradients(model, loss, io["input"])

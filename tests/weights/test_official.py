@@ -4,32 +4,27 @@ import json
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 import keras_vit
 from keras_vit.extensions import Rotary
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.readers import FAMILIES
-from tests.support import ORACLES, assert_close, forward, images
+from keras_vit.weights.save import write_safetensors
+from tests.support import assert_close, forward, images
+from tests.weights.stored import LATER, arrays_of, model_of
 
 pytestmark = pytest.mark.any_backend
 
 ONES = np.ones(16, "float32")
 
 
-def arrays_of(name):
-    return read_safetensors(ORACLES / "later" / f"tower_{name}" / "model" / "model.safetensors")
-
-
 def config_of(name):
-    path = ORACLES / "later" / f"tower_{name}" / "model" / "open_clip_config.json"
-    return json.loads(path.read_text())
+    return json.loads((model_of(name) / "open_clip_config.json").read_text())
 
 
 def saved(tmp_path, arrays, config=None):
     tmp_path.mkdir(exist_ok=True)
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    safetensors.numpy.save_file(arrays, tmp_path / "model.safetensors")
+    write_safetensors(tmp_path / "model.safetensors", arrays)
     if config:
         (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
     return tmp_path
@@ -42,7 +37,7 @@ def output_of(folder, **options):
 
 @pytest.mark.parametrize("prefix", ["module.", "teacher.backbone."])
 def test_weights_under_the_name_of_a_wrapper(prefix, tmp_path):
-    plain = arrays_of("dinov2")
+    plain = arrays_of("tower_dinov2")
     blocks = {name.replace("blocks.0.0.", "blocks.0."): a for name, a in plain.items()}
     blocks = {name.replace("blocks.1.1.", "blocks.1."): a for name, a in blocks.items()}
     assert len(set(blocks) - set(plain)) > 20
@@ -56,10 +51,10 @@ def test_weights_under_the_name_of_a_wrapper(prefix, tmp_path):
 @pytest.mark.parametrize("key", ["teacher", "target_encoder"])
 def test_the_part_of_a_training_that_is_evaluated(key, tmp_path):
     torch = pytest.importorskip("torch")
-    tensors = {n: torch.tensor(a) for n, a in arrays_of("dinov2").items()}
+    tensors = {n: torch.tensor(a) for n, a in arrays_of("tower_dinov2").items()}
     others = {n: t * 0 for n, t in tensors.items()}
     torch.save({"student": others, key: tensors, "epoch": 3}, tmp_path / "checkpoint.pth")
-    expected = output_of(saved(tmp_path / "plain", arrays_of("dinov2")), num_heads=2)
+    expected = output_of(saved(tmp_path / "plain", arrays_of("tower_dinov2")), num_heads=2)
     assert_close(output_of(tmp_path / "checkpoint.pth", num_heads=2), expected, 0)
 
 
@@ -72,14 +67,14 @@ def test_torchscript_is_refused_before_it_is_opened(tmp_path):
 
 
 def test_an_autoencoder_without_its_decoder(tmp_path):
-    arrays = {n: a for n, a in arrays_of("dinov2").items() if "register" not in n}
+    arrays = {n: a for n, a in arrays_of("tower_dinov2").items() if "register" not in n}
     arrays["decoder_embed.weight"] = arrays["decoder_blocks.0.norm1.weight"] = ONES
     model = keras_vit.from_checkpoint(saved(tmp_path, arrays), num_heads=2)
     assert "decoder_embed.weight" in model.load_report.ignored
 
 
 def test_what_the_arrays_of_dinov3_tell():
-    folder = ORACLES / "later" / "tower_dinov3" / "model"
+    folder = model_of("tower_dinov3")
     model = keras_vit.from_checkpoint(folder)
     v = model.variant
     assert v.rotary == Rotary("centered", 100.0, pairs="halves")
@@ -125,10 +120,10 @@ def stored_by_apple(name):
     return arrays
 
 
-@pytest.mark.parametrize("name", ["aimv2", "aimv2_both_towers"])
+@pytest.mark.parametrize("name", ["tower_aimv2", "tower_aimv2_both_towers"])
 def test_aimv2_as_apple_stores_it(name, tmp_path):
     folder = saved(tmp_path, stored_by_apple(name))
-    theirs = ORACLES / "later" / f"tower_{name}" / "model"
+    theirs = model_of(name)
     x = images((2, 12, 12, 3))
     expected = forward(keras_vit.from_checkpoint(theirs), x)
     assert_close(forward(keras_vit.from_checkpoint(folder, num_heads=2), x), expected, 0)
@@ -142,7 +137,7 @@ def test_the_heads_of_aimv2(tmp_path):
     wider = {16: 256, 48: 768}  # 2 heads of 128 units
     arrays = {
         name: np.zeros([wider.get(n, n) for n in array.shape], "float32")
-        for name, array in stored_by_apple("aimv2").items()
+        for name, array in stored_by_apple("tower_aimv2").items()
     }
     model = keras_vit.from_checkpoint(saved(tmp_path, arrays))
     assert model.variant.num_heads == 2
@@ -150,7 +145,7 @@ def test_the_heads_of_aimv2(tmp_path):
 
 
 def test_files_of_openai_compute_quick_gelu(tmp_path):
-    arrays = arrays_of("open_clip")
+    arrays = arrays_of("tower_open_clip")
     exact = keras_vit.from_checkpoint(saved(tmp_path / "exact", arrays), num_heads=2)
     assert (exact.variant.activation, exact.variant.gelu) == (None, "erf")
     assert "gelu" in [row[0] for row in exact.load_report.assumed]
@@ -161,12 +156,12 @@ def test_files_of_openai_compute_quick_gelu(tmp_path):
 
 
 def test_what_a_config_of_open_clip_says(tmp_path):
-    config = config_of("open_clip")
+    config = config_of("tower_open_clip")
     config["model_cfg"]["vision_cfg"]["norm_kwargs"] = {"eps": 1e-3}
     config["model_cfg"] |= {"quick_gelu": False}
     config["model_cfg"]["vision_cfg"]["act_kwargs"] = {"approximate": "tanh"}
     config["preprocess_cfg"] |= {"resize_mode": "squash", "interpolation": "bilinear"}
-    model = keras_vit.from_checkpoint(saved(tmp_path, arrays_of("open_clip"), config))
+    model = keras_vit.from_checkpoint(saved(tmp_path, arrays_of("tower_open_clip"), config))
     v, facts = model.variant, model.preprocessing
     assert (v.epsilon, v.gelu, v.pool, v.norm_after_pool) == (1e-3, "tanh", "mean", True)
     assert (facts.mean[0], facts.resize, facts.interpolation) == (0.4, "squash", "bilinear")
@@ -174,34 +169,37 @@ def test_what_a_config_of_open_clip_says(tmp_path):
 
 
 def test_towers_without_a_norm_before_the_blocks(tmp_path):
-    arrays = {n: a for n, a in arrays_of("open_clip").items() if "ln_pre" not in n}
-    v = keras_vit.from_checkpoint(saved(tmp_path, arrays, config_of("open_clip"))).variant
+    arrays = {n: a for n, a in arrays_of("tower_open_clip").items() if "ln_pre" not in n}
+    v = keras_vit.from_checkpoint(saved(tmp_path, arrays, config_of("tower_open_clip"))).variant
     assert (v.pre_norm, v.patch_bias) == (None, False)
 
 
 def test_a_perception_encoder_without_a_head(tmp_path):
     """Those for language and for places end after their last block."""
     ends = ("attn_pool.", "ln_post.", "proj")
-    arrays = {n: a for n, a in arrays_of("perception_encoder").items() if not n.startswith(ends)}
+    arrays = {
+        n: a for n, a in arrays_of("tower_perception_encoder").items() if not n.startswith(ends)
+    }
     v = keras_vit.from_checkpoint(saved(tmp_path, arrays), num_heads=2).variant
     assert (v.pool, v.final_norm, v.projection) == ("mean", False, None)
     assert v.rotary == Rotary(offset=1.0, order="columns")
 
 
 def test_the_heads_of_trunks(tmp_path):
-    folder = ORACLES / "later" / "tower_open_clip_trunk" / "model"
+    folder = model_of("tower_open_clip_trunk")
     model = keras_vit.from_checkpoint(folder)
     assert (model.num_classes, model.variant.projection) == (0, 12)
     assert model.preprocessing.mean == (0.4, 0.4, 0.4)
     assert "logit_scale" in model.load_report.ignored
-    biased = {**arrays_of("open_clip_trunk"), "visual.head.proj.bias": ONES[:12]}
-    model = keras_vit.from_checkpoint(saved(tmp_path, biased, config_of("open_clip_trunk")))
+    biased = {**arrays_of("tower_open_clip_trunk"), "visual.head.proj.bias": ONES[:12]}
+    folder = saved(tmp_path, biased, config_of("tower_open_clip_trunk"))
+    model = keras_vit.from_checkpoint(folder)
     assert (model.num_classes, model.variant.projection) == (12, None)
 
 
 def test_periods_of_another_base(tmp_path):
     periods = {"rope_embed.periods": np.array([1.0, 9.9], "float32")}
-    folder = saved(tmp_path, {**arrays_of("dinov3"), **periods})
+    folder = saved(tmp_path, {**arrays_of("tower_dinov3"), **periods})
     assert keras_vit.from_checkpoint(folder).variant.rotary.temperature == 98.01
 
 
@@ -210,7 +208,7 @@ def test_a_trunk_that_is_no_transformer(tmp_path):
         keras_vit.from_checkpoint(saved(tmp_path, {"visual.trunk.stem.weight": ONES}))
 
 
-@pytest.mark.parametrize("path", sorted((ORACLES / "later").glob("tower_*")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted(LATER.glob("tower_*")), ids=lambda p: p.name)
 def test_one_family_recognises_a_file(path):
     names = read_safetensors(path / "model" / "model.safetensors")
     found = [family.name for family in FAMILIES if family.recognises(names)]

@@ -11,7 +11,7 @@ import re
 from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.family import ANY, reasons
+from keras_vit.weights.family import ANY, like, reasons
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats.huggingface import (
     BLOCK,
@@ -199,10 +199,12 @@ BEIT = Beit(
     prefix="beit.",
     head_pools=("token", "mean"),
 )
-DEIT = Deit(
+DEIT = like(
+    VIT,
+    Deit,
     name="Hugging Face DeiT",
     sign=r"(.*\.)?embeddings\.distillation_token$",
-    stripped=VIT.stripped,
+    unlike=r"(?!)",
     table=Table(
         ("embeddings.distillation_token", DISTILLATION, SAME),
         *tables.torch_linear("[classifier|cls_classifier]", "head"),
@@ -212,17 +214,12 @@ DEIT = Deit(
         *tables.torch_norm("layernorm", "norm"),
         *tables.torch_linear("pooler.dense", "pre_logits"),
     ),
-    ignored=VIT.ignored,
-    parts=VIT.parts,
-    defaults=VIT.defaults,
-    config=VIT.config,
     holds={**VIT.holds, "registers": (0, 1), "distillation": ANY},
     model_types=("deit",),
     model_type="deit",
     with_head="DeiTForImageClassification",
     without_head="DeiTModel",
     prefix="deit.",
-    constants=VIT.constants,
 )
 # Its files have the names of ViT's, which reads them.
 IJEPA = dataclasses.replace(

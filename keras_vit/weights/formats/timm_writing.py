@@ -7,7 +7,7 @@ is said by one that has it.
 
 import re
 
-from keras_vit.weights.family import ANY, reasons
+from keras_vit.weights.family import ANY, like, reasons
 from keras_vit.weights.formats import timm_arrays
 from keras_vit.weights.formats.timm import FAMILY, KEYS, POOLS, Timm, hub_config
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, rope_arguments
@@ -236,7 +236,7 @@ def _hybrid_of(v):
 def _writer(writer, *rows, **fields):
     """A family like that which reads, whose table has some rows first."""
     table = Table(*rows, *timm_arrays.ROWS) if rows else FAMILY.table
-    return writer(**{**vars(FAMILY), "table": table, **fields})
+    return like(FAMILY, writer, table=table, **fields)
 
 
 AS_TIMM, ERF = {"stem_numerics": ("timm",)}, {"gelu": ("erf",)}
