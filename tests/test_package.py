@@ -193,7 +193,9 @@ def test_every_class_of_keras_is_registered():
                 continue
             if issubclass(thing, (keras.layers.Layer, keras.optimizers.Optimizer)):
                 found.append(name)
-                assert keras.saving.get_registered_name(thing) == f"keras_vit>{thing.__name__}"
+                # Where Keras sees a class under another name, it is that of a class of files.
+                names = {f"keras_vit>{name}", f"keras_vit>{thing.__name__}"}
+                assert keras.saving.get_registered_name(thing) in names
     assert {"VisionTransformer", "TransformerBlock"} <= set(found)
 
 
