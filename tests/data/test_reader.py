@@ -1,0 +1,65 @@
+"""Examples that cannot be read: who stands in for them, and what is said."""
+
+import os
+import warnings
+import zipfile
+
+import pytest
+
+from keras_vit.data import pipeline
+from tests.data.pipeline_cases import RANDOM, assert_same, class_folders, recipe
+
+pytestmark = pytest.mark.any_backend
+
+
+def damage(path):
+    path.write_bytes(path.read_bytes()[:300])
+
+
+@pytest.mark.parametrize("archive", [False, True])
+def test_unreadable_images_are_named_and_others_stand_in_for_training(tmp_path, archive):
+    damaged = class_folders(tmp_path / "set" / "train", per_class=8)[4]
+    damage(damaged)
+    class_folders(tmp_path / "set" / "test", per_class=2)
+    source = tmp_path / "set"
+    if archive:
+        source = tmp_path / "set.zip"
+        with zipfile.ZipFile(source, "w") as file:
+            for path in (tmp_path / "set").rglob("*.jpg"):
+                file.write(path, path.relative_to(tmp_path))
+    train = pipeline(source, recipe(8, train=RANDOM), "train")
+    assert train.skipped == ()
+    with pytest.warns(UserWarning, match=f"{damaged.name} is left out"):
+        batches = list(train)
+    assert [len(images) for images, _ in batches] == [8, 8]
+    assert train.skipped == (f"{source}/train/{damaged.parent.name}/{damaged.name}",)
+    # A run that begins later finds the same stand-in.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert_same(pipeline(source, recipe(8, train=RANDOM)).from_step(1, steps=1), batches[1:])
+
+
+def test_unreadable_images_are_left_out_of_evaluation(tmp_path):
+    paths = class_folders(tmp_path / "train", per_class=8)
+    damage(paths[3])
+    (tmp_path / "train" / "cat" / "zz.webp").write_bytes(b"")
+    test = pipeline(tmp_path, recipe(5), "train", training=False)
+    with pytest.warns(UserWarning, match="is left out"):
+        batches = list(test)
+    assert sum(len(images) for images, _ in batches) == 15 and len(batches) == 4
+    assert len(test.skipped) == 2
+
+
+def test_too_many_unreadable_images_are_an_error(tmp_path):
+    for path in class_folders(tmp_path / "train", per_class=8)[::2]:
+        damage(path)
+    train = pipeline(tmp_path, recipe(8, train=RANDOM))
+    with pytest.warns(UserWarning), pytest.raises(ValueError, match=r"5 of 16 examples cannot be"):
+        list(train)
+
+
+def test_pipes_and_devices_among_images_are_not_read(tmp_path):
+    class_folders(tmp_path / "train", per_class=4)
+    os.mkfifo(tmp_path / "train" / "cat" / "pipe.jpg")
+    (tmp_path / "train" / "dog" / "endless.jpg").symlink_to("/dev/zero")
+    assert pipeline(tmp_path, recipe(4, train=RANDOM)).num_examples == 8
