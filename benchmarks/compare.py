@@ -141,8 +141,8 @@ def markdown(rows, failed, settings, args):
     a = settings.architecture
     title = f"### {a.name}, {a.image_size} px, {settings.task}, batch {settings.batch}, "
     title += f"{settings.backend}, {settings.dtype}\n\n{args.turns} turns of {args.steps} steps, "
-    core = "any" if args.pin is None else args.pin
-    title += f"{clock(args)} time, core {core}, {a.parameters:,} parameters."
+    core = "all cores" if args.pin is None else f"core {args.pin}"
+    title += f"{clock(args)} time, {core}, {a.parameters:,} parameters."
     missing = [f"- `{label}`: {why}" for label, why in failed.items()]
     packages = ", ".join(sorted({p for row in rows for p in row["versions"].split(", ")}))
     line = tables.machine_line(f"with {packages}")

@@ -39,15 +39,15 @@ def make_images(folder, count, size=(500, 375)):
         cut.save(place / f"{index:05d}.jpg", quality=90)
 
 
-def endless_batches(folder, batch_size, size=SIZE, training=True, threads=None, workers=0):
+def endless_batches(folder, batch_size, training=True, threads=None, workers=0):
     """Batches of `keras_vit.data.pipeline`, epoch after epoch, all of the same size."""
     from keras_vit import data
 
     recipe = types.SimpleNamespace(
         batch_size=batch_size,
         seed=0,
-        train=data.Transform((size, size), crop="inception", flip=True),
-        eval=data.Transform((size, size), resize_small=size * 8 // 7, crop="resize_small_center"),
+        train=data.Transform((SIZE, SIZE), crop="inception", flip=True),
+        eval=data.Transform((SIZE, SIZE), resize_small=256, crop="resize_small_center"),
         mixup=0.0,
         cutmix=0.0,
     )

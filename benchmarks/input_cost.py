@@ -22,8 +22,7 @@ import tempfile
 import time
 
 import tables
-from input import endless_batches, make_images
-from peers import get_architecture
+from input import SIZE, endless_batches, make_images
 
 
 def parse():
@@ -40,9 +39,7 @@ def parse():
     parser.add_argument("--turns", type=int, default=6, help="of each data")
     parser.add_argument("--steps", type=int, default=8, help="timed in a turn")
     parser.add_argument("--untimed", type=int, default=4, help="at the beginning of a turn")
-    args = parser.parse_args()
-    args.architecture = get_architecture(args.model)
-    return args
+    return parser.parse_args()
 
 
 def make_step(args, task):
@@ -52,9 +49,8 @@ def make_step(args, task):
     import keras_vit
 
     keras.config.set_dtype_policy(args.dtype)
-    a = args.architecture
-    name = f"{a.name.rstrip('0123456789')}/{a.patch_size}"
-    model = keras_vit.VisionTransformer(name, image_size=a.image_size, num_classes=2)
+    name = f"{args.model[:-2]}/{args.model[-2:]}"
+    model = keras_vit.VisionTransformer(name, image_size=SIZE, num_classes=2)
     loss = keras.losses.CategoricalCrossentropy(from_logits=True)
     model.compile(keras_vit.training.AdamW(1e-4, weight_decay=0.01), loss)
     if task == "train":
@@ -85,8 +81,7 @@ def fixed_turn():
 
 def measure(args, task, folder):
     """Milliseconds per step of each turn, `"fixed"` and `"real"`."""
-    size, training = args.architecture.image_size, task == "train"
-    real = endless_batches(folder, args.batch, size, training, args.threads, args.workers)
+    real = endless_batches(folder, args.batch, task == "train", args.threads, args.workers)
     step = make_step(args, task)
     fixed = next(real)
     step(fixed)
