@@ -12,10 +12,10 @@ import keras
 import numpy as np
 
 from keras_vit.data.arrays import ArraySource
-from keras_vit.data.dataset import has_label
 from keras_vit.data.keras_layers import augment
 from keras_vit.data.mixing import mix
 from keras_vit.data.pixels import normalized
+from keras_vit.data.sources import has_label
 from keras_vit.heads import map_heads
 from keras_vit.workarounds import report_ended_workers
 

@@ -266,14 +266,6 @@ def check_labels(
     return labels.astype(np.int32 if problem == "single_label" else np.float32)
 
 
-def has_label(labels):
-    """Whether each example has its label, (examples,): -1 and NaN are none."""
-    labels = np.asarray(labels)
-    if labels.dtype.kind != "f":
-        return labels >= 0
-    return ~np.isnan(labels).any(axis=tuple(range(1, labels.ndim)))
-
-
 def check_memory(shape, itemsize=1):
     """Raises ValueError if an array of (images, height, width, channels) would pass `MAX_BYTES`."""
     count, height, width, channels = shape

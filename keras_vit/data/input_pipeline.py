@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.data import batches, keras_layers, reader, units
-from keras_vit.data.dataset import has_label, problem_told
+from keras_vit.data.dataset import problem_told
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.keras_side import KerasSide
 from keras_vit.data.load import check_seed, open_source
@@ -171,12 +171,7 @@ class Pipeline(KerasSide):
         self._layers = getattr(recipe, "augment_layers", ()) if training else ()
         widths = keras.tree.flatten(self.num_classes)  # of the labels of all heads side by side
         keras_layers.check(self._layers, (batch_size, *self.image_shape), (sum(widths),))
-        self.missing = {}
-        if isinstance(self.problem, dict):
-            given = [source.label(row) for row in self.rows]
-            for head in self.problem:
-                count = len(given) - int(has_label(np.array([each[head] for each in given])).sum())
-                self.missing |= {head: count} if count else {}
+        self.missing = source.missing(self.rows)
         self._unreadable = {}  # row -> reason, of all objects that are made of this one
         self.start, self._steps = 0, None
         self._cut((0, 1))

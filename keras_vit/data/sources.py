@@ -35,6 +35,14 @@ def part_of(name):
     return match and match.lastgroup
 
 
+def has_label(labels):
+    """Whether each example has its label, (examples,): -1 and NaN are none."""
+    labels = np.asarray(labels)
+    if labels.dtype.kind != "f":
+        return labels >= 0
+    return ~np.isnan(labels).any(axis=tuple(range(1, labels.ndim)))
+
+
 class Source:
     """Labelled images that are read one by one; the base of every data source.
 
@@ -86,6 +94,14 @@ class Source:
             else:
                 sides.append(min(image.shape[:2]))
         return sorted(sides)[len(sides) // 2] if sides else 0
+
+    def missing(self, rows):
+        """{head: how many of the rows lack its label}, without those of 0."""
+        if not isinstance(self.problem, dict):
+            return {}
+        labels = [self.label(row) for row in rows]
+        known = {h: has_label(np.array([label[h] for label in labels])) for h in self.problem}
+        return {head: int((~each).sum()) for head, each in known.items() if not each.all()}
 
     def label(self, row):
         """The label alone."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 
-from keras_vit.data.dataset import has_label
+from keras_vit.data.sources import has_label
 from keras_vit.heads import of_head
 
 _MOST = 1000  # labels that mean and deviation are taken of

@@ -9,24 +9,17 @@ from typing import Any, TypeVar
 import keras
 
 from keras_vit import training
-from keras_vit.checks import check_choice, positive_float, positive_int
+from keras_vit.checks import check_choice, positive_int
 from keras_vit.data import keras_layers
 from keras_vit.data.preprocess import network_of_images
 from keras_vit.data.transform import RESIZES, Transform
-from keras_vit.heads import errors_of, of_head
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
+from keras_vit.recipes.heads import LOSSES, check_heads, of_heads
 from keras_vit.text import brief, unknown
 from keras_vit.variants import VARIANTS, get_variant
 
 Recipe = TypeVar("Recipe")  # of recipe.py, which imports this file
-LOSSES = {  # of each problem
-    "single_label": ("softmax", "sigmoid"),
-    "multi_label": ("sigmoid",),
-    "regression": ("squared",),
-}
-# Fields that may be dicts by head; of those with one value it is that of all heads.
-BY_HEAD = ("problem", "loss", "num_classes", "label_smoothing", "class_weights")
 MOST_UPDATES = 2**31 - 1
 OF_A_VIT = ("dropout", "stochastic_depth", "remat", "representation_size", "pool", "position")
 
@@ -85,25 +78,6 @@ def choice(*choices):
     return lambda value, name: check_choice(name, value, choices) or value
 
 
-class ByHead(dict):
-    """What a recipe has for each head, {head: value}; a value, as recipes are."""
-
-    def __hash__(self):
-        return hash(tuple(self.items()))
-
-
-def by_head(check):
-    """The check for a value, or for a dict {head: value} of several heads."""
-
-    def each(value, name):
-        if not isinstance(value, Mapping):
-            return check(value, name)
-        items = ((str(head), check(one, f"{name}[{head!r}]")) for head, one in value.items())
-        return ByHead(items)
-
-    return each
-
-
 def tuple_of(check):
     """The check for a tuple or list whose values all pass `check`."""
     is_tuple = must_be("a tuple", tuple, lambda values: isinstance(values, (tuple, list)))
@@ -122,16 +96,6 @@ def best(value, name):
             f"Received: {name}={brief(value)}."
         )
     return bool(value)
-
-
-def weights_by_head(value, name):
-    """The check for a dict {head: weight}, or nothing."""
-    if value and not isinstance(value, Mapping):
-        raise ValueError(
-            f"{name} must be a dict {{head: weight}} of a model with several heads. Received: "
-            f"{name}={brief(value)}."
-        )
-    return by_head(positive_float)(value, name) if value else ()
 
 
 def check_fields(r):
@@ -191,62 +155,6 @@ def check_fields(r):
             raise ValueError(f"{expected}. Received: {received}.")
 
 
-def of_heads(recipe):
-    """{head: the recipe as if it were for that head alone}; {} of a recipe for one output."""
-    if not isinstance(recipe.problem, Mapping):
-        return {}
-    heads, usual = {}, {f.name: f.default for f in dataclasses.fields(recipe)}
-    for head in recipe.problem:
-        changes = {name: of_head(getattr(recipe, name), head) for name in BY_HEAD}
-        changes = {n: usual[n] if value is None else value for n, value in changes.items()}
-        with errors_of(head, note=False):
-            heads[head] = dataclasses.replace(recipe, **changes, loss_weights=())
-    return heads
-
-
-def check_heads(r):
-    """Raises a ValueError where dicts by head name other heads than the problems of a recipe."""
-    heads = set(r.problem) if isinstance(r.problem, Mapping) else set()
-    for name in (*BY_HEAD, "loss_weights"):
-        value = getattr(r, name)
-        if isinstance(value, Mapping) and (others := set(value) - heads):
-            raise ValueError(
-                f"{name} must name heads of the recipe, those of its problem: "
-                f"{', '.join(sorted(heads)) or 'it has one output'}. Received: "
-                f"{', '.join(map(repr, sorted(others)))}; for_problem({{head: problem}}) sets them."
-            )
-
-
-def for_problem(recipe: Recipe, problem: str | dict[str, str]) -> Recipe:
-    """The recipe for labels of another problem: with its loss, and without label smoothing.
-
-    Args:
-        problem: `"single_label"`, `"multi_label"` or `"regression"`; or {head: problem} of the
-            several heads of a model, of which each has its loss and its metrics.
-
-    Raises:
-        ValueError: another problem.
-    """
-    if problem == recipe.problem:
-        return recipe
-    if isinstance(recipe.problem, Mapping):  # of other heads
-        first = next(iter(of_heads(recipe).values()))
-        recipe = dataclasses.replace(first, num_classes=None, class_weights=())
-    if isinstance(problem, Mapping):
-        plain = dataclasses.replace(recipe, num_classes=None, class_weights=())
-        heads = {head: for_problem(plain, each) for head, each in problem.items()}
-        changes = {
-            name: {head: getattr(each, name) for head, each in heads.items()}
-            for name in ("problem", "loss", "label_smoothing")
-        }
-        return dataclasses.replace(plain, **changes)
-    check_choice("problem", problem, tuple(LOSSES))
-    if recipe.loss == "own":
-        return dataclasses.replace(recipe, problem=problem)
-    loss = LOSSES[problem][0]
-    return dataclasses.replace(recipe, problem=problem, loss=loss, label_smoothing=0.0)
-
-
 def make_schedule(recipe: Recipe) -> Any:
     """The learning rate: a `LearningRateSchedule`, or a number if it is constant."""
     run = (recipe.learning_rate, recipe.steps, recipe.warmup_steps)
@@ -274,6 +182,26 @@ def make_loss(recipe: Recipe) -> Any:
     losses = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}
     weights = recipe.class_weights or None
     return losses[recipe.loss](recipe.label_smoothing, dtype=dtype, class_weights=weights)
+
+
+def metrics(recipe: Recipe) -> list[Any] | dict[str, list[Any]]:
+    """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5.
+
+    Of several labels at once the mean over the classes of the average precision, which Keras
+    finds from 200 thresholds (`keras_vit.evaluation.evaluate` finds the exact one); of a
+    regression the mean absolute error and R2; of several heads a dict {head: metrics}.
+    """
+    if heads := of_heads(recipe):
+        return {head: metrics(each) for head, each in heads.items()}
+    if recipe.loss == "own":
+        return []
+    if recipe.problem == "multi_label":
+        name = "mean_average_precision"
+        return [keras.metrics.AUC(curve="PR", multi_label=True, from_logits=True, name=name)]
+    if recipe.problem == "regression":
+        return [keras.metrics.MeanAbsoluteError(), keras.metrics.R2Score(name="r2")]
+    top_5 = [training.Accuracy(top=5)] if (recipe.num_classes or 0) >= 100 else []
+    return [training.Accuracy(name="accuracy"), *top_5]
 
 
 def monitor(recipe: Recipe) -> str:
@@ -321,15 +249,6 @@ def for_weights(recipe: Recipe, model: Any) -> Recipe:
         train=recipe.train.like(preprocessing, crop=recipe.train.crop in RESIZES),
         eval=recipe.eval.like(preprocessing),
     )
-
-
-def resized(transform, image_size):
-    """The transform for another image size; what it cuts from grows in proportion."""
-    if transform.resize_small is None:
-        return dataclasses.replace(transform, image_size=image_size)
-    factor = max(image_size) / max(transform.image_size)
-    small = max(round(transform.resize_small * factor), max(image_size))
-    return dataclasses.replace(transform, image_size=image_size, resize_small=small)
 
 
 def settings(recipe):

@@ -10,12 +10,12 @@ import keras
 from keras_vit import training
 from keras_vit.checks import pair, positive_float, positive_int, rate
 from keras_vit.data.transform import Transform
-from keras_vit.heads import heads_of
 from keras_vit.models.backbone import count_blocks
 from keras_vit.outputs import PROBLEMS
 from keras_vit.recipes import fields
-from keras_vit.recipes.fields import OF_A_VIT, by_head, checked, optional, tuple_of
-from keras_vit.recipes.scaling import scale
+from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
+from keras_vit.recipes.heads import by_head, check_outputs, for_problem, weights_by_head
+from keras_vit.recipes.scaling import resized, scale
 from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
 
@@ -137,7 +137,7 @@ class Recipe:
     class_weights: tuple[float, ...] | dict[str, tuple[float, ...]] = checked(  # noqa: RUF009
         by_head(tuple_of(positive_float)), ()
     )
-    loss_weights: dict[str, float] | tuple = checked(fields.weights_by_head, ())  # noqa: RUF009
+    loss_weights: dict[str, float] | tuple = checked(weights_by_head, ())  # noqa: RUF009
 
     def __post_init__(self):
         fields.check_fields(self)
@@ -183,13 +183,14 @@ class Recipe:
             size = pair(changes.pop("image_size"), "image_size")
             for name in ("train", "eval"):
                 value = fields.transform(changes.get(name, getattr(self, name)), name)
-                changes[name] = fields.resized(value, size)
+                changes[name] = resized(value, size)
         return dataclasses.replace(self, **changes)
 
     scale = scale
-    for_problem = fields.for_problem
+    for_problem = for_problem
     make_schedule = fields.make_schedule
     make_loss = fields.make_loss
+    metrics = fields.metrics
     monitor = property(fields.monitor)
     for_weights = fields.for_weights
 
@@ -228,25 +229,6 @@ class Recipe:
             return training.SGDM(schedule, self.momentum, **shared)
         return training.AdamW(schedule, self.beta1, self.beta2, self.epsilon, **shared)
 
-    def metrics(self) -> list[Any] | dict[str, list[Any]]:
-        """A list of metrics for one-hot or integer labels: accuracy, with many classes top-5.
-
-        Of several labels at once the mean over the classes of the average precision, which Keras
-        finds from 200 thresholds (`keras_vit.evaluation.evaluate` finds the exact one); of a
-        regression the mean absolute error and R2; of several heads a dict {head: metrics}.
-        """
-        if heads := fields.of_heads(self):
-            return {head: each.metrics() for head, each in heads.items()}
-        if self.loss == "own":
-            return []
-        if self.problem == "multi_label":
-            name = "mean_average_precision"
-            return [keras.metrics.AUC(curve="PR", multi_label=True, from_logits=True, name=name)]
-        if self.problem == "regression":
-            return [keras.metrics.MeanAbsoluteError(), keras.metrics.R2Score(name="r2")]
-        top_5 = [training.Accuracy(top=5)] if (self.num_classes or 0) >= 100 else []
-        return [training.Accuracy(name="accuracy"), *top_5]
-
     def callbacks(self) -> list[keras.callbacks.Callback]:
         """A list of what the recipe needs: patch sizes, evaluated averages, the best weights."""
         patches, seed = self.patch_sizes, self.seed
@@ -270,13 +252,7 @@ class Recipe:
             raise TypeError(f"model must be a keras.Model. Received: model={model!r}.")
         made = {"optimizer": self.make_optimizer(model), "loss": self.make_loss()}
         if isinstance(self.problem, dict):
-            heads, outputs = set(self.problem), set(heads_of(model))
-            if heads != outputs:
-                raise ValueError(
-                    f"The recipe is for the heads {', '.join(sorted(heads))}. Received: a model "
-                    f"with the outputs {', '.join(sorted(outputs)) or 'of one head'}; "
-                    "keras_vit.add_heads makes one, or keras.Model(inputs, {head: output})."
-                )
+            check_outputs(self, model)
             # Weighted ones leave out what has no label. All heads are named, as Keras asks for.
             made |= {"weighted_metrics": self.metrics()}
             made |= {"loss_weights": dict.fromkeys(self.problem, 1.0) | dict(self.loss_weights)}

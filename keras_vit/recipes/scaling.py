@@ -1,4 +1,4 @@
-"""A recipe for another batch or another length."""
+"""A recipe for another batch, another length or other sizes of images."""
 
 import dataclasses
 
@@ -67,3 +67,12 @@ def scale(
         weight_decay=recipe.weight_decay * (factor if adam else 1),
         ema=recipe.ema and recipe.ema**k,
     )
+
+
+def resized(transform, image_size):
+    """The transform for another image size; what it cuts from grows in proportion."""
+    if transform.resize_small is None:
+        return dataclasses.replace(transform, image_size=image_size)
+    factor = max(image_size) / max(transform.image_size)
+    small = max(round(transform.resize_small * factor), max(image_size))
+    return dataclasses.replace(transform, image_size=image_size, resize_small=small)

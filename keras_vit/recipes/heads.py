@@ -1,0 +1,114 @@
+"""What a recipe has for each of the several heads of a model, and for labels of each problem."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TypeVar
+
+from keras_vit.checks import check_choice, positive_float
+from keras_vit.heads import errors_of, heads_of, of_head
+from keras_vit.text import brief
+
+Recipe = TypeVar("Recipe")  # of recipe.py, which imports this file
+LOSSES = {  # of each problem
+    "single_label": ("softmax", "sigmoid"),
+    "multi_label": ("sigmoid",),
+    "regression": ("squared",),
+}
+# Fields that may be dicts by head; of those with one value it is that of all heads.
+BY_HEAD = ("problem", "loss", "num_classes", "label_smoothing", "class_weights")
+
+
+class ByHead(dict):
+    """What a recipe has for each head, {head: value}; a value, as recipes are."""
+
+    def __hash__(self):
+        return hash(tuple(self.items()))
+
+
+def by_head(check):
+    """The check for a value, or for a dict {head: value} of several heads."""
+
+    def each(value, name):
+        if not isinstance(value, Mapping):
+            return check(value, name)
+        items = ((str(head), check(one, f"{name}[{head!r}]")) for head, one in value.items())
+        return ByHead(items)
+
+    return each
+
+
+def weights_by_head(value, name):
+    """The check for a dict {head: weight}, or nothing."""
+    if value and not isinstance(value, Mapping):
+        raise ValueError(
+            f"{name} must be a dict {{head: weight}} of a model with several heads. Received: "
+            f"{name}={brief(value)}."
+        )
+    return by_head(positive_float)(value, name) if value else ()
+
+
+def of_heads(recipe):
+    """{head: the recipe as if it were for that head alone}; {} of a recipe for one output."""
+    if not isinstance(recipe.problem, Mapping):
+        return {}
+    heads, usual = {}, {f.name: f.default for f in dataclasses.fields(recipe)}
+    for head in recipe.problem:
+        changes = {name: of_head(getattr(recipe, name), head) for name in BY_HEAD}
+        changes = {n: usual[n] if value is None else value for n, value in changes.items()}
+        with errors_of(head, note=False):
+            heads[head] = dataclasses.replace(recipe, **changes, loss_weights=())
+    return heads
+
+
+def check_heads(r):
+    """Raises a ValueError where dicts by head name other heads than the problems of a recipe."""
+    heads = set(r.problem) if isinstance(r.problem, Mapping) else set()
+    for name in (*BY_HEAD, "loss_weights"):
+        value = getattr(r, name)
+        if isinstance(value, Mapping) and (others := set(value) - heads):
+            raise ValueError(
+                f"{name} must name heads of the recipe, those of its problem: "
+                f"{', '.join(sorted(heads)) or 'it has one output'}. Received: "
+                f"{', '.join(map(repr, sorted(others)))}; for_problem({{head: problem}}) sets them."
+            )
+
+
+def check_outputs(recipe, model):
+    """Raises a ValueError unless the outputs of a model are the heads of a recipe."""
+    heads, outputs = set(recipe.problem), set(heads_of(model))
+    if heads != outputs:
+        raise ValueError(
+            f"The recipe is for the heads {', '.join(sorted(heads))}. Received: a model with the "
+            f"outputs {', '.join(sorted(outputs)) or 'of one head'}; keras_vit.add_heads makes "
+            "one, or keras.Model(inputs, {head: output})."
+        )
+
+
+def for_problem(recipe: Recipe, problem: str | dict[str, str]) -> Recipe:
+    """The recipe for labels of another problem: with its loss, and without label smoothing.
+
+    Args:
+        problem: `"single_label"`, `"multi_label"` or `"regression"`; or {head: problem} of the
+            several heads of a model, of which each has its loss and its metrics.
+
+    Raises:
+        ValueError: another problem.
+    """
+    if problem == recipe.problem:
+        return recipe
+    if isinstance(recipe.problem, Mapping):  # of other heads
+        first = next(iter(of_heads(recipe).values()))
+        recipe = dataclasses.replace(first, num_classes=None, class_weights=())
+    if isinstance(problem, Mapping):
+        plain = dataclasses.replace(recipe, num_classes=None, class_weights=())
+        heads = {head: for_problem(plain, each) for head, each in problem.items()}
+        changes = {
+            name: {head: getattr(each, name) for head, each in heads.items()}
+            for name in ("problem", "loss", "label_smoothing")
+        }
+        return dataclasses.replace(plain, **changes)
+    check_choice("problem", problem, tuple(LOSSES))
+    if recipe.loss == "own":
+        return dataclasses.replace(recipe, problem=problem)
+    loss = LOSSES[problem][0]
+    return dataclasses.replace(recipe, problem=problem, loss=loss, label_smoothing=0.0)
