@@ -8,6 +8,7 @@ process of its own; they take turns, and medians count. Nothing else should keep
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import statistics
@@ -39,7 +40,7 @@ def make_images(folder, count, size=(500, 375)):
         cut.save(place / f"{index:05d}.jpg", quality=90)
 
 
-def endless_batches(folder, batch_size, training=True, threads=None, workers=0):
+def endless_batches(folder, batch_size=BATCH, training=True, threads=None, workers=0):
     """Batches of `keras_vit.data.pipeline`, epoch after epoch, all of the same size."""
     from keras_vit import data
 
@@ -59,10 +60,6 @@ def endless_batches(folder, batch_size, training=True, threads=None, workers=0):
         yield from pipeline.from_step(0, 10**6)
     while True:
         yield from (batch for batch in pipeline if len(batch[0]) == batch_size)
-
-
-def keras_vit(threads, workers=0):
-    return lambda folder: endless_batches(folder, BATCH, threads=threads, workers=workers)
 
 
 def plain_tf_data(folder):
@@ -124,10 +121,10 @@ def torch_loader(folder):
 
 
 CONTENDERS = {
-    "keras_vit, 1 thread": keras_vit(1),
-    "keras_vit, 2 threads": keras_vit(2),
-    "keras_vit, 1 process of 1 thread": keras_vit(1, 1),
-    "keras_vit, 2 processes of 1 thread": keras_vit(1, 2),
+    "keras_vit, 1 thread": functools.partial(endless_batches, threads=1),
+    "keras_vit, 2 threads": functools.partial(endless_batches, threads=2),
+    "keras_vit, 1 process of 1 thread": functools.partial(endless_batches, threads=1, workers=1),
+    "keras_vit, 2 processes of 1 thread": functools.partial(endless_batches, threads=1, workers=2),
     "plain tf.data": plain_tf_data,
     "PyTorch DataLoader, Pillow": torch_loader,
 }

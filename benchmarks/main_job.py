@@ -11,13 +11,12 @@ import tempfile
 
 import tables
 
-SCRIPT = tables.ROOT / "tutorials" / "train.py"
-
 
 def run(backend, seed):
     """What the run wrote to metrics.json."""
+    script = tables.ROOT / "tutorials" / "train.py"
     with tempfile.TemporaryDirectory() as output:
-        tables.run(SCRIPT, "--seed", str(seed), "--output", output, backend=backend)
+        tables.run(script, "--seed", str(seed), "--output", output, backend=backend)
         return json.loads((pathlib.Path(output) / "metrics.json").read_text())
 
 

@@ -168,6 +168,8 @@ def parse_spec(text, backend):
             choices = "; ".join(f"{o}={'|'.join(values)}" for o, values in allowed.items())
             raise ValueError(f"Unknown option. Received: {part!r} in {text!r}; expected {choices}.")
         options[option] = value
+    if options.get("remat") == "true" and name not in (OURS, "timm"):
+        raise ValueError(f"{name} has no rematerialisation; leave remat=true out.")
     return name, options
 
 
@@ -218,7 +220,7 @@ def kerashub(s):
     import keras
     import keras_hub
 
-    a = _without_remat(s)
+    a = s.architecture
     backbone = keras_hub.models.ViTBackbone(
         image_shape=(a.image_size, a.image_size, 3),
         patch_size=a.patch_size,
@@ -235,7 +237,7 @@ def kerashub(s):
 def kimm(s):
     import kimm
 
-    a = _without_remat(s)
+    a = s.architecture
     name = {"Ti": "Tiny", "S": "Small", "B": "Base", "L": "Large"}.get(a.name[:-2])
     builder = getattr(kimm.models, f"VisionTransformer{name}{a.patch_size}", None)
     if builder is None or builder.depth != a.depth:
@@ -254,7 +256,7 @@ def kimm(s):
 def vitkeras(s):
     from vit_keras import vit
 
-    a = _without_remat(s)
+    a = s.architecture
     return vit.build_model(
         image_size=a.image_size,
         patch_size=a.patch_size,
@@ -273,14 +275,8 @@ def flax(s):
     """The authors' own model; its GELU is the tanh form."""
     from vit_jax.models_vit import VisionTransformer
 
-    a = _without_remat(s)
+    a = s.architecture
     rates = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0}
     transformer = {"num_layers": a.depth, "num_heads": a.num_heads, "mlp_dim": a.mlp_dim, **rates}
     patches = collections.namedtuple("Patches", "size")((a.patch_size, a.patch_size))
     return VisionTransformer(a.num_classes, patches, transformer, a.width)
-
-
-def _without_remat(s):
-    if s.remat == "true":
-        raise ValueError(f"{s.name} has no rematerialisation; leave remat=true out.")
-    return s.architecture

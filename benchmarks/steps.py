@@ -111,10 +111,10 @@ def _keras(model, s, images, labels):
         make = {"jax": _resident_jax, "torch": _resident_torch, "tensorflow": _resident_tensorflow}
         step, wait = make[s.backend](model, s.task, images, labels)
     elif s.task == "infer":
-        step, wait = (lambda: model.predict_on_batch(images)), _nothing
+        step, wait = (lambda: model.predict_on_batch(images)), lambda: None
     else:
         parts = list(zip(np.split(images, int(s.parts)), np.split(labels, int(s.parts))))
-        step, wait = (lambda: [model.train_on_batch(*part) for part in parts]), _nothing
+        step, wait = (lambda: [model.train_on_batch(*part) for part in parts]), lambda: None
     return step, wait, model.count_params()
 
 
@@ -225,8 +225,4 @@ def _flax(model, s, images, labels):
 
 
 def _wait(torch):
-    return torch.cuda.synchronize if torch.cuda.is_available() else _nothing
-
-
-def _nothing():
-    pass
+    return torch.cuda.synchronize if torch.cuda.is_available() else lambda: None

@@ -117,8 +117,7 @@ def table(columns, rows):
 
 
 def save(rows, path=FIGURES):
-    """Adds rows with `COLUMNS` to the figures; a row for the same work on the same day and
-    processor is replaced."""
+    """Adds rows to the figures, in place of those of the same day, processor and work."""
     path = pathlib.Path(path)
     known = {_key(row): row for row in (read(path) if path.is_file() else ())}
     known |= {_key(row): row for row in rows}
