@@ -73,7 +73,7 @@ def run(args):
         top = top and {head: top for head, each in source.problem.items() if each == "single_label"}
     outputs = {head: one.output_shape[-1] for head, one in heads.items()} or model.output_shape[-1]
     numbers = map_heads(numbers_of, source.problem, of_model, source.class_names, outputs)
-    data = Batches(source, rows, model, size, numbers, outputs)
+    data = Batches(source, rows, model=model, size=size, numbers=numbers, outputs=outputs)
     names = of_model or source.class_names
     report = evaluation.evaluate(model, data, top, class_names=names)
     print(json.dumps(report.to_dict(), indent=1, allow_nan=False) if args.json else report)
@@ -104,7 +104,7 @@ class Batches:
     `skipped` tells where those lie that could not be read; they are left out.
     """
 
-    def __init__(self, source, rows, model, size, numbers, outputs):
+    def __init__(self, source, rows, model, size, numbers=None, outputs=None):
         self.source, self.rows, self.model = source, rows, model
         self.size, self.numbers, self.skipped = size, numbers, []
         self.problem, self.outputs = source.problem, outputs

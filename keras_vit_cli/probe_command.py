@@ -31,7 +31,7 @@ def run(args):
     source = open_source(args.data, args.data_dir, args.labels, "single_label")
     rows = [source.rows(split) for split in (args.split, args.test_split)]
     model = open_model(args.model)
-    parts = [Batches(source, part, model, args.batch_size, None) for part in rows]
+    parts = [Batches(source, part, model=model, size=args.batch_size) for part in rows]
     options = {"shots": args.shots, "seed": args.seed, "layer": args.layer}
     result = evaluation.probe(model, *parts, **options)
     if args.json:
