@@ -5,153 +5,29 @@ front: oneDNN computes on either layout, and nothing is copied.
 """
 
 import functools
-import math
-import pathlib
-import platform
 
 import keras
 import torch
 import torch.nn.functional as F
-from torch.utils.weak import WeakIdKeyDictionary
+
+from keras_vit.layers.fast_torch_products import (
+    gelu,
+    is_recorded,
+    linear,
+    product,
+    takes_float32,
+    takes_onednn,
+)
+
+__all__ = ["gelu", "linear"]  # and what is defined here
 
 # Once a block of 31 MiB was freed, glibc keeps up to 62 MiB of what is freed. Before, it returns
 # every activation to the system and takes it again page by page, a sixth of an inference's time.
 torch.empty(31 * 2**20, dtype=torch.uint8, device="cpu")
 
-_CASTS = WeakIdKeyDictionary()  # weight -> (what it was when it was cast, the cast)
-
 
 def applies(name):
     return True
-
-
-def linear(x, kernel, bias, activation, contracted):
-    """The linear map of `kernels.linear`; without gradients a GELU by tanh is part of it."""
-    with_gelu = not torch.is_grad_enabled() and getattr(activation, "__name__", "") == "gelu_tanh"
-    into, shape = math.prod(kernel.shape[:contracted]), x.shape[:-contracted]
-    bias = None if bias is None else keras.ops.convert_to_tensor(bias).reshape(-1).to(x.dtype)
-    y = product(x.reshape(-1, into), cast(kernel, x.dtype).reshape(into, -1), bias, with_gelu)
-    y = y if activation is None or with_gelu else activation(y)
-    return y.reshape(*shape, *kernel.shape[contracted:])
-
-
-def cast(weight, dtype):
-    """A weight in the type of the inputs.
-
-    Without gradients the cast of a parameter on a CPU is kept for the next call, until a call with
-    gradients: it would take a sixth of the time of four images. PyTorch counts the changes of a
-    tensor, but for those of its `.data` or of an array of NumPy that shares its memory.
-    """
-    if weight.dtype == dtype:
-        return weight
-    is_kept = type(weight) is torch.nn.Parameter and weight.device.type == "cpu"
-    if not is_kept or _is_recorded() or weight.is_inference():
-        return weight.to(dtype)
-    if torch.is_grad_enabled():
-        _CASTS.pop(weight, None)
-        return weight.to(dtype)
-    state = weight._version, weight.data_ptr(), dtype
-    known, short = _CASTS.get(weight, (None, None))
-    if known != state:
-        short = weight.detach().to(dtype)
-        _CASTS[weight] = state, short
-    return short
-
-
-def product(x, kernel, bias, with_gelu=False):
-    """x·W + b for two matrices, and its GELU, by oneDNN where that is the faster one."""
-    if _takes_onednn(x) and (with_gelu or onednn_is_faster()):
-        return _Product.apply(x, kernel, bias, with_gelu)
-    return _product(x, kernel, bias, with_gelu)
-
-
-def _product(x, kernel, bias, with_gelu=False):
-    y = x @ kernel if bias is None else torch.addmm(bias, x, kernel)
-    return F.gelu(y, approximate="tanh") if with_gelu else y
-
-
-def _takes_onednn(x):
-    # The formats in which PyTorch records a graph lack the operation.
-    if _is_recorded() or torch.is_autocast_enabled("cpu") or type(x) is not torch.Tensor:
-        return False
-    is_short = x.dtype in (torch.float32, torch.bfloat16)
-    return is_short and x.device.type == "cpu" and x.numel() > 0 and has_onednn(x.dtype)
-
-
-def _is_recorded():
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
-
-
-class _Product(torch.autograd.Function):
-    """The product by oneDNN, whose operation has no derivatives of its own.
-
-    The GELU is within it where no gradient is wanted: PyTorch's own by tanh takes four times as
-    long as the one by erf, a fifth of an inference in bfloat16.
-    """
-
-    @staticmethod
-    def forward(x, kernel, bias, with_gelu):
-        then = ("gelu", [], "tanh") if with_gelu else ("none", [], "")
-        return torch.ops.mkldnn._linear_pointwise(x, kernel.t(), bias, *then)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        x, kernel, bias, ctx.with_gelu = inputs
-        needs_x, needs_kernel, *_ = ctx.needs_input_grad
-        ctx.save_for_backward(x if needs_kernel else None, kernel if needs_x else None)
-        ctx.save_for_forward(x, kernel, bias)
-
-    @staticmethod
-    def backward(ctx, dy):
-        x, kernel = ctx.saved_tensors
-        needs_x, needs_kernel, needs_bias, _ = ctx.needs_input_grad
-        dy = dy.contiguous()
-        dx = product(dy, kernel.t(), None) if needs_x else None
-        dkernel = product(x.t(), dy, None) if needs_kernel else None
-        return dx, dkernel, dy.sum(0) if needs_bias else None, None
-
-    @staticmethod
-    def jvp(ctx, dx, dkernel, dbias, _):
-        x, kernel, bias = ctx.saved_tensors
-        from_x = None if dx is None else dx @ kernel
-        from_kernel = None if dkernel is None else x @ dkernel
-        dy = sum(part for part in (from_x, from_kernel, dbias) if part is not None)
-        if not ctx.with_gelu:
-            return dy
-        y = _product(x, kernel, bias)
-        return torch.ops.aten.gelu_backward(dy, y, approximate="tanh")
-
-    @staticmethod
-    def vmap(info, in_dims, x, kernel, bias, with_gelu):
-        return torch.vmap(lambda *a: _product(*a, with_gelu), in_dims[:3])(x, kernel, bias), 0
-
-
-@functools.cache
-def onednn_is_faster():
-    """Whether the CPU is AMD's, for which MKL, which PyTorch takes for float32, has no fast code.
-
-    The maker decides rather than a timing, because a resumed training must multiply as before.
-    """
-    cpu = pathlib.Path("/proc/cpuinfo")
-    return "AuthenticAMD" in (cpu.read_text() if cpu.exists() else platform.processor())
-
-
-@functools.cache
-def has_onednn(dtype):
-    """Whether this PyTorch has oneDNN's linear map for this CPU."""
-    x = torch.ones(2, 2, dtype=dtype)
-    try:
-        _Product.forward(x, x, x[0], True)
-    except (AttributeError, RuntimeError, NotImplementedError):
-        return False
-    return True
-
-
-def gelu(x, approximate):
-    """The GELU of `kernels.gelu`; compiled, a sigmoid takes a third of the time of a tanh."""
-    if approximate and torch.compiler.is_compiling() and not torch.compiler.is_exporting():
-        return x * torch.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
-    return F.gelu(x, approximate="tanh" if approximate else "none")
 
 
 def layer_norm(x, gamma, beta, epsilon):
@@ -162,6 +38,8 @@ def layer_norm(x, gamma, beta, epsilon):
 
 def attention(query, key, value):
     """The attention of `kernels.attention`; that of `keras.ops` breaks compiled graphs."""
+    if query.dtype == torch.float16 and takes_float32(query):  # bfloat16 loses nothing
+        return attention(query.float(), key.float(), value.float()).to(query.dtype)
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
     return F.scaled_dot_product_attention(query, key, value).transpose(1, 2)
 
@@ -185,7 +63,7 @@ class Constant:
     def tensor(self, like, dtype=None):
         dtype, device = dtype or self._dtype, like.device
         # A recorded program has constants of its own; other classes of tensors have no values.
-        if _is_recorded() or type(like) not in (torch.Tensor, torch.nn.Parameter):
+        if is_recorded() or type(like) not in (torch.Tensor, torch.nn.Parameter):
             return self._made(dtype, device)
         if (tensor := self._copies.get((dtype, device))) is None:
             with torch.inference_mode(False):  # whose tensors no gradient may keep
@@ -220,7 +98,10 @@ def computed(function, arguments, like, dtype):
 
 def conv(x, kernel, strides, explicit_padding):
     """The convolution of `kernels.conv`; one of single pixels is a linear map."""
-    if kernel.shape[0] == 1 and _takes_onednn(x) and onednn_is_faster():
+    if takes_float32(x):
+        wide = conv(x.float(), kernel.float(), strides, explicit_padding)
+        return wide.to(x.dtype)
+    if kernel.shape[0] == 1 and not is_recorded() and takes_onednn(x):
         x = x[:, ::strides, ::strides]
         return product(x.flatten(0, 2), kernel[0, 0], None).unflatten(0, x.shape[:3])
     (top, bottom), (left, right) = (

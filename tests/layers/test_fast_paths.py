@@ -234,13 +234,23 @@ def test_second_derivatives_are_those_of_the_twin(name, either_library, monkeypa
         assert_close(a, b, 1e-4 * max(largest(b), 1))
 
 
-@pytest.fixture(params=[True, False] if BACKEND == "torch" else [None])
-def either_library(request, monkeypatch):
-    """On PyTorch, which library multiplies depends on the CPU: here it is each of the two."""
-    if request.param is not None:
-        from keras_vit.layers import fast_torch
+CPUS = {  # flags of a CPU of each kind that PyTorch multiplies otherwise on
+    "amd_avx512": "AuthenticAMD fpu avx512f avx512_bf16 avx512_fp16",
+    "intel_avx512": "GenuineIntel fpu avx512f avx512_bf16 avx512_fp16",
+    "avx2": "AuthenticAMD fpu avx2",
+}
 
-        monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda: request.param)
+
+@pytest.fixture(params=CPUS if BACKEND == "torch" else [None])
+def either_library(request, monkeypatch):
+    """On PyTorch, what multiplies depends on the CPU: here it is each of the three."""
+    if request.param is not None:
+        from keras_vit.layers import fast_torch_products as products
+
+        words = set(CPUS[request.param].split())
+        monkeypatch.setattr(products, "HAS_AVX512", "avx512f" in words)
+        monkeypatch.setattr(products, "ONEDNN_IS_FASTER", products.onednn_is_faster(words))
+        monkeypatch.setattr(products, "EMULATED", products.emulated(words))
     return request.param
 
 

@@ -20,7 +20,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from keras_vit.layers import fast_torch
+from keras_vit.layers import fast_torch_products as products
 
 __all__ = ["either_library"]  # a fixture
 
@@ -61,11 +61,11 @@ def test_one_compiled_graph(name, either_library):
 def test_only_what_the_gradient_needs_is_kept(monkeypatch):
     """Frozen kernels need no input, which may be the largest tensor of all."""
 
-    monkeypatch.setattr(fast_torch, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(products, "ONEDNN_IS_FASTER", True)
     kept = []
     x, kernel, bias = torch.ones(64, 8), torch.ones(8, 8), torch.ones(8, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda x: x):
-        fast_torch.product(x, kernel, bias)
+        products.product(x, kernel, bias)
     assert not kept
 
 
@@ -74,11 +74,10 @@ def test_a_gelu_within_the_product(dtype, tolerance, monkeypatch):
     """Without gradients; in forward derivatives and over batches too."""
     arrays = [torch.tensor(normal(*s)).to(getattr(torch, dtype)) for s in ((6, 5), (5, 7), (7,))]
     x, kernel, bias = arrays
-    seen = []
-    forward = fast_torch._Product.forward
-    monkeypatch.setattr(
-        fast_torch._Product, "forward", lambda *args: seen.append(args[3]) or forward(*args)
-    )
+    seen, onednn = [], products.onednn
+    monkeypatch.setattr(products, "HAS_AVX512", True)
+    monkeypatch.setattr(products, "EMULATED", set())
+    monkeypatch.setattr(products, "onednn", lambda *args: seen.append(args[3]) or onednn(*args))
 
     def mine(x):
         return kernels.linear(x, kernel, bias, kernels.gelu_tanh)
@@ -104,20 +103,50 @@ def test_a_pytorch_without_onednn_multiplies_by_itself(monkeypatch):
     def missing(*_):
         raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute")
 
-    monkeypatch.setattr(fast_torch._Product, "forward", missing)
-    fast_torch.has_onednn.cache_clear()
+    monkeypatch.setattr(products, "onednn", missing)
+    products.has_onednn.cache_clear()
     try:
         for dtype in (torch.float32, torch.bfloat16):
-            assert not fast_torch.has_onednn(dtype)
+            assert not products.has_onednn(dtype)
         equals_its_twin("linear", "float32", 1e-5, None, monkeypatch)
     finally:
-        fast_torch.has_onednn.cache_clear()
+        products.has_onednn.cache_clear()
 
 
-@pytest.mark.parametrize("vendor, is_amd", [("AuthenticAMD", True), ("GenuineIntel", False)])
-def test_onednn_multiplies_on_cpus_of_amd(vendor, is_amd, monkeypatch):
-    monkeypatch.setattr(fast_torch.pathlib.Path, "read_text", lambda _: f"vendor_id : {vendor}")
-    assert fast_torch.onednn_is_faster.__wrapped__() == is_amd
+@pytest.mark.parametrize(
+    "words, is_faster, emulated",
+    [  # of /proc/cpuinfo
+        ("GenuineIntel fpu avx512f avx512_bf16 amx_bf16 avx512_fp16", False, []),
+        ("GenuineIntel fpu avx512f", False, ["bfloat16", "float16"]),
+        ("AuthenticAMD fpu avx512f avx512_bf16", True, ["float16"]),
+        ("Intel64 Family 6 Model 85 Stepping 7, GenuineIntel", False, []),  # as Windows has it
+        ("", False, []),
+    ],
+)
+def test_the_cpu_decides_what_multiplies(words, is_faster, emulated, monkeypatch):
+    monkeypatch.setattr(products, "HAS_AVX512", True)
+    words = set(words.split())
+    assert products.onednn_is_faster(words) == is_faster
+    assert products.emulated(words) == {getattr(torch, name) for name in emulated}
+    monkeypatch.setattr(products, "HAS_AVX512", False)
+    assert not products.onednn_is_faster(words)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_short_type_that_the_cpu_cannot_multiply(dtype, monkeypatch):
+    """It is multiplied in float32, is kept short for the backward pass, and exported as it is."""
+    x, kernel, bias = (torch.tensor(normal(*s)).to(dtype) for s in ((6, 5), (5, 7), (7,)))
+    monkeypatch.setattr(products, "EMULATED", {dtype})
+    kept = []
+    kernel.requires_grad = True
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        outputs = products.product(x, kernel, bias)
+    exact = torch.addmm(bias.double(), x.double(), kernel.double())
+    assert torch.equal(outputs, exact.to(dtype))  # rounded once
+    outputs.sum().backward()
+    assert kernel.grad.dtype == dtype and {x.dtype for x in kept} == {dtype}
+    traced = torch.jit.trace(lambda x, k: products.product(x, k, bias), (x, kernel.detach()))
+    assert "aten::to" not in str(traced.graph)
 
 
 def test_a_kernel_keeps_its_values_where_it_is_laid_out():
@@ -160,13 +189,13 @@ def test_a_kept_cast_of_a_weight_is_given_up_when_the_weight_changes(change):
     x = torch.ones(2, 32, dtype=torch.bfloat16)
     with torch.no_grad():
         before = layer(x)
-        (kept,) = [short for _, short in fast_torch._CASTS.values() if short.shape == (32, 64)]
+        (kept,) = [short for _, short in products._CASTS.values() if short.shape == (32, 64)]
         assert kept.dtype == torch.bfloat16
         assert torch.equal(layer(x), before)
         CHANGES[change](layer)
         assert torch.equal(layer(x), before / 2)
     assert torch.equal(layer(x), before / 2)  # with gradients, which keep nothing
-    assert layer.kernel.value not in fast_torch._CASTS
+    assert layer.kernel.value not in products._CASTS
     layer(x).sum().backward()
     assert layer.kernel.value.grad.dtype == torch.float32
     assert torch.equal(layer.kernel.value.grad, torch.full((32, 64), 2.0))
