@@ -2,25 +2,21 @@
 
     python benchmarks/compare.py --backend torch --model S16 --task infer train --batch 4 8
     python benchmarks/compare.py --backend jax --pin 0 --peers kerashub flax --python PYTHON
-    python benchmarks/compare.py --backend tensorflow --image-size 224 384 512 --peers none \\
-        --ours keras_vit keras_vit[remat=true] --save
-    python benchmarks/compare.py --backend jax --model Ti16 S16 B16 L16 H14 --task train infer \\
-        --dtype bfloat16 tf32 --batch 16 --double 4096 --resident --alone --steps 20   # one GPU
+    python benchmarks/compare.py --backend tensorflow --peers none --ours keras_vit[remat=true]
 
 Each implementation has one process. All are alive at once and take turns, every other time in
 reverse order; ratios are taken turn by turn, so that what disturbs the machine disturbs both sides.
 A library that is not installed is named and left out. On a machine that is not quiet, `--pin CORE`
 gives every process the same core and one thread and compares CPU time instead of wall clock. With
-`--alone` one process runs at a time and has the whole memory; `--double MOST` doubles the batch,
-until nothing fits or it would exceed MOST.
+`--alone` one process runs at a time and has the whole memory, and `--double` doubles the batch
+until nothing fits; `gpu.py` does so for a whole GPU.
 
-`name[option=value,...]` asks for a variation, in --ours and in --peers: jit=true|false (XLA, or
+`name[option=value,...]` asks for a variation, in --ours and in --peers: jit=true|false|max (XLA, or
 torch.compile), remat=true, dtype=bfloat16; of keras_vit alone gelu=erf|tanh, optimizer=keras|ours
 (`keras_vit.training.AdamW`) and, with bfloat16, weights=bfloat16 (the policy bfloat16). With
---resident the data stay on the device, and steps are waited for at the end of a turn only. With
---peak-tflops, the peak of the device, the table has the utilisation: the operations of the model in
-parts of it. Training is AdamW on softmax cross-entropy. `peers.py` says how a library is added,
-`steps.py` what a step is; --save adds the figures to docs/performance_tables.csv.
+--resident steps are waited for at the end of a turn only. Utilisation, with --peak-tflops, is the
+operations of the model in parts of that peak. Training is AdamW on softmax cross-entropy.
+`peers.py` says how a library is added, `steps.py` what a step is.
 """
 
 import itertools
@@ -57,11 +53,7 @@ def clock(args):
 
 
 def take_turns(all_settings, args):
-    """Lets the implementations take turns.
-
-    Returns:
-        The workers that came through, and label -> why another did not.
-    """
+    """Takes turns; returns the workers that came through, and label -> why another did not."""
     pythons, failed = dict(text.rpartition("=")[::2] for text in args.python), {}
     usual, cores = pythons.get("", sys.executable), () if args.pin is None else (args.pin,)
     workers = [Worker(s, pythons.get(s.name, usual), cores, args.timeout) for s in all_settings]
@@ -124,8 +116,8 @@ def plain(settings):
 def markdown(rows, failed, settings, args):
     """The table of one comparison."""
     columns = ("implementation", "ms: min / quartiles / median", "images/s", "GFLOP/s")
-    columns += ("utilisation", "MiB")
-    columns += ("first call s", "import s", "build s", "times as fast as the fastest peer")
+    columns += ("utilisation", "MiB", "first call s", "import s", "build s")
+    columns += ("times as fast as the fastest peer",)
     lines = []
     for row in rows:
         ms = float(row["ms_median"])
@@ -135,53 +127,61 @@ def markdown(rows, failed, settings, args):
         peak = args.peak_tflops and args.peak_tflops * 1e12
         rates.append(f"{settings.operations / ms * 1e3 / peak:.1%}" if peak else "-")
         seconds = [row[name] for name in ("first_call_s", "import_s", "build_s")]
-        lines.append(
-            (f"`{row['implementation']}`", spread, *rates, row["peak_mib"], *seconds, ratio)
-        )
+        name = f"`{row['implementation']}`"
+        lines.append((name, spread, *rates, row["peak_mib"], *seconds, ratio))
     a = settings.architecture
     title = f"### {a.name}, {a.image_size} px, {settings.task}, batch {settings.batch}, "
-    title += f"{settings.backend}, {settings.dtype}\n\n{args.turns} turns of {args.steps} steps, "
+    dtype = "tf32" if settings.tf32 == "true" else settings.dtype
+    title += f"{settings.backend}, {dtype}\n\n{args.turns} turns of {args.steps} steps, "
     core = "all cores" if args.pin is None else f"core {args.pin}"
     title += f"{clock(args)} time, {core}, {a.parameters:,} parameters."
     missing = [f"- `{label}`: {why}" for label, why in failed.items()]
     packages = ", ".join(sorted({p for row in rows for p in row["versions"].split(", ")}))
-    line = tables.machine_line(f"with {packages}")
-    return "\n\n".join(
-        filter(None, [title, tables.table(columns, lines), "\n".join(missing), line])
-    )
+    parts = [title, tables.table(columns, lines), "\n".join(missing)]
+    return "\n\n".join([*filter(None, parts), tables.machine_line(f"with {packages}")])
 
 
-def parse(arguments=None):
-    parser = tables.parser(__doc__)
-    parser.add_argument("--backend", required=True, choices=BACKENDS)
-    parser.add_argument("--task", nargs="+", default=["infer"], choices=("infer", "train"))
-    parser.add_argument("--batch", type=int, nargs="+", default=[4], help="images of a step")
-    parser.add_argument("--model", nargs="+", default=["S16"], help="Ti16, S16, B16, L16, ...")
-    parser.add_argument("--image-size", type=int, nargs="+", default=[224])
-    parser.add_argument("--depth", type=int, help="another number of blocks than the model's")
-    parser.add_argument("--dtype", nargs="+", default=["float32"], choices=DTYPES)
-    parser.add_argument("--peers", nargs="+", help=f"of {', '.join(PEERS)}; or none")
-    parser.add_argument("--ours", nargs="+", help="variations of keras_vit")
-    parser.add_argument("--resident", action="store_true", help="data stay on the device")
-    parser.add_argument("--double", type=int, default=0, metavar="MOST", help="batches, up to this")
-    parser.add_argument("--peak-tflops", type=float, help="of the device, in that dtype")
+def make_parser(doc):
+    """The parser of all arguments but --backend; `gpu.py` has the same with other defaults."""
+    parser = tables.parser(doc)
+    add = parser.add_argument
+    add("--task", nargs="+", default=["infer"], choices=("infer", "train"))
+    add("--batch", type=int, nargs="+", default=[4], help="images of a step")
+    add("--model", nargs="+", default=["S16"], help="Ti16, S16, B16, L16, ...")
+    add("--image-size", type=int, nargs="+", default=[224])
+    add("--depth", type=int, help="another number of blocks than the model's")
+    add("--dtype", nargs="+", default=["float32"], choices=DTYPES)
+    add("--peers", nargs="+", help=f"of {', '.join(PEERS)}; or none")
+    add("--ours", nargs="+", help="variations of keras_vit")
+    add("--resident", action="store_true", help="data stay on the device")
+    add("--double", type=int, default=0, metavar="MOST", help="batches, up to this")
+    add("--peak-tflops", type=float, help="of the device, in that dtype")
     add_turns(parser, turns=6)
-    parser.add_argument("--save", nargs="?", const=tables.FIGURES, metavar="CSV")
-    args = parser.parse_args(arguments)
+    add("--save", nargs="?", const=tables.FIGURES, metavar="CSV", help="add the figures to it")
+    return parser
+
+
+def comparisons(parser, args):
+    """For each comparison that is asked for, the `Settings` of every process, ours first."""
+    order = itertools.product(args.model, args.dtype, args.task, args.image_size, args.batch)
     try:
-        args.comparisons = [
+        return [
             choose(args, task, get_architecture(model, size, args.depth), batch, dtype)
-            for model, dtype, task, size, batch in itertools.product(
-                args.model, args.dtype, args.task, args.image_size, args.batch
-            )
+            for model, dtype, task, size, batch in order
         ]
     except ValueError as error:
         parser.error(str(error))
-    return args
+
+
+def parse(arguments=None):
+    parser = make_parser(__doc__)
+    parser.add_argument("--backend", required=True, choices=BACKENDS)
+    args = parser.parse_args(arguments)
+    return args, comparisons(parser, args)
 
 
 def choose(args, task, architecture, batch, dtype):
-    """The `Settings` of every process of one comparison, ours first."""
+    """The `Settings` of one comparison."""
     usual = (OURS, f"{OURS}[optimizer=ours]") if task == "train" else (OURS,)
     peers = [] if args.peers == ["none"] else args.peers or USUAL[args.backend]
     base = Settings(OURS, args.backend, architecture, task, batch, resident=args.resident)
@@ -190,20 +190,24 @@ def choose(args, task, architecture, batch, dtype):
     return list(dict.fromkeys(base.replace(name=name, **options) for name, options in specs))
 
 
+def measure(all_settings, args):
+    """Measures, prints and saves one comparison, at every batch; returns its rows."""
+    measured = []
+    while all_settings:
+        workers, failed = take_turns(all_settings, args)
+        rows = figures(workers, clock(args))
+        print(markdown(rows, failed, all_settings[0], args) + "\n", flush=True)
+        if args.save and rows:
+            tables.save(rows, args.save)
+        measured += rows
+        fitting = [w.settings for w in workers if 2 * w.settings.batch <= args.double]
+        all_settings = [s.replace(batch=2 * s.batch) for s in fitting]
+    return measured
+
+
 def main():
-    args = parse()
-    measured = 0
-    for all_settings in args.comparisons:
-        while all_settings:
-            workers, failed = take_turns(all_settings, args)
-            rows = figures(workers, clock(args))
-            print(markdown(rows, failed, all_settings[0], args) + "\n", flush=True)
-            if args.save and rows:
-                tables.save(rows, args.save)
-            measured += len(rows)
-            fitting = [w.settings for w in workers if 2 * w.settings.batch <= args.double]
-            all_settings = [s.replace(batch=2 * s.batch) for s in fitting]
-    if not measured:
+    args, asked = parse()
+    if not sum(len(measure(all_settings, args)) for all_settings in asked):
         sys.exit("Nothing could be measured; the reasons are above.")
 
 

@@ -159,10 +159,9 @@ def measure(variant, formats):
             path = pathlib.Path(folder) / f"model{FORMATS[format].suffix}"
             wall, cpu = time.perf_counter(), time.process_time()
             done = keras_vit.export(model, path, format)
-            seconds = (
-                f"{time.perf_counter() - wall:.0f} s, {time.process_time() - cpu:.0f} s of CPU"
-            )
-        print(variant, format, done.backend, f"{done.size / 1e6:.0f} MB", seconds, sep=" | ")
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        size, seconds = f"{done.size / 1e6:.0f} MB", f"{wall:.0f} s, {cpu:.0f} s of CPU"
+        print(variant, format, done.backend, size, seconds, sep=" | ")
 
 
 def main():

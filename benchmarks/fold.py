@@ -7,9 +7,8 @@ counts are the ratios. Nothing else should keep the machine busy.
 """
 
 import argparse
-import datetime
+import functools
 import importlib.util
-import os
 import statistics
 import sys
 import time
@@ -27,11 +26,8 @@ def calls(name, images):
     import keras_vit
 
     model = getattr(keras_vit, name)()
-    folded = keras_vit.fold(model)
-    timed = {
-        "as trained": lambda: model.predict_on_batch(images),
-        "folded": lambda: folded.predict_on_batch(images),
-    }
+    models = {"as trained": model, "folded": keras_vit.fold(model)}
+    timed = {k: functools.partial(m.predict_on_batch, images) for k, m in models.items()}
     if keras.backend.backend() == "torch" and importlib.util.find_spec("timm"):
         import timm
         import torch
@@ -78,7 +74,7 @@ def main():
     print("|---|---|---|---|---|---|", flush=True)
     for _, rows in tables.on_each_backend(__file__, *sys.argv[1:], "--measure"):
         print(rows, end="", flush=True)
-    print(f"\nbatch {args.batch}, float32, {os.cpu_count()} cores; {datetime.date.today():%B %Y}")
+    print(f"\nbatch {args.batch}, float32, {tables.machine_line()}")
 
 
 if __name__ == "__main__":

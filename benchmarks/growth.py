@@ -86,23 +86,16 @@ def figure(points, path):
 
     colours = dict(zip(BACKENDS, ("tab:red", "tab:orange", "tab:blue")))
     styles = dict(zip(FORMS, ("-", "--", ":")))
+    measured = ("seconds", "seconds of a step", 1), ("bytes", "MiB for model and step", 2**20)
     drawn = figures.Figure(figsize=(14, 6.5), layout="constrained")
     for column, axis in enumerate(AXES):
-        for row, (name, label, unit) in enumerate(
-            (("seconds", "seconds of a step", 1), ("bytes", "MiB for model and step", 2**20))
-        ):
+        for row, (name, label, unit) in enumerate(measured):
             ax = drawn.add_subplot(2, 4, 1 + column + 4 * row)
             for key in dict.fromkeys((p["backend"], p["form"]) for p in points):
                 mine = [p for p in points if p["axis"] == axis and (p["backend"], p["form"]) == key]
-                ax.plot(
-                    [p["value"] for p in mine],
-                    [p[name] / unit for p in mine],
-                    color=colours[key[0]],
-                    linestyle=styles[key[1]],
-                    marker="o",
-                    markersize=3,
-                    label=f"{key[0]}, {key[1]}",
-                )
+                style = {"color": colours[key[0]], "linestyle": styles[key[1]], "marker": "o"}
+                x, y = [p["value"] for p in mine], [p[name] / unit for p in mine]
+                ax.plot(x, y, **style, markersize=3, label=", ".join(key))
             ax.set(xscale="log", yscale="log", xlabel=axis, ylabel=label if column == 0 else None)
             ax.set_xticks(AXES[axis], AXES[axis])
             ax.xaxis.set_minor_locator(ticker.NullLocator())

@@ -9,7 +9,6 @@ process of its own; they take turns, and medians count. Nothing else should keep
 
 import argparse
 import functools
-import json
 import pathlib
 import statistics
 import subprocess
@@ -44,18 +43,12 @@ def endless_batches(folder, batch_size=BATCH, training=True, threads=None, worke
     """Batches of `keras_vit.data.pipeline`, epoch after epoch, all of the same size."""
     from keras_vit import data
 
-    recipe = types.SimpleNamespace(
-        batch_size=batch_size,
-        seed=0,
-        train=data.Transform((SIZE, SIZE), crop="inception", flip=True),
-        eval=data.Transform((SIZE, SIZE), resize_small=256, crop="resize_small_center"),
-        mixup=0.0,
-        cutmix=0.0,
-    )
+    recipe = types.SimpleNamespace(batch_size=batch_size, seed=0, mixup=0.0, cutmix=0.0)
+    recipe.train = data.Transform((SIZE, SIZE), crop="inception", flip=True)
+    recipe.eval = data.Transform((SIZE, SIZE), resize_small=256, crop="resize_small_center")
     # Both parts: a folder without train/ keeps a fifth for testing.
-    pipeline = data.pipeline(
-        folder, recipe, "train+test", training=training, threads=threads, workers=workers
-    )
+    run = {"training": training, "threads": threads, "workers": workers}
+    pipeline = data.pipeline(folder, recipe, "train+test", **run)
     if training:
         yield from pipeline.from_step(0, 10**6)
     while True:
@@ -68,16 +61,13 @@ def plain_tf_data(folder):
 
     files = sorted(str(path) for path in pathlib.Path(folder).glob("*/*.jpg"))
 
+    crop = {"area_range": (0.05, 1), "min_object_covered": 0}
+    crop |= {"use_image_if_no_bounding_boxes": True}
+
     def load(path):
         image = tf.io.decode_jpeg(tf.io.read_file(path), 3)
-        box = tf.zeros((1, 0, 4))
-        begin, size, _ = tf.image.sample_distorted_bounding_box(
-            tf.shape(image),
-            box,
-            area_range=(0.05, 1),
-            min_object_covered=0,
-            use_image_if_no_bounding_boxes=True,
-        )
+        shape, boxes = tf.shape(image), tf.zeros((1, 0, 4))
+        begin, size, _ = tf.image.sample_distorted_bounding_box(shape, boxes, **crop)
         image = tf.image.resize(tf.slice(image, begin, size), (SIZE, SIZE))
         return tf.image.random_flip_left_right(image) / 127.5 - 1, 0
 
@@ -143,9 +133,9 @@ def measure(name, folder, seconds):
 
 def run(name, folder, seconds):
     """The rate of a contender in a process of its own, or None where it is not installed."""
-    arguments = ("--only", name, "--folder", folder, "--seconds", str(seconds))
+    arguments = ("--only", name, folder, "--seconds", str(seconds))
     try:
-        return json.loads(tables.run(__file__, *arguments, backend="torch").splitlines()[-1])
+        return float(tables.run(__file__, *arguments, backend="torch").splitlines()[-1])
     except subprocess.CalledProcessError:
         print(f"{name} is left out, as its error above says.", file=sys.stderr)
         return None
@@ -156,11 +146,10 @@ def main():
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
-        print(json.dumps(measure(options.only, options.folder, options.seconds)))
+        print(measure(*options.only, options.seconds))
         return
     rates = {name: [] for name in CONTENDERS}
     with tempfile.TemporaryDirectory() as folder:

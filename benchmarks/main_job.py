@@ -29,11 +29,10 @@ def main():
     for backend in tables.installed():
         runs = [run(backend, seed) for seed in seeds]
         accuracy = ", ".join(f"{100 * one['test_accuracy']:.1f}" for one in runs)
-        spans = [
-            " to ".join(sorted({f"{min(seconds):.0f}", f"{max(seconds):.0f}"}, key=int))
-            for key in ("seconds_training", "seconds_in_all")
-            for seconds in [[one[key] for one in runs]]
-        ]
+        spans = []
+        for key in ("seconds_training", "seconds_in_all"):
+            seconds = {round(one[key]) for one in runs}
+            spans.append(" to ".join(map(str, sorted({min(seconds), max(seconds)}))))
         print(f"| {backend} | {accuracy} % | {spans[0]} | {spans[1]} |", flush=True)
     print("\n" + tables.machine_line())
 

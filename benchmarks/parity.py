@@ -6,7 +6,6 @@ Every checkpoint in tests/oracles of every family, on every installed backend, i
 float64. The outputs are those of Google's Flax code, big_vision, timm, Hugging Face and KerasHub.
 """
 
-import datetime
 import json
 import sys
 
@@ -71,7 +70,7 @@ def main():
                 row = rows.setdefault(family, [family, count, f"{scale:.2g}"])
                 row.append(f"{worst:.1e}")
     print(tables.table(columns, rows.values()))
-    print(f"\n{datetime.date.today():%B %Y}")
+    print("\n" + tables.machine_line())
 
 
 if __name__ == "__main__":

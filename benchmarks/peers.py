@@ -29,7 +29,7 @@ SIZES = {
     "H14": (1280, 32, 16, 5120, 14),
 }
 OPTIONS = {  # what may stand in the brackets of `keras_vit[jit=true,gelu=erf]`
-    "jit": ("auto", "true", "false"),
+    "jit": ("auto", "true", "false", "max"),
     "remat": ("false", "true"),
     "dtype": ("float32", "bfloat16"),
     "gelu": ("erf", "tanh"),
@@ -85,9 +85,8 @@ def get_architecture(name, image_size=224, depth=None):
         raise ValueError(f"Unknown model. Received: {name!r}; expected one of {list(SIZES)}.")
     width, usual_depth, heads, mlp_dim, patch = SIZES[key]
     if image_size < patch or image_size % patch:
-        raise ValueError(
-            f"The patch size of {key}, {patch}, must divide the image size. Received: {image_size}."
-        )
+        text = f"The patch size of {key}, {patch}, must divide the image size. Received: "
+        raise ValueError(f"{text}{image_size}.")
     return Architecture(key, width, depth or usual_depth, heads, mlp_dim, patch, image_size)
 
 
@@ -99,7 +98,7 @@ class Settings:
         name: a key of `PEERS`.
         task: `"infer"` or `"train"`.
         jit: XLA on TensorFlow, `torch.compile` on PyTorch; JAX always compiles. `"auto"` is the
-            library's own choice.
+            library's own choice, `"max"` PyTorch's mode max-autotune.
         remat: rematerialisation, where a library has the choice.
         gelu, optimizer, weights: of keras_vit alone. `"ours"` is `keras_vit.training.AdamW`, and
             weights=bfloat16 is the policy bfloat16 instead of mixed_bfloat16.
@@ -147,17 +146,11 @@ class Settings:
 
 
 def parse_spec(text, backend):
-    """`name[option=value,...]` -> the name and a dict of options.
-
-    Raises:
-        ValueError: there is no such library, option or value, or not on this backend.
-    """
+    """`name[option=value,...]` -> the name and a dict of options; ValueError if there is none."""
     match = re.fullmatch(r"([\w-]+)(?:\[([^\]]*)\])?", text)
     if not match or match[1] not in PEERS:
-        raise ValueError(
-            f"Unknown implementation. Received: {text!r}; expected one of {list(PEERS)}, as name "
-            "or name[option=value,...]."
-        )
+        expected = f"expected one of {list(PEERS)}, as name or name[option=value,...]."
+        raise ValueError(f"Unknown implementation. Received: {text!r}; {expected}")
     name, options = match[1], {}
     if backend not in PEERS[name].backends:
         raise ValueError(f"{name} computes on {PEERS[name].backends} only, not on {backend}.")
@@ -202,15 +195,9 @@ def timm(s):
     from timm.models.vision_transformer import VisionTransformer
 
     a = s.architecture
-    model = VisionTransformer(
-        img_size=a.image_size,
-        patch_size=a.patch_size,
-        embed_dim=a.width,
-        depth=a.depth,
-        num_heads=a.num_heads,
-        mlp_ratio=a.mlp_dim / a.width,
-        num_classes=a.num_classes,
-    )
+    sizes = {"img_size": a.image_size, "patch_size": a.patch_size, "embed_dim": a.width}
+    blocks = {"depth": a.depth, "num_heads": a.num_heads, "mlp_ratio": a.mlp_dim / a.width}
+    model = VisionTransformer(**sizes, **blocks, num_classes=a.num_classes)
     model.set_grad_checkpointing(s.remat == "true")
     return model
 
@@ -221,14 +208,9 @@ def kerashub(s):
     import keras_hub
 
     a = s.architecture
-    backbone = keras_hub.models.ViTBackbone(
-        image_shape=(a.image_size, a.image_size, 3),
-        patch_size=a.patch_size,
-        num_layers=a.depth,
-        num_heads=a.num_heads,
-        hidden_dim=a.width,
-        mlp_dim=a.mlp_dim,
-    )
+    sizes = {"image_shape": (a.image_size, a.image_size, 3), "patch_size": a.patch_size}
+    blocks = {"num_layers": a.depth, "num_heads": a.num_heads, "mlp_dim": a.mlp_dim}
+    backbone = keras_hub.models.ViTBackbone(**sizes, **blocks, hidden_dim=a.width)
     token = keras.layers.Lambda(lambda tokens: tokens[:, 0])(backbone.output)
     return keras.Model(backbone.input, keras.layers.Dense(a.num_classes)(token))
 
@@ -242,14 +224,9 @@ def kimm(s):
     builder = getattr(kimm.models, f"VisionTransformer{name}{a.patch_size}", None)
     if builder is None or builder.depth != a.depth:
         raise ValueError(f"kimm has no {a.name} of {a.depth} blocks; leave it out of --peers.")
-    return builder(
-        input_shape=(a.image_size, a.image_size, 3),
-        include_preprocessing=False,
-        dropout_rate=0.0,
-        classes=a.num_classes,
-        classifier_activation="linear",
-        weights=None,
-    )
+    sizes = {"input_shape": (a.image_size, a.image_size, 3), "classes": a.num_classes}
+    logits = {"include_preprocessing": False, "classifier_activation": "linear"}
+    return builder(**sizes, **logits, dropout_rate=0.0, weights=None)
 
 
 @peer("keras", "vit_keras", "vit-keras validators opencv-python-headless", ("tensorflow",))
@@ -257,17 +234,9 @@ def vitkeras(s):
     from vit_keras import vit
 
     a = s.architecture
-    return vit.build_model(
-        image_size=a.image_size,
-        patch_size=a.patch_size,
-        num_layers=a.depth,
-        hidden_size=a.width,
-        num_heads=a.num_heads,
-        mlp_dim=a.mlp_dim,
-        classes=a.num_classes,
-        dropout=0.0,
-        name="vit",
-    )
+    sizes = {"image_size": a.image_size, "patch_size": a.patch_size, "hidden_size": a.width}
+    blocks = {"num_layers": a.depth, "num_heads": a.num_heads, "mlp_dim": a.mlp_dim}
+    return vit.build_model(**sizes, **blocks, classes=a.num_classes, dropout=0.0, name="vit")
 
 
 @peer("flax", "vit_jax.models_vit", f"git+{GOOGLE} optax", ("jax",))

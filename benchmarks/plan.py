@@ -11,10 +11,9 @@ account (`memory_analysis`), bytes sent are those of the collective operations i
 the chips form a ring. Compiled programs of other chips differ: their compilers fuse more, and leave
 more or less in memory; leave a tenth free. Only float32 is planned, because XLA computes bfloat16
 in float32 on a CPU; in mixed_bfloat16 activations take about half. GB are 10^9 bytes.
-
---check ends with an error where a layout sends more than 1.15 times the least it can do with.
 """
 
+import collections
 import contextlib
 import itertools
 import math
@@ -44,21 +43,15 @@ def parse(arguments=None):
     parser.add_argument("--remat", nargs="+", default=["no", "yes"], choices=("no", "yes"))
     parser.add_argument("--ema", action="store_true", help="keep averaged weights")
     parser.add_argument("--hbm", type=float, help="GB of a chip; adds whether the update fits")
-    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--check", action="store_true", help=f"fail above {MOST} times the least")
     args = parser.parse_args(arguments)
     if args.devices < 2 or args.batch < args.devices or args.batch % args.devices:
-        nearest = max(args.batch // args.devices, 1) * args.devices if args.devices > 1 else 2
-        parser.error(
-            "--devices must be 2 or more and divide --batch, as each chip takes as many images. "
-            f"Received: --batch {args.batch}, --devices {args.devices}; a batch that fits is "
-            f"{nearest}."
-        )
+        text = "--devices must be 2 or more and divide --batch. Received: "
+        parser.error(f"{text}{args.devices} and --batch {args.batch}.")
     for n in args.model_devices:
         if n < 2 or args.devices % n:
-            parser.error(
-                f"--model-devices must be 2 or more and divide --devices. Received: {n} of "
-                f"{args.devices}."
-            )
+            text = "--model-devices must be 2 or more and divide --devices. Received: "
+            parser.error(f"{text}{n} of {args.devices}.")
     if args.hbm is not None and args.hbm <= 0:
         parser.error(f"--hbm must be a positive number of GB. Received: {args.hbm}.")
     return args
@@ -71,15 +64,11 @@ def make_model(args, remat, values=False):
     import keras_vit
 
     optimizer = keras_vit.training.AdamW(1e-3, global_clipnorm=1.0, use_ema=args.ema)
+    sizes = {"image_size": args.image_size, "num_classes": args.classes}
+    sizes |= {"depth": args.depth} if args.depth else {}
     no_values = keras.StatelessScope(initialize_variables=False)
     with contextlib.nullcontext() if values else no_values:
-        model = keras_vit.VisionTransformer(
-            args.variant,
-            **({"depth": args.depth} if args.depth else {}),
-            image_size=args.image_size,
-            num_classes=args.classes,
-            remat=remat,
-        )
+        model = keras_vit.VisionTransformer(args.variant, **sizes, remat=remat)
         optimizer.build(model.trainable_variables)
     model.compile(optimizer, keras.losses.CategoricalCrossentropy(from_logits=True))
     return model
@@ -126,9 +115,9 @@ def measure(args, mode, shared, remat, batch):
     memory, sent = program.memory_analysis(), collectives(program.as_text())
     groups = args.devices // shared
     inputs = 4 * (math.prod(model.image_size) * model.channels + args.classes) * batch // groups
-    operations = {}
+    operations = collections.Counter()
     for each in sent:
-        operations[each["operation"]] = operations.get(each["operation"], 0) + each["sent"]
+        operations[each["operation"]] += each["sent"]
     return {
         "state": memory.argument_size_in_bytes - inputs,
         "step": memory.temp_size_in_bytes + inputs,
@@ -250,12 +239,12 @@ def markdown(rows, args):
         line += [f"{x / 1e9:.3g}" for x in (row["state"], row["step"], total)]
         line += ["yes" if total <= args.hbm * 1e9 else "no"] if args.hbm else []
         line += [f"{row[name] / 1e9:.4g}" for name in ("sent", "least")]
-        operations = sorted(row["operations"].items(), key=lambda item: -item[1])
+        operations = row["operations"].most_common()
         shares = ", ".join(f"{k} {100 * v / row['sent']:.0f}%" for k, v in operations if v)
         lines.append((*line, f"{row['sent'] / row['least']:.3f}", shares))
     title = f"### {args.variant} on {args.devices} chips: batch {args.batch}, {args.image_size} px"
     title += f", {args.depth} blocks" if args.depth else ""
-    title += ", AdamW" + (", averaged weights" if args.ema else "")
+    title += ", AdamW" + ", averaged weights" * args.ema
     title += f", chips of {args.hbm:g} GB" if args.hbm else ""
     return f"{title}, float32\n\n{tables.table(columns, lines)}"
 
@@ -266,7 +255,6 @@ def main():
     # As many virtual devices; code that is never run need not be fast.
     flags = f"--xla_force_host_platform_device_count={args.devices}"
     os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_optimization_level=0"
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     try:
         rows = plan(args, lambda text: print(text, file=sys.stderr, flush=True))
     except ValueError as error:  # the library has no such model, or cannot cut it

@@ -10,7 +10,6 @@ import numpy as np
 from peers import PEERS
 
 RATE, DECAY = 1e-4, 0.01  # of AdamW, for all
-JIT = {"auto": "auto", "true": True, "false": False}
 
 
 def set_precision(backend, dtype):
@@ -44,11 +43,7 @@ def make_step(model, s):
     """A step of a model that was built for `Settings`.
 
     Returns:
-        A function that starts a step, a function that waits for all of them, and the number of
-        the model's parameters.
-
-    Raises:
-        ValueError: the model is another one than was asked for.
+        A function that starts a step, one that waits for all of them, and the number of parameters.
     """
     rng = np.random.default_rng(0)
     size = s.architecture.image_size
@@ -58,10 +53,8 @@ def make_step(model, s):
     step, wait, parameters = make(model, s, images, labels)
     wanted = s.architecture.parameters
     if abs(parameters - wanted) > 0.01 * wanted:
-        raise ValueError(
-            f"{s.label} has {parameters:,} parameters where {s.architecture.name} has {wanted:,}: "
-            "this is another model."
-        )
+        counts = f"{s.label} has {parameters:,} parameters, {s.architecture.name} has {wanted:,}"
+        raise ValueError(f"{counts}: this is another model.")
     return step, wait, parameters
 
 
@@ -80,8 +73,9 @@ def _torch(model, s, images, labels):
             return torch.nn.functional.cross_entropy(model(x), y)
 
     forward = model
-    if s.jit == "true":
-        loss_of, forward = torch.compile(loss_of), torch.compile(model)
+    if s.jit in ("true", "max"):
+        mode = "max-autotune" if s.jit == "max" else None
+        loss_of, forward = torch.compile(loss_of, mode=mode), torch.compile(model, mode=mode)
 
     def infer():
         with torch.inference_mode():
@@ -102,11 +96,9 @@ def _torch(model, s, images, labels):
 def _keras(model, s, images, labels):
     import keras
 
-    if s.task == "infer":
-        model.compile(jit_compile=JIT[s.jit])
-    else:
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(_optimizer(s), loss, jit_compile=JIT[s.jit])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    jit = {"auto": "auto", "false": False}.get(s.jit, True)
+    model.compile(_optimizer(s), loss, jit_compile=jit)
     if s.resident:
         make = {"jax": _resident_jax, "torch": _resident_torch, "tensorflow": _resident_tensorflow}
         step, wait = make[s.backend](model, s.task, images, labels)
@@ -154,19 +146,29 @@ def _resident_jax(model, task, images, labels):
 
     x, y = jax.numpy.asarray(images), jax.numpy.asarray(labels)
     groups = [model.trainable_variables, model.non_trainable_variables]
-
     if task == "train":
         model.optimizer.build(model.trainable_variables)
         groups += [model.optimizer.variables, model.metrics_variables]
-    last = {"state": tuple([v.value for v in group] for group in groups)}
-    update = jax.jit(model.train_step, donate_argnums=0)
-    forward = jax.jit(lambda *state: model.stateless_call(*state, x, training=False)[0])
+    state = tuple([v.value for v in group] for group in groups)
+
+    def forward(state, data):
+        return model.stateless_call(*state, data[0], training=False)[0]
+
+    return _compiled_jax(task, state, (x, y), forward, model.train_step)
+
+
+def _compiled_jax(task, state, data, forward, update):
+    """A step that carries its state on, from functions of state and data, and what waits for it."""
+    import jax
+
+    last = {"state": state}
+    forward, update = jax.jit(forward), jax.jit(update, donate_argnums=0)
 
     def infer():
-        last["logits"] = forward(*last["state"])
+        last["result"] = forward(last["state"], data)
 
     def train():
-        last["logs"], last["state"] = update(last["state"], (x, y))
+        last["result"], last["state"] = update(last["state"], data)
 
     return infer if task == "infer" else train, lambda: jax.block_until_ready(last)
 
@@ -199,29 +201,21 @@ def _flax(model, s, images, labels):
     weights = jax.jit(lambda: model.init(jax.random.key(0), x, train=False))()
     optimizer = optax.adamw(RATE, weight_decay=DECAY)
 
-    def loss_of(weights):
+    def loss_of(weights, x, y):
         logits = model.apply(weights, x, train=True)
         return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
-    def update(weights, slots):
-        loss, gradients = jax.value_and_grad(loss_of)(weights)
-        updates, slots = optimizer.update(gradients, slots, weights)
-        return optax.apply_updates(weights, updates), slots, loss
+    def update(state, data):
+        loss, gradients = jax.value_and_grad(loss_of)(state[0], *data)
+        updates, slots = optimizer.update(gradients, state[1], state[0])
+        return loss, (optax.apply_updates(state[0], updates), slots)
 
-    forward = jax.jit(lambda weights, x: model.apply(weights, x, train=False))
-    update = jax.jit(update, donate_argnums=(0, 1))
+    def forward(state, data):
+        return model.apply(state[0], data[0], train=False)
+
     parameters = sum(leaf.size for leaf in jax.tree.leaves(weights))
-    last = {"weights": weights}
-    if s.task == "train":
-        last["slots"] = optimizer.init(weights)
-
-    def infer():
-        last["logits"] = forward(last["weights"], x)
-
-    def train():
-        last["weights"], last["slots"], last["loss"] = update(last["weights"], last["slots"])
-
-    return infer if s.task == "infer" else train, lambda: jax.block_until_ready(last), parameters
+    state = weights, optimizer.init(weights) if s.task == "train" else None
+    return *_compiled_jax(s.task, state, (x, y), forward, update), parameters
 
 
 def _wait(torch):

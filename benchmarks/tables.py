@@ -16,6 +16,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # this checkout, whatever is installed
 FIGURES = ROOT / "docs" / "performance_tables.csv"
 COLUMNS = (
     *("date", "processor", "backend", "task", "model", "image_size", "batch", "dtype"),

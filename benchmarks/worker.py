@@ -51,22 +51,13 @@ class Worker:
         self._process = None
 
     def turn(self, steps):
-        """Lets it make some steps, and adds the answer to `turns`; starts it if it does not run.
-
-        Raises:
-            WorkerError: it failed.
-        """
+        """Adds the times of some steps to `turns`; starts the process if it does not run."""
         if self._process is None:
             self._errors = tempfile.TemporaryFile("w+", errors="replace")
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                text=True,
-                env=self._environment,
-                start_new_session=True,  # so that `end` ends its children too
-            )
+            options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            options |= {"stderr": self._errors, "env": self._environment}
+            options |= {"start_new_session": True}  # so that `end` ends its children too
+            self._process = subprocess.Popen(self._command, **options)
             self.report = self._answer()
         with contextlib.suppress(BrokenPipeError):
             print(steps, file=self._process.stdin, flush=True)

@@ -42,6 +42,20 @@ def test_compare(tmp_path):
     assert all(int(row["peak_mib"]) > 50 and row["image_size"] == "32" for row in rows)
 
 
+@pytest.mark.any_backend
+def test_gpu(tmp_path):
+    """The batch is doubled, and utilisation is in parts of a product that was measured."""
+    file = tmp_path / "figures.csv"
+    work = ["--task", "infer", "--dtype", "bfloat16", "--ours", "keras_vit", "--peers", "none"]
+    trial = ["--double", "4", "--turns", "1", "--steps", "1", "--product", "64"]
+    printed = run("gpu.py", "--backend", BACKEND, *TINY, *work, *trial, "--save", str(file))
+    assert "bfloat16: a plain product reaches" in printed and "% |" in printed
+    import tables
+
+    rows = tables.read(file)
+    assert [(row["batch"], row["dtype"]) for row in rows] == [("2", "bfloat16"), ("4", "bfloat16")]
+
+
 @pytest.mark.parametrize("task, resident", [("infer", True), ("train", False), ("train", True)])
 def test_a_step_is_one_of_the_model(task, resident):
     """A step of training moves the weights by AdamW's first step; inference leaves them."""
