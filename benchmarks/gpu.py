@@ -77,7 +77,7 @@ def main():
             rates.append(float(tables.run(__file__, *command, backend=backend).split()[-1]))
         args.peak_tflops = max(rates, default=0) / 1e12
         print(f"{dtype}: a plain product reaches {args.peak_tflops:.4g} TFLOP/s.\n", flush=True)
-        for work in itertools.product(args.model, args.task, args.backend):
+        for work in itertools.product(args.model, args.task, backends):
             one = arguments_of(args, dtype, *work)
             for all_settings in compare.comparisons(parser, one):
                 compare.measure(all_settings, one)
