@@ -23,7 +23,8 @@ from keras_vit.plan import header
 from keras_vit.text import visible
 from keras_vit.training.cost import count, measured
 from keras_vit.weights import from_checkpoint
-from keras_vit.weights.described import name_of, unfetched
+from keras_vit.weights.locate import name_of
+from keras_vit.weights.readers import unfetched
 from keras_vit.writing import output_place, replacing_files, write_text
 
 # What a run leaves beside the files of `training.fit`.

@@ -275,7 +275,7 @@ def own_recipe(args, images):
     """The recipe for a pipeline of one's own images, with the size of weights or of the images."""
     from keras_vit import recipes
     from keras_vit.recipes.listing import size_from_scratch
-    from keras_vit.weights.described import image_size_of
+    from keras_vit.weights.readers import image_size_of
 
     size = args.image_size and (args.image_size * 2)[:2]
     if size is None and args.weights:

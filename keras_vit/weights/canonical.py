@@ -15,11 +15,10 @@ from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.bit import BiTVariant
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.variants import Variant
-from keras_vit.weights.evidence import Evidence
+from keras_vit.weights.evidence import POSITION, Evidence
 from keras_vit.weights.files import CheckpointError
 
 PROJECTION = "patch_encoder/projection/kernel"
-POSITION = "patch_encoder/position/embedding"
 ROOT = "root/conv/kernel"
 # How outputs are read, by the names that configs of Hugging Face have for the problems.
 PROBLEM_TYPES = {

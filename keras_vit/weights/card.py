@@ -17,7 +17,7 @@ from keras_vit.version import __version__
 from keras_vit.weights.card_loading import MOST_NAMES, loading
 from keras_vit.weights.card_metadata import Contents, metadata
 from keras_vit.weights.card_source import further_layers
-from keras_vit.weights.described import name_of
+from keras_vit.weights.locate import name_of
 
 PAPERS = {
     "VisionTransformer": (

@@ -1,4 +1,13 @@
-"""What a file does not say of its model: who says it, and whom a reader believes."""
+"""What a file does not say of its model: who says it, and whom a reader believes.
+
+Heads, positions and sizes have functions of their own, as each source says them in another way.
+"""
+
+import math
+
+from keras_vit.checks import pair, positive_int
+from keras_vit.variants import VARIANTS, Variant, size_of
+from keras_vit.weights.files import CheckpointError
 
 # The sources, of which the first counts most.
 ORDER = ("caller", "config", "catalogue", "arrays", "custom")
@@ -13,6 +22,9 @@ REPORTED = {
 }
 # What arrays only suggest, and a config may say otherwise.
 SUGGESTED = ("pool", "layer_scale", "block", "rotary")
+POSITION = "patch_encoder/position/embedding"  # the canonical name of a table of positions
+HEAD_WIDTH = 64  # of the attention heads in nearly every published model
+SQUARE = "positions that make a square"
 
 
 class Evidence(dict):
@@ -82,3 +94,159 @@ def _same(stated, shown):
         stated = stated if isinstance(stated, list) else [stated] * len(shown)
         return stated == list(shown)
     return stated == shown
+
+
+# ---- heads, positions and sizes
+
+
+def settle_heads(evidence):
+    """Sets `num_heads` where the arrays do not show it."""
+    width, depth = evidence["width"], evidence["depth"]
+    caller = evidence.caller
+    # A model that waits for the file says nothing about a file of another width.
+    given = caller.get("num_heads") if caller.get("width", width) == width else None
+    if (configured := evidence.from_config("num_heads")) is not None:
+        evidence.add(CONFIG, num_heads=configured)
+    elif given is not None and evidence.source_of("num_heads") != ARRAYS:
+        evidence.add(CALLER, num_heads=given)
+    elif "num_heads" not in evidence:
+        published = [
+            (variant.num_heads, f"{size_of(name)} has as many")
+            for name, variant in VARIANTS.items()
+            if (variant.width, variant.depth) == (width, depth)
+        ]
+        if not published and width % HEAD_WIDTH:
+            raise CheckpointError(
+                f"The file does not say how many attention heads it has, and no custom fits its "
+                f"width {width}. Say num_heads=..., or put its config.json beside it."
+            )
+        custom = (width // HEAD_WIDTH, f"heads of width {HEAD_WIDTH} are the custom")
+        heads, why = (*published, custom)[0]
+        evidence.add(CUSTOM, why, num_heads=heads)
+    evidence["num_heads"] = positive_int(evidence["num_heads"], "num_heads")
+
+
+def settle_position(canonical):
+    """Sets `position`: without a table, positions may be none or computed, and numbers differ."""
+    arrays, evidence = canonical.arrays, canonical.evidence
+    if relative_table(arrays) is not None:
+        at = "every_layer" if "position_0/table" in arrays else "shared"
+        evidence.add(ARRAYS, position_at=at)
+    if POSITION in arrays:
+        evidence.settle(ARRAYS, position="learned_1d")
+    elif relative_table(arrays) is not None:
+        evidence.settle(ARRAYS, position="relative_2d")
+    elif position := evidence.caller.get("position"):
+        evidence.add(CALLER, position=position)
+    elif position := evidence.from_config("position"):
+        evidence.add(CONFIG, position=position)
+    elif position := evidence.get("position"):
+        evidence.add(CUSTOM, "the family's where a file has none", position=position)
+    else:
+        raise CheckpointError(
+            "The file has no table of positions: its model has none, or computes them. Say "
+            "position='none', or position='sincos_2d' for the fixed ones of big_vision."
+        )
+
+
+def settle_image_size(canonical):
+    """Sets `image_size`, from the number of positions where there are any."""
+    arrays, evidence = canonical.arrays, canonical.evidence
+    caller, configured = evidence.caller, evidence.from_config("image_size")
+    shape = shape_of(evidence)
+    if POSITION in arrays:
+        patches = arrays[POSITION].shape[1] - learned_tokens(evidence)
+        size, source, why = find_image_size(patches, shape, caller, configured)
+    elif (table := relative_table(arrays)) is not None:
+        size, source, why = _size_of_offsets(table, shape, evidence)
+    else:
+        custom = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
+        why = "the file has no positions: about 224 pixels, the custom"
+        rows = (
+            (caller.get("image_size"), CALLER, ""),
+            (configured, CONFIG, None),
+            (custom, CUSTOM, why),
+        )
+        size, source, why = next(row for row in rows if row[0] is not None)
+    evidence.settle(source, why, image_size=pair(size, "image_size"))
+
+
+def _size_of_offsets(table, shape, evidence):
+    """The first image size with as many offsets of patches as a table of biases has rows."""
+    offsets = table.shape[0] - 3 * evidence["class_token"]
+    side = (math.isqrt(max(offsets, 0)) + 1) // 2
+    rows = [
+        (evidence.caller.get("file_image_size"), CALLER, ""),
+        (evidence.from_config("image_size"), CONFIG, None),
+        (tuple(side * stride for stride in shape.stride), ARRAYS, SQUARE),
+    ]
+    rows = [row for row in rows if row[0] is not None]
+    for row in rows:
+        grid = grid_for(row[0], shape)
+        if grid and (2 * grid[0] - 1) * (2 * grid[1] - 1) == offsets:
+            return row
+    sizes = [size for size, _, _ in rows]
+    raise CheckpointError(
+        f"The file has biases for {offsets} offsets of patches, which are no square. "
+        f"Received: {sizes}; say file_image_size=(height, width)."
+    )
+
+
+def relative_table(arrays):
+    """The biases of `RelativePosition2D`, of the first block or of all, or `None`."""
+    return arrays.get("position_0/table", arrays.get("position/table"))
+
+
+def learned_tokens(arguments):
+    """The number of tokens before those of the patches, as `Variant.learned_tokens` counts them."""
+    return int(arguments["class_token"]) + int(arguments["distillation"]) + arguments["registers"]
+
+
+def shape_of(arguments):
+    """A `Variant` with the patch size and the stem of a model, which tell the grid of an image."""
+    return Variant(patch_size=arguments["patch_size"], stem=arguments.get("stem"))
+
+
+def grid_for(image_size, shape):
+    """The (rows, columns) of patches, or `None` where they do not tile the image."""
+    try:
+        return shape.grid(image_size)
+    except ValueError:
+        return None
+
+
+def find_image_size(patches, shape, caller, configured=None):
+    """The (height, width) of the image that has `patches` patches, its source and why it is that.
+
+    The caller's `file_image_size` and the config's size must fit; `image_size` helps where only it
+    fits. `shape` is a `Variant` with the patch size and the stem of the file.
+    """
+    what = f"The file has positions for {patches} patches"
+    given = (caller.get("file_image_size"), CALLER, "", "file_image_size")
+    for size, source, why, words in (given, (configured, CONFIG, None, "its config.json")):
+        if size is not None:
+            size, grid = pair(size, "image_size"), grid_for(size, shape)
+            if grid is None or math.prod(grid) != patches:
+                raise CheckpointError(
+                    f"{what} of {shape.stride} pixels. Received: {words} says an image of {size}, "
+                    f"which has a grid of {grid}."
+                )
+            return size, source, why
+    side = math.isqrt(max(patches, 0))
+    square = (side, side) if side and side * side == patches else None
+    in_pixels = tuple(side * stride for stride in shape.stride)
+    asked = caller.get("image_size") and pair(caller["image_size"], "image_size")
+    grid = asked and grid_for(asked, shape)
+    if grid and math.prod(grid) == patches and square in (None, grid):
+        return asked, CALLER, None
+    if square and grid and math.prod(grid) == patches:
+        raise CheckpointError(
+            f"{what}: a grid of {square}, to be resized to your image_size, or one of {grid} "
+            f"already? Say file_image_size={in_pixels} or {asked}."
+        )
+    if square is None:
+        raise CheckpointError(
+            f"{what}, which make no square. Its image was not square: say so with "
+            "file_image_size=(height, width)."
+        )
+    return in_pixels, ARRAYS, SQUARE

@@ -6,7 +6,7 @@ import re
 from keras_vit.extensions import Extensions, get_rotary
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights import canonical as form
-from keras_vit.weights import settle
+from keras_vit.weights import evidence as sources
 from keras_vit.weights.canonical import PROJECTION, ROOT, Canonical
 from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, Evidence
 from keras_vit.weights.files import CheckpointError
@@ -120,10 +120,10 @@ class Family:
                 evidence.add(CUSTOM, None if field in configurable else "", **{field: value})
         self.complete(canonical, contents)
         if self.joined_heads:
-            settle.settle_heads(evidence)
+            sources.settle_heads(evidence)
             split_heads(arrays, evidence["num_heads"], evidence.get("pool_heads"))
-        settle.settle_position(canonical)
-        settle.settle_image_size(canonical)
+        sources.settle_position(canonical)
+        sources.settle_image_size(canonical)
         evidence["rotary"] = get_rotary(evidence["rotary"])
         return canonical
 

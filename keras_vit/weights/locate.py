@@ -1,14 +1,19 @@
-"""Where weights are that somebody names: a path, an address, or a name of the catalogue."""
+"""Where weights are that somebody names, and what a name of elsewhere stands for."""
 
+import dataclasses
 import os
 import pathlib
 
+from keras_vit.models.bit import BIT_VARIANTS
+from keras_vit.variants import VARIANTS
 from keras_vit.weights import augreg, catalog
 from keras_vit.weights.fetch import PACKAGE
 from keras_vit.weights.tables import shortened
 
 SUFFIXES = """.npz .safetensors .pt .pth .bin .h5 .keras .ckpt .pkl .onnx .msgpack .json .tar
 .zip""".split()  # of files
+# What a size is; other kinds of blocks make another family of it.
+SIZE = ("width", "depth", "num_heads", "mlp_dim", "stem", "blocks", "mlp", "norm", "block")
 SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://", PACKAGE)
 
 
@@ -67,3 +72,33 @@ def variants_named(text):
         except ValueError:  # which proposes names
             return []
     return list(dict.fromkeys(record.variant.removeprefix("BiT-") for record in records))
+
+
+def name_of(model):
+    """The name of a model's architecture, such as `"B/16"`, or `None` where no published size fits.
+
+    The published weights that the model began with tell it, or the only architecture that is equal.
+    Where several are, as families share theirs, it is the size of the paper that differs least,
+    also with other patches, as in `"B/24"`.
+    """
+    variant, tables = model.variant, {**VARIANTS, **BIT_VARIANTS}
+    names = [field.name for field in dataclasses.fields(variant)]
+    equal = {
+        name: sum(getattr(row, n) == getattr(variant, n) for n in names)
+        for name, row in tables.items()
+        if type(row) is type(variant)
+        and all(getattr(row, n) == getattr(variant, n) for n in SIZE if n in names)
+    }
+    records = catalog.lookup(model.weights_from) if model.weights_from else ()
+    published = {record.variant.removeprefix("BiT-") for record in records} & equal.keys()
+    same = [name for name, count in equal.items() if count == len(names)]
+    for known in (published, same):
+        if len(known) == 1:
+            return next(iter(known))
+    plain = [name for name in equal if "-" not in name]
+    name = max(plain or equal, key=equal.get, default=None)
+    patch = getattr(variant, "patch_size", None)
+    if name is None or patch is None or tables[name].patch_size == patch:
+        return name
+    square = variant.stem is None and patch[0] == patch[1]
+    return f"{name.partition('/')[0]}/{patch[0]}" if square else None

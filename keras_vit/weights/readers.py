@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_vit.checks import pair
 from keras_vit.variants import VARIANTS
 from keras_vit.weights.canonical import check_architecture, reading_of_config
 from keras_vit.weights.evidence import CATALOGUE
@@ -47,17 +48,13 @@ FAMILIES = (
 )
 
 
-def file_of(weights):
-    """The path of a checkpoint that is here, or has been downloaded."""
-    source, record = locate(weights)
-    return _fetched(source, record) if isinstance(source, str) else source
-
-
-def _fetched(source, record):
-    """The path of a download, or a `DownloadError` that says for which published weights."""
+def file_of(source, record):
+    """The path of a checkpoint that `locate` has told; a URL is downloaded."""
+    if not isinstance(source, str):
+        return source
     try:
         return fetch(source, size=record and record.size)
-    except DownloadError as error:
+    except DownloadError as error:  # which tells the URL, and not for which published weights
         raise DownloadError(f"{record.name}: {error}" if record else str(error)) from error
 
 
@@ -66,18 +63,42 @@ def read(source, record, caller, prefix=None):
 
     `caller` is a dict of arguments that a caller gave, or that the model to be filled has.
     """
+    known = computed_positions(VARIANTS.get(record.variant)) if record else {}
+    canonical = read_checkpoint(file_of(source, record), {**known, **caller}, prefix)
     if record is None:
-        is_url = isinstance(source, str)
-        canonical = read_checkpoint(fetch(source) if is_url else source, caller, prefix)
-        canonical.source = source if is_url else source.resolve().name
+        canonical.source = source if isinstance(source, str) else source.resolve().name
         return canonical
-    caller = {**computed_positions(VARIANTS.get(record.variant)), **caller}
-    canonical = read_checkpoint(_fetched(source, record), caller, prefix)
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
     canonical.assumed.pop("preprocessing", None)  # the catalogue says it, or that it is the usual
     canonical.label_set, canonical.source = record.label_set, record.name
     canonical.evidence.add(CATALOGUE, **dict(record.overrides))
     return canonical
+
+
+def image_size_of(weights):
+    """The (height, width) in pixels that a checkpoint was trained at.
+
+    That of published weights is looked up in the catalogue, and nothing is downloaded for it.
+
+    Raises:
+        FileNotFoundError, ValueError: as `from_checkpoint`.
+    """
+    source, record = locate(weights)
+    if record is not None and record.image_size:
+        return pair(record.image_size, "image_size")
+    return read(source, record, caller={}).architecture["image_size"]
+
+
+def unfetched(weights):
+    """The record of published weights that would have to be downloaded; `None` for all others."""
+    source, record = locate(weights)
+    if record is None:
+        return None
+    try:
+        fetch(source, size=record.size, offline=True)
+    except OSError:
+        return record
+    return None
 
 
 def computed_positions(row):

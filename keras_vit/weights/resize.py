@@ -11,8 +11,8 @@ from keras_vit.models.resize_weights import (
     resize_positions,
 )
 from keras_vit.weights.canonical import PROJECTION, ROOT
+from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.settle import grid_for, learned_tokens, shape_of
 
 
 def resized(canonical, model, interpolation=None, patches_too=False):

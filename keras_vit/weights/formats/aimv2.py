@@ -9,23 +9,15 @@ import numpy as np
 
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import CONFIG, CUSTOM
+from keras_vit.weights.evidence import CONFIG, CUSTOM, shape_of
 from keras_vit.weights.family import ANY, reasons
-from keras_vit.weights.formats.vision_towers import (
-    BLOCK,
-    COMMON,
-    HELD,
-    SETTINGS,
-    SHARED,
-    VisionTower,
-)
-from keras_vit.weights.settle import shape_of
+from keras_vit.weights.formats import vision_towers
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
 HEAD_WIDTH = 128
 
 
-class Aimv2(VisionTower):
+class Aimv2(vision_towers.VisionTower):
     """Folders of `Aimv2VisionModel`."""
 
     prefix, heads = "Aimv2", 8
@@ -89,17 +81,17 @@ FAMILY = Aimv2(
     table=Table(
         *tables.torch_linear("embeddings.patch_embed", "patch_encoder/projection", CONV),
         *tables.torch_norm("embeddings.rms_norm", "patch_encoder/norm"),
-        *tables.torch_norm(BLOCK + "rms_norm{n}", "block_{i}/norm_{n}"),
-        *tables.torch_attention(BLOCK + "attention."),
-        *tables.torch_linear(BLOCK + "ffn.gate_proj", "block_{i}/mlp/gate"),
-        *tables.torch_linear(BLOCK + "ffn.up_proj", "block_{i}/mlp/dense_1"),
-        *tables.torch_linear(BLOCK + "ffn.down_proj", "block_{i}/mlp/dense_2"),
+        *tables.torch_norm(vision_towers.BLOCK + "rms_norm{n}", "block_{i}/norm_{n}"),
+        *tables.torch_attention(vision_towers.BLOCK + "attention."),
+        *tables.torch_linear(vision_towers.BLOCK + "ffn.gate_proj", "block_{i}/mlp/gate"),
+        *tables.torch_linear(vision_towers.BLOCK + "ffn.up_proj", "block_{i}/mlp/dense_1"),
+        *tables.torch_linear(vision_towers.BLOCK + "ffn.down_proj", "block_{i}/mlp/dense_2"),
         *tables.torch_norm("rms_norm", "norm"),
         ("head.cls_token", "pool/probe", SAME),
         *tables.torch_linear("head.k_proj", "pool/attention/key"),
         *tables.torch_linear("head.v_proj", "pool/attention/value"),
         *tables.torch_linear("head.output_proj", "pool/attention/out"),
-        *SHARED,
+        *vision_towers.SHARED,
     ),
     defaults={
         "interpolation": "bicubic_no_antialias",
@@ -107,9 +99,9 @@ FAMILY = Aimv2(
         "gelu": "erf",
         "epsilon": 1e-5,
     },
-    config={**SETTINGS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
+    config={**vision_towers.SETTINGS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
     holds={
-        **HELD,
+        **vision_towers.HELD,
         "class_token": (False,),
         "pool": ("probe", "mean", None),
         "norm": ("rms_norm",),
@@ -118,7 +110,7 @@ FAMILY = Aimv2(
         "biases": ("all", "none", "attention", "no_out"),
         "qkv_bias": ANY,
     },
-    **COMMON,
+    **vision_towers.COMMON,
 )
 APPLE = Aimv2(
     name="AIMv2 as Apple stores it",

@@ -16,9 +16,9 @@ import re
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION, PROJECTION
+from keras_vit.weights.evidence import grid_for, shape_of
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import MAX_ARRAYS, CheckpointError
-from keras_vit.weights.settle import grid_for, shape_of
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
 
 BLOCK = "Transformer/encoderblock_{i}/"

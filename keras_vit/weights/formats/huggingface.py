@@ -13,11 +13,11 @@ import numpy as np
 from keras_vit.layers.resample import resize_grid
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION, config_of
+from keras_vit.weights.evidence import find_image_size, grid_for, learned_tokens, shape_of
 from keras_vit.weights.family import ANY, Family, reasons
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import timm
 from keras_vit.weights.huggingface_images import preprocessing_of, processor_of
-from keras_vit.weights.settle import find_image_size, grid_for, learned_tokens, shape_of
 from keras_vit.weights.tables import CONV, SAME, Table
 
 # Files name the blocks `encoder.layer.0`; the modules of transformers 5 are called `layers.0`.

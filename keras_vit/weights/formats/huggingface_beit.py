@@ -11,32 +11,23 @@ import re
 from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import grid_for, relative_table, shape_of
 from keras_vit.weights.family import ANY, like, reasons
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.formats.huggingface import (
-    BLOCK,
-    EMBEDDINGS,
-    LAYERS,
-    SETTINGS,
-    TABLES,
-    HuggingFace,
-    lacks_key_bias,
-    not_square,
-    to_the_grid,
-)
-from keras_vit.weights.formats.huggingface import FAMILY as VIT
-from keras_vit.weights.settle import grid_for, relative_table, shape_of
+from keras_vit.weights.formats import huggingface
 from keras_vit.weights.tables import SAME, Table
 
 BIASES = "relative_position_bias.relative_position_bias_table"
 REGISTERS, DISTILLATION = "patch_encoder/registers", "patch_encoder/distillation_token"
 
 
-class Beit(HuggingFace):
+class Beit(huggingface.HuggingFace):
     """Beit and Data2VecVision, of which Beit is written."""
 
     def recognises(self, arrays):
-        return lacks_key_bias(arrays) or any(re.match(self.sign, name) for name in arrays)
+        return huggingface.lacks_key_bias(arrays) or any(
+            re.match(self.sign, name) for name in arrays
+        )
 
     def complete(self, canonical, contents):
         evidence, arrays, origin = canonical.evidence, canonical.arrays, canonical.origin
@@ -66,7 +57,7 @@ class Beit(HuggingFace):
         if relative_table(arrays) is not None:
             evidence["interpolation"] = "bilinear"
             self._swap_sides(canonical)
-        to_the_grid(canonical)
+        huggingface.to_the_grid(canonical)
 
     @staticmethod
     def _swap_sides(canonical):
@@ -99,22 +90,22 @@ class Beit(HuggingFace):
             "layer_scale_init_value": v.layer_scale or 0.0,
             "use_relative_position_bias": v.is_relative and v.position_at == "every_layer",
             "use_shared_relative_position_bias": v.is_relative and v.position_at == "shared",
-            "use_absolute_position_embeddings": v.position in TABLES,
+            "use_absolute_position_embeddings": v.position in huggingface.TABLES,
             "drop_path_rate": 0.0,
         }
 
     def impossible(self, model):
         v = model.variant
-        at_input = v.position not in TABLES or v.position_at == "input"
+        at_input = v.position not in huggingface.TABLES or v.position_at == "input"
         rows = {
             f"position_at={v.position_at!r}": not at_input,
             f"qkv_bias={v.qkv_bias}": not v.qkv_bias,
             f"pool={v.pool!r} without norm_after_pool": (v.pool == "mean") != v.norm_after_pool,
         }
-        return super().impossible(model) + reasons(rows) + not_square(model)
+        return super().impossible(model) + reasons(rows) + huggingface.not_square(model)
 
 
-class Deit(HuggingFace):
+class Deit(huggingface.HuggingFace):
     """DeiT with its distillation token."""
 
     def complete(self, canonical, contents):
@@ -154,10 +145,14 @@ BEIT = Beit(
     r"(lambda_1|relative_position_bias_table)|pooler\.layernorm\.weight)$",
     stripped=r"^(beit|data2vec_vision)\.",
     table=Table(
-        *EMBEDDINGS,
-        *LAYERS,
-        (BLOCK + "lambda_{n}", "block_{i}/layer_scale_{n}/gamma", SAME),
-        (BLOCK + f"[attention.attention.{BIASES}|{BIASES}]", "position_{i}/table", SAME),
+        *huggingface.EMBEDDINGS,
+        *huggingface.LAYERS,
+        (huggingface.BLOCK + "lambda_{n}", "block_{i}/layer_scale_{n}/gamma", SAME),
+        (
+            huggingface.BLOCK + f"[attention.attention.{BIASES}|{BIASES}]",
+            "position_{i}/table",
+            SAME,
+        ),
         (
             f"[encoder.{BIASES}|shared_position_bias.relative_position_bias_table]",
             "position/table",
@@ -169,9 +164,9 @@ BEIT = Beit(
     ignored=(r"embeddings\.mask_token", r"lm_head\..*", r".*relative_position_index"),
     unsupported={r"(decode_head|auxiliary_head|fpn\d?)\..*": "the head of a model that segments"},
     optional=("norm/gamma",),
-    defaults={**VIT.defaults, "position": "none"},
+    defaults={**huggingface.FAMILY.defaults, "position": "none"},
     config={
-        **SETTINGS,
+        **huggingface.SETTINGS,
         "use_mean_pooling": ("pool", {True: "mean", False: "token"}),
         "layer_scale_init_value": "layer_scale",
     },
@@ -179,7 +174,7 @@ BEIT = Beit(
         "class_token": (True,),
         "registers": (0,),
         "representation_size": (None,),
-        "position": (*TABLES, "relative_2d", "none"),
+        "position": (*huggingface.TABLES, "relative_2d", "none"),
         "position_at": ("input", "every_layer", "shared"),
         "pool": ("token", "mean", None),
         "biases": ("no_key",),
@@ -200,7 +195,7 @@ BEIT = Beit(
     head_pools=("token", "mean"),
 )
 DEIT = like(
-    VIT,
+    huggingface.FAMILY,
     Deit,
     name="Hugging Face DeiT",
     sign=r"(.*\.)?embeddings\.distillation_token$",
@@ -209,12 +204,12 @@ DEIT = like(
         ("embeddings.distillation_token", DISTILLATION, SAME),
         *tables.torch_linear("[classifier|cls_classifier]", "head"),
         *tables.torch_linear("distillation_classifier", "head_distillation"),
-        *EMBEDDINGS,
-        *LAYERS,
+        *huggingface.EMBEDDINGS,
+        *huggingface.LAYERS,
         *tables.torch_norm("layernorm", "norm"),
         *tables.torch_linear("pooler.dense", "pre_logits"),
     ),
-    holds={**VIT.holds, "registers": (0, 1), "distillation": ANY},
+    holds={**huggingface.FAMILY.holds, "registers": (0, 1), "distillation": ANY},
     model_types=("deit",),
     model_type="deit",
     with_head="DeiTForImageClassification",
@@ -223,7 +218,7 @@ DEIT = like(
 )
 # Its files have the names of ViT's, which reads them.
 IJEPA = dataclasses.replace(
-    VIT,
+    huggingface.FAMILY,
     name="Hugging Face IJepa",
     sign=r"(?!)",
     model_type="ijepa",
@@ -232,7 +227,7 @@ IJEPA = dataclasses.replace(
     prefix="ijepa.",
     head_pools=("mean",),
     holds={
-        **VIT.holds,
+        **huggingface.FAMILY.holds,
         "class_token": (False,),
         "pool": ("mean", None),
         "representation_size": (None,),

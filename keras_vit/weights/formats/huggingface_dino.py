@@ -14,16 +14,7 @@ from keras_vit.weights.canonical import POSITION, QKV, smallest_fitting
 from keras_vit.weights.evidence import CUSTOM
 from keras_vit.weights.family import ANY, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.formats.huggingface import (
-    ATTENTION,
-    BLOCK,
-    EMBEDDINGS,
-    SETTINGS,
-    TABLES,
-    HuggingFace,
-    not_square,
-    to_the_grid,
-)
+from keras_vit.weights.formats import huggingface
 from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 
 REGISTERS = "patch_encoder/registers"
@@ -34,7 +25,7 @@ LINEAR = {  # names of `Extensions.biases` -> layers of a block
 }
 
 
-class Dino(HuggingFace):
+class Dino(huggingface.HuggingFace):
     """What the three families share."""
 
     def unstacked(self, tower):
@@ -81,7 +72,7 @@ class Dinov2(Dino):
                 f"The config.json is of another model; mlp_ratio={ratio} stands for {units} "
                 f"hidden units, and the file has {evidence['mlp_dim']}."
             )
-        to_the_grid(canonical)
+        huggingface.to_the_grid(canonical)
 
     def write(self, model, arrays):
         if count := model.variant.registers:
@@ -102,7 +93,7 @@ class Dinov2(Dino):
             f"mlp_dim={v.mlp_dim} with width={v.width}": _ratio(v) is None,
             f"registers={v.registers}": self.registers != bool(v.registers),
         }
-        return super().impossible(model) + reasons(rows) + not_square(model)
+        return super().impossible(model) + reasons(rows) + huggingface.not_square(model)
 
 
 def _hidden_units(width, ratio, mlp):
@@ -210,16 +201,16 @@ def _dinov2(is_gated, registers):
     name = "Dinov2WithRegisters" if registers else "Dinov2"
     model_type = "dinov2_with_registers" if registers else "dinov2"
     signs = r"(weights_in|gate_proj)" if is_gated else "fc1"
-    settings = {key: SETTINGS[key] for key in SETTINGS if key != "intermediate_size"}
+    settings = {k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"}
     return Dinov2(
         name=f"Hugging Face {name}",
         sign=rf"(.*\.)?encoder\.layer\.\d+\.mlp\.{signs}\.weight$",
         stripped=rf"^{model_type}\.",
         table=Table(
-            *EMBEDDINGS,
+            *huggingface.EMBEDDINGS,
             ("embeddings.register_tokens", REGISTERS, SAME),
-            *ATTENTION,
-            *_in(BLOCK, (*LAYERS, *PACKED, *GATED) if is_gated else (*LAYERS, *PLAIN)),
+            *huggingface.ATTENTION,
+            *_in(huggingface.BLOCK, (*LAYERS, *PACKED, *GATED) if is_gated else (*LAYERS, *PLAIN)),
             *tables.torch_norm("layernorm", "norm"),
             *tables.torch_linear("classifier", "head"),
         ),
@@ -236,7 +227,7 @@ def _dinov2(is_gated, registers):
         },
         holds={
             **HOLDS,
-            "position": TABLES,
+            "position": huggingface.TABLES,
             "pool": ("token", "token_mean", None),
             "mlp": ("swiglu",) if is_gated else ("mlp",),
             "activation": (None, "silu") if is_gated else ANY,
@@ -257,7 +248,7 @@ DINOV3 = Dinov3(
     name="Hugging Face DINOv3ViT",
     sign=r"(model\.)?layer\.\d+\.layer_scale1\.lambda1$",
     table=Table(
-        *EMBEDDINGS[:1],
+        *huggingface.EMBEDDINGS[:1],
         ("embeddings.register_tokens", REGISTERS, SAME),
         *tables.torch_linear("embeddings.patch_embeddings", "patch_encoder/projection", CONV),
         *tables.torch_attention(DINOV3_BLOCK + "attention.", "q_proj k_proj v_proj o_proj"),
@@ -271,7 +262,7 @@ DINOV3 = Dinov3(
         "position": "none",
     },
     config={
-        **SETTINGS,
+        **huggingface.SETTINGS,
         "num_register_tokens": "registers",
         "layerscale_value": "layer_scale",
         "rope_theta": "rotary",

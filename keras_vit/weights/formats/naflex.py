@@ -10,10 +10,12 @@ import keras
 
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.weights import tables
+from keras_vit.weights.assign import make_plan
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.files import CheckpointError, open_checkpoint
 from keras_vit.weights.formats import vision_towers
 from keras_vit.weights.formats.huggingface import ACTIVATIONS
+from keras_vit.weights.locate import locate
 from keras_vit.weights.readers import file_of
 from keras_vit.weights.tables import Table, split_heads
 
@@ -50,7 +52,7 @@ def naflex_from_checkpoint(
         FileNotFoundError: there is no such file.
         CheckpointError: the folder has another model, or something that has no place in this one.
     """
-    contents = open_checkpoint(file_of(weights))
+    contents = open_checkpoint(file_of(*locate(weights)))
     config = contents.config
     if config.get("model_type") not in ("siglip2", "siglip2_vision_model"):
         raise CheckpointError(
@@ -90,23 +92,17 @@ def naflex_from_checkpoint(
         )
     except KeyError as error:
         raise CheckpointError(f"The file has no array {error} of a NaFlex model.") from None
-    _assign(model, arrays)
-    return model
-
-
-def _assign(model, arrays):
-    """Gives every variable its array, or raises a CheckpointError before the first."""
-    wanted = {variable.path: variable for variable in model.weights}
-    if wanted.keys() != arrays.keys():
+    variables = {variable.path: variable for variable in model.weights}
+    plan = make_plan(arrays, variables)
+    if not plan.fits:
+        shapes = [
+            f"; {path!r} must have the shape {expected}. Received: shape {shape}"
+            for path, (shape, expected) in plan.misshapen.items()
+        ]
         raise CheckpointError(
-            f"File and model differ. Only in the file: {sorted(arrays.keys() - wanted.keys())}; "
-            f"missing in it: {sorted(wanted.keys() - arrays.keys())}."
+            f"File and model differ. Only in the file: {[*plan.unused]}; missing in it: "
+            f"{[*plan.missing]}{''.join(shapes)}."
         )
-    for path, variable in wanted.items():
-        if tuple(variable.shape) != arrays[path].shape:
-            raise CheckpointError(
-                f"{path!r} must have the shape {tuple(variable.shape)}. Received: shape "
-                f"{arrays[path].shape}."
-            )
-    for path, variable in wanted.items():
-        variable.assign(keras.ops.cast(arrays[path], variable.dtype))
+    for path, value in plan.values.items():
+        variables[path].assign(keras.ops.cast(value, variables[path].dtype))
+    return model

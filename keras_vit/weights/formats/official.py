@@ -15,10 +15,9 @@ from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import ARRAYS, CUSTOM
+from keras_vit.weights.evidence import ARRAYS, CUSTOM, find_image_size, shape_of
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.settle import find_image_size, shape_of
 from keras_vit.weights.tables import CONV, SAME, Table
 
 BLOCK = "blocks.{i}."

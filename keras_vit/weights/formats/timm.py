@@ -11,12 +11,19 @@ import re
 
 from keras_vit.preprocessing import TIMM
 from keras_vit.weights.canonical import POSITION, config_of
-from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM
+from keras_vit.weights.evidence import (
+    ARRAYS,
+    CONFIG,
+    CUSTOM,
+    find_image_size,
+    learned_tokens,
+    relative_table,
+    shape_of,
+)
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, ROWS, split
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, arguments_of, rotary_of
-from keras_vit.weights.settle import find_image_size, learned_tokens, relative_table, shape_of
 from keras_vit.weights.tables import Table, key_of
 
 POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}

@@ -13,16 +13,7 @@ from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.evidence import CUSTOM
 from keras_vit.weights.family import ANY, Family, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.formats.huggingface import (
-    ACTIVATIONS,
-    KEYS,
-    TABLES,
-    class_names_of,
-    hidden_act,
-    labels,
-    preprocessing_of,
-    processor_of,
-)
+from keras_vit.weights.formats import huggingface
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Layout, Table
 
 BLOCK = "encoder.layers.{i}."
@@ -52,9 +43,9 @@ class VisionTower(Family):
         if POSITION not in canonical.arrays:
             raise unsupported("positions other than a table")
         processor = contents.processor or {"image_processor_type": self.processor}
-        recipe, further = preprocessing_of(processor)
+        recipe, further = huggingface.preprocessing_of(processor)
         canonical.prepare(recipe, (*unsaid, *further), contents.processor)
-        canonical.class_names = class_names_of(contents.config, evidence["num_classes"])
+        canonical.class_names = huggingface.class_names_of(contents.config, evidence["num_classes"])
 
     def settle(self, canonical):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
@@ -68,7 +59,10 @@ class VisionTower(Family):
             evidence.settle(CUSTOM, pool=evidence["pool"])
 
     def config_for(self, model):
-        return {**super().config_for(model), "hidden_act": hidden_act(model.variant)}
+        return {
+            **super().config_for(model),
+            "hidden_act": huggingface.hidden_act(model.variant),
+        }
 
     def impossible(self, model):
         v, size = model.variant, model.image_size
@@ -83,10 +77,10 @@ class VisionTower(Family):
         name, tower = self.prefix.lower(), {**self.config_for(model), **settings}
         config = {"architectures": [self.prefix + suffix], "torch_dtype": "float32"}
         if nested:
-            config |= {"model_type": name, "vision_config": tower, **labels(model)}
+            config |= {"model_type": name, "vision_config": tower, **huggingface.labels(model)}
         else:
             config |= {"model_type": f"{name}_vision_model", **tower}
-        return {"config.json": config, "preprocessor_config.json": processor_of(model)}
+        return {"config.json": config, "preprocessor_config.json": huggingface.processor_of(model)}
 
 
 class Clip(VisionTower):
@@ -208,7 +202,7 @@ SIGLIP_ROWS = (
     *tables.torch_linear("head.mlp.fc{n}", "pool/mlp/dense_{n}"),
     *LAYERS,
 )
-SETTINGS = {**KEYS, "hidden_act": ("activation", ACTIVATIONS)}
+SETTINGS = {**huggingface.KEYS, "hidden_act": ("activation", huggingface.ACTIVATIONS)}
 COMMON = {
     "stripped": r"^vision_model\.",
     "ignored": (r"text_(model|projection)\..*", r"logit_(scale|bias)", r".*position_ids"),
@@ -217,7 +211,7 @@ COMMON = {
 }
 HELD = {
     "registers": (0,),
-    "position": TABLES,
+    "position": huggingface.TABLES,
     "representation_size": (None,),
     "norm_after_pool": (False,),
     "stem": (None,),
