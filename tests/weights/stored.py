@@ -4,10 +4,12 @@ import json
 import shutil
 
 import numpy as np
+import pytest
 
+import keras_vit
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.save import write_safetensors
-from tests.support import ORACLES, assert_close, read_arrays
+from tests.support import ORACLES, assert_close, assert_same, read_arrays, refuses
 
 LATER = ORACLES / "later"
 
@@ -54,6 +56,11 @@ def changed(case, folder, arrays=None, arguments=None, **config):
     return folder
 
 
+def refused(words, path, call=keras_vit.from_checkpoint, **options):
+    """Checks that a file is refused with the error for checkpoints, whose text matches `words`."""
+    refuses(words, call, path, error=keras_vit.CheckpointError, **options)
+
+
 def assert_same_weights(a, b, tolerance=0):
     """The variables of two models, one after the other."""
     for one, other in zip(a.weights, b.weights, strict=True):
@@ -61,8 +68,39 @@ def assert_same_weights(a, b, tolerance=0):
 
 
 def output_of_torch(model, x):
-    """What a model of PyTorch gives for images with the channels last."""
+    """What a model of PyTorch gives for images with the channels last.
+
+    It computes in float64, as float32 alone costs deep models 1e-5.
+    """
     import torch
 
     with torch.no_grad():
-        return model.eval()(torch.tensor(x.transpose(0, 3, 1, 2)))
+        return model.eval().double()(torch.tensor(x.transpose(0, 3, 1, 2)).double())
+
+
+def output_of_library(model, folder, x):
+    """What timm or transformers gives for images; `model` is what was written to a folder."""
+    torch = pytest.importorskip("torch")
+    config = json.loads((folder / "config.json").read_text())
+    if "pretrained_cfg" in config:
+        timm = pytest.importorskip("timm")
+        theirs = timm.create_model(config["architecture"], **config["model_args"])
+        timm.models.load_checkpoint(theirs, str(folder / "model.safetensors"), strict=True)
+        again = timm.create_model(f"local-dir:{folder}", pretrained=True).state_dict()
+        assert_same({n: t.numpy() for n, t in theirs.state_dict().items()}, again)
+        missing = ()
+    else:
+        transformers = pytest.importorskip("transformers")
+        (name,) = config["architectures"]
+        theirs, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
+        missing = info["missing_keys"]
+        assert not info["unexpected_keys"]
+        assert all(name.startswith("pooler.") for name in missing)
+    outputs = output_of_torch(theirs, x)
+    if isinstance(outputs, torch.Tensor):
+        return outputs.numpy()
+    if "logits" in outputs:
+        return outputs.logits.numpy()
+    if missing or getattr(model.variant, "pool", "") is None:
+        return outputs.last_hidden_state[:, 0 if model.variant.pool else slice(None)].numpy()
+    return outputs.pooler_output.reshape(len(x), -1).numpy()

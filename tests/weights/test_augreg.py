@@ -5,6 +5,7 @@ import csv
 import pytest
 
 from keras_vit.weights.augreg import COLUMNS, augreg_url, choose_augreg, read_augreg_index
+from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -110,11 +111,9 @@ def test_the_index_is_typed(write):
 
 def test_a_damaged_index_is_named(write, tmp_path):
     path = write([row("B/16", B_16, 0.5)], [n for n in COLUMNS if n not in ("ds", "params")])
-    with pytest.raises(ValueError, match=r"without the columns \['ds', 'params'\]"):
-        read_augreg_index(path)
+    refuses(r"without the columns \['ds', 'params'\]", read_augreg_index, path)
     (tmp_path / "empty.csv").write_text("")
-    with pytest.raises(ValueError, match="not the index"):
-        read_augreg_index(tmp_path / "empty.csv")
+    refuses("not the index", read_augreg_index, tmp_path / "empty.csv")
     for column, text in (("final_val", "high"), ("params", "1.5"), ("epochs", "inf")):
         damaged = {**row("B/16", B_16, 0.5), column: text}
         with pytest.raises(ValueError, match=f"{column}='{text}' in line 3"):

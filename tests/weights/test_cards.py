@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 import keras_vit
 from keras_vit import evaluation, recipes
 from keras_vit.weights import catalog
-from tests.support import assert_close, forward, images, randomize, tiny_vit
+from tests.support import assert_close, forward, images, randomize, refuses, tiny_vit
 from tests.test_heads import LABELS, NAMES, PIXELS, three_heads
 
 pytestmark = pytest.mark.any_backend
@@ -114,8 +114,7 @@ def test_a_run_tells_its_recipe_data_and_accuracy(model, tmp_path):
     recipe = recipes.get("digits").replace(learning_rate=0.0125).to_dict()
     settings = {"recipe": recipe, "dataset": "/home/someone/photos", "test_split": "val", "lora": 4}
     settings |= {"freeze": ["*", "!head"], "teacher": "/home/someone/big.keras"}
-    with pytest.raises(ValueError, match=r"no finished run.*settings\.json"):
-        keras_vit.model_card(model, run=tmp_path)
+    refuses(r"no finished run.*settings\.json", keras_vit.model_card, model, run=tmp_path)
     (tmp_path / "settings.json").write_text(json.dumps(settings))
     assert "Unknown: no report" in keras_vit.model_card(model, run=tmp_path).text
     report_of(model).save(tmp_path / "evaluation.json")
@@ -237,22 +236,17 @@ def test_somebodys_own_readme_stays(model, tmp_path):
     (tmp_path / "folder" / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="edited since"):
         keras_vit.save_weights(model, tmp_path / "folder", card=True, force=True)
-    with pytest.raises(ValueError, match="edited since"):
-        keras_vit.model_card(model, readme)
+    refuses("edited since", keras_vit.model_card, model, readme)
     assert readme.read_text() == before
     assert not (tmp_path / "folder" / "model.safetensors").exists()
 
 
 def test_wrong_input_is_refused(model, tmp_path):
-    with pytest.raises(TypeError, match="VisionTransformer"):
-        keras_vit.model_card(keras.Sequential())
+    refuses("VisionTransformer", keras_vit.model_card, keras.Sequential(), error=TypeError)
     with pytest.raises(TypeError, match=r"keras_vit\.recipes\.Recipe"):
         keras_vit.model_card(model, recipe="digits")
-    with pytest.raises(ValueError, match=r"without \['correct'"):
-        keras_vit.model_card(model, report={"accuracy": 0.9})
+    refuses(r"without \['correct'", keras_vit.model_card, model, report={"accuracy": 0.9})
     with pytest.raises(ValueError, match="report of 3 classes"):
         keras_vit.model_card(tiny_vit(num_classes=4), report=report_of(model))
-    with pytest.raises(ValueError, match="does not exist"):
-        keras_vit.model_card(model, file=tmp_path / "m.npz")
-    with pytest.raises(ValueError, match="sequence of sentences"):
-        keras_vit.model_card(model, limits="Not for medicine.")
+    refuses("does not exist", keras_vit.model_card, model, file=tmp_path / "m.npz")
+    refuses("sequence of sentences", keras_vit.model_card, model, limits="Not for medicine.")

@@ -14,7 +14,7 @@ from huggingface_hub import constants as hub_constants
 
 from keras_vit.weights.downloads import DownloadError, cache_dir, https_address, place_of
 from keras_vit.weights.fetch import fetch
-from tests.support import ROOT
+from tests.support import ROOT, refuses
 from tests.weights.file_server import Answer
 
 pytestmark = pytest.mark.any_backend
@@ -288,5 +288,4 @@ def test_another_content_than_the_hub_announced(hub, server):
 def test_a_repository_that_is_not_there_or_has_no_single_hash(hub):
     refused("hf://org/nothing", "huggingface_hub could not get", "HF_TOKEN")
     refused("hf://org/nothing", "KERAS_VIT_OFFLINE", offline=True)
-    with pytest.raises(ValueError, match="names a folder"):
-        fetch(hub(REPOSITORY), size=3)
+    refuses("names a folder", fetch, hub(REPOSITORY), size=3)

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 import keras_vit
-from tests.support import ORACLES, assert_close, forward, images, randomize, tiny_vit, values
+from tests.support import (
+    ORACLES,
+    assert_close,
+    forward,
+    images,
+    randomize,
+    refuses,
+    tiny_vit,
+    values,
+)
 
 HF = ORACLES / "hf_transformers5" / "vit_cls_p8"
 BIT = ORACLES / "bit_official" / "r1111_w05" / "checkpoint.npz"
@@ -73,16 +82,13 @@ def test_a_head_on_one_side_only(arrays, save):
 
 
 def test_what_is_no_npz(tmp_path):
-    with pytest.raises(FileNotFoundError, match=re.escape(str(tmp_path))):
-        keras_vit.from_checkpoint(tmp_path)
+    refuses(re.escape(str(tmp_path)), keras_vit.from_checkpoint, tmp_path, error=FileNotFoundError)
     path = tmp_path / "page.npz"
     path.write_text("<html>404</html>")
-    with pytest.raises(ValueError, match=r"of an unknown kind.*download is complete"):
-        keras_vit.from_checkpoint(path)
+    refuses(r"of an unknown kind.*download is complete", keras_vit.from_checkpoint, path)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("config.json", "{}")
-    with pytest.raises(ValueError, match=r"config\.json"):
-        keras_vit.from_checkpoint(path)
+    refuses(r"config\.json", keras_vit.from_checkpoint, path)
 
 
 def test_names_of_no_family_name_the_nearest(save, arrays):
@@ -177,8 +183,7 @@ def test_a_builder_knows_its_heads(tmp_path):
 def test_the_heads_of_a_model_say_nothing_about_a_file_of_another_width(tmp_path):
     """3 heads do not divide 128: that is not what is wrong."""
     path = timm_file(tiny_vit(width=128, depth=1), tmp_path)
-    with pytest.raises(ValueError, match=r"a ViT of width 128.*the model is a ViT-Ti/16"):
-        keras_vit.ViT_Ti16(weights=path)
+    refuses(r"a ViT of width 128.*the model is a ViT-Ti/16", keras_vit.ViT_Ti16, weights=path)
     with pytest.raises(ValueError, match=r"a ViT of width 128.*a ViT of width 6,"):
         keras_vit.load_weights(tiny_vit(width=6, num_heads=3), path)
 
@@ -222,8 +227,7 @@ def test_a_subclass_takes_and_gives_weights(tmp_path):
     assert type(keras_vit.resize(target, 24)) is Mine
     mine = MyBiT(blocks=(1, 1, 1, 1), width=0.5, num_classes=10)
     assert len(keras_vit.load_weights(mine, BIT).loaded) == len(mine.weights)
-    with pytest.raises(ValueError, match=r"holds a BiT; the model .* is a Mine"):
-        keras_vit.load_weights(target, BIT)
+    refuses(r"holds a BiT; the model .* is a Mine", keras_vit.load_weights, target, BIT)
 
 
 @pytest.mark.parametrize("call", [keras_vit.load_weights, keras_vit.save_weights])
@@ -236,8 +240,7 @@ def test_what_is_no_model_of_this_library(call, tmp_path):
         (None, "None"),
     ):
         words = rf"VisionTransformer or a keras_vit\.BiT, or have one inside.*Received: .*{text}"
-        with pytest.raises(TypeError, match=words):
-            call(model, path)
+        refuses(words, call, model, path, error=TypeError)
     assert not path.exists()
     around = keras.Sequential([keras.Input((16, 16, 3)), tiny_vit(name="inner")], name="around")
     keras_vit.save_weights(around, path)  # which has no weights but those of the one inside

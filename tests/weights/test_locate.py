@@ -11,8 +11,9 @@ from huggingface_hub import constants as hub_constants
 import keras_vit
 from keras_vit.weights import catalog
 from keras_vit.weights.downloads import https_address, place_of
-from tests.support import ORACLES, assert_close, values
+from tests.support import ORACLES, assert_close, refuses, values
 from tests.weights.file_server import Answer
+from tests.weights.stored import refused
 
 pytestmark = pytest.mark.any_backend
 
@@ -66,8 +67,7 @@ def test_any_name_of_the_augreg_grammar(offline):
     ],
 )
 def test_weights_of_another_model_are_not_downloaded(offline, build, weights, words):
-    with pytest.raises(ValueError, match=words):
-        build(weights=weights)
+    refuses(words, build, weights=weights)
 
 
 @pytest.mark.parametrize("arguments", [{"classes": 10}, {"num_labels": 10}, {"num_clases": 10}])
@@ -113,15 +113,13 @@ def test_a_place_where_nothing_is(tmp_path, monkeypatch, place, words):
 )
 def test_names_of_other_libraries_lead_to_a_variant(name, variant):
     words = "the nearest are" if variant is None else f"which is '{variant}' (or .*)?here"
-    with pytest.raises(ValueError, match=words):
-        keras_vit.build(name)
+    refuses(words, keras_vit.build, name)
 
 
 @pytest.mark.parametrize("name", ["create_model", "from_pretrained", "list_models", "vit_b16"])
 def test_functions_of_other_libraries(name):
     advice = {"vit_b16": "", "list_models": r"; list_weights\(\)"}.get(name, "; from_checkpoint")
-    with pytest.raises(AttributeError, match=f"'{name}'{advice}"):
-        getattr(keras_vit, name)
+    refuses(f"'{name}'{advice}", getattr, keras_vit, name, error=AttributeError)
 
 
 def test_a_published_model_without_a_table_of_positions(offline, tmp_path):
@@ -130,8 +128,7 @@ def test_a_published_model_without_a_table_of_positions(offline, tmp_path):
         width=16, depth=1, num_heads=2, patch_size=8, image_size=16, pool="mean", position="none"
     )
     path = keras_vit.save_weights(source, tmp_path / "plain.npz")
-    with pytest.raises(keras_vit.CheckpointError, match="position='sincos_2d'"):
-        keras_vit.from_checkpoint(path)
+    refused("position='sincos_2d'", path)
     shutil.copy(path, put(catalog.find("i1k-s16-90ep").url))
     assert keras_vit.from_checkpoint("i1k-s16-90ep").variant.position == "sincos_2d"
     assert keras_vit.from_checkpoint(path, position="none").variant.position == "none"
@@ -207,8 +204,7 @@ def test_a_misspelt_name_proposes_others(offline):
 
 @pytest.mark.parametrize("weights", [None, "", 3, ["a"]], ids=str)
 def test_what_is_no_name_at_all(weights):
-    with pytest.raises(ValueError, match=r"weights must be.*Received"):
-        keras_vit.from_checkpoint(weights)
+    refuses(r"weights must be.*Received", keras_vit.from_checkpoint, weights)
 
 
 def test_a_home_folder_is_found(monkeypatch, tmp_path):
@@ -230,5 +226,4 @@ def test_a_url(cache, server):
 
 def test_a_damaged_download_is_named(cache, server):
     url = server.add("/vit.npz", Answer(CHECKPOINT.read_bytes()[:-500]))
-    with pytest.raises(keras_vit.CheckpointError, match=r"vit\.npz.*download is complete"):
-        keras_vit.from_checkpoint(url)
+    refused(r"vit\.npz.*download is complete", url)

@@ -12,7 +12,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights import catalog, fetch
-from tests.support import ORACLES, ROOT, assert_close, forward, largest, to_numpy
+from tests.support import ORACLES, ROOT, assert_close, forward, largest, refuses, to_numpy
 
 FOLDER = ROOT / "keras_vit" / "weights" / "digits"
 SHA256 = "ab88b39ae197e5cdb7668d2b55e97842211aeb600720820a2e6135cc09bf24d8"
@@ -88,8 +88,7 @@ def test_its_images_are_the_digits_that_they_are_called():
     "name", ["package://digits/none", "package://digits/..", "package://../load.py", "package://x"]
 )
 def test_what_does_not_come_with_it(name):
-    with pytest.raises(FileNotFoundError, match=r"Received: 'package://.*install keras3-vit"):
-        fetch(name)
+    refuses(r"Received: 'package://.*install keras3-vit", fetch, name, error=FileNotFoundError)
 
 
 @any_backend
@@ -100,8 +99,7 @@ def test_a_damaged_installation(monkeypatch, tmp_path):
     with pytest.raises(OSError, match=r"(?s)Install keras3-vit anew.*309340.*100"):
         keras_vit.from_checkpoint("digits")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="install keras3-vit anew"):
-        keras_vit.from_checkpoint("digits")
+    refuses("install keras3-vit anew", keras_vit.from_checkpoint, "digits", error=FileNotFoundError)
 
 
 @any_backend

@@ -13,7 +13,7 @@ import pytest
 
 import keras_vit
 from studies import real_vit_s14
-from tests.support import ORACLES, assert_close, precision, read_arrays, values
+from tests.support import ORACLES, assert_close, precision, read_arrays, refuses, values
 
 REFERENCE = ORACLES / "real_vit_s14" / "io.npz"
 VARIABLE = "KERAS_VIT_S14_ONNX"
@@ -97,8 +97,6 @@ def test_preprocessing_of_a_photograph():
 
 def test_another_file_is_refused(tmp_path):
     other = tmp_path / "other.onnx"
-    with pytest.raises(FileNotFoundError, match=r"other\.onnx"):
-        real_vit_s14.read_onnx(other)
+    refuses(r"other\.onnx", real_vit_s14.read_onnx, other, error=FileNotFoundError)
     other.write_bytes(b"something else")
-    with pytest.raises(ValueError, match=r"SHA-256 .*; expected 198644e3"):
-        real_vit_s14.read_onnx(other)
+    refuses(r"SHA-256 .*; expected 198644e3", real_vit_s14.read_onnx, other)
