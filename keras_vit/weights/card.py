@@ -15,8 +15,7 @@ from keras_vit.text import code, markdown
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
 from keras_vit.weights.card_loading import MOST_NAMES, loading
-from keras_vit.weights.card_metadata import Contents, metadata
-from keras_vit.weights.card_source import further_layers
+from keras_vit.weights.card_metadata import Contents, further_layers, metadata
 from keras_vit.weights.locate import name_of
 
 PAPERS = {

@@ -12,11 +12,10 @@ from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.models.classifier import argument_names
 from keras_vit.models.surgery import building_arguments
 from keras_vit.variants import VARIANTS, get_variant
-from keras_vit.weights.assign import assign
+from keras_vit.weights.assign import LoadReport, assign
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.locate import SIZE, locate, published_for
 from keras_vit.weights.readers import computed_positions, read
-from keras_vit.weights.report import LoadReport
 from keras_vit.weights.resize import resized
 
 

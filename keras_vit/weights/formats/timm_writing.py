@@ -7,10 +7,11 @@ is said by one that has it.
 
 import re
 
+from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.family import ANY, like, reasons
 from keras_vit.weights.formats import timm_arrays
 from keras_vit.weights.formats.timm import FAMILY, KEYS, POOLS, Timm, hub_config
-from keras_vit.weights.formats.timm_models import ACTIVATIONS, rope_arguments
+from keras_vit.weights.formats.timm_models import ACTIVATIONS, RENAMED, rope_arguments
 from keras_vit.weights.tables import Table, key_of
 
 NAMES = {"layer_norm": "layernorm", "rms_norm": "rmsnorm"}
@@ -28,6 +29,7 @@ class Writer(Timm):
     """What one of timm's classes has a place for."""
 
     architectures = ()  # (whether it is like a variant, its epsilon, its name)
+    flags = "qkv_bias"  # arguments that are true where an array is there: see `timm_arrays.PARTS`
 
     def architecture(self, v):
         """(the name that says the epsilon too or `None`, a name for everything else)."""
@@ -43,8 +45,11 @@ class Writer(Timm):
         if int(v.width * ratio) != v.mlp_dim:
             ratio = (v.mlp_dim + 0.5) / v.width
         scale = {} if v.layer_scale is None else {"init_values": v.layer_scale}
-        has_bias = v.qkv_bias and v.has_bias("query")
-        return {"mlp_ratio": ratio, "num_classes": model.num_classes, "qkv_bias": has_bias, **scale}
+        names = {variable.path for variable in model.weights}
+        names |= set() if v.position == "none" or v.is_relative else {POSITION}
+        parts = {flag: timm_arrays.PARTS[RENAMED.get(flag, flag)] for flag in self.flags.split()}
+        flags = {flag: part in names for flag, part in parts.items()}
+        return {"mlp_ratio": ratio, "num_classes": model.num_classes, **scale, **flags}
 
     def write(self, model, arrays):
         v = model.variant
@@ -101,6 +106,7 @@ class Writer(Timm):
 
 
 class VisionTransformerWriter(Writer):
+    flags = "qkv_bias proj_bias qk_norm scale_attn_norm scale_mlp_norm pre_norm"
     architectures = (
         (lambda v: _plain(v) and v.distillation, 1e-6, "deit_base_distilled_patch16_224"),
         (lambda v: _plain(v) and not v.distillation, 1e-6, "vit_base_patch16_224"),
@@ -128,11 +134,6 @@ class VisionTransformerWriter(Writer):
             "act_layer": key_of(ACTIVATIONS, _activation(v)),
             "fc_norm": v.norm_after_pool,
             "final_norm": v.final_norm,
-            "qk_norm": v.qk_norm is not None,
-            "scale_attn_norm": v.attention_norm is not None,
-            "scale_mlp_norm": v.mlp_norm is not None,
-            "proj_bias": v.has_bias("out"),
-            "pre_norm": v.pre_norm is not None,
             "no_embed_class": False,
             # timm leaves them out unless it is told otherwise.
             "pool_include_prefix": v.pool == "map" and v.learned_tokens > 0 and not v.pool_patches,
@@ -150,6 +151,8 @@ class ParallelWriter(VisionTransformerWriter):
 
 
 class EvaWriter(Writer):
+    flags = """qkv_bias swiglu_mlp scale_mlp scale_attn_inner qk_norm use_abs_pos_emb
+    use_pre_transformer_norm"""
     architectures = (
         (lambda v: v.norm == "layer_norm", 1e-6, "eva_giant_patch14_224"),
         (lambda v: v.norm == "layer_norm" and (v.layer_scale or v.block == "post_norm"), 1e-5,
@@ -170,17 +173,11 @@ class EvaWriter(Writer):
     def model_args(self, model):
         v = model.variant
         arguments = super().model_args(model) | {
-            "swiglu_mlp": v.mlp == "swiglu",
             "swiglu_align_to": int(v.mlp == "swiglu"),  # as two matrices
-            "scale_mlp": v.mlp_norm is not None,
-            "scale_attn_inner": v.attention_norm is not None,
-            "qk_norm": v.qk_norm is not None,
             "attn_type": "rope" if v.biases == "all" and v.qkv_bias else "eva",
             "qkv_fused": False,
-            "use_abs_pos_emb": v.position != "none",
             "no_embed_class": False,
             "use_post_norm": v.block == "post_norm",
-            "use_pre_transformer_norm": v.pre_norm is not None,
             "use_post_transformer_norm": v.final_norm and not v.norm_after_pool,
             "use_fc_norm": v.final_norm and v.norm_after_pool,
             "use_rot_pos_emb": False,
@@ -194,6 +191,8 @@ class EvaWriter(Writer):
 
 
 class BeitWriter(Writer):
+    flags = """qkv_bias swiglu_mlp scale_mlp use_abs_pos_emb use_rel_pos_bias
+    use_shared_rel_pos_bias"""
     architectures = ((lambda v: True, 1e-6, "beit_base_patch16_224"),)
 
     def misplaced(self, v):
@@ -201,18 +200,8 @@ class BeitWriter(Writer):
         return reasons({"a bias of the key": has_bias}) + super().misplaced(v)
 
     def model_args(self, model):
-        v = model.variant
-        is_relative = v.position == "relative_2d"
-        return {
-            "init_values": 0.0,
-            **super().model_args(model),
-            "swiglu_mlp": v.mlp == "swiglu",
-            "scale_mlp": v.mlp_norm is not None,
-            "use_abs_pos_emb": v.position == "learned_1d",
-            "use_rel_pos_bias": is_relative and v.position_at == "every_layer",
-            "use_shared_rel_pos_bias": is_relative and v.position_at == "shared",
-            "use_fc_norm": v.norm_after_pool,
-        }
+        use_fc_norm = model.variant.norm_after_pool
+        return {"init_values": 0.0, **super().model_args(model), "use_fc_norm": use_fc_norm}
 
 
 def _plain(v):
