@@ -11,7 +11,7 @@ from keras_vit.weights.assign import assign
 from keras_vit.weights.canonical import check_architecture
 from keras_vit.weights.files import Contents, open_checkpoint
 from keras_vit.weights.formats import bit
-from tests.support import ORACLES, OracleCase
+from tests.support import ORACLES, OracleCase, assert_same
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +112,4 @@ def changed(case, rename=str, config=None, **arrays):
 
 
 def same_arrays(a, b):
-    assert set(a.arrays) == set(b.arrays)
-    for name, array in a.arrays.items():
-        np.testing.assert_array_equal(array, b.arrays[name])
+    assert_same(a.arrays, b.arrays)

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from huggingface_hub import constants as hub_constants
 
 from tests.support import ORACLES, read_arrays
 from tests.weights.file_server import FileServer
+from tests.weights.hub_server import HubServer
 
 
 @pytest.fixture
@@ -34,4 +36,14 @@ def cache(monkeypatch, tmp_path):
 @pytest.fixture
 def server():
     with FileServer() as running:
+        yield running
+
+
+@pytest.fixture
+def hub(cache, monkeypatch, tmp_path):
+    """A stand-in for the hub of Hugging Face, with a cache that is empty and no token."""
+    with HubServer() as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.at)
+        monkeypatch.setattr(hub_constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(hub_constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
         yield running

@@ -11,7 +11,7 @@ import pytest
 import keras_vit
 from keras_vit.weights import readers
 from keras_vit.weights.files import read_safetensors
-from tests.support import ORACLES, randomize, read_arrays, tiny_vit, values
+from tests.support import ORACLES, assert_same, randomize, read_arrays, tiny_vit, values
 from tests.weights.stored import refused
 
 CHECKPOINT = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
@@ -77,8 +77,7 @@ def test_arrays_that_make_no_model(save, arrays, changes, words):
 def test_numbers_as_another_machine_writes_them(save, arrays, dtype):
     path = save({name: array.astype(dtype) for name, array in arrays.items()})
     expected = keras_vit.from_checkpoint(CHECKPOINT).get_weights()
-    for ours, theirs in zip(keras_vit.from_checkpoint(path).get_weights(), expected):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_same(keras_vit.from_checkpoint(path).get_weights(), expected)
 
 
 class Harmful:

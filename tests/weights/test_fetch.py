@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import time
 
 import pytest
-from huggingface_hub import constants as hub_constants
 
 from keras_vit.weights.downloads import DownloadError, cache_dir, https_address, place_of
 from keras_vit.weights.fetch import fetch
@@ -225,60 +223,40 @@ def test_a_killed_download_never_looks_complete_and_two_processes_take_turns(cac
 # ---- Hugging Face, whose own client talks to the server
 
 
-@pytest.fixture
-def hub(cache, server, monkeypatch, tmp_path):
-    """A function that serves a repository, and gives its name."""
-    monkeypatch.setenv("HF_ENDPOINT", server.at)
-    monkeypatch.setattr(hub_constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    commit = "1" * 40
-
-    def serve(files, repo="org/model"):
-        siblings = [{"rfilename": name} for name in files]
-        info = {"id": repo, "sha": commit, "siblings": siblings}
-        answer = Answer(json.dumps(info).encode(), headers={"Content-Type": "application/json"})
-        server.add(f"/api/models/{repo}/revision/main", answer)
-        tree = [{"type": "file", "path": n, "size": len(c), "oid": "0"} for n, c in files.items()]
-        answer = Answer(json.dumps(tree).encode(), headers={"Content-Type": "application/json"})
-        server.add(f"/api/models/{repo}/tree/{commit}", answer)
-        for name, content in files.items():
-            etag = hashlib.sha256(content).hexdigest()
-            headers = {"ETag": f'"{etag}"', "X-Repo-Commit": commit}
-            for revision in ("main", commit):
-                server.add(f"/{repo}/resolve/{revision}/{name}", Answer(content, headers=headers))
-        return f"hf://{repo}"
-
-    return serve
+def serve(hub, files, name="org/model"):
+    """Gives the hub a repository, and returns its address."""
+    hub.repositories[name] = files
+    return f"hf://{name}"
 
 
 REPOSITORY = {"config.json": b"{}", "model.safetensors": CONTENT, "README.md": b"x"}
 
 
-def test_a_repository(hub, server):
-    folder = fetch(hub(REPOSITORY))
+def test_a_repository(hub):
+    folder = fetch(serve(hub, REPOSITORY))
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
     assert (folder / "model.safetensors").read_bytes() == CONTENT
-    count = len(server.requests)
-    assert fetch("hf://org/model", offline=True) == folder
-    assert len(server.requests) == count
+    hub.repositories.clear()
+    assert fetch("hf://org/model", offline=True) == folder, "nobody is asked"
 
 
 def test_weights_in_several_files(hub):
     parts = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
     files = {"model.safetensors.index.json": b"{}", **dict.fromkeys(parts, b"x")}
-    folder = fetch(hub(files))
+    folder = fetch(serve(hub, files))
     assert {path.name for path in folder.iterdir()} == set(files)
 
 
 def test_one_file_of_a_repository(hub):
-    name = hub({"weights/vit.npz": CONTENT})
+    name = serve(hub, {"weights/vit.npz": CONTENT})
     path = fetch(f"{name}@main/weights/vit.npz", size=len(CONTENT), sha256=SHA256)
     assert path.read_bytes() == CONTENT
     refused(f"{name}/weights/vit.npz", "not what it should be", size=3)
 
 
-def test_another_content_than_the_hub_announced(hub, server):
+def test_another_content_than_the_hub_announced(hub):
     """Of the same size, as after a bit that flipped on the disk or in a cache on the way."""
-    name = hub(REPOSITORY)
+    name = serve(hub, REPOSITORY)
     folder = fetch(name)
     (folder / "model.safetensors").resolve().write_bytes(CONTENT[::-1])
     refused(name, "not what it should be", "altered", offline=True)
@@ -288,4 +266,4 @@ def test_another_content_than_the_hub_announced(hub, server):
 def test_a_repository_that_is_not_there_or_has_no_single_hash(hub):
     refused("hf://org/nothing", "huggingface_hub could not get", "HF_TOKEN")
     refused("hf://org/nothing", "KERAS_VIT_OFFLINE", offline=True)
-    refuses("names a folder", fetch, hub(REPOSITORY), size=3)
+    refuses("names a folder", fetch, serve(hub, REPOSITORY), size=3)

@@ -16,7 +16,16 @@ import keras_vit
 from keras_vit.weights.downloads import DownloadError, _check_answer
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.save import write_safetensors
-from tests.support import ORACLES, assert_close, randomize, read_arrays, refuses, tiny_vit, values
+from tests.support import (
+    ORACLES,
+    assert_same,
+    randomize,
+    read_arrays,
+    refuses,
+    tiny_vit,
+    values,
+)
+from tests.weights.stored import assert_same_weights
 
 pytestmark = pytest.mark.any_backend
 
@@ -181,8 +190,7 @@ def write_index(folder, table):
 def test_a_checkpoint_in_several_files(tmp_path):
     sharded(tmp_path)
     whole, parts = keras_vit.from_checkpoint(HF), keras_vit.from_checkpoint(tmp_path)
-    for a, b in zip(whole.weights, parts.weights, strict=True):
-        assert_close(a, b, 0)
+    assert_same_weights(whole, parts)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +286,7 @@ def test_weights_that_are_not_numbers(tmp_path):
         np.savez(path, **{**arrays, place: np.full(32, value)})
         with pytest.raises(keras_vit.CheckpointError, match=r"NaN or infinite.*encoderblock_1"):
             keras_vit.load_weights(target, path)
-        for name, array in values(target).items():
-            np.testing.assert_array_equal(array, before[name])
+        assert_same(values(target), before)
 
 
 def test_no_redirect_leads_from_https_to_http():

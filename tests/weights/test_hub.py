@@ -4,13 +4,11 @@ import warnings
 
 import pytest
 from huggingface_hub import ModelCard
-from huggingface_hub import constants as hub_constants
 
 import keras_vit
 from keras_vit import evaluation
 from tests.support import assert_close, forward, images, randomize, refuses, tiny_vit
 from tests.test_heads import LABELS, PIXELS, three_heads
-from tests.weights.hub_server import HubServer
 
 pytestmark = pytest.mark.any_backend
 WRITER = {"token": "hf_writer"}
@@ -19,15 +17,6 @@ WRITER = {"token": "hf_writer"}
 @pytest.fixture
 def model():
     return randomize(tiny_vit(name="tiny"))
-
-
-@pytest.fixture
-def hub(cache, monkeypatch, tmp_path):
-    with HubServer() as running:
-        monkeypatch.setenv("HF_ENDPOINT", running.at)
-        monkeypatch.setattr(hub_constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(hub_constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
-        yield running
 
 
 def test_files_of_other_libraries_hold_one_head(hub, tmp_path):

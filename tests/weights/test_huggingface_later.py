@@ -20,6 +20,7 @@ from tests.support import (
 from tests.weights.stored import (
     LATER,
     arrays_of,
+    assert_same_weights,
     changed,
     config_of,
     io_of,
@@ -43,8 +44,7 @@ def test_another_size(case):
     loaded = keras_vit.from_checkpoint(model_of(case), image_size=size)
     resized = keras_vit.resize(keras_vit.from_checkpoint(model_of(case)), size)
     assert_close(forward(loaded, file["input"]), file["output"], 1e-5)
-    for name, array in values(resized).items():
-        assert_close(array, values(loaded)[name], 1e-6)
+    assert_same_weights(resized, loaded, 1e-6)
     report = keras_vit.load_weights(resized, model_of(case))
     assert bool(report.resized) == (case != "hf_dinov3")
 
@@ -66,8 +66,7 @@ def test_positions_are_of_a_square_whatever_the_config(tmp_path):
         keras_vit.from_checkpoint(folder, image_size=(4, 36)),
     ):
         assert model.image_size == (4, 36)
-        for name, array in values(model).items():
-            assert_close(array, values(expected)[name], 1e-6)
+        assert_same_weights(model, expected, 1e-6)
 
 
 @pytest.mark.any_backend

@@ -11,6 +11,7 @@ import keras_vit
 from tests.support import (
     ORACLES,
     assert_close,
+    assert_same,
     forward,
     images,
     randomize,
@@ -18,6 +19,7 @@ from tests.support import (
     tiny_vit,
     values,
 )
+from tests.weights.stored import assert_same_weights
 
 HF = ORACLES / "hf_transformers5" / "vit_cls_p8"
 BIT = ORACLES / "bit_official" / "r1111_w05" / "checkpoint.npz"
@@ -40,8 +42,7 @@ def assert_refused(a_model, path, *texts):
         keras_vit.load_weights(a_model, path)
     for text in texts:
         assert text in str(error.value)
-    for name, value in values(a_model).items():
-        np.testing.assert_array_equal(value, before[name])
+    assert_same(values(a_model), before)
 
 
 def test_load_into_a_model_of_the_same_architecture(arrays):
@@ -151,8 +152,7 @@ def test_a_builder_loads_weights(tmp_path):
     path = keras_vit.save_weights(source, tmp_path / "model.npz")
     built = keras_vit.ViT_Ti16(**options, weights=path)
     assert len(built.load_report.loaded) == len(source.weights)
-    for a, b in zip(built.weights, source.weights, strict=True):
-        assert_close(a, b, 0)
+    assert_same_weights(built, source)
     assert not hasattr(source, "load_report")
 
 
@@ -222,8 +222,7 @@ def test_a_subclass_takes_and_gives_weights(tmp_path):
     path = keras_vit.save_weights(source, tmp_path / "model.npz")
     target = Mine(num_classes=3, **options)
     assert len(keras_vit.load_weights(target, path).loaded) == len(target.weights)
-    for a, b in zip(target.weights, source.weights, strict=True):
-        assert_close(a, b, 0)
+    assert_same_weights(target, source)
     assert type(keras_vit.resize(target, 24)) is Mine
     mine = MyBiT(blocks=(1, 1, 1, 1), width=0.5, num_classes=10)
     assert len(keras_vit.load_weights(mine, BIT).loaded) == len(mine.weights)

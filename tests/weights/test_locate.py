@@ -11,7 +11,7 @@ from huggingface_hub import constants as hub_constants
 import keras_vit
 from keras_vit.weights import catalog
 from keras_vit.weights.downloads import https_address, place_of
-from tests.support import ORACLES, assert_close, refuses, values
+from tests.support import ORACLES, assert_same, refuses, values
 from tests.weights.file_server import Answer
 from tests.weights.stored import refused
 
@@ -219,8 +219,7 @@ def test_a_url(cache, server):
     again = keras_vit.from_checkpoint(url)
     assert len(server.requests) == 1, "the second load takes the cached file"
     expected = values(keras_vit.from_checkpoint(CHECKPOINT))
-    for name, value in values(again).items():
-        assert_close(value, expected[name], 0)
+    assert_same(values(again), expected)
     assert model.load_report.path.startswith(str(cache))
 
 

@@ -48,16 +48,6 @@ def test_weights_under_the_name_of_a_wrapper(prefix, tmp_path):
     assert_close(found, expected, 0)
 
 
-@pytest.mark.parametrize("key", ["teacher", "target_encoder"])
-def test_the_part_of_a_training_that_is_evaluated(key, tmp_path):
-    torch = pytest.importorskip("torch")
-    tensors = {n: torch.tensor(a) for n, a in arrays_of("tower_dinov2").items()}
-    others = {n: t * 0 for n, t in tensors.items()}
-    torch.save({"student": others, key: tensors, "epoch": 3}, tmp_path / "checkpoint.pth")
-    expected = output_of(saved(tmp_path / "plain", arrays_of("tower_dinov2")), num_heads=2)
-    assert_close(output_of(tmp_path / "checkpoint.pth", num_heads=2), expected, 0)
-
-
 def test_torchscript_is_refused_before_it_is_opened(tmp_path):
     """OpenAI's own files are such archives."""
     torch = pytest.importorskip("torch")

@@ -13,6 +13,7 @@ import pytest
 import keras_vit
 from keras_vit.weights import catalog, fetch
 from tests.support import ORACLES, ROOT, assert_close, forward, largest, refuses, to_numpy
+from tests.weights.stored import assert_same_weights
 
 FOLDER = ROOT / "keras_vit" / "weights" / "digits"
 SHA256 = "ab88b39ae197e5cdb7668d2b55e97842211aeb600720820a2e6135cc09bf24d8"
@@ -62,8 +63,7 @@ def test_every_way_in(weights):
     assert keras_vit.load_weights(model, weights).differs == ()
     built = keras_vit.build("B/16", weights=weights, **OPTIONS)
     assert built.label_set == model.label_set == "digits"
-    for a, b in zip(built.weights, model.weights, strict=True):
-        assert_close(a, b, 0)
+    assert_same_weights(built, model)
     tuned = keras_vit.from_checkpoint(weights, num_classes=3, image_size=32)
     assert tuned.load_report.resized and tuned.class_names is None
 

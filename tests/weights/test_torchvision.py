@@ -9,6 +9,7 @@ import pytest
 import keras_vit
 from keras_vit.layers.resample import resize_grid
 from tests.support import assert_close, forward, images, values
+from tests.weights.stored import assert_same_weights
 
 torch = pytest.importorskip("torch")
 
@@ -94,8 +95,7 @@ def test_names_of_older_versions_and_wrappers(tmp_path):
     wrapped = {"state_dict": {f"model.{name}": tensor for name, tensor in older.items()}}
     for content in (older, wrapped):
         other = keras_vit.from_checkpoint(saved(tmp_path, content), num_heads=4)
-        for name, value in values(model).items():
-            assert_close(value, values(other)[name], 0)
+        assert_same_weights(model, other)
 
 
 @pytest.mark.any_backend

@@ -58,24 +58,6 @@ def timm_arrays(case="vit_token_p8"):
     return read_safetensors(ORACLES / "timm" / case / "model.safetensors")
 
 
-def test_pytorch_files_and_their_wrappers(tmp_path):
-    torch = pytest.importorskip("torch")
-    tensors = {name: torch.tensor(array) for name, array in timm_arrays().items()}
-    inputs, expected, _ = expected_output(ORACLES / "timm" / "vit_token_p8")
-    for i, content in enumerate(
-        (
-            tensors,
-            {"state_dict": tensors, "epoch": 3},
-            {"model": {f"module.{name}": t for name, t in tensors.items()}},
-            {f"_orig_mod.{name}": t for name, t in tensors.items()},
-        )
-    ):
-        path = tmp_path / f"{i}.pth"
-        torch.save(content, path, _use_new_zipfile_serialization=i != 1)
-        model = keras_vit.from_checkpoint(path, num_heads=4)
-        assert_close(forward(model, inputs), expected, 2e-5)
-
-
 def test_layer_scale_is_kept_or_folded(tmp_path):
     """A branch times gamma is the branch whose last matrix was multiplied by gamma."""
     arrays, rng = timm_arrays(), np.random.default_rng(0)
