@@ -230,7 +230,7 @@ def _names(names, limit=6):
 
 def report(plan, model, canonical, resized):
     """The `LoadReport` of a plan that was carried out; `resized` are the rows of its arrays."""
-    architecture = {**canonical.architecture, "preprocessing": str(canonical.preprocessing)}
+    architecture = {**canonical.evidence, "preprocessing": str(canonical.preprocessing)}
     compared = [n for n in marked(type(model.variant), "compared") if n in architecture]
     return LoadReport(
         loaded=tuple(plan.values),
@@ -238,7 +238,9 @@ def report(plan, model, canonical, resized):
         ignored=(*(canonical.origin[name] for name in plan.dropped), *canonical.ignored),
         resized=tuple(resized),
         head=plan.head,
-        assumed=tuple((n, architecture.get(n), source) for n, source in canonical.assumed.items()),
+        assumed=tuple(
+            (n, architecture.get(n), source) for n, source in canonical.evidence.assumed.items()
+        ),
         differs=tuple(
             (name, architecture[name], getattr(model.variant, name))
             for name in compared
@@ -274,7 +276,7 @@ def misfit(plan, model, canonical, choices=None):
 
 def _likely_cause(model, canonical):
     """Which two architectures do not fit, in the terms of the paper."""
-    in_file = canonical.architecture
+    in_file = canonical.evidence
     in_model = {**vars(model.variant), "channels": model.channels}
     if canonical.model == "VisionTransformer" and _size_of(in_file) != _size_of(in_model):
         return f"This is {_size_of(in_file)} file; the model is {_size_of(in_model)}. "

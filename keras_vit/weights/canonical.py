@@ -47,7 +47,7 @@ class Canonical:
     family: str  # whose format it is
     arrays: dict  # canonical name -> array, in the shape of the variable
     origin: dict  # canonical name -> name in the file
-    evidence: Evidence  # arguments of the model's class; `image_size` is that of the positions
+    evidence: Evidence  # arguments of the model's class, with the image size of the positions
     ignored: tuple = ()  # names in the file that are no part of the model, such as a text tower
     preprocessing: Preprocessing = GOOGLE
     class_names: tuple | None = None
@@ -59,16 +59,6 @@ class Canonical:
     others: tuple = ()  # prefixes of further models in the file
     model: str = "VisionTransformer"  # the name of the class of the architecture
 
-    @property
-    def architecture(self):
-        """The arguments of the model's class."""
-        return self.evidence
-
-    @property
-    def assumed(self):
-        """Argument -> where its value is from, for what the arrays do not show."""
-        return self.evidence.assumed
-
     def prepare(self, preprocessing, unsaid, source):
         """Sets how images are prepared, and reports the texts for what no recipe here can say.
 
@@ -76,7 +66,7 @@ class Canonical:
         """
         self.preprocessing, self.ignored = preprocessing, (*unsaid, *self.ignored)
         if not source:
-            self.assumed["preprocessing"] = IMAGES
+            self.evidence.assumed["preprocessing"] = IMAGES
 
     def leave_out(self, *starts):
         """Takes the arrays of layers away that a model does not use, and reports their names."""
@@ -255,7 +245,7 @@ def check_architecture(canonical):
     A config may say anything, and an array may have a shape that no other array confirms: a model
     of that size is not built before the file has shown that it has its weights.
     """
-    arguments = canonical.architecture
+    arguments = canonical.evidence
     positive_int(arguments["channels"], "channels")
     if max(pair(arguments["image_size"], "image_size")) > MAX_SIDE:
         raise ValueError(f"image_size={arguments['image_size']} is above {MAX_SIDE} pixels.")

@@ -105,7 +105,7 @@ def from_checkpoint(
     source, record = locate(weights)
     caller = {**overrides, "file_image_size": file_image_size}
     canonical = read(source, record, caller=caller, prefix=prefix)
-    model = MODELS[canonical.model](**{**canonical.architecture, **building_arguments(overrides)})
+    model = MODELS[canonical.model](**{**canonical.evidence, **building_arguments(overrides)})
     canonical, changes = resized(
         canonical,
         model,

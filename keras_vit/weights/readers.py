@@ -69,7 +69,9 @@ def read(source, record, caller, prefix=None):
         canonical.source = source if isinstance(source, str) else source.resolve().name
         return canonical
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
-    canonical.assumed.pop("preprocessing", None)  # the catalogue says it, or that it is the usual
+    canonical.evidence.assumed.pop(
+        "preprocessing", None
+    )  # the catalogue says it, or that it is the usual
     canonical.label_set, canonical.source = record.label_set, record.name
     canonical.evidence.add(CATALOGUE, **dict(record.overrides))
     return canonical
@@ -86,7 +88,7 @@ def image_size_of(weights):
     source, record = locate(weights)
     if record is not None and record.image_size:
         return pair(record.image_size, "image_size")
-    return read(source, record, caller={}).architecture["image_size"]
+    return read(source, record, caller={}).evidence["image_size"]
 
 
 def unfetched(weights):

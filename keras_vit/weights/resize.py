@@ -45,7 +45,7 @@ def resized(canonical, model, interpolation=None, patches_too=False):
         if patches_too:
             rows += _resize_patches(canonical, model)
         rows += _resize_positions(canonical, model, interpolation)
-    if canonical.architecture["channels"] == 3 and model.channels != 3:
+    if canonical.evidence["channels"] == 3 and model.channels != 3:
         rows += _adapt_channels(canonical.arrays, model.channels)
         canonical.preprocessing = canonical.preprocessing.for_channels(model.channels)
     return canonical, rows
@@ -68,11 +68,11 @@ def _fold_layer_scale(arrays, origin):
 
 
 def _resize_patches(canonical, model):
-    old_size, new_size = canonical.architecture["patch_size"], model.variant.patch_size
+    old_size, new_size = canonical.evidence["patch_size"], model.variant.patch_size
     if old_size == new_size:
         return []
     # FlexiViT's authors resize a patch without antialias, timm by its rule for positions.
-    flexible = canonical.architecture["interpolation"] == "bilinear_antialias"
+    flexible = canonical.evidence["interpolation"] == "bilinear_antialias"
     method = "bilinear" if flexible else "bicubic"
     old = canonical.arrays[PROJECTION]
     new = resize_patches(old, old_size, new_size, method)
@@ -81,7 +81,7 @@ def _resize_patches(canonical, model):
 
 
 def _resize_positions(canonical, model, interpolation):
-    architecture, v = canonical.architecture, model.variant
+    architecture, v = canonical.evidence, model.variant
     tokens = learned_tokens(architecture)
     has_grid = v.position in ("learned_1d", "relative_2d")
     if not has_grid or architecture["position"] != v.position or tokens != v.learned_tokens:

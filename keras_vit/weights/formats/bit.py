@@ -112,7 +112,7 @@ class BigVision(BiTFamily):
         return next((m[0] for name in file if (m := re.match(self.stripped, name))), "")
 
     def complete(self, canonical, contents):
-        if canonical.architecture["version"] == "v1":
+        if canonical.evidence["version"] == "v1":
             canonical.preprocessing = BIG_VISION
 
 

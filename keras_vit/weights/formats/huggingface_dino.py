@@ -165,7 +165,7 @@ def _complete_biases(canonical):
         for layer in LINEAR[name]:
             for i in range(evidence["depth"]):
                 canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
-                canonical.assumed["biases"] = "zeros where the file has none"
+                canonical.evidence.assumed["biases"] = "zeros where the file has none"
 
 
 HOLDS = {
