@@ -22,13 +22,12 @@ NAME = re.compile(
     rf"-sd_{_NUMBER}(--[a-z0-9_]+-steps_\d+k-lr_{_NUMBER}-res_(224|384))?"
 )
 # What the cells of index.csv hold, by the names of its columns.
-_KINDS = {
-    str: "name ds aug adapt_ds filename adapt_filename",
-    int: "epochs adapt_steps adapt_resolution params",
-    float: "lr wd do sd best_val final_val final_test adapt_lr adapt_final_val adapt_final_test "
-    "infer_samples_per_sec",
+COLUMNS = {
+    **dict.fromkeys("name ds aug adapt_ds filename adapt_filename".split(), str),
+    **dict.fromkeys("epochs adapt_steps adapt_resolution params".split(), int),
+    **dict.fromkeys("lr wd do sd best_val final_val final_test adapt_lr".split(), float),
+    **dict.fromkeys("adapt_final_val adapt_final_test infer_samples_per_sec".split(), float),
 }
-COLUMNS = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 ACCURACIES = [name for name in COLUMNS if name.endswith(("_val", "_test"))]
 
 
@@ -72,17 +71,17 @@ def read_augreg_index(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def _cell(text, column, line, path):
     if text in (None, "", "nan", "NaN"):
         return None
-    kind = COLUMNS[column]
+    of_column = COLUMNS[column]
     try:
         # Counts may be written 500.0, as in a table where other cells of the column are empty.
-        number = text if kind is str else float(text)
-        if kind is not int or number == int(number):
-            return kind(number)
+        number = text if of_column is str else float(text)
+        if of_column is not int or number == int(number):
+            return of_column(number)
     except (ValueError, OverflowError):
         pass
     raise ValueError(
         f"A cell of the index is damaged. Received: {column}={text!r} in line {line} of "
-        f"{str(path)!r}; expected a number ({kind.__name__})."
+        f"{str(path)!r}; expected a number ({of_column.__name__})."
     )
 
 
@@ -141,10 +140,10 @@ def _keep(rows, column, value):
     allowed = value if isinstance(value, (tuple, list, set, frozenset)) else (value,)
     kept = [row for row in rows if row[column] in allowed]
     if not kept:
-        there = sorted({row[column] for row in rows}, key=lambda cell: (cell is None, cell))
+        cells = sorted({row[column] for row in rows}, key=lambda cell: (cell is None, cell))
         raise ValueError(
             f"No checkpoint is left. Received: {column}={value!r}; of the {len(rows)} rows that "
-            f"the filters before it left, {column} is one of {shortened(there, 20)}."
+            f"the filters before it left, {column} is one of {shortened(cells, 20)}."
         )
     return kept
 

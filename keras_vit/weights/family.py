@@ -258,8 +258,8 @@ def _place(name, family):
     starts = [0, *(match.end() for match in re.finditer(r"[./]", name))][:MAX_PREFIXES]
     for start in starts:
         plain = re.sub(family.stripped, "", name[start:])
-        if (place := family.table.place_of(plain)) is not None:
-            return name[:start], place
+        if targets := family.table.targets(plain):
+            return name[:start], targets[0]
     return None
 
 

@@ -143,11 +143,6 @@ class Table:
             )
         return canonical, origin, tuple(left_out)
 
-    def place_of(self, name):
-        """The canonical name of the (first part of the) array with this name, or `None`."""
-        row, numbers = self._row(0, name)
-        return row and row[1].with_numbers(numbers)[0]
-
     def name_of(self, canonical):
         """What the format calls an array, or its canonical name where it has none."""
         row, numbers = self._row(1, canonical)

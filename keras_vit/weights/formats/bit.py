@@ -230,7 +230,8 @@ class HuggingFace(BiTFamily):
         }
 
     def write(self, model, arrays):
-        return huggingface.with_prefix(super().write(model, arrays), model, "bit.")
+        prefix = "bit." if model.num_classes else ""
+        return huggingface.with_prefix(super().write(model, arrays), prefix)
 
     def json_files(self, model):
         """`config.json` and `preprocessor_config.json`."""

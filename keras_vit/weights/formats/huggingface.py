@@ -44,7 +44,7 @@ KEYS = {  # of every config.json -> arguments of the model
 }
 SETTINGS = {**KEYS, "hidden_act": ("gelu", ACTIVATIONS), "layer_norm_eps": "epsilon"}
 TABLES = ("learned_1d", "learned_2d", "sincos_2d")  # positions that are a vector per token
-HEADS = r"(cls_|distillation_)?classifier\."
+HEADS = r"((cls_|distillation_)?classifier|visual_projection)\."  # beside the inner model
 EMBEDDINGS = (
     ("embeddings.cls_token", "patch_encoder/class_token", SAME),
     ("embeddings.position_embeddings", POSITION, SAME),
@@ -107,7 +107,7 @@ class HuggingFace(Family):
         canonical.class_names = class_names_of(config, evidence["num_classes"])
 
     def write(self, model, arrays):
-        return with_prefix(super().write(model, arrays), model, self.prefix)
+        return with_prefix(super().write(model, arrays), self.prefix if model.num_classes else "")
 
     def config_for(self, model):
         v, config = model.variant, super().config_for(model)
@@ -230,9 +230,8 @@ def not_square(model):
     return reasons({f"positions of a grid that is no square, {model.grid}": resampled})
 
 
-def with_prefix(file, model, prefix):
-    """The arrays with the name of the inner model, which a model with a head has."""
-    prefix = prefix if model.num_classes else ""
+def with_prefix(file, prefix):
+    """The arrays with the name of the inner model, where a class has something beside it."""
     return {n if re.match(HEADS, n) else prefix + n: array for n, array in file.items()}
 
 

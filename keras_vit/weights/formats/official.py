@@ -54,12 +54,9 @@ class Dino(Family):
             tower[f"{layer}.q.bias"], _, tower[f"{layer}.v.bias"] = np.split(bias, 3)
         return tower
 
-    def periods(self, file):
-        """The periods of rotary positions, or `None`."""
-        return next((a for n, a in file.items() if n.endswith(PERIODS)), None)
-
     def complete(self, canonical, contents):
-        evidence, periods = canonical.evidence, self.periods(contents.arrays)
+        evidence, file = canonical.evidence, contents.arrays
+        periods = next((a for name, a in file.items() if name.endswith(PERIODS)), None)
         if periods is not None:
             evidence.update(rotary=rotary_of(periods), position="none", epsilon=1e-5)
             heads = evidence["width"] // (4 * max(periods.size, 1))

@@ -96,7 +96,8 @@ class Clip(VisionTower):
         if not v.final_norm:  # the class has one all the same
             ones = np.ones(v.width, "float32")
             arrays = {**arrays, "norm/gamma": ones, "norm/beta": 0 * ones}
-        return with_tower(super().write(model, arrays), v.projection or not v.final_norm)
+        prefix = "vision_model." if v.projection or not v.final_norm else ""
+        return huggingface.with_prefix(super().write(model, arrays), prefix)
 
     def strange_heads(self, model, v):
         heads = {"token": (True, False), "mean": (False, True)}  # final norm, classes
@@ -127,7 +128,8 @@ class Siglip(VisionTower):
         return super().arrays_of(file)
 
     def write(self, model, arrays):
-        return with_tower(super().write(model, arrays), model.num_classes)
+        prefix = "vision_model." if model.num_classes else ""
+        return huggingface.with_prefix(super().write(model, arrays), prefix)
 
     def strange_heads(self, model, v):
         pools = ("mean",) if model.num_classes else ("map", "mean", None)
@@ -172,13 +174,6 @@ def _settle_edges(evidence):
         return ()
     evidence["image_size"] = whole
     return (f"pixels of image_size={size} beyond the last whole patch, at {whole}",)
-
-
-def with_tower(file, is_part):
-    """The arrays with the name of the tower, where a class has something beside it."""
-    beside = ("classifier.", "visual_projection.")
-    prefix = "vision_model." if is_part else ""
-    return {n if n.startswith(beside) else prefix + n: a for n, a in file.items()}
 
 
 SHARED = (
