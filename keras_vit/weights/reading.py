@@ -29,7 +29,7 @@ def require(fits, text):
 
 
 @contextlib.contextmanager
-def reading(path, kind):
+def reading(path, format):
     """Turns whatever a library raises over a damaged file into a `CheckpointError`."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no checkpoint file {str(path)!r}.")
@@ -39,8 +39,8 @@ def reading(path, kind):
         raise
     except Exception as error:
         raise CheckpointError(
-            f"{str(path)!r} cannot be read as {kind}: {str(error) or type(error).__name__}. Check "
-            "that the download is complete and that the file is a checkpoint; nothing was loaded."
+            f"{str(path)!r} cannot be read as {format}: {str(error) or type(error).__name__}. "
+            "Check that the download is complete and that the file is a checkpoint; nothing was loaded."
         ) from error
 
 
@@ -49,10 +49,10 @@ def checked_members(archive, size):
     members = archive.infolist()
     unpacked = sum(member.file_size for member in members)
     is_small = unpacked <= max(SPARE, MAX_RATIO * size)
-    kinds = {member.compress_type for member in members}
+    methods = {member.compress_type for member in members}
     require(len(members) <= MAX_ARRAYS, f"it has {len(members)} parts, more than {MAX_ARRAYS}")
     require(is_small, f"its {size} bytes would unpack to {unpacked}")
-    require(kinds <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}, "it is packed in another way")
+    require(methods <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}, "it is packed in another way")
     return members
 
 

@@ -110,7 +110,7 @@ FAMILY = Aimv2(
         "biases": ("all", "none", "attention", "no_out"),
         "qkv_bias": ANY,
     },
-    **vision_towers.COMMON,
+    **vision_towers.TOWER_FIELDS,
 )
 APPLE = Aimv2(
     name="AIMv2 as Apple stores it",

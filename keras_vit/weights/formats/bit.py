@@ -22,7 +22,7 @@ from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import google, huggingface, timm
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
 
-OURS = "stage_{s}_unit_{u}/"
+UNIT_PATH = "stage_{s}_unit_{u}/"
 HEAD = "head/kernel"
 
 
@@ -71,10 +71,10 @@ class BiTFamily(Family):
 
 def _big_transfer_unit(unit):
     """Rows of a unit of big_transfer, whose three parts are called a, b and c."""
-    rows = [(unit + "a/proj/standardized_conv2d/kernel", OURS + "conv_proj/kernel", SAME)]
+    rows = [(unit + "a/proj/standardized_conv2d/kernel", UNIT_PATH + "conv_proj/kernel", SAME)]
     for n, part in enumerate("abc", start=1):
-        rows += [(f"{unit}{part}/standardized_conv2d/kernel", f"{OURS}conv{n}/kernel", SAME)]
-        rows += _big_transfer_norm(f"{unit}{part}/group_norm", f"{OURS}norm{n}")
+        rows += [(f"{unit}{part}/standardized_conv2d/kernel", f"{UNIT_PATH}conv{n}/kernel", SAME)]
+        rows += _big_transfer_norm(f"{unit}{part}/group_norm", f"{UNIT_PATH}norm{n}")
     return rows
 
 

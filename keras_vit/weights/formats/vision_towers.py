@@ -198,7 +198,7 @@ SIGLIP_ROWS = (
     *LAYERS,
 )
 SETTINGS = {**huggingface.KEYS, "hidden_act": ("activation", huggingface.ACTIVATIONS)}
-COMMON = {
+TOWER_FIELDS = {
     "stripped": r"^vision_model\.",
     "ignored": (r"text_(model|projection)\..*", r"logit_(scale|bias)", r".*position_ids"),
     "joined_heads": True,
@@ -238,7 +238,7 @@ CLIP = Clip(
         "final_norm": ANY,
         "projection": ANY,
     },
-    **COMMON,
+    **TOWER_FIELDS,
 )
 SIGLIP = Siglip(
     name="Hugging Face SigLIP",
@@ -254,5 +254,5 @@ SIGLIP = Siglip(
     },
     config={**SETTINGS, "layer_norm_eps": "epsilon"},
     holds={**HELD, "class_token": (False,), "qkv_bias": (True,)},
-    **COMMON,
+    **TOWER_FIELDS,
 )
