@@ -38,9 +38,10 @@ def reading(path, format):
     except (CheckpointError, ImportError, FileNotFoundError):
         raise
     except Exception as error:
+        reason = str(error) or type(error).__name__
         raise CheckpointError(
-            f"{str(path)!r} cannot be read as {format}: {str(error) or type(error).__name__}. "
-            "Check that the download is complete and that the file is a checkpoint; nothing was loaded."
+            f"{str(path)!r} cannot be read as {format}: {reason}. Check that the download is "
+            "complete and that the file is a checkpoint; nothing was loaded."
         ) from error
 
 
