@@ -1,8 +1,8 @@
 """Checkpoints of every family: the model computes what its own library computes.
 
-The expected values are outputs of the authors' code and of big_vision (Flax), of KerasHub, of timm
-and of Hugging Face transformers (PyTorch) in float64. Features and attention weights are stored as
-float32, which bounds what can be said about them.
+The expected values are outputs of the authors' code and of big_vision (Flax), of big_transfer, of
+KerasHub, of timm and of Hugging Face transformers (PyTorch) in float64. Features and attention
+weights are stored as float32, which bounds what can be said about them.
 """
 
 import functools
@@ -27,6 +27,7 @@ from tests.support import (
     read_arrays,
     to_numpy,
 )
+from tests.weights.bit_cases import HUGGING, PAPER, TIMM, V1, every_case, load
 
 FAMILIES = {
     "big_vision_vit": "google-research/big_vision",
@@ -208,3 +209,31 @@ def test_an_image_that_is_not_square(tmp_path):
             keras_vit.from_checkpoint(alone, **options)
     resized = keras_vit.from_checkpoint(alone, image_size=32, file_image_size=(32, 48))
     assert resized.load_report.resized[0][1:3] == ((4, 6), (4, 4))
+
+
+# ---- BiT
+
+
+@every_case
+def test_outputs_and_features_of_bit(case):
+    with precision("float64"):
+        model = load(case.contents, "float64")
+        tensors = {name: model.get_layer(layer).output for layer, name in case.features.items()}
+        inner = keras.Model(model.input, {"output_f64": model.output, **tensors})
+        outputs = forward(inner, case.io["input"].astype("float64"))
+    output, expected = outputs.pop("output_f64"), case.io["output_f64"]
+    assert_close(output, expected, 1e-12 * largest(expected))
+    for name, output in outputs.items():
+        expected = case.feature(name)
+        assert_close(output, expected, 1e-6 * largest(expected))
+
+
+@pytest.mark.parametrize("case", [PAPER, V1, TIMM, HUGGING], ids=str)
+def test_outputs_of_bit_in_float32(case):
+    """Eight times what float32 costs the authors' own code."""
+    exact = case.io["output_f64"]
+    noise = max(largest(case.io["output_f32"] - exact), np.finfo("float32").eps * largest(exact))
+    assert noise < 1e-5 * largest(exact)
+    model = keras_vit.from_checkpoint(case.checkpoint)
+    assert_close(forward(model, case.io["input"]), exact, 8 * noise)
+    assert len(model.load_report.loaded) == len(model.weights)

@@ -13,7 +13,6 @@ from tests.support import (
     forward,
     read_arrays,
     refuses,
-    slow_unless_torch,
     to_numpy,
     values,
 )
@@ -29,34 +28,11 @@ from tests.weights.stored import (
     refused,
 )
 
+pytestmark = pytest.mark.any_backend
+
 CASES = sorted(path.name for path in LATER.glob("hf_*"))
-RESIZED = [name for name in CASES if (LATER / name / "resized.npz").exists()]
 
 
-# ---- images of another size
-
-
-@slow_unless_torch
-@pytest.mark.parametrize("case", RESIZED)
-def test_another_size(case):
-    file = read_arrays(LATER / case / "resized.npz")
-    size = file["input"].shape[1:3]
-    loaded = keras_vit.from_checkpoint(model_of(case), image_size=size)
-    resized = keras_vit.resize(keras_vit.from_checkpoint(model_of(case)), size)
-    assert_close(forward(loaded, file["input"]), file["output"], 1e-5)
-    assert_same_weights(resized, loaded, 1e-6)
-    report = keras_vit.load_weights(resized, model_of(case))
-    assert bool(report.resized) == (case != "hf_dinov3")
-
-
-@slow_unless_torch
-def test_rotary_positions_of_any_grid():
-    file = read_arrays(LATER / "hf_dinov3" / "resized.npz")
-    model = keras_vit.from_checkpoint(model_of("hf_dinov3"), variable_size=True)
-    assert_close(forward(model, file["input"]), file["output"], 1e-5)
-
-
-@pytest.mark.any_backend
 def test_positions_are_of_a_square_whatever_the_config(tmp_path):
     """transformers takes 9 positions for 3 x 3 and resamples them for images of 1 x 9 patches."""
     folder = changed("hf_dinov2", tmp_path, image_size=[4, 36])
@@ -69,7 +45,6 @@ def test_positions_are_of_a_square_whatever_the_config(tmp_path):
         assert_same_weights(model, expected, 1e-6)
 
 
-@pytest.mark.any_backend
 def test_biases_of_a_grid_that_is_not_square(tmp_path):
     """transformers takes a table of 2 x 3 patches for one of 3 x 2, and resizes it."""
     file = read_arrays(LATER / "hf_beit" / "wide.npz")
@@ -84,7 +59,6 @@ def test_biases_of_a_grid_that_is_not_square(tmp_path):
 # ---- what is written
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("case", CASES)
 def test_transformers_opens_what_was_written(case, tmp_path):
     model, x = keras_vit.from_checkpoint(model_of(case)), io_of(case)["input"]
@@ -92,7 +66,6 @@ def test_transformers_opens_what_was_written(case, tmp_path):
     assert_close(output_of_library(model, tmp_path / "folder", x), forward(model, x), 1e-5)
 
 
-@pytest.mark.any_backend
 def test_registers_take_their_positions_with_them(tmp_path):
     """The files of Dinov2WithRegisters have none, and a model trained further has."""
     model = keras_vit.from_checkpoint(model_of("hf_dinov2_registers"))
@@ -104,7 +77,6 @@ def test_registers_take_their_positions_with_them(tmp_path):
     assert_close(forward(again, x), forward(model, x), 1e-5)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "case, options, words",
     [
@@ -125,7 +97,6 @@ def test_what_a_folder_cannot_hold(case, options, words, tmp_path):
 # ---- what is read in another way, or refused
 
 
-@pytest.mark.any_backend
 def test_a_bias_that_only_some_layers_have(tmp_path):
     """DINOv3's config has a switch for each; the missing ones are zeros here."""
     names = [name for name in arrays_of("hf_dinov3") if name.endswith("o_proj.bias")]
@@ -138,7 +109,6 @@ def test_a_bias_that_only_some_layers_have(tmp_path):
     assert "zeros" in dict((n, why) for n, _, why in without.load_report.assumed)["biases"]
 
 
-@pytest.mark.any_backend
 def test_biases_that_all_layers_have_or_none(tmp_path):
     names = [n for n in arrays_of("hf_dinov3_gated") if "mlp" in n and n.endswith("bias")]
     folder = changed("hf_dinov3_gated", tmp_path, dict.fromkeys(names), mlp_bias=False)
@@ -147,7 +117,6 @@ def test_biases_that_all_layers_have_or_none(tmp_path):
     assert not any("mlp" in name and name.endswith("bias") for name in values(model))
 
 
-@pytest.mark.any_backend
 def test_beit_without_any_name_of_its_own(tmp_path):
     """Its keys alone tell it from a ViT: they have no bias."""
     names = [n for n in arrays_of("hf_beit_shared") if n.endswith("bias_table")]
@@ -159,21 +128,18 @@ def test_beit_without_any_name_of_its_own(tmp_path):
     assert model.variant.position == "none" and model.variant.biases == "no_key"
 
 
-@pytest.mark.any_backend
 def test_tokens_of_a_model_whose_last_norm_is_in_its_pooler():
     model = keras_vit.from_checkpoint(model_of("hf_beit"), pool=None, num_classes=0)
     assert not model.variant.final_norm
     assert any("pooler.layernorm" in name for name in model.load_report.ignored)
 
 
-@pytest.mark.any_backend
 def test_newer_names_of_rotary_parameters(tmp_path):
     rope = {"rope_theta": 30.0, "rope_type": "default"}
     model = keras_vit.from_checkpoint(changed("hf_dinov3", tmp_path, rope_parameters=rope))
     assert model.variant.rotary.temperature == 30.0
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("case", CASES)
 def test_a_config_that_contradicts_the_arrays(tmp_path, case):
     """What a config says of parts is as in the file, and so is the type of its model."""

@@ -20,12 +20,15 @@ from tests.support import (
     gradients,
     largest,
     precision,
+    read_arrays,
+    slow_unless_torch,
     to_numpy,
 )
-from tests.weights.stored import LATER, changed, io_of, model_of, options_of
+from tests.weights.stored import LATER, assert_same_weights, changed, io_of, model_of, options_of
 
 CASES = sorted(path.parent.name for path in LATER.glob("*/io.npz"))
 EVERYWHERE = ("timm_xp", "timm_eva02", "timm_beit", "timm_rope_mixed_ape")
+RESIZED = sorted(path.parent.name for path in LATER.glob("hf_*/resized.npz"))
 cases = pytest.mark.parametrize(
     "case",
     [
@@ -80,3 +83,26 @@ def test_gradients(case, tmp_path):
             there = np.any(array, axis=-1)
             found[name], array = to_numpy(found[name])[there], array[there]
         assert_close(found[name], array, 1e-4 * max(largest(array), 1))
+
+
+# ---- images of another size
+
+
+@slow_unless_torch
+@pytest.mark.parametrize("case", RESIZED)
+def test_another_size(case):
+    file = read_arrays(LATER / case / "resized.npz")
+    size = file["input"].shape[1:3]
+    loaded = keras_vit.from_checkpoint(model_of(case), image_size=size)
+    resized = keras_vit.resize(keras_vit.from_checkpoint(model_of(case)), size)
+    assert_close(forward(loaded, file["input"]), file["output"], 1e-5)
+    assert_same_weights(resized, loaded, 1e-6)
+    report = keras_vit.load_weights(resized, model_of(case))
+    assert bool(report.resized) == (case != "hf_dinov3")
+
+
+@slow_unless_torch
+def test_rotary_positions_of_any_grid():
+    file = read_arrays(LATER / "hf_dinov3" / "resized.npz")
+    model = keras_vit.from_checkpoint(model_of("hf_dinov3"), variable_size=True)
+    assert_close(forward(model, file["input"]), file["output"], 1e-5)
