@@ -7,12 +7,11 @@ import shutil
 import zipfile
 
 import huggingface_hub
-import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit.weights import catalog, fetch
-from tests.support import ORACLES, ROOT, assert_close, forward, largest, refuses, to_numpy
+from tests.support import ROOT, refuses
 from tests.weights.stored import assert_same_weights
 
 FOLDER = ROOT / "keras_vit" / "weights" / "digits"
@@ -21,7 +20,7 @@ ADDRESS = "package://digits/model.safetensors"
 OPTIONS = {"image_size": 16, "patch_size": 4, "channels": 1, "num_classes": 10, "pool": "mean"}
 OPTIONS |= {"width": 64, "depth": 3, "num_heads": 4, "mlp_dim": 256}
 module = importlib.import_module("keras_vit.weights.fetch")
-any_backend = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend
 
 
 @pytest.fixture(autouse=True)
@@ -31,17 +30,6 @@ def nothing_from_outside(cache, monkeypatch):
     assert not cache.exists()
 
 
-def test_it_computes_what_was_trained():
-    """Half precision moves the logits by a few units of its last place; 97.49 % is in the card."""
-    model, digits = keras_vit.from_checkpoint("digits"), keras_vit.data.load("digits")
-    logits = to_numpy(forward(model, keras_vit.preprocess(digits.test_images, model)))
-    trained = np.load(ORACLES / "digits" / "logits.npz")["logits"]
-    assert_close(logits[: len(trained)], trained, 2 * 2**-10 * largest(trained))
-    assert np.mean(logits.argmax(-1) == digits.test_labels) > 0.97
-    assert model.class_names == digits.class_names and model.weights_from == "digits"
-
-
-@any_backend
 def test_the_file_its_row_and_its_card_agree():
     file, record = FOLDER / "model.safetensors", catalog.find("digits")
     assert hashlib.sha256(file.read_bytes()).hexdigest() == SHA256
@@ -56,7 +44,6 @@ def test_the_file_its_row_and_its_card_agree():
     assert (ROOT / script).is_file()
 
 
-@any_backend
 @pytest.mark.parametrize("weights", ["digits", ADDRESS])
 def test_every_way_in(weights):
     model = keras_vit.VisionTransformer(**OPTIONS)
@@ -68,14 +55,12 @@ def test_every_way_in(weights):
     assert tuned.load_report.resized and tuned.class_names is None
 
 
-@any_backend
 def test_the_card_of_the_loaded_model_says_what_the_catalogue_does():
     card = keras_vit.model_card(keras_vit.from_checkpoint("digits"))
     assert "As published for `digits`" in card.content and "| 97.49 % |" in card.content
     assert card.data.license == "apache-2.0" and card.data.datasets == ["digits"]
 
 
-@any_backend
 def test_its_images_are_the_digits_that_they_are_called():
     model = keras_vit.from_checkpoint("digits")
     for digit in range(3):
@@ -83,7 +68,6 @@ def test_its_images_are_the_digits_that_they_are_called():
         assert best.label == str(digit) and best.probability > 0.5
 
 
-@any_backend
 @pytest.mark.parametrize(
     "name", ["package://digits/none", "package://digits/..", "package://../load.py", "package://x"]
 )
@@ -91,7 +75,6 @@ def test_what_does_not_come_with_it(name):
     refuses(r"Received: 'package://.*install keras3-vit", fetch, name, error=FileNotFoundError)
 
 
-@any_backend
 def test_a_damaged_installation(monkeypatch, tmp_path):
     folder = shutil.copytree(FOLDER, tmp_path / "digits")
     monkeypatch.setattr(module, "_folder", lambda name: folder)
@@ -102,7 +85,6 @@ def test_a_damaged_installation(monkeypatch, tmp_path):
     refuses("install keras3-vit anew", keras_vit.from_checkpoint, "digits", error=FileNotFoundError)
 
 
-@any_backend
 def test_a_package_in_a_zip_file(monkeypatch, tmp_path):
     with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
         for file in FOLDER.iterdir():
@@ -118,7 +100,6 @@ def test_a_package_in_a_zip_file(monkeypatch, tmp_path):
         fetch("package://others/model.safetensors")
 
 
-@any_backend
 def test_a_file_of_ones_own_comes_first(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"no checkpoint file or folder 'digits\.npz'"):
