@@ -17,6 +17,11 @@ class ExportError(RuntimeError):
     """A model could not be exported, or its file computes something else."""
 
 
+def told(error):
+    """The class of an error of a tool, and the first line of its text."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
 def real_images(model, preprocess, wanted, images=None):
     """Images as the file takes them, by default two photographs, or `None` where there are none."""
     size, channels, preprocessing = wanted  # as of `input_of`
@@ -56,8 +61,7 @@ def compare(graph, path, format, images=None):
             received = [run(x) for x in batches]
     except Exception as error:
         raise ExportError(
-            f"{FORMATS[format].runtime} cannot run what was written: "
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            f"{FORMATS[format].runtime} cannot run what was written: {told(error)}"
         ) from error
     difference = max(_difference(*pair) for pair in zip(received, expected))
     if not difference <= TOLERANCE:

@@ -15,9 +15,9 @@ import keras
 
 from keras_vit.checks import check_choice
 from keras_vit.data.preprocess import input_of
-from keras_vit.exports.check import ExportError, compare, real_images
+from keras_vit.exports.check import ExportError, compare, real_images, told
 from keras_vit.exports.formats import FORMATS, is_installed, quiet
-from keras_vit.exports.graph import metadata, readings, served
+from keras_vit.exports.graph import served
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
 from keras_vit.text import visible
@@ -32,7 +32,7 @@ from keras_vit.exports.exporter import write
 from keras_vit.exports.graph import Graph
 saved, path, format, options = sys.argv[1:]
 strides, size, texts = json.loads(options)
-write(Graph(keras.saving.load_model(saved, compile=False), strides, size), path, format, texts)
+write(Graph(keras.saving.load_model(saved, compile=False), strides, size, texts), path, format)
 """
 
 
@@ -115,8 +115,6 @@ def export(
             more than 1e-4 of the largest of them, or of 1.
     """
     _check(model)
-    if preprocess:
-        readings(model)  # or nothing says how its outputs are read
     path = pathlib.Path(path)
     format = _format(path, format)
     backends = _backends(format)
@@ -124,16 +122,16 @@ def export(
         raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
     model = prepared(model)
     wanted = input_of(model)
-    graph, texts = served(model, preprocess, wanted), metadata(model, preprocess, wanted)
+    graph = served(model, preprocess, wanted)
     real = real_images(model, preprocess, wanted, images) if check else None
     refusals = []
     with (replacing_files if FORMATS[format].suffix else replacing_folder)(path) as draft:
         for backend in backends:
             try:
                 if backend == keras.backend.backend():
-                    write(graph, str(draft), format, texts)
+                    write(graph, str(draft), format)
                 else:
-                    _write_elsewhere(graph, str(draft), format, texts, backend)
+                    _write_elsewhere(graph, str(draft), format, backend)
                 difference = compare(graph, draft, format, real) if check else None
                 break
             except ExportError as error:
@@ -245,28 +243,27 @@ def prepared(model):
     return twin
 
 
-def write(graph, path, format, texts):
-    """Writes a `Graph` and its metadata, {name: text}, by the backend that runs."""
+def write(graph, path, format):
+    """Writes a `Graph` by the backend that runs."""
     try:
         with quiet():
-            FORMATS[format].write(graph, path, texts)
+            FORMATS[format].write(graph, path)
     except OSError:  # of the disk
         raise
     except Exception as error:  # the tools raise what they like
-        first = str(error).strip().splitlines()[:1] or [""]
         raise ExportError(
             f"The tools of {format!r} refused {graph.model.name!r} on "
-            f"{keras.backend.backend()}: {type(error).__name__}: {first[0]}"
+            f"{keras.backend.backend()}: {told(error)}"
         ) from error
 
 
-def _write_elsewhere(graph, path, format, texts, backend):
+def _write_elsewhere(graph, path, format, backend):
     with tempfile.TemporaryDirectory() as folder:
         saved = os.path.join(folder, "model.keras")
         graph.model.save(saved)
         environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
         command = [sys.executable, "-c", _ELSEWHERE, saved, path, format]
-        command.append(json.dumps([graph.strides, graph.size, texts]))
+        command.append(json.dumps([graph.strides, graph.size, graph.texts]))
         run = subprocess.run(command, env=environment, capture_output=True, text=True)
     if run.returncode:
         reason = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]

@@ -11,8 +11,10 @@ import pytest
 import keras_vit
 from keras_vit import exports
 from keras_vit.data import preprocess
+from keras_vit.data.preprocess import input_of
 from keras_vit.exports.check import compare
-from keras_vit.exports.exporter import prepared, served
+from keras_vit.exports.exporter import prepared
+from keras_vit.exports.graph import served
 from tests.support import BACKEND, images, randomize, slow_unless_torch, tiny_bit, tiny_vit
 
 NATIVE = {"torch": "torch", "tensorflow": "litert", "jax": "stablehlo"}.get(BACKEND)
@@ -75,7 +77,7 @@ def test_a_check_finds_another_model(exported):
     _, export = exported
     other = randomize(tiny_vit(), seed=5)
     with pytest.raises(exports.ExportError, match="something else"):
-        compare(served(other, True), export.path, NATIVE)
+        compare(served(other, True, input_of(other)), export.path, NATIVE)
 
 
 def test_nothing_is_left_of_a_failed_export(tmp_path, monkeypatch):
