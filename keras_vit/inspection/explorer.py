@@ -20,8 +20,8 @@ from keras_vit.heads import errors_of, for_each, heads_of
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
 from keras_vit.inspection.components import component_colors, components_of, patch_tokens
-from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
+from keras_vit.inspection.similarity import position_similarity
 from keras_vit.models import VisionTransformer
 from keras_vit.text import visible
 from keras_vit.writing import output_place, write_text
