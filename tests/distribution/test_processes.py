@@ -23,7 +23,7 @@ from tests.distribution.processes import (
     trained,
     trained_together,
 )
-from tests.support import BACKEND
+from tests.support import BACKEND, refuses
 
 # JAX draws one mask of dropout for the whole batch, however many processes have a part of it.
 OPTIONS = {"evaluate": True, "save": True, "dropout": 0.1 if BACKEND == "jax" else 0.0}
@@ -189,8 +189,7 @@ def test_variables_that_contradict_each_other_are_told(changes, message, monkeyp
     usual = {"JOB_ADDRESSES": "127.0.0.1:1", "NUM_PROCESSES": "2", "PROCESS_ID": "0"}
     for name, value in {**usual, **changes}.items():
         monkeypatch.setenv(f"KERAS_DISTRIBUTION_{name}", value)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        distribution.setup("data_parallel")
+    refuses(re.escape(message), distribution.setup, "data_parallel")
 
 
 @only["tensorflow"]
@@ -200,8 +199,7 @@ def test_variables_that_contradict_each_other_are_told(changes, message, monkeyp
 def test_a_config_that_names_no_worker_is_told(task, monkeypatch):
     cluster = {"worker": ["a:1", "b:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-    with pytest.raises(ValueError, match="with the index of this process among the workers"):
-        distribution.setup("data_parallel")
+    refuses("with the index of this process among the workers", distribution.setup, "data_parallel")
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="waits without a limit")

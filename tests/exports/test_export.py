@@ -15,7 +15,7 @@ from keras_vit.data.preprocess import input_of
 from keras_vit.exports.check import compare
 from keras_vit.exports.exporter import prepared
 from keras_vit.exports.graph import served
-from tests.support import BACKEND, images, randomize, slow_unless_torch, tiny_bit, tiny_vit
+from tests.support import BACKEND, images, randomize, refuses, slow_unless_torch, tiny_bit, tiny_vit
 
 NATIVE = {"torch": "torch", "tensorflow": "litert", "jax": "stablehlo"}.get(BACKEND)
 SUFFIX = {name: each.suffix for name, each in exports.FORMATS.items()}
@@ -116,15 +116,11 @@ def test_links_stay_and_what_is_no_file_is_refused_before_the_work(tmp_path, mon
 
 def test_bad_input_is_named(tmp_path):
     model = tiny_vit()
-    with pytest.raises(ValueError, match="format='gguf'; expected one of"):
-        exports.export(model, tmp_path / "model", "gguf")
-    with pytest.raises(ValueError, match=r"ends in \.onnx"):
-        exports.export(model, tmp_path / "model.pt2", "onnx")
-    with pytest.raises(ValueError, match="format=None"):
-        exports.export(model, tmp_path / "model.h5")
+    refuses("format='gguf'; expected one of", exports.export, model, tmp_path / "model", "gguf")
+    refuses(r"ends in \.onnx", exports.export, model, tmp_path / "model.pt2", "onnx")
+    refuses("format=None", exports.export, model, tmp_path / "model.h5")
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="something else at the path"):
-        exports.export(model, tmp_path, "tf_saved_model")
+    refuses("something else at the path", exports.export, model, tmp_path, "tf_saved_model")
     with pytest.raises(TypeError, match=r"model\.export"):
         exports.export(keras.Sequential([keras.layers.Dense(1)]), tmp_path / "model.onnx")
     with pytest.raises(OSError, match="notes"):

@@ -15,7 +15,7 @@ from keras_vit.inspection import FilterComponents, PatchComponents, TokenNorms
 from keras_vit.inspection import predictions as predictions_module
 from keras_vit.job import draw_predictions
 from tests.inspection.cases import random_vit
-from tests.support import images
+from tests.support import images, refuses
 from tests.test_heads import NAMES, READINGS, three_heads
 
 image = pytest.importorskip("matplotlib.image")
@@ -133,8 +133,7 @@ def test_heads_are_drawn_where_they_are():
     ],
 )  # fmt: skip
 def test_what_cannot_be_drawn(name, arguments, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        getattr(inspection, name)(**arguments)
+    refuses(re.escape(message), getattr(inspection, name), **arguments)
 
 
 def test_notebooks_show_figures_of_themselves():

@@ -7,7 +7,7 @@ import pytest
 
 from keras_vit.inspection import attention_weights, rollout, rollout_maps
 from tests.inspection.cases import GRIDS, analysis, case, oracle_model, random_vit
-from tests.support import assert_close, images
+from tests.support import assert_close, images, refuses
 
 
 def random_attention(blocks=3, batch=2, heads=4, tokens=7, seed=0):
@@ -83,5 +83,4 @@ def test_rollout_of_the_last_blocks():
     ],
 )
 def test_what_is_no_attention(weights, heads, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        rollout(weights, heads)
+    refuses(re.escape(message), rollout, weights, heads)
