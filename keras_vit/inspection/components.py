@@ -15,7 +15,7 @@ from keras_vit.workarounds import one_at_a_time
 
 
 class PatchComponents(typing.NamedTuple):
-    """What `patch_components` found.
+    """The result of `patch_components`.
 
     Attributes:
         values: (images, rows, columns, count) components of each patch, NaN in the background.
@@ -123,26 +123,20 @@ def _fitted(tokens, mask, count):
             f"{len(chosen)} patches of one value."
         )
     power, vectors = np.linalg.eigh(centred.T @ centred)
-    vectors = vectors[:, ::-1][:, :count]
-    values = (tokens - chosen.mean(axis=0)) @ vectors
-    signs = _signs(values, mask)
     power = power[::-1].clip(0)
-    return values * signs, power[:count] / power.sum()
-
-
-def _signs(values, mask):
+    values = (tokens - chosen.mean(axis=0)) @ vectors[:, ::-1][:, :count]
     shown = values[mask]
-    signs = np.sign(shown[np.abs(shown).argmax(axis=0), np.arange(shown.shape[1])])
+    signs = np.sign(shown[np.abs(shown).argmax(axis=0), np.arange(count)])
     border = np.ones(mask.shape, bool)
     border[:, 1:-1, 1:-1] = False
-    inside, outside = (values[mask & where][:, 0] for where in (~border, border))
+    inside, outside = (values[mask & part][:, 0] for part in (~border, border))
     if len(inside) and len(outside) and inside.mean() != outside.mean():
         signs[0] = np.sign(inside.mean() - outside.mean())
-    return np.where(signs == 0, 1.0, signs)
+    return values * np.where(signs == 0, 1.0, signs), power[:count] / power.sum()
 
 
 class FilterComponents(typing.NamedTuple):
-    """What `filter_components` found.
+    """The result of `filter_components`.
 
     Attributes:
         components: (count, height, width, channels), each of length 1, the strongest first.

@@ -115,11 +115,10 @@ def _index(name, model, x, blocks):
 
 def _looks(model, x, blocks, predictions):
     """For each image: what the page reads at once, what it reads when needed, and codes."""
-    layout = forward.layout_of(model, x.shape[1:3])
     colors, explained = _components(model, x, blocks)
     looks = []
     for i, (answers, relevance) in enumerate(predictions):
-        codes, scales, distances, joint = _attention(model, x[i : i + 1], blocks, layout)
+        codes, scales, distances, joint = _attention(model, x[i : i + 1], blocks)
         joint_codes, joint_scales = quantize(joint)
         look = {
             "picture": _picture(x[i], model),
@@ -182,8 +181,9 @@ def _json(data):
     return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
 
 
-def _attention(model, image, blocks, layout):
+def _attention(model, image, blocks):
     """Codes and scales of each block, distances of its heads, and the rollout, of one image."""
+    layout = forward.layout_of(model, image.shape[1:3])
 
     def reduce(attention):
         attention = attention[0]
@@ -255,15 +255,10 @@ def _of_head(model, images, top, class_names=None):
     return [
         (
             [{"label": visible(names[k]), field: round(float(scores[i, k]), 6)} for k in order[i]],
-            [_bytes_of(of_rank[i]) for of_rank in maps],
+            [deflated(np.rint(255 * m[i] / (m[i].max() or 1.0)).astype("uint8")) for m in maps],
         )
         for i in range(len(images))
     ]
-
-
-def _bytes_of(values):
-    values = np.asarray(values, "float64")
-    return deflated(np.rint(255 * values / (values.max() or 1.0)).astype("uint8"))
 
 
 def quantize(weights):

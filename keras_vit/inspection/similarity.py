@@ -203,7 +203,7 @@ def position_similarity(model: VisionTransformer, block: int | None = None) -> n
 
 
 class TokenNorms(typing.NamedTuple):
-    """What `token_norms` found.
+    """The result of `token_norms`.
 
     Attributes:
         learned: (blocks, images, learned tokens): as `Layout.names` has them.
