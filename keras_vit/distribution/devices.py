@@ -185,13 +185,10 @@ def setup(
 
 def check_count(devices, names, processes=1, advice=""):
     """Raises a ValueError if there are not `devices` of the devices `names` of all processes."""
-    if devices is not None and devices > len(names):
+    if devices is None:
+        return
+    if devices > len(names) or (devices < len(names) and processes > 1):
         raise ValueError(
-            f"There are not so many devices. Received: devices={devices}; there are {len(names)}: "
-            f"{names}. {advice}"
-        )
-    if devices is not None and devices < len(names) and processes > 1:
-        raise ValueError(
-            "Several processes use all of their devices. Received: "
-            f"devices={devices}, {len(names)} devices of {processes} processes; leave devices out."
+            "devices must be at most the number that exists, and in several processes all of them. "
+            f"Received: devices={devices}; there are {len(names)}: {names}. {advice}"
         )

@@ -169,8 +169,7 @@ def linear_probe(
     classifier = fit(x, y, best)
     accuracy = float(classifier.score(test_features, class_numbers(test_labels)))
     converged = bool(classifier[-1].n_iter_.max() < max_iter)
-    examples = len(x), len(test_features)
-    return LinearProbe(accuracy, best, scores, converged, *examples, classifier)
+    return LinearProbe(accuracy, best, scores, converged, len(x), len(test_features), classifier)
 
 
 def _check_counts(labels, validation):

@@ -39,11 +39,10 @@ def real_images(model, preprocess, wanted, images=None):
 
 
 def compare(graph, path, format, images=None):
-    """The largest difference of an exported file from the graph that it was made of.
+    """The largest difference of an exported file from its graph, of any output.
 
-    Of batches of 1, 3 and 7 random images, one of another size where sides are open, and of the
-    `images`, if any, as the file takes them. It is relative to the largest output where that
-    exceeds 1.
+    It is that of batches of 1, 3 and 7 random images, of one of another size where sides are open,
+    and of `images`, if any; and relative to the largest output where that exceeds 1.
 
     Raises:
         ExportError: it exceeds 1e-4, or the file's runtime cannot open or run it.

@@ -73,9 +73,8 @@ def export(
     """Writes a model as a file that other programs run.
 
     The batch stays open, and so do height and width where the model takes any size. The file
-    computes in float32, whatever the model's precision was; LoRA is merged into the kernels. If
-    the backend that runs cannot write the format, or cannot write this model, another installed
-    backend does so in a process of its own. docs/export.md lists what works.
+    computes in float32; LoRA is merged into the kernels. What the backend that runs cannot write,
+    another installed one writes in a process of its own. docs/export.md lists what works.
 
     - `"onnx"` (.onnx), for onnxruntime. Class names, preprocessing and image size are metadata.
     - `"openvino"` (.xml and .bin); they are in its runtime information, under "keras_vit".
@@ -87,20 +86,17 @@ def export(
 
     Args:
         model: a `VisionTransformer` or a `BiT`; it stays as it is. Or a Functional model of images
-            of one size, in float32, such as one of several heads: the file then has an output of
-            the name of each.
+            of one size, in float32, such as one of several heads: each is an output of its name.
         path: the file or folder, which appears whole or not at all and takes the place of an
             older one. ONNX keeps weights of 2 GB and more in a second file beside it, OpenVINO
             always; what a killed process left is then the old files, the new ones, or no `path`.
         format: one of the six; `None` to tell by the suffix of `path`.
-        preprocess: whether the file takes uint8 pixels of the model's size and gives
-            probabilities, by a softmax or sigmoids as `keras_vit.predict` reads the model (of a
-            regression: values; of a model without classes: features), each head by its own
-            reading; otherwise it takes what the model takes and gives what it gives.
-        check: whether to open the file in its own runtime and to compare it with the model.
-            It compares random images, and the two photographs of scikit-learn if it is installed.
-        images: what to compare instead of these photographs: images as
-            `keras_vit.data.preprocess` takes them.
+        preprocess: whether the file takes uint8 pixels of the model's size and gives what
+            `keras_vit.predict` reads: probabilities, of a regression values, of a model without
+            classes features. Otherwise it takes and gives what the model does.
+        check: whether to open the file in its own runtime and to compare it with the model, for
+            random images and, if scikit-learn is installed, its two photographs.
+        images: what to compare instead of these photographs, as `keras_vit.preprocess` takes it.
 
     Returns:
         An `Export`.
@@ -142,7 +138,15 @@ def export(
                 shutil.rmtree(draft.parent)
                 draft.parent.mkdir()
         else:
-            raise ExportError(" ".join([*refusals, _advice(model, format)]))
+            modes = sorted({policy.quantization_mode for policy in _policies(model)} - {None})
+            advice = "docs/export.md lists which backend writes which model in which format."
+            if modes:
+                advice = (
+                    f"The model is quantized, to {' and '.join(modes)}, which {format!r} may not "
+                    "hold. Export it as it was before, and quantize the file with the format's "
+                    "own tools."
+                )
+            raise ExportError(" ".join([*refusals, advice]))
         size = sum(file.stat().st_size for file in draft.parent.rglob("*") if file.is_file())
     return Export(path, format, backend, size, difference)
 
@@ -165,16 +169,6 @@ def _check(model):
             f"and in float32. Received: images of shape {inputs[0].shape[1:]}, {sorted(types)}; "
             "build it with an image_size and dtype='float32'."
         )
-
-
-def _advice(model, format):
-    modes = sorted({policy.quantization_mode for policy in _policies(model)} - {None})
-    if not modes:
-        return "docs/export.md lists which backend writes which model in which format."
-    return (
-        f"The model is quantized, to {' and '.join(modes)}, which {format!r} may not hold. "
-        "Export it as it was before, and quantize the file with the format's own tools."
-    )
 
 
 def _policies(model):
@@ -237,8 +231,8 @@ def prepared(model):
     quantized = any(policy.quantization_mode for policy in _policies(model))
     if quantized or not isinstance(model, Classifier) or model.dtype_policy.name == "float32":
         return model
-    config = {**model.get_config(), "dtype": "float32", "changed_layers": {}}
-    twin = type(model).from_config(config)
+    changes = {"dtype": "float32", "changed_layers": {}}
+    twin = type(model).from_config(model.get_config() | changes)
     twin.set_weights(model.get_weights())
     return twin
 

@@ -50,8 +50,7 @@ class Onnx(Format):
             names = {"input_names": ["images"], "output_names": outputs}
             program = torch.onnx.export(program, dynamo=True, verbose=False, **names)
             program.model.metadata_props.update(graph.texts)
-            is_large = 4 * graph.model.count_params() > _PROTOBUF_LIMIT
-            program.save(path, external_data=is_large)
+            program.save(path, external_data=4 * graph.model.count_params() > _PROTOBUF_LIMIT)
             return
         import onnx
 

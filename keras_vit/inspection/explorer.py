@@ -73,8 +73,7 @@ def explore(
         index["images"] = _titles(images, len(x))
         shown = _index(one.name if name is None else name, network, x, blocks)
         parts[f"positions-{m}"] = _positions(network, forward.layout_of(network, x.shape[1:3]))
-        predictions = _predictions(one, given, top, class_names)
-        looks = _looks(network, x, blocks, predictions)
+        looks = _looks(network, x, blocks, _predictions(one, given, top, class_names))
         index["models"].append({**shown, "looks": [look for look, _, _ in looks]})
         for i, (_, part, attention) in enumerate(looks):
             parts[f"look-{m}-{i}"], codes[m, i] = part, attention

@@ -206,8 +206,7 @@ def plot_reconstructions(
         "visible": np.where(hidden, 0.5, images),
         "filled in": np.where(hidden, made, images),
     }
-    grid = places(figure, len(images), 3)
-    for column, (title, pictures) in zip(grid.T, columns.items()):
+    for column, (title, pictures) in zip(places(figure, len(images), 3).T, columns.items()):
         for axes, picture in zip(column, map(as_picture, pictures)):
             show(axes, picture, picture)
         column[0].set_title(title, fontsize=9)
