@@ -21,7 +21,7 @@ def add_arguments(add):
 def run(args):
     from keras_vit import evaluation
     from keras_vit.data import image_files
-    from keras_vit.evaluation.feature_files import output_of_features
+    from keras_vit.evaluation.features import output_of_features
     from keras_vit.text import visible
 
     output_of_features(args.output)

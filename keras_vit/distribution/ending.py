@@ -29,18 +29,21 @@ def do_not_wait(error):
     At the end of a program JAX 0.10 waits for all processes, also for one that was killed, and for
     those that wait for this one, which has failed.
     """
-    number, is_lost = id(error), isinstance(error, ConnectionError)  # its frames hold arrays
+    identity = id(error)  # and no reference to it: its frames hold arrays
+    is_lost = isinstance(error, ConnectionError)
 
     def leave():
-        if not is_lost and id(getattr(sys, "last_value", None)) != number:
-            return  # somebody has caught it
+        if not is_lost and id(getattr(sys, "last_value", None)) != identity:
+            return  # the program has caught the error
         for child in multiprocessing.active_children():  # workers of a pipeline
             child.terminate()
         sys.stdout.flush()
         sys.stderr.flush()
+        # An exit handler cannot raise: after `sys.exit` JAX's own handler would still be called,
+        # and wait. This call alone ends the process before it.
         os._exit(1)
 
-    atexit.register(leave)  # what is registered last is called first
+    atexit.register(leave)  # called before JAX's: the handler that is registered last comes first
 
 
 def tell_when_aborted(process, processes):

@@ -30,15 +30,13 @@ class Gathering:
         """Raises a ValueError where the values, a dict for JSON, differ between the processes."""
         of_all = [json.loads(text) for text in self.gather(json.dumps(values))]
         names = dict.fromkeys(name for each in of_all for name in each)
-        different = [
-            name for name in names if any(each.get(name) != of_all[0].get(name) for each in of_all)
+        lines = [
+            f"\n  {name} is {each.get(name)!r} in process {process}"
+            for name in names
+            for process, each in enumerate(of_all)
+            if any(other.get(name) != each.get(name) for other in of_all)
         ]
-        if different:
-            lines = [
-                f"\n  {name} is {each.get(name)!r} in process {process}"
-                for name in different
-                for process, each in enumerate(of_all)
-            ]
+        if lines:
             raise ValueError(
                 f"All processes must have the same {subject}. Received:{''.join(lines)}\n"
                 "Start all with the same command, code, packages and output folder."

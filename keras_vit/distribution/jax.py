@@ -93,9 +93,9 @@ class JaxDevices(Devices):
     def prepare(self, model):
         import jax
 
-        several = self.replicas * self.model_devices > 1
-        for variable in model.variables if several else ():
-            if not isinstance(variable.value.sharding, jax.sharding.NamedSharding):
+        is_cut = self.replicas * self.model_devices > 1
+        for variable in model.variables:
+            if is_cut and not isinstance(variable.value.sharding, jax.sharding.NamedSharding):
                 raise ValueError(
                     "The model must be made after distribution.setup, which spreads its variables. "
                     f"Received: {model.name} with {variable.path} on {variable.value.sharding}."

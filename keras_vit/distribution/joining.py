@@ -123,16 +123,14 @@ def join_tensorflow(process, addresses, timeout):
 
 def read_tf_config():
     """The number of this process and the addresses of all, as TF_CONFIG has them."""
-    text = os.environ.get("TF_CONFIG")
+    text = os.environ.get("TF_CONFIG") or "{}"
     try:
-        config = json.loads(text or "{}")
-        cluster, task = config.get("cluster", {}), config.get("task", {})
-        chief, workers = cluster.get("chief", []), cluster.get("worker", [])
-        addresses = [*chief, *workers]
+        config = json.loads(text)
+        groups = {name: config.get("cluster", {}).get(name, []) for name in ("chief", "worker")}
+        addresses = [*groups["chief"], *groups["worker"]]
         if len(addresses) < 2:
             return 0, addresses
-        group = {"chief": chief, "worker": workers}[task.get("type")]
-        return addresses.index(group[task.get("index")]), addresses
+        return addresses.index(groups[config["task"]["type"]][config["task"]["index"]]), addresses
     except (ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise ValueError(
             'TF_CONFIG must be JSON such as {"cluster": {"worker": ["node0:29500", "node1:29500"]},'

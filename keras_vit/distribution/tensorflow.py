@@ -50,8 +50,13 @@ class TensorFlowDevices(Devices):
     def feed(self, data):
         if self.processes == 1:
             return data
+        import tensorflow as tf
+
+        def cut(x):  # into equal parts along a new first axis, one for each replica
+            return tf.reshape(x, tf.concat([[self.local_replicas, -1], tf.shape(x)[1:]], 0))
+
         if self.local_replicas > 1:
-            data = data.map(lambda *batch: _parts(batch, self.local_replicas)).unbatch()
+            data = data.map(lambda *batch: keras.tree.map_structure(cut, batch)).unbatch()
         return self.distribute(data)
 
     def distribute(self, dataset):
@@ -70,16 +75,6 @@ class TensorFlowDevices(Devices):
         value = tf.constant(array[None])
         values = self.strategy.experimental_distribute_values_from_function(lambda context: value)
         return self.strategy.gather(values, axis=0).numpy()[:: self.local_replicas]
-
-
-def _parts(batch, count):
-    """A batch as `count` equal parts, along a new first axis."""
-    import tensorflow as tf
-
-    def cut(x):
-        return tf.reshape(x, tf.concat([[count, -1], tf.shape(x)[1:]], 0))
-
-    return keras.tree.map_structure(cut, batch)
 
 
 def make(mode, devices, model_devices, rules, timeout):

@@ -14,8 +14,7 @@ from keras_vit.evaluation.benchmarks import (
 )
 from keras_vit.evaluation.confusion import ConfusionMatrix, confusion_matrix
 from keras_vit.evaluation.evaluate import HeadReports, evaluate
-from keras_vit.evaluation.feature_files import save_features
-from keras_vit.evaluation.features import embed, extract_features, features
+from keras_vit.evaluation.features import embed, extract_features, features, save_features
 from keras_vit.evaluation.fewshot import (
     FewShot,
     LeastSquares,

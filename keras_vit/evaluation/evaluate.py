@@ -10,18 +10,11 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.evaluation import metrics
+from keras_vit.evaluation import metrics, reports
 from keras_vit.evaluation.benchmarks import check_real, real_accuracy
 from keras_vit.evaluation.confusion import class_names_of, confusion_matrix
 from keras_vit.evaluation.features import labelled_outputs
-from keras_vit.evaluation.metrics import Result, class_numbers
-from keras_vit.evaluation.reports import (
-    MultiLabelReport,
-    RegressionReport,
-    Report,
-    multi_label_report,
-    regression_report,
-)
+from keras_vit.evaluation.reports import MultiLabelReport, RegressionReport, Report
 from keras_vit.heads import errors_of, for_each, heads_of, of_head
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
@@ -30,7 +23,7 @@ _FEW_CLASSES = 2048  # the confusion matrix then takes 32 MiB
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class HeadReports(Result, Mapping):
+class HeadReports(metrics.Result, Mapping):
     """How well each head of a model does: a mapping from the name of a head to its report.
 
     Attributes:
@@ -69,10 +62,6 @@ class HeadReports(Result, Mapping):
         """Number of images that the data could not read and left out."""
         return max(report.skipped for report in self.values())
 
-    def completed(self, **fields):
-        heads = {head: report.completed(**fields) for head, report in self.items()}
-        return dataclasses.replace(self, heads=heads)
-
     def __str__(self):
         return "\n\n".join(f"Head {visible(head)}: {each}" for head, each in self.items())
 
@@ -93,38 +82,34 @@ def evaluate(
 ) -> Report | MultiLabelReport | RegressionReport | HeadReports:
     """Measures a model on labelled images.
 
-    The images are read once, batch by batch, and a few numbers for each of them are kept. Files
-    that do not exist or cannot be read are left out: a warning names each, and the report counts
-    them.
+    The images are read once, batch by batch. Files that do not exist or cannot be read are left
+    out: a warning names each, and the report counts them.
 
-    The model decides what its outputs mean (`keras_vit.outputs.reading_of`): of exclusive classes
-    the result is a `Report`; of sigmoids and labels with a column of 0 or 1 for each class, a
-    `MultiLabelReport`; of values, a `RegressionReport`. A single sigmoid has the classes 0 and 1.
+    The model decides what its outputs mean (`keras_vit.outputs.reading_of`). Exclusive classes
+    make a `Report`; sigmoids, where labels have a column of 0 or 1 for each class, a
+    `MultiLabelReport`; values, a `RegressionReport`. A single sigmoid has the classes 0 and 1.
     A model with several heads is run once and gives `HeadReports`, a report of each; its outputs
-    are kept in memory until then. `top`, `confusion`, `class_names`, `real`, `from_logits`,
-    `reading` and `threshold` may then be dicts {head: value}, and else are those of all heads.
+    are kept in memory. `top`, `confusion`, `class_names`, `real`, `from_logits`, `reading` and
+    `threshold` may then be dicts {head: value}.
 
     Args:
         model: any Keras model that gives (batch, classes) logits or probabilities, or values; or
             several such outputs with names (heads).
         data: (images, labels), a dataset of `keras_vit.data` (its test images) or a pipeline of
             it, a tf.data dataset, a PyDataset, or any iterable of batches (images, labels).
-            Labels are class numbers or one-hot; a third part of a batch holds weights, 0 for rows
-            that are no examples and 1 for the others; labels of several heads are a dict
-            {head: labels}, and weights may be one, with 0 where an image lacks a label. Paths,
-            datasets of `keras_vit.data`, and uint8 images for a model with a `preprocessing` are
-            preprocessed as its weights ask for; others go into the model as they are.
+            Labels are class numbers or one-hot, or a dict {head: labels}. A third part of a batch
+            holds weights: 0 for rows that are no examples, else 1; in a dict {head: weights}, 0
+            where an image lacks the label. Paths, datasets of `keras_vit.data`, and uint8 images
+            for a model with a `preprocessing` are preprocessed; others go in as they are.
         top: a number k or several: images whose class is among the k best are counted. By default
             1, and 5 for more than five classes.
         confusion: whether to make the confusion matrix; None makes it for up to 2,048 classes.
         class_names: in the order of the scores; by default the model's, the data's, or numbers.
         batch_size: images per call; data in batches of its own keeps the size of the first.
         steps: number of batches to take at most; needed for data without end.
-        real: the authors' `real.json` or its content, for the ReaL accuracy; the images must come
-            in its order.
-        from_logits: whether the model gives logits; `"auto"` asks the model and its loss. Where
-            neither tells, outputs are taken for probabilities if every row of the first batch lies
-            in [0, 1] and, under a softmax, sums to 1.
+        real: the authors' `real.json` or its content, in the order of the images.
+        from_logits: whether the model gives logits; `"auto"` asks the model and its loss, then
+            the first batch: probabilities lie in [0, 1] and, under a softmax, sum to 1.
         progress: whether to show a progress bar; None shows it on a terminal or in a notebook.
         reading: `"softmax"`, `"sigmoid"` or `"values"`, instead of what the model says.
         threshold: probability from which a class of several counts as predicted.
@@ -135,9 +120,10 @@ def evaluate(
             that are not finite, or that nothing says how to read.
     """
     began, left_out, heads = time.perf_counter(), [], heads_of(model)
-    options = {"top": top, "confusion": confusion, "class_names": class_names, "real": real}
-    options |= {"from_logits": from_logits, "reading": reading, "threshold": threshold}
-    options = for_each(heads or (None,), **options)
+    options = for_each(
+        heads or (None,), top=top, confusion=confusion, class_names=class_names, real=real,
+        from_logits=from_logits, reading=reading, threshold=threshold,
+    )  # fmt: skip
     for head, given in options.items():
         with errors_of(head):
             if given.get("top") is not None:
@@ -146,8 +132,9 @@ def evaluate(
             if given.get("real") is not None:
                 given["real"] = check_real(given["real"])
     batches = labelled_outputs(model, data, batch_size, steps, progress, left_out)
+    of_heads = {}
     if heads:
-        batches, reports = list(batches), {}
+        batches = list(batches)
         for head, one in heads.items():
             with errors_of(head):
                 pairs = [(outputs[head], labels[head]) for outputs, labels in batches]
@@ -157,12 +144,13 @@ def evaluate(
                         "Some image must have a label of each head. Received: none with a label "
                         f"of {head!r}."
                     )
-                reports[head] = _report(one, iter(pairs), data, head, **options[head])
-        report = HeadReports(model.name, reports)
+                of_heads[head] = _report(one, iter(pairs), data, head, **options[head])
     else:
-        report = _report(model, batches, data, **options[None])
+        of_heads[None] = _report(model, batches, data, **options[None])
     skipped = len(getattr(data, "skipped", ())) + len(left_out)
-    return report.completed(skipped=skipped, seconds=time.perf_counter() - began)
+    run = {"skipped": skipped, "seconds": time.perf_counter() - began}
+    of_heads = {head: dataclasses.replace(each, **run) for head, each in of_heads.items()}
+    return HeadReports(model.name, of_heads) if heads else of_heads[None]
 
 
 def _report(
@@ -198,9 +186,9 @@ def _report(
     if not is_multi_label:
         _refuse("several classes at once", threshold=None if threshold == 0.5 else threshold)
     if reading.name == "values":
-        return regression_report(batches, names, **run)
+        return reports.regression_report(batches, names, **run)
     if is_multi_label:
-        return multi_label_report(batches, reading, names, threshold, **run)
+        return reports.multi_label_report(batches, reading, names, threshold, **run)
     return _of_exclusive_classes(batches, reading, names, **exclusive, **run)
 
 
@@ -227,7 +215,7 @@ def _of_exclusive_classes(batches, reading, names, top, confusion, real, **run):
         )
     for index, (outputs, labels) in enumerate(batches):
         scores = metrics.check_scores(outputs, f" in batch {index}", least=1)
-        labels = class_numbers(labels, num_classes, f"labels of batch {index}")
+        labels = metrics.class_numbers(labels, num_classes, f"labels of batch {index}")
         if scores.shape[1] == 1:  # sigmoid(z) is the softmax of (0, z)
             first = 1 - scores if reading.applied else np.zeros_like(scores)
             scores, confidences = np.concatenate([first, scores], axis=1), metrics.confidences

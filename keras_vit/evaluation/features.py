@@ -1,7 +1,11 @@
-"""What a model gives for labelled images: its outputs, and the features that its head reads."""
+"""What a model gives for images: its outputs, and the features that its head reads."""
 
-import collections.abc
+import csv
+import io
 import itertools
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -20,8 +24,9 @@ from keras_vit.heads import heads_of, of_head, picked, split
 from keras_vit.inspection.forward import check_shape, to_array
 from keras_vit.models.features import features
 from keras_vit.models.trainer import compare_images, look, one_look
-from keras_vit.text import follow
+from keras_vit.text import csv_cell, follow
 from keras_vit.workarounds import one_at_a_time
+from keras_vit.writing import output_place, replacing, write_text
 
 
 def embed(
@@ -39,13 +44,12 @@ def embed(
         model, normalize, layer: as in `features`.
         images: what `keras_vit.preprocess` takes with a model, prepared as the weights ask; or a
             float array (images, height, width, channels), which goes into the model as it is.
-            `keras_vit.data.image_files` names the images of a folder in the order of the result.
         batch_size: images per call of the model.
         skip_corrupt, progress: as in `keras_vit.predict`.
 
     Returns:
-        A float array (images, features), in the order of the images; a row of NaN for an image
-        that was left out.
+        A float array (images, features), in the order of the images (of a folder, that of
+        `keras_vit.data.image_files`); a row of NaN for an image that was left out.
 
     Raises:
         ValueError: images that cannot be read or do not fit; otherwise as `features`.
@@ -57,9 +61,9 @@ def embed(
     left_out = [] if skip_corrupt else None
     parts = labelled_outputs(backbone, data, batch_size, progress=progress, left_out=left_out)
     vectors, rows = map(np.concatenate, zip(*parts))
-    found = np.full((len(images), vectors.shape[1]), np.nan, vectors.dtype)
-    found[rows] = vectors
-    return found
+    result = np.full((len(images), vectors.shape[1]), np.nan, vectors.dtype)
+    result[rows] = vectors
+    return result
 
 
 def extract_features(
@@ -84,12 +88,13 @@ def extract_features(
     Raises:
         ValueError: no images, labels that are no class numbers, features that are not finite.
     """
-    backbone, found, labels = features(model, layer, normalize), [], []
+    backbone = features(model, layer, normalize)
     batches = labelled_outputs(backbone, data, batch_size, steps, progress)
-    for index, (vectors, numbers) in enumerate(batches):
-        found.append(vectors)
-        labels.append(class_numbers(numbers, what=f"labels of batch {index}"))
-    return check_features(np.concatenate(found), np.concatenate(labels), backbone.name)
+    parts = [
+        (vectors, class_numbers(labels, what=f"labels of batch {index}"))
+        for index, (vectors, labels) in enumerate(batches)
+    ]
+    return check_features(*map(np.concatenate, zip(*parts)), backbone.name)
 
 
 def check_features(vectors, labels, what="features", num_classes=None):
@@ -109,12 +114,12 @@ def check_features(vectors, labels, what="features", num_classes=None):
 
 
 def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left_out=None):
-    """Yields (outputs, labels), two arrays, for each batch of data as `evaluate` takes it.
+    """Yields (outputs, labels) for each batch of data as `evaluate` takes it, one after the other.
 
-    Of a model with several heads both are dicts {head: array}.
-    The model is called with batches of one size, so that a backend compiles once; a smaller one is
-    filled up and the filling dropped. One batch of images is in memory at a time. Files that cannot
-    be read are an error, unless `left_out` is a list: it gets them, and a warning names each.
+    Both are arrays, or dicts {head: array} of a model with several heads. All calls of the model
+    have the size of the first, so that a backend compiles once: a smaller batch is filled up, and
+    the filling dropped. Files that cannot be read are an error, unless `left_out` is a list: it
+    gets them, and a warning names each.
     """
     if not isinstance(model, keras.Model):
         raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")
@@ -135,9 +140,8 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
             items = list(images)
             images, gone = preprocess_readable(items, model)
             left_out += [items[i] for i in gone]
-            labels, known = (
-                {head: np.delete(each, gone, axis=0) for head, each in rows.items()}
-                for rows in (labels, known)
+            labels, known = keras.tree.map_structure(
+                lambda x, gone=gone: np.delete(x, gone, axis=0), (labels, known)
             )
             looked.add((id(model), "predict"))  # as of a white page: all values are right
         elif len(images) and (
@@ -149,15 +153,15 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
             continue
         check_shape(model, images)
         size = size or len(batch[0])  # those that are left out are fewer in the next batch
-        found = {head: [] for head in labels}
-        for part in (images[start : start + size] for start in range(0, len(images), size)):
+        parts = []
+        for start in range(0, len(images), size):
+            part = images[start : start + size]
             filled = np.resize(part, (size, *part.shape[1:]))  # by repeating images
             with one_look(looked), one_at_a_time(model):
                 look(model, "predict", filled)
-                parts = split(model.predict_on_batch(filled), heads, model.name)
-            for head, outputs in parts.items():
-                found[head].append(to_array(outputs)[: len(part)])
-        outputs = {head: np.concatenate(parts)[known[head]] for head, parts in found.items()}
+                outputs = split(model.predict_on_batch(filled), heads, model.name)
+            parts.append({head: to_array(x)[: len(part)] for head, x in outputs.items()})
+        outputs = {h: np.concatenate([part[h] for part in parts])[known[h]] for h in labels}
         labels = {head: each[known[head]] for head, each in labels.items()}
         yield (outputs, labels) if heads else (outputs[None], labels[None])
     if size is None:
@@ -177,7 +181,7 @@ def _batches(data, batch_size, model, heads):
             return images[start : start + batch_size], part if heads else part[None]
 
         return map(cut, starts), len(starts)
-    refused = tuple, str, bytes, collections.abc.Mapping
+    refused = tuple, str, bytes, Mapping
     if isinstance(data, refused) or not hasattr(data, "__iter__"):
         parts = f" of {[type(x).__name__ for x in data]}" if isinstance(data, tuple) else ""
         raise TypeError(
@@ -200,7 +204,7 @@ def _labels_by_head(labels, model, heads):
     """
     if isinstance(labels, (list, tuple)) and isinstance(model.output, list) and heads:
         labels = dict(zip(heads, labels)) if len(labels) == len(heads) else labels
-    is_dict = isinstance(labels, collections.abc.Mapping)
+    is_dict = isinstance(labels, Mapping)
     if not heads and not is_dict:
         return {None: labels}
     if not heads or not is_dict or set(labels) != set(heads):
@@ -216,8 +220,8 @@ def _labels_by_head(labels, model, heads):
 def _split(batch, index, model, heads):
     """(images, {head: labels}, {head: where they are known}) of a batch in NumPy.
 
-    It is without the rows of weight 0 that fill it. Where weights are a dict {head: weights}, those
-    of 0 are labels that an image lacks.
+    Rows of weight 0, which fill the batch, are dropped. In a dict {head: weights}, a 0 means that
+    an image lacks the label.
     """
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
         raise ValueError(
@@ -235,7 +239,7 @@ def _split(batch, index, model, heads):
                 f"images. Received: {len(images)} images and labels of shape {each.shape} in batch "
                 f"{index}."
             )
-    by_head = heads and isinstance(weights, collections.abc.Mapping)
+    by_head = heads and isinstance(weights, Mapping)
     known = {
         head: _is_example(of_head(weights, head) if by_head else weights, len(images), index)
         for head in labels
@@ -244,18 +248,53 @@ def _split(batch, index, model, heads):
         return images, labels, known
     kept = np.flatnonzero(next(iter(known.values())))
     images = [images[i] for i in kept] if isinstance(images, list) else images[kept]
-    labels, known = ({head: each[kept] for head, each in rows.items()} for rows in (labels, known))
-    return images, labels, known
+    return images, *keras.tree.map_structure(lambda x: x[kept], (labels, known))
 
 
 def _is_example(weights, count, index):
     """Which rows of a batch are examples, (batch,), by their weights."""
-    if weights is None:
-        return np.ones(count, bool)
-    weights = to_array(weights)
+    weights = np.ones(count) if weights is None else to_array(weights)
     if weights.shape != (count,) or not np.isin(weights, (0, 1)).all():
         raise ValueError(
             "Weights of examples must be 0 or 1, one for each. Received: weights of shape "
             f"{weights.shape} from {weights.min():g} to {weights.max():g} in batch {index}."
         )
     return weights == 1
+
+
+def output_of_features(path):
+    """The place where `save_features` may write, or an error before the work begins."""
+    path = pathlib.Path(path)
+    if path.suffix.lower() not in (".npz", ".csv"):
+        raise ValueError(f"Features are written as .npz or .csv. Received: {str(path)!r}")
+    return output_place(path)
+
+
+def save_features(
+    path: str | os.PathLike[str], files: Sequence[str | os.PathLike[str]], vectors: np.ndarray
+) -> int:
+    """Writes features with the paths of their images; returns how many rows of NaN are left out.
+
+    Args:
+        path: a .npz file, with the arrays `paths` (images,) and `features` (images, features); or
+            a .csv file, with the columns path, 0, 1, 2 and so on.
+        files: paths of the images.
+        vectors: (images, features), as `embed` returns them for these files.
+
+    Raises:
+        ValueError: another suffix, or other numbers of files and rows.
+    """
+    path, paths = output_of_features(path), np.array(list(map(str, files)))
+    check_same_length(vectors, paths, ("vectors", "files"))
+    kept = ~np.isnan(vectors).all(axis=1)
+    paths, vectors = paths[kept], vectors[kept]
+    if path.suffix.lower() == ".npz":
+        with replacing(path) as stream:
+            np.savez(stream, paths=paths, features=vectors)
+    else:
+        lines = io.StringIO()
+        writer = csv.writer(lines, lineterminator="\n")
+        writer.writerow(["path", *range(vectors.shape[1])])
+        writer.writerows([csv_cell(file), *row] for file, row in zip(paths.tolist(), vectors))
+        write_text(path, lines.getvalue())
+    return len(kept) - len(paths)

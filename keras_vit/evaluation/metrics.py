@@ -25,10 +25,6 @@ class Result:
         names += [name for name, value in vars(type(self)).items() if isinstance(value, property)]
         return {name: _plain(getattr(self, name)) for name in names if name not in self.omitted}
 
-    def completed(self, **fields):
-        """The same result with these fields."""
-        return dataclasses.replace(self, **fields)
-
     def save(self, path):
         """Writes `to_dict()` as JSON."""
         write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
@@ -111,8 +107,7 @@ def calibration(
         scores: (images, classes) logits or probabilities.
         labels: (images,) class numbers, or one-hot rows.
         bins: number of equally wide bins of the confidence.
-        from_logits: whether `scores` are logits; `"auto"` takes them for probabilities if every
-            row sums to 1.
+        from_logits: whether `scores` are logits; `"auto"`: unless every row sums to 1.
 
     Source: Guo et al. (2017), "On Calibration of Modern Neural Networks", eq. 3 and 5; the Brier
     score as Brier (1950) defines it for several classes.
@@ -176,15 +171,13 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     """
     logits, labels = _scores_and_labels(logits, labels)
     right = logits[np.arange(len(labels)), labels].mean()
-
-    def slope(beta):  # of the negative log-likelihood, which is convex in beta = 1/T
-        p = np.exp(log_softmax(beta * logits))
-        return (p * logits).sum(axis=1).mean() - right
-
-    low, high = -np.log(1e3), np.log(1e3)
+    low, high = -np.log(1e3), np.log(1e3)  # of log(1/T)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if slope(np.exp(middle)) > 0 else (middle, high)
+        p = np.exp(log_softmax(np.exp(middle) * logits))
+        # The slope of the negative log-likelihood, which is convex in 1/T.
+        rises = (p * logits).sum(axis=1).mean() > right
+        low, high = (low, middle) if rises else (middle, high)
     return float(np.exp(-(low + high) / 2))
 
 

@@ -48,8 +48,7 @@ def knn(
     """Classifies each test image by its nearest training images: a `NearestNeighbours`.
 
     With a temperature T, a neighbour of cosine similarity s votes with weight exp(s/T), as in
-    DINO; without, every neighbour has one vote. Of classes with equal votes the lowest number
-    wins.
+    DINO; without, it has one vote. Of classes with equal votes the lowest number wins.
 
     Args:
         train_features, test_features: (images, features).
@@ -131,16 +130,15 @@ def linear_probe(
 ) -> LinearProbe:
     """Fits a multinomial logistic regression with L-BFGS and tests it once: a `LinearProbe`.
 
-    The features are whitened (mean and std of the training features). With several C, each is
-    fitted without the validation images and the best there (of equals the smallest: the stronger
-    penalty) is fitted again on all training images; the test images choose nothing.
+    The features are whitened (mean and std of the training features). Of several C, the one that
+    is best on the validation images (of equals the smallest: the stronger penalty) is fitted again
+    on all training images; the test images choose nothing.
 
     Args:
         train_features, train_labels, test_features, test_labels: as in `knn`.
-        c: inverse strength C of the squared penalty, as in scikit-learn, or several to choose
-            from.
-        validation: share of the training images to choose C by, drawn with `seed` class by class;
-            or (features, labels).
+        c: inverse strength C of the squared penalty, as in scikit-learn, or several of them.
+        validation: (features, labels), or the share of the training images to choose C by, drawn
+            class by class.
         max_iter: iterations of L-BFGS.
         seed: of the validation split.
 
@@ -171,8 +169,7 @@ def linear_probe(
     classifier = fit(x, y, best)
     accuracy = float(classifier.score(test_features, class_numbers(test_labels)))
     converged = bool(classifier[-1].n_iter_.max() < max_iter)
-    examples = len(x), len(test_features)
-    return LinearProbe(accuracy, best, scores, converged, *examples, classifier)
+    return LinearProbe(accuracy, best, scores, converged, len(x), len(test_features), classifier)
 
 
 def _check_counts(labels, validation):

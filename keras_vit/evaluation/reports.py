@@ -104,10 +104,7 @@ class Report(BaseReport):
         if confusion is not None:
             mean = percent(confusion.mean_per_class_accuracy)
             rows.append(("mean per-class accuracy", mean, ""))
-            mistakes = [
-                f"{right} taken for {predicted}: {count}"
-                for right, predicted, count in confusion.most_confused(3)
-            ]
+            mistakes = ["{} taken for {}: {}".format(*each) for each in confusion.most_confused(3)]
         return self._text(f" of {self.num_classes} classes", table(rows), *mistakes)
 
 
@@ -206,7 +203,7 @@ def multi_label_report(batches, reading, names, threshold, **run):
         )
     p, positive, negative = sigmoid_losses(outputs, not reading.applied)
     right, guessed = labels.astype(bool), p >= threshold
-    hits, guesses, truths = ((x).sum(axis=0) for x in (right & guessed, guessed, right))
+    hits, guesses, truths = (x.sum(axis=0) for x in (right & guessed, guessed, right))
     shown = truths > 0
     precisions = [average_precision(p[:, i], right[:, i]) for i in range(len(names))]
     some = right.any(axis=1)

@@ -17,6 +17,11 @@ class ExportError(RuntimeError):
     """A model could not be exported, or its file computes something else."""
 
 
+def told(error):
+    """The class of an error of a tool, and the first line of its text."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
 def real_images(model, preprocess, wanted, images=None):
     """Images as the file takes them, by default two photographs, or `None` where there are none."""
     size, channels, preprocessing = wanted  # as of `input_of`
@@ -34,11 +39,10 @@ def real_images(model, preprocess, wanted, images=None):
 
 
 def compare(graph, path, format, images=None):
-    """The largest difference of an exported file from the graph that it was made of.
+    """The largest difference of an exported file from its graph, of any output.
 
-    Of batches of 1, 3 and 7 random images, one of another size where sides are open, and of the
-    `images`, if any, as the file takes them. It is relative to the largest output where that
-    exceeds 1.
+    It is that of batches of 1, 3 and 7 random images, of one of another size where sides are open,
+    and of `images`, if any; and relative to the largest output where that exceeds 1.
 
     Raises:
         ExportError: it exceeds 1e-4, or the file's runtime cannot open or run it.
@@ -56,8 +60,7 @@ def compare(graph, path, format, images=None):
             received = [run(x) for x in batches]
     except Exception as error:
         raise ExportError(
-            f"{FORMATS[format].runtime} cannot run what was written: "
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            f"{FORMATS[format].runtime} cannot run what was written: {told(error)}"
         ) from error
     difference = max(_difference(*pair) for pair in zip(received, expected))
     if not difference <= TOLERANCE:

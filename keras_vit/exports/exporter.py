@@ -15,9 +15,9 @@ import keras
 
 from keras_vit.checks import check_choice
 from keras_vit.data.preprocess import input_of
-from keras_vit.exports.check import ExportError, compare, real_images
+from keras_vit.exports.check import ExportError, compare, real_images, told
 from keras_vit.exports.formats import FORMATS, is_installed, quiet
-from keras_vit.exports.graph import metadata, readings, served
+from keras_vit.exports.graph import served
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
 from keras_vit.text import visible
@@ -32,7 +32,7 @@ from keras_vit.exports.exporter import write
 from keras_vit.exports.graph import Graph
 saved, path, format, options = sys.argv[1:]
 strides, size, texts = json.loads(options)
-write(Graph(keras.saving.load_model(saved, compile=False), strides, size), path, format, texts)
+write(Graph(keras.saving.load_model(saved, compile=False), strides, size, texts), path, format)
 """
 
 
@@ -73,9 +73,8 @@ def export(
     """Writes a model as a file that other programs run.
 
     The batch stays open, and so do height and width where the model takes any size. The file
-    computes in float32, whatever the model's precision was; LoRA is merged into the kernels. If
-    the backend that runs cannot write the format, or cannot write this model, another installed
-    backend does so in a process of its own. docs/export.md lists what works.
+    computes in float32; LoRA is merged into the kernels. What the backend that runs cannot write,
+    another installed one writes in a process of its own. docs/export.md lists what works.
 
     - `"onnx"` (.onnx), for onnxruntime. Class names, preprocessing and image size are metadata.
     - `"openvino"` (.xml and .bin); they are in its runtime information, under "keras_vit".
@@ -87,20 +86,17 @@ def export(
 
     Args:
         model: a `VisionTransformer` or a `BiT`; it stays as it is. Or a Functional model of images
-            of one size, in float32, such as one of several heads: the file then has an output of
-            the name of each.
+            of one size, in float32, such as one of several heads: each is an output of its name.
         path: the file or folder, which appears whole or not at all and takes the place of an
             older one. ONNX keeps weights of 2 GB and more in a second file beside it, OpenVINO
             always; what a killed process left is then the old files, the new ones, or no `path`.
         format: one of the six; `None` to tell by the suffix of `path`.
-        preprocess: whether the file takes uint8 pixels of the model's size and gives
-            probabilities, by a softmax or sigmoids as `keras_vit.predict` reads the model (of a
-            regression: values; of a model without classes: features), each head by its own
-            reading; otherwise it takes what the model takes and gives what it gives.
-        check: whether to open the file in its own runtime and to compare it with the model.
-            It compares random images, and the two photographs of scikit-learn if it is installed.
-        images: what to compare instead of these photographs: images as
-            `keras_vit.data.preprocess` takes them.
+        preprocess: whether the file takes uint8 pixels of the model's size and gives what
+            `keras_vit.predict` reads: probabilities, of a regression values, of a model without
+            classes features. Otherwise it takes and gives what the model does.
+        check: whether to open the file in its own runtime and to compare it with the model, for
+            random images and, if scikit-learn is installed, its two photographs.
+        images: what to compare instead of these photographs, as `keras_vit.preprocess` takes it.
 
     Returns:
         An `Export`.
@@ -115,8 +111,6 @@ def export(
             more than 1e-4 of the largest of them, or of 1.
     """
     _check(model)
-    if preprocess:
-        readings(model)  # or nothing says how its outputs are read
     path = pathlib.Path(path)
     format = _format(path, format)
     backends = _backends(format)
@@ -124,16 +118,16 @@ def export(
         raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
     model = prepared(model)
     wanted = input_of(model)
-    graph, texts = served(model, preprocess, wanted), metadata(model, preprocess, wanted)
+    graph = served(model, preprocess, wanted)
     real = real_images(model, preprocess, wanted, images) if check else None
     refusals = []
     with (replacing_files if FORMATS[format].suffix else replacing_folder)(path) as draft:
         for backend in backends:
             try:
                 if backend == keras.backend.backend():
-                    write(graph, str(draft), format, texts)
+                    write(graph, str(draft), format)
                 else:
-                    _write_elsewhere(graph, str(draft), format, texts, backend)
+                    _write_elsewhere(graph, str(draft), format, backend)
                 difference = compare(graph, draft, format, real) if check else None
                 break
             except ExportError as error:
@@ -144,7 +138,15 @@ def export(
                 shutil.rmtree(draft.parent)
                 draft.parent.mkdir()
         else:
-            raise ExportError(" ".join([*refusals, _advice(model, format)]))
+            modes = sorted({policy.quantization_mode for policy in _policies(model)} - {None})
+            advice = "docs/export.md lists which backend writes which model in which format."
+            if modes:
+                advice = (
+                    f"The model is quantized, to {' and '.join(modes)}, which {format!r} may not "
+                    "hold. Export it as it was before, and quantize the file with the format's "
+                    "own tools."
+                )
+            raise ExportError(" ".join([*refusals, advice]))
         size = sum(file.stat().st_size for file in draft.parent.rglob("*") if file.is_file())
     return Export(path, format, backend, size, difference)
 
@@ -167,16 +169,6 @@ def _check(model):
             f"and in float32. Received: images of shape {inputs[0].shape[1:]}, {sorted(types)}; "
             "build it with an image_size and dtype='float32'."
         )
-
-
-def _advice(model, format):
-    modes = sorted({policy.quantization_mode for policy in _policies(model)} - {None})
-    if not modes:
-        return "docs/export.md lists which backend writes which model in which format."
-    return (
-        f"The model is quantized, to {' and '.join(modes)}, which {format!r} may not hold. "
-        "Export it as it was before, and quantize the file with the format's own tools."
-    )
 
 
 def _policies(model):
@@ -239,34 +231,33 @@ def prepared(model):
     quantized = any(policy.quantization_mode for policy in _policies(model))
     if quantized or not isinstance(model, Classifier) or model.dtype_policy.name == "float32":
         return model
-    config = {**model.get_config(), "dtype": "float32", "changed_layers": {}}
-    twin = type(model).from_config(config)
+    changes = {"dtype": "float32", "changed_layers": {}}
+    twin = type(model).from_config(model.get_config() | changes)
     twin.set_weights(model.get_weights())
     return twin
 
 
-def write(graph, path, format, texts):
-    """Writes a `Graph` and its metadata, {name: text}, by the backend that runs."""
+def write(graph, path, format):
+    """Writes a `Graph` by the backend that runs."""
     try:
         with quiet():
-            FORMATS[format].write(graph, path, texts)
+            FORMATS[format].write(graph, path)
     except OSError:  # of the disk
         raise
     except Exception as error:  # the tools raise what they like
-        first = str(error).strip().splitlines()[:1] or [""]
         raise ExportError(
             f"The tools of {format!r} refused {graph.model.name!r} on "
-            f"{keras.backend.backend()}: {type(error).__name__}: {first[0]}"
+            f"{keras.backend.backend()}: {told(error)}"
         ) from error
 
 
-def _write_elsewhere(graph, path, format, texts, backend):
+def _write_elsewhere(graph, path, format, backend):
     with tempfile.TemporaryDirectory() as folder:
         saved = os.path.join(folder, "model.keras")
         graph.model.save(saved)
         environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
         command = [sys.executable, "-c", _ELSEWHERE, saved, path, format]
-        command.append(json.dumps([graph.strides, graph.size, texts]))
+        command.append(json.dumps([graph.strides, graph.size, graph.texts]))
         run = subprocess.run(command, env=environment, capture_output=True, text=True)
     if run.returncode:
         reason = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]

@@ -1,11 +1,9 @@
 """The formats of exported models: how each is written, and how its own runtime opens it.
 
-Each is written by the public tools of those who made it. Writing takes a `Graph`, a path and the
-metadata of the file ({name: text}); opening gives a function of images, both NumPy.
+Each is written by the public tools of those who made it.
 """
 
 import contextlib
-import dataclasses
 import importlib
 import io
 import logging
@@ -13,15 +11,188 @@ import pathlib
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable
 
 import keras
 import numpy as np
 
 from keras_vit.exports.graph import LEAST_SIDE
 
-SIDES = ("batch", "height", "width")
 _PROTOBUF_LIMIT = 2**31 - 2**24  # larger ONNX models keep their weights in a file of their own
+
+
+class Format:
+    """How a format is written and opened.
+
+    Attributes:
+        suffix: of the file, "" for a folder.
+        runtime: module that opens the file.
+        writers: backend of Keras -> modules that it takes besides, the best backend first.
+    """
+
+    def __init__(self, suffix, runtime, **writers):
+        self.suffix, self.runtime, self.writers = suffix, runtime, writers
+
+    def write(self, graph, path):
+        """Writes a `Graph` by the backend that runs."""
+        raise NotImplementedError
+
+    def open(self, path):
+        """The function of images in a file, NumPy in and out; {head: outputs} of several heads."""
+        raise NotImplementedError
+
+
+class Onnx(Format):
+    def write(self, graph, path):
+        if keras.backend.backend() == "torch":
+            import torch
+
+            program, outputs = _torch_program(graph)
+            names = {"input_names": ["images"], "output_names": outputs}
+            program = torch.onnx.export(program, dynamo=True, verbose=False, **names)
+            program.model.metadata_props.update(graph.texts)
+            program.save(path, external_data=4 * graph.model.count_params() > _PROTOBUF_LIMIT)
+            return
+        import onnx
+
+        graph.model(graph.images(1))  # Keras refuses a model that was never called
+        graph.model.export(path, format="onnx", verbose=False)
+        model = onnx.load(path)
+        onnx.checker.check_model(model)  # tf2onnx only logs an operation that it cannot convert
+        onnx.helper.set_model_props(model, graph.texts)
+        onnx.save(model, path)
+
+    def open(self, path):
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        (images,) = session.get_inputs()
+        names = [output.name for output in session.get_outputs()]
+        return lambda x: _by_name(names, session.run(None, {images.name: x}))
+
+
+class OpenVINO(Format):
+    def write(self, graph, path):
+        import openvino
+
+        if keras.backend.backend() == "torch":
+            program, names = _torch_program(graph)
+            model = openvino.convert_model(program)
+        else:
+            names = [None] if len(graph.model.outputs) > 1 else graph.model.output_names
+            with tempfile.TemporaryDirectory() as folder:
+                FORMATS["tf_saved_model"].write(graph, folder)
+                model = openvino.convert_model(folder)
+        model.inputs[0].get_tensor().set_names({"images"})
+        for output, name in zip(model.outputs, names):
+            if name:  # TensorFlow has named the outputs of several heads
+                output.get_tensor().set_names({name})
+        for name, text in graph.texts.items():
+            model.set_rt_info(text, ["keras_vit", name])
+        save_openvino(model, path, compress_to_fp16=False)
+
+    def open(self, path):
+        import openvino
+
+        # By itself OpenVINO computes in bfloat16 where the CPU has it.
+        exact = {"INFERENCE_PRECISION_HINT": "f32"}
+        model = openvino.Core().compile_model(path, "CPU", exact)
+        names = [output.get_any_name() for output in model.outputs]
+        return lambda images: _by_name(names, list(model(images).values()))
+
+
+class SavedModel(Format):
+    def write(self, graph, path):
+        options = {}
+        if keras.backend.backend() == "jax" and graph.is_open:
+            options = {"jax2tf_kwargs": {"polymorphic_shapes": [f"({_jax_shape(graph)})"]}}
+        graph.model.export(path, format="tf_saved_model", verbose=False, **options)
+        # The place that TensorFlow gives to the files of others.
+        extra = pathlib.Path(path) / "assets.extra"
+        extra.mkdir()
+        for name, text in graph.texts.items():
+            (extra / name).write_text(text, encoding="utf-8")
+
+    def open(self, path):
+        import tensorflow as tf
+
+        loaded = tf.saved_model.load(path)  # which the function below keeps alive
+        return lambda images: keras.tree.map_structure(
+            lambda x: x.numpy(), loaded.serve(tf.constant(images))
+        )
+
+
+class LiteRT(Format):
+    def write(self, graph, path):
+        graph.model.export(path, format="litert", verbose=False)
+        _append(path, graph.texts)
+
+    def open(self, path):
+        from ai_edge_litert.interpreter import Interpreter
+
+        interpreter = Interpreter(model_path=path)
+        (images,), outputs = interpreter.get_input_details(), interpreter.get_output_details()
+        if len(outputs) > 1:
+            signature = interpreter.get_signature_runner()
+            (name,) = signature.get_input_details()
+            return lambda x: signature(**{name: x})
+
+        def run(x):
+            interpreter.resize_tensor_input(images["index"], x.shape)
+            interpreter.allocate_tensors()
+            interpreter.set_tensor(images["index"], x)
+            interpreter.invoke()
+            return interpreter.get_tensor(outputs[0]["index"])
+
+        return run
+
+
+class TorchExport(Format):
+    def write(self, graph, path):
+        import torch
+
+        # PyTorch's own writer of files aborts the process where the disk is full.
+        torch.export.save(_torch_program(graph)[0], packed := io.BytesIO(), extra_files=graph.texts)
+        pathlib.Path(path).write_bytes(packed.getbuffer())
+
+    def open(self, path):
+        import torch
+
+        program = torch.export.load(path).module()
+        return lambda images: keras.tree.map_structure(
+            lambda x: x.detach().cpu().numpy(), program(torch.from_numpy(images))
+        )
+
+
+class StableHLO(Format):
+    def write(self, graph, path):
+        import jax
+
+        images = jax.ShapeDtypeStruct(
+            jax.export.symbolic_shape(_jax_shape(graph)), graph.model.inputs[0].dtype
+        )
+        function = jax.jit(lambda x: graph.model(x, training=False))
+        exported = jax.export.export(function, platforms=("cpu", "cuda", "tpu"))(images)
+        pathlib.Path(path).write_bytes(exported.serialize())
+        _append(path, graph.texts)
+
+    def open(self, path):
+        import jax
+
+        call = jax.jit(jax.export.deserialize(pathlib.Path(path).read_bytes()).call)
+        return lambda images: keras.tree.map_structure(np.asarray, call(images))
+
+
+FORMATS = {
+    "onnx": Onnx(
+        ".onnx", "onnxruntime", torch=("onnx", "onnxscript"), tensorflow=("onnx", "tf2onnx")
+    ),
+    "openvino": OpenVINO(".xml", "openvino", torch=("openvino",), tensorflow=("openvino",)),
+    "tf_saved_model": SavedModel("", "tensorflow", tensorflow=(), jax=("tensorflow",)),
+    "litert": LiteRT(".tflite", "ai_edge_litert", tensorflow=("ai_edge_litert",)),
+    "torch": TorchExport(".pt2", "torch", torch=()),
+    "stablehlo": StableHLO(".stablehlo", "jax", jax=()),
+}
+"""What `keras_vit.export` writes: name -> `Format`."""
 
 
 def _torch_program(graph):
@@ -44,76 +215,24 @@ def _torch_program(graph):
         return torch.export.export(model, (images,), **options), names
 
 
-def _write_torch(graph, path, texts):
-    import torch
-
-    # PyTorch's own writer of files aborts the process where the disk is full.
-    torch.export.save(_torch_program(graph)[0], packed := io.BytesIO(), extra_files=texts)
-    pathlib.Path(path).write_bytes(packed.getbuffer())
-
-
-def _open_torch(path):
-    import torch
-
-    program = torch.export.load(path).module()
-    return lambda images: keras.tree.map_structure(
-        lambda x: x.detach().cpu().numpy(), program(torch.from_numpy(images))
-    )
+def _jax_shape(graph):
+    """The shape of the images in the notation of JAX, such as "batch, 16*height, 16*width, 3"."""
+    steps = zip(("batch", "height", "width"), (1, *graph.strides))
+    names = [name if step == 1 else f"{step}*{name}" for name, step in steps]
+    fixed = zip(graph.shape, (*names, None))
+    return ", ".join(str(name if side is None else side) for side, name in fixed)
 
 
-def _write_onnx(graph, path, texts):
-    if keras.backend.backend() == "torch":
-        import torch
-
-        program, outputs = _torch_program(graph)
-        names = {"input_names": ["images"], "output_names": outputs}
-        program = torch.onnx.export(program, dynamo=True, verbose=False, **names)
-        program.model.metadata_props.update(texts)
-        is_large = 4 * graph.model.count_params() > _PROTOBUF_LIMIT
-        program.save(path, external_data=is_large)
-        return
-    import onnx
-
-    graph.model(graph.images(1))  # Keras refuses a model that was never called
-    graph.model.export(path, format="onnx", verbose=False)
-    model = onnx.load(path)
-    onnx.checker.check_model(model)  # tf2onnx only logs an operation that it cannot convert
-    onnx.helper.set_model_props(model, texts)
-    onnx.save(model, path)
-
-
-def _open_onnx(path):
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    (images,) = session.get_inputs()
-    names = [output.name for output in session.get_outputs()]
-    return lambda x: _by_name(names, session.run(None, {images.name: x}))
+def _append(path, texts):
+    """Adds the metadata as a zip archive at the end of a file, as LiteRT keeps its metadata."""
+    with zipfile.ZipFile(path, "a") as archive:
+        for name, text in texts.items():
+            archive.writestr(name, text)
 
 
 def _by_name(names, outputs):
     """The one output, or {name: it} of several."""
     return dict(zip(names, outputs)) if len(names) > 1 else outputs[0]
-
-
-def _write_openvino(graph, path, texts):
-    import openvino
-
-    if keras.backend.backend() == "torch":
-        program, names = _torch_program(graph)
-        model = openvino.convert_model(program)
-    else:
-        names = [None] if len(graph.model.outputs) > 1 else graph.model.output_names
-        with tempfile.TemporaryDirectory() as folder:
-            _write_tensorflow(graph, folder, {})
-            model = openvino.convert_model(folder)
-    model.inputs[0].get_tensor().set_names({"images"})
-    for output, name in zip(model.outputs, names):
-        if name:  # TensorFlow has named the outputs of several heads
-            output.get_tensor().set_names({name})
-    for name, text in texts.items():
-        model.set_rt_info(text, ["keras_vit", name])
-    save_openvino(model, path, compress_to_fp16=False)
 
 
 def save_openvino(model, path, **options):
@@ -124,149 +243,6 @@ def save_openvino(model, path, **options):
         openvino.save_model(model, path, **options)
     except RuntimeError as error:
         raise OSError(f"OpenVINO could not write {str(path)!r}: {error}.") from error
-
-
-def _open_openvino(path):
-    import openvino
-
-    # By itself OpenVINO computes in bfloat16 where the CPU has it.
-    exact = {"INFERENCE_PRECISION_HINT": "f32"}
-    model = openvino.Core().compile_model(path, "CPU", exact)
-    names = [output.get_any_name() for output in model.outputs]
-    return lambda images: _by_name(names, list(model(images).values()))
-
-
-def _write_tensorflow(graph, path, texts):
-    options = {}
-    if keras.backend.backend() == "jax" and graph.is_open:
-        options = {"jax2tf_kwargs": {"polymorphic_shapes": [f"({_jax_shape(graph)})"]}}
-    graph.model.export(path, format="tf_saved_model", verbose=False, **options)
-    # The place that TensorFlow gives to the files of others.
-    extra = pathlib.Path(path) / "assets.extra"
-    extra.mkdir()
-    for name, text in texts.items():
-        (extra / name).write_text(text, encoding="utf-8")
-
-
-def _open_tensorflow(path):
-    import tensorflow as tf
-
-    loaded = tf.saved_model.load(path)  # which the function below keeps alive
-    return lambda images: keras.tree.map_structure(
-        lambda x: x.numpy(), loaded.serve(tf.constant(images))
-    )
-
-
-def _write_litert(graph, path, texts):
-    graph.model.export(path, format="litert", verbose=False)
-    _append(path, texts)
-
-
-def _append(path, texts):
-    """Adds the metadata as a zip archive at the end of a file, as LiteRT keeps its metadata."""
-    with zipfile.ZipFile(path, "a") as archive:
-        for name, text in texts.items():
-            archive.writestr(name, text)
-
-
-def _open_litert(path):
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_path=path)
-    (images,), outputs = interpreter.get_input_details(), interpreter.get_output_details()
-    if len(outputs) > 1:
-        signature = interpreter.get_signature_runner()
-        (name,) = signature.get_input_details()
-        return lambda x: signature(**{name: x})
-
-    def run(x):
-        interpreter.resize_tensor_input(images["index"], x.shape)
-        interpreter.allocate_tensors()
-        interpreter.set_tensor(images["index"], x)
-        interpreter.invoke()
-        return interpreter.get_tensor(outputs[0]["index"])
-
-    return run
-
-
-def _jax_shape(graph):
-    """The shape of the images in the notation of JAX, such as "batch, 16*height, 16*width, 3"."""
-    steps = zip(SIDES, (1, *graph.strides))
-    names = [name if step == 1 else f"{step}*{name}" for name, step in steps]
-    fixed = zip(graph.shape, (*names, None))
-    return ", ".join(str(name if side is None else side) for side, name in fixed)
-
-
-def _write_stablehlo(graph, path, texts):
-    import jax
-
-    images = jax.ShapeDtypeStruct(
-        jax.export.symbolic_shape(_jax_shape(graph)), graph.model.inputs[0].dtype
-    )
-    function = jax.jit(lambda x: graph.model(x, training=False))
-    exported = jax.export.export(function, platforms=("cpu", "cuda", "tpu"))(images)
-    pathlib.Path(path).write_bytes(exported.serialize())
-    _append(path, texts)
-
-
-def _open_stablehlo(path):
-    import jax
-
-    call = jax.jit(jax.export.deserialize(pathlib.Path(path).read_bytes()).call)
-    return lambda images: keras.tree.map_structure(np.asarray, call(images))
-
-
-@dataclasses.dataclass(frozen=True)
-class Format:
-    """How a format is written and opened.
-
-    Attributes:
-        suffix: of the file, "" for a folder.
-        writers: backend of Keras -> modules that it takes besides, the best backend first.
-        runtime: module that opens the file.
-        write, open: see the top of this file.
-    """
-
-    suffix: str
-    writers: dict[str, tuple[str, ...]]
-    runtime: str
-    write: Callable
-    open: Callable
-
-
-FORMATS = {
-    "onnx": Format(
-        ".onnx",
-        {"torch": ("onnx", "onnxscript"), "tensorflow": ("onnx", "tf2onnx")},
-        "onnxruntime",
-        _write_onnx,
-        _open_onnx,
-    ),
-    "openvino": Format(
-        ".xml",
-        {"torch": ("openvino",), "tensorflow": ("openvino",)},
-        "openvino",
-        _write_openvino,
-        _open_openvino,
-    ),
-    "tf_saved_model": Format(
-        "",
-        {"tensorflow": (), "jax": ("tensorflow",)},
-        "tensorflow",
-        _write_tensorflow,
-        _open_tensorflow,
-    ),
-    "litert": Format(
-        ".tflite",
-        {"tensorflow": ("ai_edge_litert",)},
-        "ai_edge_litert",
-        _write_litert,
-        _open_litert,
-    ),
-    "torch": Format(".pt2", {"torch": ()}, "torch", _write_torch, _open_torch),
-    "stablehlo": Format(".stablehlo", {"jax": ()}, "jax", _write_stablehlo, _open_stablehlo),
-}
-"""What `keras_vit.export` writes: name -> `Format`."""
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 
 from keras_vit.data.pixels import per_channel
-from keras_vit.data.preprocess import input_of
 from keras_vit.heads import errors_of, heads_of, split
 from keras_vit.models import BiTVariant
 from keras_vit.outputs import reading_of
@@ -18,17 +17,19 @@ LEAST_SIDE = 33  # of open images of BiT: one pixel is left of less, which PyTor
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """What goes into a file: a Keras model, and what the tools must know of its images.
+    """What goes into a file: a Keras model, and what tools and programs must know of it.
 
     Attributes:
         model: of one input, with `None` for the sides that stay open.
         strides: what the height and the width of an image are multiples of.
         size: (height, width) of the model's own images.
+        texts: the metadata of the file: {name: text}, JSON but for single words.
     """
 
     model: keras.Model
     strides: tuple[int, int]
     size: tuple[int, int]
+    texts: dict[str, str]
 
     @property
     def shape(self):
@@ -40,25 +41,22 @@ class Graph:
         return None in self.shape[1:]
 
     def images(self, batch, larger=0, seed=0):
-        """Random images of the model's size, with open sides by so many strides larger."""
-        sides = [s + larger * n * stride * self.is_open for n, s, stride in self._sides()]
-        shape = (batch, *sides, self.shape[3])
+        """Random images of the model's size; open sides are longer by `larger` strides and more."""
+        more = larger * np.array([1, 2]) * self.strides if self.is_open else 0
+        shape = (batch, *(np.array(self.size) + more).tolist(), self.shape[3])
         random = np.random.default_rng(seed)
         if self.model.inputs[0].dtype == "uint8":
             return random.integers(0, 256, shape, "uint8")
         return random.uniform(-1, 1, shape).astype("float32")
 
-    def _sides(self):
-        return zip((1, 2), self.size, self.strides)
 
-
-def served(model, preprocess, wanted=None):
+def served(model, preprocess, wanted):
     """The `Graph` of a model, as it takes images or with its preprocessing before it.
 
     `wanted` is what `input_of` says of the model.
     """
-    shape, variant = tuple(model.inputs[0].shape[1:]), getattr(model, "variant", None)
-    (size, channels, preprocessing), strides = wanted or input_of(model), (1, 1)
+    (size, channels, preprocessing), variant = wanted, getattr(model, "variant", None)
+    shape, strides = tuple(model.inputs[0].shape[1:]), (1, 1)
     if isinstance(variant, BiTVariant):
         # The tools cannot see that the two branches of a unit of v1 halve any side alike.
         strides = (2 ** (len(variant.blocks) + 1),) * 2 if variant.version == "v1" else (1, 1)
@@ -74,41 +72,21 @@ def served(model, preprocess, wanted=None):
     else:
         images = keras.Input(shape, dtype=model.inputs[0].dtype, name="images")
         x = model(images)
-    outputs = split(x, heads_of(model), model.name)
-    for head, reading in (readings(model) if preprocess else {}).items():
-        if layer := reading.layer(name="probabilities" if head is None else None):
-            outputs[head] = layer(outputs[head])
-    if None in outputs:
-        outputs = outputs[None]
-    else:  # each has the name of its last layer
-        outputs = {head: keras.layers.Identity(name=head)(y) for head, y in outputs.items()}
-    return Graph(keras.Model(images, outputs, name=model.name), strides, size)
-
-
-def readings(model):
-    """{head: its `Reading`} of a model, {None: it} of one head, {} of one of features."""
-    if getattr(model, "num_classes", None) == 0:
-        return {}
-    by_head = {}
-    for head, one in (heads_of(model) or {None: model}).items():
+    heads, names = heads_of(model), getattr(model, "class_names", None)
+    outputs, texts = split(x, heads, model.name), {}
+    for head, one in (heads or {None: model}).items():
         with errors_of(head):
-            by_head[head] = reading_of(one)
-    return by_head
-
-
-def metadata(model, preprocess, wanted=None):
-    """What a program that runs the file must know: {name: text}, JSON but for single words."""
-    names, heads = getattr(model, "class_names", None), heads_of(model)
-    if heads:
-        by_head = {head: _of_output(one, preprocess) for head, one in heads.items()}
+            layer, texts[head] = _end(one, preprocess, None if heads else "probabilities")
+        outputs[head] = layer(outputs[head]) if layer else outputs[head]
+    if heads:  # each output has the name of its last layer
+        outputs = {head: keras.layers.Identity(name=head)(y) for head, y in outputs.items()}
         of_outputs = {
-            name: json.dumps({head: texts[name] for head, texts in by_head.items()})
+            name: json.dumps({head: of_head[name] for head, of_head in texts.items()})
             for name in ("output", "reading")
         }
     else:
-        of_outputs = _of_output(model, preprocess)
-    size, _, preprocessing = wanted or input_of(model)
-    return {
+        outputs, of_outputs = outputs[None], texts[None]
+    texts = {
         "keras_vit": __version__,
         "input": "uint8 pixels" if preprocess else "preprocessed pixels",
         **of_outputs,
@@ -116,15 +94,20 @@ def metadata(model, preprocess, wanted=None):
         "preprocessing": json.dumps(preprocessing.to_config()),
         **({"class_names": json.dumps(names)} if names else {}),
     }
+    return Graph(keras.Model(images, outputs, name=model.name), strides, size, texts)
 
 
-def _of_output(model, preprocess):
-    """What an output is, and how it is read."""
+def _end(model, preprocess, name):
+    """The layer of this name that reads an output in the file, or `None`; and what tells of it."""
     if getattr(model, "num_classes", None) == 0:
-        return {"output": "features"}
+        return None, {"output": "features"}
     try:
         reading = reading_of(model)
-    except ValueError:  # which `preprocess` asks about
-        return {"output": "logits", "reading": "unknown"}
+    except ValueError:
+        if preprocess:
+            raise
+        return None, {"output": "logits", "reading": "unknown"}
     output = "probabilities" if preprocess or reading.applied else "logits"
-    return {"output": reading.name if reading.name == "values" else output, "reading": reading.name}
+    output = reading.name if reading.name == "values" else output
+    layer = reading.layer(name) if preprocess else None
+    return layer, {"output": output, "reading": reading.name}

@@ -22,9 +22,8 @@ def quantize(
 ) -> pathlib.Path:
     """Writes an exported model with kernels and their inputs in int8.
 
-    The ranges of the inputs are fixed by what they are for the calibration images ("static"): some
-    hundred images of the kind that the model will see, from the training set, not from the one
-    that measures accuracy. Kernels have a scale for each output channel.
+    The calibration images fix the ranges of the inputs ("static"): some hundred images of those
+    that the model is trained on. Kernels have a scale for each output channel.
 
     ONNX files have unsigned 8-bit inputs and signed kernels (QDQ format), which processors with
     VNNI (Intel since 2019, AMD since Zen 4) multiply exactly; older ones may saturate. OpenVINO
@@ -71,7 +70,7 @@ def _quantize_onnx(path, output, images):
         model = onnx.load(path)
         onnx.checker.check_model(path)
     except Exception as error:
-        raise _no_model(path, "an ONNX model", error) from error
+        raise ValueError(f"{str(path)!r} cannot be read as an ONNX model: {error}") from error
     operators = {node.op_type for node in model.graph.node}
     weights = {each.name for each in model.graph.initializer}
     inputs = [each for each in model.graph.input if each.name not in weights]
@@ -110,7 +109,9 @@ def _quantize_openvino(path, output, images):
     try:
         model = openvino.Core().read_model(path)
     except Exception as error:
-        raise _no_model(path, "an OpenVINO model with its .bin", error) from error
+        raise ValueError(
+            f"{str(path)!r} cannot be read as an OpenVINO model with its .bin: {error}"
+        ) from error
     operators = {each.get_type_name() for each in model.get_ops()}
     _check_graph(path, operators, "FakeQuantize", model.inputs)
     sides = [side.get_length() if side.is_static else None for side in model.input().partial_shape]
@@ -135,10 +136,6 @@ def _package(name):
         raise ImportError(
             f'Quantising an exported file needs {name}: pip install "keras3-vit[export]" ({error}).'
         ) from error
-
-
-def _no_model(path, description, error):
-    return ValueError(f"{str(path)!r} cannot be read as {description}: {error}")
 
 
 def _check_graph(path, operators, sign, inputs):

@@ -10,10 +10,14 @@ from keras_vit.inspection.attention import (
     rollout_maps,
     upsample,
 )
-from keras_vit.inspection.components import PatchComponents, patch_components
+from keras_vit.inspection.components import (
+    FilterComponents,
+    PatchComponents,
+    filter_components,
+    patch_components,
+)
 from keras_vit.inspection.explorer import explore
 from keras_vit.inspection.forward import Layout, layout_of
-from keras_vit.inspection.learned import FilterComponents, filter_components, position_similarity
 from keras_vit.inspection.plot_images import (
     plot_components,
     plot_maps,
@@ -33,6 +37,7 @@ from keras_vit.inspection.similarity import (
     TokenNorms,
     layer_similarity,
     linear_cka,
+    position_similarity,
     token_norms,
 )
 

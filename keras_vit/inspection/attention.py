@@ -34,15 +34,14 @@ def attention_weights(
         batch_size: images per call of the model.
 
     Returns:
-        A list with one float array of shape (batch, heads, tokens, tokens) per block, or (batch,
-        tokens, tokens) if the heads are fused. Rows belong to queries and sum to 1 (in each head
-        and in their mean). The class token, if any, is token 0; a distillation token and
-        registers follow.
+        A float array of shape (batch, heads, tokens, tokens) for each block, or (batch, tokens,
+        tokens) if the heads are fused. Rows belong to queries and sum to 1 (also in the mean of
+        heads). The class token, if any, is token 0; a distillation token and registers follow.
 
     Raises:
         ValueError: the model has no such block; images that it does not take.
     """
-    parts = list(iterate_attention(model, images, blocks, batch_size, fused(heads)))
+    parts = iterate_attention(model, images, blocks, batch_size, fused(heads))
     return [np.concatenate(arrays) for arrays in zip(*parts)]
 
 
@@ -187,9 +186,9 @@ def attention_distance(
         weights: array of shape (..., tokens, tokens); the last tokens are the patches.
         grid: (rows, columns) of the patches.
         patch_size: int or (height, width) in pixels, from one patch to the next.
-        renormalize: whether to divide a row by its attention to patches, so that the distance is
-            an average over the patches. `False` counts attention to learned tokens as distance 0,
-            as the example "Investigating Vision Transformer representations" of keras.io does.
+        renormalize: whether to divide a row by its attention to patches. `False` counts attention
+            to learned tokens as distance 0, as the example "Investigating Vision Transformer
+            representations" of keras.io does.
 
     Returns:
         float64 array of shape (...), in pixels.
@@ -240,7 +239,7 @@ def attention_distances(
     return np.concatenate([np.stack(blocks) for blocks in parts], axis=1)
 
 
-def iterate_attention(model, images, blocks=None, batch_size=8, reduce=lambda a: a):
+def iterate_attention(model, images, blocks, batch_size, reduce):
     """For each batch of images: a list with `reduce(A)` of each block.
 
     A has shape (batch, heads, tokens, tokens); that of one block is in memory at a time.

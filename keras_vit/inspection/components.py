@@ -1,18 +1,21 @@
-"""Principal components of patch tokens: the pictures that DINO is known for."""
+"""Principal components: of patch tokens, as DINO's pictures, and of patch filters (Fig. 7 left)."""
 
 import typing
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
 from keras_vit.inspection import forward
+from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.models import VisionTransformer
 from keras_vit.models.intermediate import final_norm
+from keras_vit.workarounds import one_at_a_time
 
 
 class PatchComponents(typing.NamedTuple):
-    """What `patch_components` found.
+    """The result of `patch_components`.
 
     Attributes:
         values: (images, rows, columns, count) components of each patch, NaN in the background.
@@ -120,19 +123,78 @@ def _fitted(tokens, mask, count):
             f"{len(chosen)} patches of one value."
         )
     power, vectors = np.linalg.eigh(centred.T @ centred)
-    vectors = vectors[:, ::-1][:, :count]
-    values = (tokens - chosen.mean(axis=0)) @ vectors
-    signs = _signs(values, mask)
     power = power[::-1].clip(0)
-    return values * signs, power[:count] / power.sum()
-
-
-def _signs(values, mask):
+    values = (tokens - chosen.mean(axis=0)) @ vectors[:, ::-1][:, :count]
     shown = values[mask]
-    signs = np.sign(shown[np.abs(shown).argmax(axis=0), np.arange(shown.shape[1])])
+    signs = np.sign(shown[np.abs(shown).argmax(axis=0), np.arange(count)])
     border = np.ones(mask.shape, bool)
     border[:, 1:-1, 1:-1] = False
-    inside, outside = (values[mask & where][:, 0] for where in (~border, border))
+    inside, outside = (values[mask & part][:, 0] for part in (~border, border))
     if len(inside) and len(outside) and inside.mean() != outside.mean():
         signs[0] = np.sign(inside.mean() - outside.mean())
-    return np.where(signs == 0, 1.0, signs)
+    return values * np.where(signs == 0, 1.0, signs), power[:count] / power.sum()
+
+
+class FilterComponents(typing.NamedTuple):
+    """The result of `filter_components`.
+
+    Attributes:
+        components: (count, height, width, channels), each of length 1, the strongest first.
+        explained: (count,) share of the variance of the filters, from 0 to 1.
+    """
+
+    components: np.ndarray
+    explained: np.ndarray
+
+
+def filter_components(model: keras.Model, count: int = 28) -> FilterComponents:
+    """The first principal components of the patch embedding's filters: a `FilterComponents`.
+
+    Each of the D columns of E is a filter over the P x P x C values of a patch. Their mean is
+    subtracted. The sign of a component has no meaning; here its largest value is positive. In a
+    hybrid, a BiT or another convolutional network the filters are those of its first convolution.
+
+    Args:
+        model: a `VisionTransformer`, `BiT`, or another Keras model with a convolution.
+        count: how many at most; the paper shows 28.
+
+    Raises:
+        ValueError: the model has no filters over pixels.
+
+    Source: the paper's Fig. 7 left.
+    """
+    count, filters = positive_int(count, "count"), pixel_filters(model)
+    shape, rows = filters.shape[:-1], filters.reshape(-1, filters.shape[-1]).T
+    rows = rows - rows.mean(axis=0)
+    _, singular, components = np.linalg.svd(rows, full_matrices=False)
+    largest = np.abs(components).argmax(axis=1)
+    components *= np.sign(components[np.arange(len(components)), largest])[:, None]
+    power = singular**2
+    explained = power / power.sum() if power.sum() else power
+    return FilterComponents(components[:count].reshape(-1, *shape), explained[:count])
+
+
+def pixel_filters(model):
+    """The filters over pixels, float64, shape (height, width, channels, filters)."""
+    model = forward.network_of(model)
+    channels = getattr(model, "input_shape", (None,))[-1]
+    with one_at_a_time(model):
+        for owner, layer in _flat(model):
+            variant = getattr(owner, "variant", None)
+            channels = getattr(owner, "channels", channels)
+            if isinstance(layer, PatchEncoder) and variant and variant.stem is None:
+                kernel = forward.to_array(layer.projection.exact_kernel)
+                return kernel.reshape(*variant.patch_size, channels, -1).astype("float64")
+            kernels = [v for v in layer.weights if len(v.shape) == 4 and v.shape[2] == channels]
+            if kernels:
+                return forward.to_array(kernels[0]).astype("float64")
+    raise ValueError(
+        "A model with a patch embedding or a convolution over pixels is needed. Received: "
+        f"{type(model).__name__} {getattr(model, 'name', '')!r}."
+    )
+
+
+def _flat(model):
+    """(model, layer) of the layers of a model, and of models within it."""
+    for layer in getattr(model, "layers", ()):
+        yield from _flat(layer) if hasattr(layer, "layers") else [(model, layer)]

@@ -20,8 +20,8 @@ from keras_vit.heads import errors_of, for_each, heads_of
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
 from keras_vit.inspection.components import component_colors, components_of, patch_tokens
-from keras_vit.inspection.learned import position_similarity
 from keras_vit.inspection.relevance import relevance_maps
+from keras_vit.inspection.similarity import position_similarity
 from keras_vit.models import VisionTransformer
 from keras_vit.text import visible
 from keras_vit.writing import output_place, write_text
@@ -73,8 +73,7 @@ def explore(
         index["images"] = _titles(images, len(x))
         shown = _index(one.name if name is None else name, network, x, blocks)
         parts[f"positions-{m}"] = _positions(network, forward.layout_of(network, x.shape[1:3]))
-        predictions = _predictions(one, given, top, class_names)
-        looks = _looks(network, x, blocks, predictions)
+        looks = _looks(network, x, blocks, _predictions(one, given, top, class_names))
         index["models"].append({**shown, "looks": [look for look, _, _ in looks]})
         for i, (_, part, attention) in enumerate(looks):
             parts[f"look-{m}-{i}"], codes[m, i] = part, attention
@@ -115,11 +114,10 @@ def _index(name, model, x, blocks):
 
 def _looks(model, x, blocks, predictions):
     """For each image: what the page reads at once, what it reads when needed, and codes."""
-    layout = forward.layout_of(model, x.shape[1:3])
     colors, explained = _components(model, x, blocks)
     looks = []
     for i, (answers, relevance) in enumerate(predictions):
-        codes, scales, distances, joint = _attention(model, x[i : i + 1], blocks, layout)
+        codes, scales, distances, joint = _attention(model, x[i : i + 1], blocks)
         joint_codes, joint_scales = quantize(joint)
         look = {
             "picture": _picture(x[i], model),
@@ -182,8 +180,9 @@ def _json(data):
     return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
 
 
-def _attention(model, image, blocks, layout):
+def _attention(model, image, blocks):
     """Codes and scales of each block, distances of its heads, and the rollout, of one image."""
+    layout = forward.layout_of(model, image.shape[1:3])
 
     def reduce(attention):
         attention = attention[0]
@@ -255,15 +254,10 @@ def _of_head(model, images, top, class_names=None):
     return [
         (
             [{"label": visible(names[k]), field: round(float(scores[i, k]), 6)} for k in order[i]],
-            [_bytes_of(of_rank[i]) for of_rank in maps],
+            [deflated(np.rint(255 * m[i] / (m[i].max() or 1.0)).astype("uint8")) for m in maps],
         )
         for i in range(len(images))
     ]
-
-
-def _bytes_of(values):
-    values = np.asarray(values, "float64")
-    return deflated(np.rint(255 * values / (values.max() or 1.0)).astype("uint8"))
 
 
 def quantize(weights):

@@ -1,7 +1,9 @@
-"""What all figures share: an empty one, a colour bar, and writing it."""
+"""What all figures share: places for pictures, a colour bar, and writing the file."""
 
 import functools
 import io
+
+import numpy as np
 
 from keras_vit.text import visible
 from keras_vit.writing import save_figure
@@ -21,24 +23,66 @@ def new_figure(size):
     return figure
 
 
-def pairs_of_axes(count, width, height, title):
-    """(figure, axes of shape (count or more, 2)): up to four pairs in a row, without axes drawn.
+def _as_png(figure):
+    with io.BytesIO() as file:
+        figure.savefig(file, format="png", dpi=figure.dpi, bbox_inches="tight")
+        return file.getvalue()
+
+
+def places(figure, rows, columns, **options):
+    """Axes for pictures, (rows, columns), of which nothing is drawn but the picture."""
+    grid = figure.subplots(rows, columns, squeeze=False, **options)
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    return grid
+
+
+def pairs_of_places(count, width, height, title):
+    """(figure, axes of shape (count or more, 2)): up to four pairs of pictures in a row.
 
     `width` and `height` of a pair, and the height of the figure's title, are in inches.
     """
     in_a_row = min(4, count)
     rows = -(-count // in_a_row)
     figure = new_figure((width * in_a_row, height * rows + title))
-    axes = figure.subplots(rows, 2 * in_a_row, squeeze=False)
-    for each in axes.ravel():
-        each.set_axis_off()
-    return figure, axes.reshape(-1, 2)
+    return figure, places(figure, rows, 2 * in_a_row).reshape(-1, 2)
 
 
-def _as_png(figure):
-    with io.BytesIO() as file:
-        figure.savefig(file, format="png", dpi=figure.dpi, bbox_inches="tight")
-        return file.getvalue()
+def as_picture(image):
+    """An image in [0, 1], (height, width, 3), or (height, width) of its first channel.
+
+    Floats beyond [0, 1], as those of preprocessed images, are stretched to it.
+    """
+    image = np.asarray(image)
+    image = (image / 255.0 if image.dtype == np.uint8 else image).astype("float32")
+    low, high = float(image.min()), float(image.max())
+    if low < 0 or high > 1:
+        image = (image - low) / ((high - low) or 1.0)
+    return image if image.shape[-1] == 3 else image[..., 0]
+
+
+def show(axes, values, picture, **options):
+    """Draws values over the place of a picture, by `imshow`: the axes count the picture's pixels.
+
+    Grey values are those of a picture, from 0 to 1, unless the options say otherwise.
+    """
+    height, width = picture.shape[:2]
+    options = {"cmap": "gray", "vmin": 0, "vmax": 1, "extent": (0, width, height, 0), **options}
+    return axes.imshow(values, **options)
+
+
+def plain(text):
+    """Text that matplotlib draws as it is: a dollar begins no formula."""
+    return visible(text).replace("$", r"\$")
+
+
+def color_bar(figure, drawn, axes, label, **options):
+    """A colour bar beside one or more axes, with what is drawn and its unit."""
+    bar = figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.03, **options)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)
+    return bar
 
 
 def finish(figure, path, **options):
@@ -47,17 +91,3 @@ def finish(figure, path, **options):
         options = options or {"dpi": 160, "bbox_inches": "tight", "pad_inches": 0.06}
         save_figure(figure, path, **options)
     return figure
-
-
-def plain(text):
-    """Text that matplotlib draws as it is: a dollar begins no formula."""
-    return visible(text).replace("$", r"\$")
-
-
-def color_bar(figure, drawn, axes, label, extend="neither", **options):
-    """A colour bar beside one or more axes, with what is drawn and its unit."""
-    bar = figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.03, extend=extend, **options)
-    bar.set_label(label, fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    bar.outline.set_visible(False)
-    return bar

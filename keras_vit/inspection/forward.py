@@ -89,13 +89,19 @@ def transformer_blocks(model, blocks=None):
         )
     if not blocks:
         raise ValueError("blocks must hold at least one index, or be None. Received: blocks=[].")
-    if any(not -count <= index < count for index in blocks):
-        raise ValueError(
-            f"{model.name} has {count} Transformer blocks, so indices go from {-count} to "
-            f"{count - 1}. Received: blocks={blocks}."
-        )
+    check_indices(model, count, "Transformer blocks", blocks=blocks)
     _check_whole(model)
     return [layers[index] for index in blocks]
+
+
+def check_indices(model, count, noun, **argument):
+    """Raises a ValueError where an argument holds an index that is none of a model's parts."""
+    ((name, indices),) = argument.items()
+    if not all(-count <= index < count for index in np.ravel(indices)):
+        raise ValueError(
+            f"{model.name} has {count} {noun}, so indices go from {-count} to {count - 1}. "
+            f"Received: {name}={indices}."
+        )
 
 
 def network_of(model):

@@ -14,7 +14,15 @@ from numpy.typing import ArrayLike
 from keras_vit.checks import check_choice
 from keras_vit.inspection.attention import upsample
 from keras_vit.inspection.components import PatchComponents, component_colors
-from keras_vit.inspection.figures import color_bar, finish, new_figure, pairs_of_axes
+from keras_vit.inspection.figures import (
+    as_picture,
+    color_bar,
+    finish,
+    new_figure,
+    pairs_of_places,
+    places,
+    show,
+)
 from keras_vit.inspection.forward import Layout, shape_error
 
 
@@ -68,44 +76,38 @@ def plot_maps(
     heights = [(1.9 * shape + 0.16 * lines + 0.1) * rows for shape in shapes]
     figure = new_figure((2.1 * columns + 0.9, sum(heights)))
     # One grid for all images, or a longer number at a colour bar would shift the columns of one.
-    ratios = np.repeat(heights, rows)
-    places = figure.subplots(rows * len(images), columns, squeeze=False, height_ratios=ratios)
-    for index, (image, of_image) in enumerate(zip(images, maps)):
-        grid = places[index * rows : (index + 1) * rows]
-        for axes in grid.ravel():
-            axes.set_axis_off()
+    grid = places(figure, rows * len(images), columns, height_ratios=np.repeat(heights, rows))
+    grids = grid.reshape(len(images), rows, columns)
+    for grid, picture, of_image in zip(grids, map(as_picture, images), maps):
         first, *others = grid.ravel()
-        picture = as_picture(image)
-        first.imshow(picture, cmap="gray", extent=extent_of(picture))
+        show(first, picture, picture)
         first.set_title("image", fontsize=9)
         # The value that is drawn brightest: in rollout few patches stand far above all others.
         largest = of_image.max() if style == "overlay" else np.percentile(of_image, 97)
         for axes, values, title in zip(others, of_image, titles):
-            drawn = _draw(axes, picture, values, float(largest) or 1.0, style)
+            drawn = _lay_over(axes, picture, values, float(largest) or 1.0, style)
             axes.set_title(title, fontsize=9)
         extend = "max" if style == "spotlight" else "neither"
-        options = {"panchor": False, "aspect": 20 * rows}
-        color_bar(figure, drawn, grid[:, -1].tolist(), unit, extend, **options)
+        options = {"extend": extend, "panchor": False, "aspect": 20 * rows}
+        color_bar(figure, drawn, grid[:, -1].tolist(), unit, **options)
     return finish(figure, path)
 
 
-def _draw(axes, picture, values, largest, style):
+def _lay_over(axes, picture, values, largest, style):
     """Lays one map over a picture, and returns what a colour bar can be made of."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    extent, fine = extent_of(picture), upsample(values, picture.shape[:2])
+    fine = upsample(values, picture.shape[:2])
     share = (fine / largest).clip(0, 1)
     if style == "spotlight":
         colored = picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=-1)
-        axes.imshow(colored * (0.06 + 0.94 * share[..., None]), extent=extent)
+        show(axes, colored * (0.06 + 0.94 * share[..., None]), picture)
         return ScalarMappable(Normalize(0, largest), "gray")
-    gray = picture if picture.ndim == 2 else picture @ [0.299, 0.587, 0.114]
-    axes.imshow(gray, cmap="gray", extent=extent, vmin=0, vmax=1)
+    show(axes, picture if picture.ndim == 2 else picture @ [0.299, 0.587, 0.114], picture)
     # Little attention lets the image through, much covers it.
     alpha = 0.25 + 0.6 * np.sqrt(share)
-    axes.imshow(fine, cmap="inferno", alpha=alpha, extent=extent, vmin=0, vmax=largest)
-    return ScalarMappable(Normalize(0, largest), "inferno")
+    return show(axes, fine, picture, cmap="inferno", alpha=alpha, vmax=largest)
 
 
 def plot_queries(
@@ -146,7 +148,7 @@ def plot_queries(
 
 
 def plot_components(
-    images: ArrayLike, found: PatchComponents, path: str | os.PathLike[str] | None = None
+    images: ArrayLike, components: PatchComponents, path: str | os.PathLike[str] | None = None
 ) -> Any:
     """Draws each image beside its patches, coloured by their first three components.
 
@@ -155,21 +157,21 @@ def plot_components(
 
     Args:
         images: as in `plot_maps`.
-        found: a `PatchComponents` of these images, with three components or more.
+        components: a `PatchComponents` of these images, with three components or more.
         path: as in `plot_maps`.
 
     Raises:
         ValueError: other numbers of images, or fewer components.
     """
-    values = np.asarray(found.values)
+    values = np.asarray(components.values)
     if len(images) != len(values) or values.shape[-1] < 3:
         raise shape_error("components", f"({len(images)}, rows, columns, 3 or more)", values)
-    figure, pairs = pairs_of_axes(len(images), width=4.2, height=2.2, title=0.3)
-    for (left, right), image, color in zip(pairs, images, component_colors(found)):
-        picture = as_picture(image)
-        left.imshow(picture, cmap="gray", extent=extent_of(picture))
-        right.imshow(color, extent=extent_of(picture), interpolation="nearest")
-    shares = ", ".join(f"{share:.0%}" for share in found.explained[:3])
+    figure, pairs = pairs_of_places(len(images), width=4.2, height=2.2, title=0.3)
+    colors = component_colors(components)
+    for (left, right), picture, color in zip(pairs, map(as_picture, images), colors):
+        show(left, picture, picture)
+        show(right, color, picture, interpolation="nearest")
+    shares = ", ".join(f"{share:.0%}" for share in components.explained[:3])
     figure.suptitle(f"Principal components of the patches: {shares} of the variance", fontsize=10)
     return finish(figure, path)
 
@@ -199,33 +201,13 @@ def plot_reconstructions(
     low, high = images.min(), max(images.max(), images.min() + 1e-6)
     images, made = ((x.clip(low, high) - low) / (high - low) for x in (images, made))
     hidden, figure = np.asarray(hidden)[..., None], new_figure((3.3, 1.15 * len(images) + 0.3))
-    parts = {
+    columns = {
         "image": images,
         "visible": np.where(hidden, 0.5, images),
         "filled in": np.where(hidden, made, images),
     }
-    for row, pictures in zip(figure.subplots(len(images), 3, squeeze=False), zip(*parts.values())):
-        for axes, picture, title in zip(row, pictures, parts):
-            axes.imshow(as_picture(picture), cmap="gray", vmin=0, vmax=1)
-            axes.set_axis_off()
-            if row[0].get_subplotspec().is_first_row():
-                axes.set_title(title, fontsize=9)
+    for column, (title, pictures) in zip(places(figure, len(images), 3).T, columns.items()):
+        for axes, picture in zip(column, map(as_picture, pictures)):
+            show(axes, picture, picture)
+        column[0].set_title(title, fontsize=9)
     return finish(figure, path)
-
-
-def as_picture(image):
-    """An image in [0, 1], (height, width, 3), or (height, width) of its first channel.
-
-    Floats beyond [0, 1], as those of preprocessed images, are stretched to it.
-    """
-    image = np.asarray(image)
-    image = (image / 255.0 if image.dtype == np.uint8 else image).astype("float32")
-    low, high = float(image.min()), float(image.max())
-    if low < 0 or high > 1:
-        image = (image - low) / ((high - low) or 1.0)
-    return image if image.shape[-1] == 3 else image[..., 0]
-
-
-def extent_of(image):
-    """Where matplotlib puts an image so that its axes count pixels."""
-    return (0, image.shape[1], image.shape[0], 0)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_vit.inspection.figures import color_bar, finish, new_figure
+from keras_vit.inspection.components import FilterComponents
+from keras_vit.inspection.figures import color_bar, finish, new_figure, places
 from keras_vit.inspection.forward import shape_error
-from keras_vit.inspection.learned import FilterComponents
 from keras_vit.inspection.similarity import TokenNorms
 
 
@@ -99,32 +99,29 @@ def plot_position_similarity(
 
 
 def plot_filters(
-    found: FilterComponents,
+    components: FilterComponents,
     path: str | os.PathLike[str] | None = None,
     title: str = "Principal components of the patch filters",
 ) -> Any:
     """Draws components side by side, grey for 0, each on its own scale (Fig. 7 left).
 
-    Above each stands its share of the variance. `found` is a `FilterComponents`; of filters over
-    other numbers of channels than three, the first channel is drawn.
+    Above each stands its share of the variance. `components` is a `FilterComponents`; of filters
+    over another number of channels than three, the first channel is drawn.
     """
-    components = np.asarray(found.components, "float64")
-    count, height, width, channels = components.shape
+    filters, shares = np.asarray(components.components, "float64"), components.explained
+    count, height, width, channels = filters.shape
     columns = min(7, count)
     rows = -(-count // columns)
     figure = new_figure((columns + 3.0, (height / width + 0.22) * rows + 0.5))
     left, right = figure.subfigures(1, 2, width_ratios=(columns, 3.0))
-    grid = left.subplots(rows, columns, squeeze=False)
-    for axes in grid.ravel():
-        axes.set_axis_off()
-    for i, (axes, filter_) in enumerate(zip(grid.ravel(), components)):
+    for i, (axes, filter_) in enumerate(zip(places(left, rows, columns).ravel(), filters)):
         # Grey is 0, and one scale for the three channels keeps the colours.
         filter_ = filter_ / (np.percentile(np.abs(filter_), 99.5) or 1.0)
         picture = filter_ if channels == 3 else filter_[..., 0]
         axes.imshow((0.5 + 0.5 * picture).clip(0, 1), cmap="gray", vmin=0, vmax=1)
-        axes.set_title(f"{i}: {found.explained[i]:.1%}", fontsize=7, pad=2)
+        axes.set_title(f"{i}: {shares[i]:.1%}", fontsize=7, pad=2)
     axes = right.add_subplot()
-    axes.plot(np.arange(1, count + 1), 100 * np.cumsum(found.explained), ".-", markersize=4)
+    axes.plot(np.arange(1, count + 1), 100 * np.cumsum(shares), ".-", markersize=4)
     axes.set_xlabel("number of components", fontsize=8)
     axes.set_ylabel("variance of the filters explained (%)", fontsize=8)
     axes.set_ylim(0, None)

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.data.pixels import per_channel
-from keras_vit.heads import for_each, heads_of, split
+from keras_vit.heads import for_each, heads_of, of_head, split
 from keras_vit.inspection.attention import attention_maps
-from keras_vit.inspection.figures import finish, pairs_of_axes, plain
-from keras_vit.inspection.plot_images import as_picture, extent_of
+from keras_vit.inspection.figures import as_picture, finish, pairs_of_places, plain, show
 from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import backbones
 from keras_vit.outputs import reading_of
@@ -35,14 +34,14 @@ def draw_predictions(model, test, path, count=12):
     outputs = model.predict(images, batch_size=len(batches[0][0]), verbose=0)
     labels, scores, readings, mistakes = {}, {}, {}, 0
     for head, output in split(outputs, heads, model.name).items():
-        of_head = [batch[1] if head is None else batch[1][head] for batch in batches]
-        labels[head] = np.concatenate([np.asarray(each) for each in of_head])
+        labels[head] = np.concatenate([np.asarray(of_head(batch[1], head)) for batch in batches])
         reading = reading_of(heads.get(head, model)).decided(output)
         scores[head], readings[head] = reading.scores(output), reading.name
         errors = prediction_errors(labels[head], scores[head], reading.name)
         mistakes = mistakes + errors / (errors.max() or 1)  # of each head alike
-    order, is_labelled = np.argsort(-mistakes, kind="stable"), map(_is_labelled, batches)
-    chosen = order[np.concatenate([*is_labelled])[order]][:count]
+    is_labelled = np.concatenate([*map(_is_labelled, batches)])
+    order = np.argsort(-mistakes, kind="stable")
+    chosen = order[is_labelled[order]][:count]
     if not len(chosen):
         return
     labels, scores = ({head: x[chosen] for head, x in each.items()} for each in (labels, scores))
@@ -94,27 +93,25 @@ def plot_predictions(
     predictions = for_each(heads, **options)
     shape = np.median([np.shape(image)[0] / np.shape(image)[1] for image in images])
     height = 1.8 * min(max(shape, 0.5), 2) + 0.6 + 0.3 * (len(heads) - 1)
-    figure, grid = pairs_of_axes(len(images), width=4.4, height=height, title=0.5)
-    is_wrong = {
-        head: prediction_errors(one["labels"], one["scores"], one["reading"]) > 0
-        for head, one in predictions.items()
+    figure, grid = pairs_of_places(len(images), width=4.4, height=height, title=0.5)
+    errors = [
+        prediction_errors(one["labels"], one["scores"], one["reading"])
+        for one in predictions.values()
         if one["reading"] != "values"
-    }
+    ]
     for i, ((left, right), image, attention) in enumerate(zip(grid, images, maps)):
         picture = as_picture(image)
-        extent = extent_of(picture)
-        for axes in (left, right):
-            axes.imshow(picture, cmap="gray", extent=extent, vmin=0, vmax=1)
+        show(left, picture, picture)
+        show(right, picture, picture)
         low, high = np.nanmin(attention), np.nanmax(attention)
         scale = {"vmin": low, "vmax": high if high > low else low + 1e-9}
-        drawn = right.imshow(attention, cmap="inferno", alpha=0.7, extent=extent, **scale)
+        drawn = show(right, attention, picture, cmap="inferno", alpha=0.7, **scale)
         bar = figure.colorbar(drawn, ax=right, fraction=0.046, pad=0.04)
         bar.set_ticks([low, high], labels=[f"{low:.3g}", f"{high:.3g}"])
         bar.ax.tick_params(labelsize=7)
+        color = "crimson" if any(of_head[i] for of_head in errors) else "darkgreen"
         lines = [_told(i, head, **one) for head, one in predictions.items()]
-        wrong = [errors[i] for errors in is_wrong.values()]
-        color = ("crimson" if any(wrong) else "darkgreen") if wrong else "black"
-        left.set_title("\n".join(lines), color=color, fontsize=9)
+        left.set_title("\n".join(lines), color=color if errors else "black", fontsize=9)
         right.set_title("attention", fontsize=9)
     title = "Predictions, and attention to each patch in the last block"
     figure.suptitle(title, fontsize=9 if len(images) == 1 else 12)
@@ -132,12 +129,12 @@ def prediction_errors(labels, scores, reading):
     if labels.ndim == 2 and labels.shape[1] == scores.shape[1] and reading == "sigmoid":
         return ((scores >= 0.5) != (labels >= 0.5)).sum(axis=1)
     labels = labels.argmax(axis=-1) if labels.ndim == 2 else labels
-    return (_guesses(scores) != labels).astype(int)
+    return (_of_classes(scores).argmax(axis=-1) != labels).astype(int)
 
 
-def _guesses(scores):
-    """The predicted classes; a single score is the probability of class 1."""
-    return (scores[:, 0] >= 0.5).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=-1)
+def _of_classes(scores):
+    """Probabilities (n, classes): of a single score, which is that of class 1, both."""
+    return np.concatenate([1 - scores, scores], axis=1) if scores.shape[1] == 1 else scores
 
 
 def _told(index, head, labels, scores, reading, names=None, longest=18):
@@ -157,11 +154,10 @@ def _told(index, head, labels, scores, reading, names=None, longest=18):
     elif label.ndim and reading == "sigmoid" and len(label) == len(scores):
         guess, truth = (joined(np.flatnonzero(v >= 0.5)) for v in (scores, label))
     else:
-        number = int(_guesses(scores[None])[0])
-        share = scores[number] if len(scores) > 1 else scores[0] if number else 1 - scores[0]
+        (scores,) = _of_classes(scores[None])
         if names is not None and len(names) == 1:  # of a single sigmoid
             names = (f"not {names[0]}", names[0])
-        guess = f"{name(number)} ({share:.0%})"
+        guess = f"{name(scores.argmax())} ({scores.max():.0%})"
         truth = name(int(label.argmax()) if label.ndim else int(label))
     before = "" if head is None else f"{plain(head)}: "
     return f"{before}{guess}\ntruth: {truth}"

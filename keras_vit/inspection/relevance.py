@@ -52,7 +52,11 @@ def relevance_maps(
     blocks, images = forward.transformer_blocks(model), forward.floats_of(model, images)
     network, first = forward.look_into(model, images[:1])
     layout = forward.layout_of(network, first.shape[1:3])
-    read = _tokens_that_heads_read(network.variant)
+    # The tokens that the heads read, as queries of `attention_maps`.
+    read = {"token": [0], "first": [0], "token_mean": [0, "mean"]}.get(
+        network.variant.pool, ["mean"]
+    )
+    read += [1] if network.variant.distillation else []
     run = forward.compiled(model, "by attention", _gradients(_logits_of_attention(model, blocks)))
     maps = []
     for x, hot, expected, count in _batches_with_classes(model, images, classes, batch_size):
@@ -77,12 +81,6 @@ def relevance_maps(
             relevance = relevance - np.eye(layout.tokens)  # equal for all patches
         maps.append(np.mean([layout.query_rows(relevance, query) for query in read], axis=0))
     return np.concatenate(maps)
-
-
-def _tokens_that_heads_read(variant):
-    """As queries of `attention_maps`."""
-    read = {"token": [0], "first": [0], "token_mean": [0, "mean"]}.get(variant.pool, ["mean"])
-    return [*read, 1] if variant.distillation else read
 
 
 def input_gradients(

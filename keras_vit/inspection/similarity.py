@@ -1,4 +1,4 @@
-"""Tokens between the layers: how alike layers are (linear CKA), and how long tokens are."""
+"""How alike layers are (linear CKA), how alike positions are, and how long tokens are."""
 
 import typing
 from collections.abc import Sequence
@@ -10,9 +10,12 @@ from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice
 from keras_vit.inspection import forward
+from keras_vit.layers import RotaryPosition
 from keras_vit.layers.patch_encoder import PatchEncoder
+from keras_vit.layers.position import PositionEmbedding
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.models import VisionTransformer
+from keras_vit.workarounds import one_at_a_time
 
 
 def linear_cka(x: ArrayLike, y: ArrayLike, unbiased: bool = False) -> float:
@@ -152,8 +155,55 @@ def _cka(hsics):
     return hsics / np.where(product > 0, product, np.inf)
 
 
+def position_similarity(model: VisionTransformer, block: int | None = None) -> np.ndarray:
+    """Cosine similarity of the position embedding of each patch with those of all patches.
+
+    A model with rotary positions alone is compared by their angles: the similarity of two patches
+    is the cosine of the angle between them, averaged over the pairs of values, and over the heads
+    where each has learned frequencies of its own.
+
+    Args:
+        model: a `VisionTransformer` with positions of patches that are absolute or rotary.
+        block: index of the block, if each has its own embedding
+            (`position_at="every_layer"`) or frequencies; the first for `None`.
+
+    Returns:
+        float64 array of shape (rows, columns, rows, columns): [i, j] is the map for the patch in
+        row i and column j. Class token and registers are left out.
+
+    Raises:
+        ValueError: the model has no such positions; relative ones belong to pairs of patches.
+
+    Source: the paper's Fig. 7 centre, and Fig. 10 for other hyperparameters.
+    """
+    model = forward.network_of(model)
+    layers = getattr(model, "layers", ())
+    layers = [*(layer.position for layer in layers if hasattr(layer, "position")), *layers]
+    positions = [layer for layer in layers if isinstance(layer, PositionEmbedding)]
+    positions = positions or [layer for layer in layers if isinstance(layer, RotaryPosition)]
+    if not positions:
+        position = getattr(getattr(model, "variant", None), "position", None)
+        raise ValueError(
+            "The model must have positions of single patches: position='learned_1d', 'learned_2d' "
+            "or 'sincos_2d', or rotary ones; relative positions belong to pairs of patches. "
+            f"Received: {model.name!r} with position={position!r}."
+        )
+    forward.check_indices(model, len(positions), "position embedding(s)", block=block or 0)
+    layer = positions[block or 0]
+    with one_at_a_time(model):
+        if isinstance(layer, RotaryPosition):
+            turns = forward.to_array(layer(np.zeros((1, 1, 1), "float32")))
+            table = np.swapaxes(turns, 0, 1).reshape(turns.shape[1], -1)  # of (2, tokens, ...)
+        else:
+            table = forward.to_array(layer.table())[0]
+    table = table[layer.learned_tokens :].astype("float64")
+    lengths = np.linalg.norm(table, axis=1, keepdims=True)
+    normal = table / np.where(lengths > 0, lengths, 1.0)
+    return (normal @ normal.T).reshape(*layer.grid, *layer.grid)
+
+
 class TokenNorms(typing.NamedTuple):
-    """What `token_norms` found.
+    """The result of `token_norms`.
 
     Attributes:
         learned: (blocks, images, learned tokens): as `Layout.names` has them.

@@ -267,7 +267,7 @@ def test_export(capsys, folder, tmp_path):
 
 
 def test_an_interrupted_export_leaves_nothing(capsys, folder, tmp_path, monkeypatch):
-    def write(model, path, format, preprocess):
+    def write(graph, path, format):
         pathlib.Path(path).write_bytes(b"half")
         raise KeyboardInterrupt
 

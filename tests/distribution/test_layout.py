@@ -7,7 +7,7 @@ import pytest
 import keras_vit
 from keras_vit.distribution import LAYOUT_RULES, layout
 from keras_vit.heads import heads_of
-from tests.support import tiny_vit
+from tests.support import refuses, tiny_vit
 from tests.test_heads import three_heads
 
 SMALL = {"width": 8, "depth": 1, "num_heads": 2, "num_classes": 4}
@@ -106,8 +106,7 @@ def test_where_the_variables_of_later_families_are_cut(name, path, axes, variabl
     ],
 )
 def test_what_a_rule_cannot_do_is_told(rules, path, shape, devices, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        layout.split_axes(rules, path, shape, devices)
+    refuses(re.escape(message), layout.split_axes, rules, path, shape, devices)
 
 
 @pytest.mark.any_backend

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import keras
@@ -16,14 +18,16 @@ from tests.distribution.processes import (
     assert_agree,
     finish,
     free_addresses,
+    free_port,
     kill_at,
     launch,
     result,
     start,
     trained,
     trained_together,
+    variables,
 )
-from tests.support import BACKEND
+from tests.support import BACKEND, ROOT, refuses
 
 # JAX draws one mask of dropout for the whole batch, however many processes have a part of it.
 OPTIONS = {"evaluate": True, "save": True, "dropout": 0.1 if BACKEND == "jax" else 0.0}
@@ -189,8 +193,7 @@ def test_variables_that_contradict_each_other_are_told(changes, message, monkeyp
     usual = {"JOB_ADDRESSES": "127.0.0.1:1", "NUM_PROCESSES": "2", "PROCESS_ID": "0"}
     for name, value in {**usual, **changes}.items():
         monkeypatch.setenv(f"KERAS_DISTRIBUTION_{name}", value)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        distribution.setup("data_parallel")
+    refuses(re.escape(message), distribution.setup, "data_parallel")
 
 
 @only["tensorflow"]
@@ -200,8 +203,7 @@ def test_variables_that_contradict_each_other_are_told(changes, message, monkeyp
 def test_a_config_that_names_no_worker_is_told(task, monkeypatch):
     cluster = {"worker": ["a:1", "b:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-    with pytest.raises(ValueError, match="with the index of this process among the workers"):
-        distribution.setup("data_parallel")
+    refuses("with the index of this process among the workers", distribution.setup, "data_parallel")
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="waits without a limit")
@@ -217,3 +219,50 @@ def test_one_that_never_comes_ends_the_other(tmp_path):
 def test_no_launcher_is_told(tmp_path):
     printed, code = finish(start(tmp_path, {"setup": {"mode": "data_parallel"}}))
     assert code == 1 and "start the command with torchrun" in printed, printed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="has one CPU unless a program says otherwise")
+def test_the_main_job_on_two_devices(tmp_path):
+    command = [sys.executable]
+    if BACKEND == "torch":
+        ports = f"--master-port={free_port()}"
+        command += ["-m", "torch.distributed.run", "--nproc-per-node=2", ports]
+    command += [str(ROOT / "tutorials" / "train.py"), "--distribute", "data_parallel"]
+    command += ["--epochs", "2", "--batch-size", "256", "--output", str(tmp_path)]
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={
+            **os.environ,
+            "KERAS_BACKEND": BACKEND,
+            "OMP_NUM_THREADS": "1",
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        },
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["test_accuracy"] == metrics["test_accuracy_reloaded"]
+    assert ended.stdout.count("Test accuracy") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BACKEND == "torch", reason="is what torchrun does above")
+def test_the_main_job_in_two_processes(tmp_path):
+    """With the seeds, recipe and data that come before `setup`; one process writes and tests."""
+    command = [sys.executable, str(ROOT / "tutorials" / "train.py"), "--steps", "4"]
+    command += ["--distribute", "data_parallel", "--output", str(tmp_path)]
+    usual = {**os.environ, "KERAS_BACKEND": BACKEND, "OMP_NUM_THREADS": "1"}
+    addresses = free_addresses(2)
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    both = [
+        subprocess.Popen(command, env={**usual, **variables(i, addresses)}, **options)
+        for i in range(2)
+    ]
+    (first, *codes), (second, code) = (finish(process) for process in both)
+    assert [*codes, code] == [0, 0], first + second
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["test_accuracy"] == metrics["test_accuracy_reloaded"]
+    assert first.count("Test accuracy") == 1 and "Test accuracy" not in second

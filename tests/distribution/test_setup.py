@@ -7,7 +7,7 @@ import keras_vit
 from keras_vit import distribution, recipes
 from keras_vit.distribution.devices import Devices
 from keras_vit.distribution.evaluating import rows
-from tests.support import BACKEND
+from tests.support import BACKEND, refuses
 
 
 def test_one_device_changes_nothing():
@@ -27,8 +27,7 @@ def test_one_device_changes_nothing():
     ],
 )
 def test_what_it_does_not_take_is_told(options, message):
-    with pytest.raises(ValueError, match=message):
-        distribution.setup(**options)
+    refuses(message, distribution.setup, **options)
 
 
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX has every mode")
@@ -92,7 +91,5 @@ def test_arrays_are_cut_too_and_what_cannot_be_is_told():
     arrays = np.arange(70).reshape(35, 2), np.arange(35)
     read = [label for i in range(2) for _, labels in rows(arrays, i, 2) for label in labels]
     assert sorted(read) == list(range(35))
-    with pytest.raises(TypeError, match="Received: generator"):
-        list(rows((i for i in ()), 0, 2))
-    with pytest.raises(TypeError, match="need data with shard"):
-        OneOf(0, 2).share(arrays)
+    refuses("Received: generator", list, rows((i for i in ()), 0, 2), error=TypeError)
+    refuses("need data with shard", OneOf(0, 2).share, arrays, error=TypeError)

@@ -11,9 +11,12 @@ import pytest
 import keras_vit
 from keras_vit import exports
 from keras_vit.data import preprocess
+from keras_vit.data.preprocess import input_of
 from keras_vit.exports.check import compare
-from keras_vit.exports.exporter import prepared, served
-from tests.support import BACKEND, images, randomize, slow_unless_torch, tiny_bit, tiny_vit
+from keras_vit.exports.exporter import prepared
+from keras_vit.exports.graph import served
+from tests.support import BACKEND, images, randomize, refuses, slow_unless_torch, tiny_bit, tiny_vit
+from tests.test_heads import NAMES, PIXELS, READINGS, alone, three_heads
 
 NATIVE = {"torch": "torch", "tensorflow": "litert", "jax": "stablehlo"}.get(BACKEND)
 SUFFIX = {name: each.suffix for name, each in exports.FORMATS.items()}
@@ -75,7 +78,7 @@ def test_a_check_finds_another_model(exported):
     _, export = exported
     other = randomize(tiny_vit(), seed=5)
     with pytest.raises(exports.ExportError, match="something else"):
-        compare(served(other, True), export.path, NATIVE)
+        compare(served(other, True, input_of(other)), export.path, NATIVE)
 
 
 def test_nothing_is_left_of_a_failed_export(tmp_path, monkeypatch):
@@ -114,15 +117,11 @@ def test_links_stay_and_what_is_no_file_is_refused_before_the_work(tmp_path, mon
 
 def test_bad_input_is_named(tmp_path):
     model = tiny_vit()
-    with pytest.raises(ValueError, match="format='gguf'; expected one of"):
-        exports.export(model, tmp_path / "model", "gguf")
-    with pytest.raises(ValueError, match=r"ends in \.onnx"):
-        exports.export(model, tmp_path / "model.pt2", "onnx")
-    with pytest.raises(ValueError, match="format=None"):
-        exports.export(model, tmp_path / "model.h5")
+    refuses("format='gguf'; expected one of", exports.export, model, tmp_path / "model", "gguf")
+    refuses(r"ends in \.onnx", exports.export, model, tmp_path / "model.pt2", "onnx")
+    refuses("format=None", exports.export, model, tmp_path / "model.h5")
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="something else at the path"):
-        exports.export(model, tmp_path, "tf_saved_model")
+    refuses("something else at the path", exports.export, model, tmp_path, "tf_saved_model")
     with pytest.raises(TypeError, match=r"model\.export"):
         exports.export(keras.Sequential([keras.layers.Dense(1)]), tmp_path / "model.onnx")
     with pytest.raises(OSError, match="notes"):
@@ -222,3 +221,53 @@ def test_bit_takes_any_size(tmp_path):
     path = tmp_path / f"bit{SUFFIX[NATIVE]}"
     for options in ({}, {"image_size": 40}, {"image_size": 64, "version": "v1"}):
         assert exports.export(randomize(tiny_bit(**options)), path, check=True).difference < 1e-4
+
+
+def test_each_head_is_an_output_of_its_name_as_predict_reads_it(tmp_path):
+    model, path = three_heads(), tmp_path / f"model{SUFFIX[NATIVE]}"
+    model.class_names = NAMES
+    assert exports.export(model, path, preprocess=True, check=True).difference < 1e-5
+    received = exports.FORMATS[NATIVE].open(str(path))(PIXELS[:2])
+    for name, rows in keras_vit.predict(model, PIXELS[:2]).items():
+        for row, outputs in zip(rows, received[name]):
+            assert {one.label for one in row} == set(NAMES[name])
+            np.testing.assert_allclose([one[2] for one in row], outputs[[one[1] for one in row]],
+                                       atol=1e-5)  # fmt: skip
+    facts = {
+        name: json.loads(text)
+        for name, text in metadata_in(path, "reading", "output", "class_names").items()
+    }
+    assert facts["reading"] == READINGS and facts["class_names"] == NAMES
+    assert facts["output"]["weight"] == "values" and facts["output"]["marks"] == "probabilities"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", exports.FORMATS)
+@pytest.mark.parametrize("as_list", [False, True])
+def test_every_format_names_the_heads(tmp_path, format, as_list):
+    model, path = three_heads(as_list), tmp_path / f"model{SUFFIX[format]}"
+    assert exports.export(model, path, format, check=True).difference < 1e-5
+    received = exports.FORMATS[format].open(str(path))(PIXELS[:2].astype("float32"))
+    assert {name: one.shape for name, one in received.items()} == {
+        "species": (2, 3),
+        "weight": (2, 1),
+        "marks": (2, 4),
+    }
+
+
+def test_one_head_of_a_model_and_what_cannot_be_exported(tmp_path):
+    path = tmp_path / f"model{SUFFIX[NATIVE]}"
+    one = alone(three_heads(), "marks")
+    assert exports.export(one, path, preprocess=True, check=True).difference < 1e-5
+    ((best, *_),) = keras_vit.predict(one, PIXELS[:1])
+    received = exports.FORMATS[NATIVE].open(str(path))(PIXELS[:1])
+    assert received[0, best.index] == pytest.approx(best.probability, abs=1e-5)
+    bare = keras.Model(one.input, three_heads(compiled=False)(one.input))
+    bare.preprocessing = one.preprocessing
+    with pytest.raises(ValueError, match=r"^Head 'species': .*no loss for 'species' that tells"):
+        exports.export(bare, path, preprocess=True)
+    x = keras.Input((None, None, 3))
+    open_sides = keras.Model(x, keras.layers.GlobalAveragePooling2D()(x))
+    refuses(r"one size and in float32.*\(None, None, 3\)", exports.export, open_sides, path)
+    with pytest.raises(TypeError, match=r"Functional model of images.*\(None, 5\)"):
+        exports.export(keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)]), path)

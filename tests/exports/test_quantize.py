@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit.exports.quantize import quantize
-from tests.support import BACKEND, images, largest, randomize, tiny_bit, tiny_vit
+from tests.support import BACKEND, images, largest, randomize, refuses, tiny_bit, tiny_vit
 
 onnx = pytest.importorskip("onnx", reason="the tools come with keras3-vit[export]")
 pytest.importorskip("onnxruntime", reason="the tools come with keras3-vit[export]")
@@ -74,8 +74,7 @@ def test_onnx(exported, tmp_path):
     scales = [each for each in model.graph.initializer if each.name == "filters_scale"]
     assert list(scales[0].dims) == [8]  # one for each channel
     assert_near(path, exported, 0.05)
-    with pytest.raises(ValueError, match="quantised already"):
-        quantize(path, tmp_path / "twice.onnx", images())
+    refuses("quantised already", quantize, path, tmp_path / "twice.onnx", images())
 
 
 @pytest.mark.parametrize(
@@ -88,8 +87,7 @@ def test_onnx(exported, tmp_path):
     ],
 )
 def test_images_that_do_not_fit(exported, tmp_path, wrong, message):
-    with pytest.raises(ValueError, match=message):
-        quantize(exported, tmp_path / "int8.onnx", wrong)
+    refuses(message, quantize, exported, tmp_path / "int8.onnx", wrong)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,19 +107,16 @@ def test_an_interruption_leaves_the_old_file(exported, tmp_path):
 
 def test_paths_that_cannot_be(exported, tmp_path):
     x = images()
-    with pytest.raises(ValueError, match=r"both end in \.onnx or both in \.xml"):
-        quantize(exported, tmp_path / "int8.xml", x)
+    refuses(r"both end in \.onnx or both in \.xml", quantize, exported, tmp_path / "int8.xml", x)
     with pytest.raises(ValueError, match=r"both end in \.onnx or both in \.xml"):
         quantize(tmp_path / "model.keras", tmp_path / "int8.keras", x)
     with pytest.raises(FileNotFoundError, match="There is no file"):
         quantize(tmp_path / "none.onnx", tmp_path / "int8.onnx", x)
     with pytest.raises(FileNotFoundError, match="There is no folder"):
         quantize(exported, tmp_path / "none" / "int8.onnx", x)
-    with pytest.raises(ValueError, match="another file than path"):
-        quantize(exported, exported, x)
+    refuses("another file than path", quantize, exported, exported, x)
     os.mkfifo(tmp_path / "pipe.onnx")
-    with pytest.raises(ValueError, match="which is a pipe"):
-        quantize(exported, tmp_path / "pipe.onnx", x)
+    refuses("which is a pipe", quantize, exported, tmp_path / "pipe.onnx", x)
     (tmp_path / "text.onnx").write_text("no model")
     with pytest.raises(ValueError, match="cannot be read as an ONNX model"):
         quantize(tmp_path / "text.onnx", tmp_path / "int8.onnx", x)
@@ -150,8 +145,7 @@ def test_openvino(exported, tmp_path):
     types = {each.element_type.to_string() for op in read.get_ops() for each in op.outputs()}
     assert "i8" in types
     assert_near(after, before, 0.05)
-    with pytest.raises(ValueError, match="quantised already"):
-        quantize(after, tmp_path / "twice.xml", images())
+    refuses("quantised already", quantize, after, tmp_path / "twice.xml", images())
     (tmp_path / "int8.bin").unlink()
     with pytest.raises(ValueError, match="cannot be read as an OpenVINO model"):
         quantize(after, tmp_path / "twice.xml", images())

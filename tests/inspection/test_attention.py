@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit.inspection import attention_maps, attention_weights, probe_maps
 from tests import definitions
 from tests.inspection.cases import case, oracle_model, random_vit
-from tests.support import assert_close, forward, images, to_numpy, values
+from tests.support import assert_close, forward, images, refuses, to_numpy, values
 
 CASE = case("token_p8")
 
@@ -156,15 +156,12 @@ def test_changes_of_the_weights_are_seen():
 def test_blocks_that_do_not_exist():
     for blocks in ([2], [-3], [0, 5]):
         message = f"2 Transformer blocks, so indices go from -2 to 1. Received: blocks={blocks}"
-        with pytest.raises(ValueError, match=re.escape(message)):
-            attention_weights(random_vit(), images(), blocks)
+        refuses(re.escape(message), attention_weights, random_vit(), images(), blocks)
     for blocks in (1, np.int64(1), 1.5, "01", ["a"], [1.5], np.array(1)):
         message = f"blocks must be a list of indices. Received: blocks={blocks}."
-        with pytest.raises(ValueError, match=re.escape(message)):
-            attention_weights(random_vit(), images(), blocks)
+        refuses(re.escape(message), attention_weights, random_vit(), images(), blocks)
     dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    with pytest.raises(ValueError, match="0 Transformer blocks"):
-        attention_weights(dense, np.zeros((1, 4)))
+    refuses("0 Transformer blocks", attention_weights, dense, np.zeros((1, 4)))
 
 
 @pytest.mark.any_backend

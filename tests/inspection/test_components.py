@@ -9,7 +9,7 @@ import pytest
 from keras_vit.inspection import patch_components
 from tests import definitions
 from tests.inspection.cases import random_vit
-from tests.support import assert_close, forward, images, to_numpy, values
+from tests.support import assert_close, forward, images, refuses, to_numpy, values
 
 WIDE = {"image_size": (24, 32), "rotary": "dinov3", "registers": 1, "distillation": True}
 ONCE = pytest.mark.any_backend
@@ -90,5 +90,4 @@ def test_components_of_the_foreground():
     ],
 )
 def test_what_has_no_components(options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        patch_components(random_vit(), images(), **options)
+    refuses(re.escape(message), patch_components, random_vit(), images(), **options)

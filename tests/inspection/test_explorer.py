@@ -21,7 +21,7 @@ from keras_vit.inspection import (
 )
 from keras_vit.inspection.components import component_colors
 from tests.inspection.cases import random_vit
-from tests.support import assert_close, forward, images, slow_unless_torch, to_numpy
+from tests.support import assert_close, forward, images, refuses, slow_unless_torch, to_numpy
 from tests.test_heads import NAMES as NAMES_OF_HEADS
 from tests.test_heads import PIXELS, alone, three_heads
 
@@ -132,8 +132,7 @@ def test_two_models(tmp_path, model, x):
     assert [a["name"], b["name"]] == ["a", "b"]
     assert [(m["rows"], m["columns"], m["heads"]) for m in (a, b)] == [(2, 3, 2), (4, 6, 4)]
     assert len(unpacked(data_of(page, "look-1-1")["attention"])) == 4 * 24 * 24
-    with pytest.raises(ValueError, match="at least one model"):
-        explore({}, x, tmp_path / "page.html")
+    refuses("at least one model", explore, {}, x, tmp_path / "page.html")
     with pytest.raises(ValueError, match=r"takes images of shape .*16, 16"):
         explore({"a": model, "c": random_vit()}, x, tmp_path / "page.html")
 

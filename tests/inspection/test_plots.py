@@ -15,7 +15,7 @@ from keras_vit.inspection import FilterComponents, PatchComponents, TokenNorms
 from keras_vit.inspection import predictions as predictions_module
 from keras_vit.job import draw_predictions
 from tests.inspection.cases import random_vit
-from tests.support import images
+from tests.support import images, refuses
 from tests.test_heads import NAMES, READINGS, three_heads
 
 image = pytest.importorskip("matplotlib.image")
@@ -59,11 +59,11 @@ FIGURES = [
     ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(7, 7), "layout": LAYOUT,
                       "queries": ["class", (1, 2)]}, {"queries": ["class", (0, 1)]}),
     ("plot_distances", {"distances": noise(4, 3)}, {"distances": noise(30, 5, 1)}),
-    ("plot_components", {**IMAGES, "found": components(3)},
-     {"found": PatchComponents(1 - components(3).values, *components(3)[1:])}),
+    ("plot_components", {**IMAGES, "components": components(3)},
+     {"components": PatchComponents(1 - components(3).values, *components(3)[1:])}),
     ("plot_position_similarity", {"similarity": noise(2, 3, 2, 3)},
      {"similarity": -noise(2, 3, 2, 3)}),
-    ("plot_filters", {"found": filters(3)}, {"found": filters(1)}),
+    ("plot_filters", {"components": filters(3)}, {"components": filters(1)}),
     ("plot_layer_similarity", {"similarity": noise(3, 3)}, {"names": ["a", "b", "c"]}),
     ("plot_layer_similarity", {"similarity": noise(3, 2)}, {"other_names": ["a", "b"]}),
     ("plot_token_norms", {"norms": TokenNorms(noise(3, 2, 2), noise(3, 2, 2, 3))},
@@ -123,7 +123,7 @@ def test_heads_are_drawn_where_they_are():
         ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(6, 6), "layout": LAYOUT,
                           "queries": ["class"]}, "(..., 7, 7). Received: shape (6, 6)"),
         ("plot_distances", {"distances": noise(3)}, "Received: shape (3,)"),
-        ("plot_components", {**IMAGES, "found": components(2)},
+        ("plot_components", {**IMAGES, "components": components(2)},
          "(2, rows, columns, 3 or more). Received: shape (2, 2, 3, 2)"),
         ("plot_position_similarity", {"similarity": noise(2, 3, 3, 2)},
          "Received: shape (2, 3, 3, 2)"),
@@ -133,8 +133,7 @@ def test_heads_are_drawn_where_they_are():
     ],
 )  # fmt: skip
 def test_what_cannot_be_drawn(name, arguments, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        getattr(inspection, name)(**arguments)
+    refuses(re.escape(message), getattr(inspection, name), **arguments)
 
 
 def test_notebooks_show_figures_of_themselves():

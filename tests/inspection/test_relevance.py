@@ -10,7 +10,7 @@ from keras_vit.inspection import attention_weights, input_gradients, relevance_m
 from keras_vit.layers import MultiHeadSelfAttention
 from tests import definitions
 from tests.inspection.cases import oracle_model, random_vit
-from tests.support import assert_close, forward, images, to_numpy, values
+from tests.support import assert_close, forward, images, refuses, to_numpy, values
 from tests.test_heads import three_heads
 
 SMALL = {"depth": 2, "width": 8, "num_heads": 2, "num_classes": 3}
@@ -174,8 +174,7 @@ def test_an_attention_that_computes_something_else_is_refused(monkeypatch):
     monkeypatch.setattr(
         MultiHeadSelfAttention, "call", lambda self, x, *a, **k: 2 * call(self, x, *a, **k)
     )
-    with pytest.raises(ValueError, match="Relevance needs this library's blocks"):
-        relevance_maps(model, images())
+    refuses("Relevance needs this library's blocks", relevance_maps, model, images())
 
 
 @pytest.mark.any_backend
