@@ -200,7 +200,7 @@ for name in ("from scratch", "fine-tuned"):
     mean[name] = [np.mean([accuracy[name, k, seed] for seed in seeds]) for k in shots]
     print(f"{name:<18}" + "".join(f"{value:>8.1%}" for value in mean[name]))
 
-# %% tags=["cover"]
+# %% tags=["cover"] caption="Test accuracy by training images per class; dots are single draws"
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, mark in (("fine-tuned", "o-"), ("from scratch", "s--")):
     (line,) = axes.plot(range(len(shots)), np.multiply(mean[name], 100), mark, label=name)

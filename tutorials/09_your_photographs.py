@@ -155,7 +155,7 @@ for path in paths[::13]:
 # Where does it look? The attention of the class token in the last block, on one image of three
 # classes: bright patches are what the answer is made of.
 
-# %% tags=["cover"]
+# %% tags=["cover"] caption="Bricks, stars and coast, and where the class token looks in each"
 images = data.preprocess([paths[4], paths[44], paths[54]], model)
 maps = inspection.attention_maps(model, images)
 pixels = images * model.preprocessing.std + model.preprocessing.mean
