@@ -17,6 +17,7 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = pathlib.Path(__file__).parents[1]
+LONG = 45  # characters of a cell of a table that has the width of a phone to itself
 
 
 class Names(griffe.Extension):
@@ -61,6 +62,8 @@ class Shown(markdown.Extension, markdown.treeprocessors.Treeprocessor):
             for row in table.iterfind("tbody/tr"):
                 for head, cell in zip(heads, row):
                     cell.set("data-head", head)
+                    if len("".join(cell.itertext())) > LONG:
+                        cell.set("data-long", "")
 
 
 def on_config(config):
@@ -137,10 +140,22 @@ def on_page_markdown(markdown, page, **_):
 
 
 def on_page_content(content, **_):
-    """Formulas become MathML, which browsers show without a script; names link to the API."""
+    """Formulas become MathML, which browsers show without a script; names link to the API.
+
+    In a table, a long name may go on in another line.
+    """
     content = re.sub(r'(?s)(class="arithmatex">)\\([(\[])(.*?)\\[)\]]', formula, content)
     name = r'(?<!">)<code>(keras_vit\.[\w.]+\w)(\(.*?\))?</code>'
-    return re.sub(name, r'<autoref identifier="\1" optional><code>\1\2</code></autoref>', content)
+    content = re.sub(
+        name, r'<autoref identifier="\1" optional><code>\1\2</code></autoref>', content
+    )
+    return re.sub(
+        r"(?s)<td.*?</td>", lambda cell: re.sub("<code>.*?</code>", broken, cell[0]), content
+    )
+
+
+def broken(code):
+    return re.sub(r"(?<=\w)(?=[(\[=]|\.[a-z])|(?<=\w/)(?=\w)", "<wbr>", code[0])
 
 
 def formula(found):

@@ -6,6 +6,8 @@ import importlib
 import inspect
 import itertools
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -50,7 +52,8 @@ def test_every_public_name_is_on_a_page(package, shown):
             if thing.canonical_path not in shown or thing.is_module != is_module:
                 missing.append(path)
     assert missing == []
-    assert "<!-- the table of the builders -->" in PAGES and "keras_vit.builders.build" in shown
+    assert "keras_vit.builders.build" in shown
+    assert [name for name in keras_vit.builders.__all__[1:] if f"| `{name}` |" not in PAGES] == []
 
 
 def test_what_is_on_a_page_says_what_it_is(shown):
@@ -85,6 +88,48 @@ def test_every_page_of_the_docs_and_every_listing_has_its_place(files):
     listings = [file for file in files.documentation_pages() if file.src_uri.endswith(".py")]
     assert "studies/positions.py" in [file.src_uri for file in listings]
     assert all(file.dest_uri.startswith("sources/") for file in listings)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built with no more than the extra `docs` brings: each page as its HTML."""
+    pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("built")
+    missing = ("keras", "keras_vit", "jax", "scipy", "tensorflow", "torch", "matplotlib", "sklearn")
+    code = (
+        f"import sys; sys.modules |= dict.fromkeys({missing!r}); import mkdocs.__main__ as main; "
+    )
+    command = [sys.executable, "-c", f"{code}main.cli()", "build", "--strict", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {
+        str(page.relative_to(folder)): page.read_text("utf-8") for page in folder.rglob("*.html")
+    }
+
+
+def test_each_study_shows_its_verdict(site):
+    studies = [page.stem for page in (ROOT / "docs" / "studies").glob("*.md")]
+    pages = {name: site[f"studies/{name}.html"] for name in studies}
+    results = {path.stem for path in (ROOT / "studies" / "results").glob("*.png")}
+    assert [n for n in results & pages.keys() if "Verdict" not in pages[n]] == []
+
+
+def test_each_picture_has_a_caption(site):
+    """But for those in the cells of a table, which says what they are."""
+    wrong = []
+    for name, page in site.items():
+        page = re.sub(r"(?s)<td.*?</td>", "", page)
+        figures = re.findall(r'<figure><img alt="(.+?)".*?/><figcaption.*?>(.+?)</', page)
+        wrong += [name] * (len(figures) != page.count("<img "))
+        wrong += [f"{name}: {caption}" for text, caption in figures if text != caption]
+    assert wrong == []
+
+
+def test_each_cell_of_a_table_has_the_head_of_its_column(site):
+    """A phone shows a row as a card, with the heads beside the values."""
+    table = re.search(r"(?s)<table>.*?</table>", site["readme.html"])[0]
+    heads = re.findall(r"<th>(.*?)</th>", table)
+    assert re.findall(r'<td data-head="(.*?)"', table)[: len(heads)] == heads
 
 
 READ = [
