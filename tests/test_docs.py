@@ -139,10 +139,38 @@ READ = [
 ]
 
 
+WRITTEN = [*READ, *sorted((ROOT / "tutorials").glob("0*.py")), ROOT / "CONTRIBUTING.md"]
+
+
 def spans(text):
     """Each piece of inline code of a page."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"`([^`\n]+)`", text)
+
+
+def prose(page):
+    """The words of a page, or of the text of a notebook's script: no code, no place of a link."""
+    text = page.read_text("utf-8")
+    if page.suffix == ".py":
+        cells = re.findall(r"(?m)^# %% \[markdown\]\n((?:#.*\n)+)", text)
+        text = re.sub(r"(?m)^# ?", "", "\n".join(cells))
+    text = re.sub(r"(?ms)^```.*?^```|<!--.*?-->|`[^`]*`|\]\([^)]*\)|^:::.*?(?=^\S|\Z)", " ", text)
+    return re.sub(r"\S+\.(?:md|csv|py)\b|https?://\S+", " ", text)
+
+
+# What American English spells in another way, but for names that APIs give to things.
+AMERICAN = re.compile(
+    r"\b(?:(?!(?:re|over)?siz|priz|seiz|optimizer|tokenizer)[^\W_]+iz(?:e[drs]?|ers?|ing|ations?)"
+    r"|\w+lyz(?:e[drs]?|ing)|(?:behavi|col|fav|neighb)or\w*|gray\w*|centers?|centered"
+    r"|(?:fib|met)ers?|(?:ana|cata|dia)logs?|defense|license|artifacts?|fulfills?|judgments?"
+    r"|(?:cance|labe|mode|signa|tota|trave)l(?:ed|ing))\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_spells_as_the_british_do(page):
+    assert [found[0] for found in AMERICAN.finditer(prose(page))] == []
 
 
 def commands(text):

@@ -122,8 +122,8 @@ print(checkpoint.name, "of", checkpoint.stat().st_size // 1024, "KiB")
 # %% [markdown]
 # ## A new head
 #
-# Section 3.2 of the paper: "we remove the whole pre-trained prediction head and attach a
-# zero-initialized $D \times K$ feedforward layer, where $K$ is the number of downstream classes".
+# Section 3.2 of the paper: "we remove the whole pre-trained prediction head". A new one, a layer
+# of $D \times K$ numbers that start at zero, takes its place; $K$ is the number of new classes.
 # `weights=` and `load_weights` do that by themselves where the file has another number of classes.
 # Here both have five, but not the same five, so we ask for a fresh head. The report tells what
 # became of everything.

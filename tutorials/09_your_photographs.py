@@ -46,7 +46,7 @@ warnings.filterwarnings("ignore", message="IProgress")  # scikit-image looks for
 #
 # We have no photographs of yours here, so we cut some: out of the left halves of six photographs
 # that come with scikit-learn and scikit-image for training, out of the right ones for the test.
-# Sizes and proportions differ, some are gray, and one file is broken, as in life. Skip this cell,
+# Sizes and proportions differ, some are grey, and one file is broken, as in life. Skip this cell,
 # and put your own folder in place of `photos`.
 
 # %%
