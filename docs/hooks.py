@@ -1,19 +1,23 @@
-"""What mkdocs.yml cannot say: pages outside docs/, notebooks, the table of builders, formulas."""
+"""What mkdocs.yml cannot say: pages outside docs/, notebooks, captions, tables, formulas.
+
+Nothing here imports the library, so that the extra `docs` is all that a build of the site needs.
+"""
 
 import html
-import inspect
-import os
 import pathlib
 import posixpath
 import re
+import xml.etree.ElementTree as etree
 
 import griffe
+import markdown
 import nbconvert
 import nbformat
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 ROOT = pathlib.Path(__file__).parents[1]
+LONG = 45  # characters of a cell of a table that has the width of a phone to itself
 
 
 class Names(griffe.Extension):
@@ -38,6 +42,33 @@ class Names(griffe.Extension):
                 thing = module[name].final_target if module[name].is_alias else module[name]
                 if thing.is_module and name in thing.members:
                     module.members[name] = griffe.Alias(name, thing[name], parent=module)
+
+
+class Shown(markdown.Extension, markdown.treeprocessors.Treeprocessor):
+    """A picture that is a paragraph has its text as a caption; a cell knows the head above it."""
+
+    def extendMarkdown(self, md):
+        md.treeprocessors.register(self, "shown", 1)  # after the text in lines, before links
+
+    def run(self, root):
+        for paragraph in root.iter("p"):
+            around = (paragraph.text or "") + "".join(child.tail or "" for child in paragraph)
+            if [child.tag for child in paragraph] == ["img"] and not around.strip():
+                paragraph.tag = "figure"
+                caption = etree.SubElement(paragraph, "figcaption", {"aria-hidden": "true"})
+                caption.text = paragraph[0].get("alt")
+        for table in root.iter("table"):
+            heads = ["".join(head.itertext()) for head in table.iter("th")]
+            for row in table.iterfind("tbody/tr"):
+                for head, cell in zip(heads, row):
+                    cell.set("data-head", head)
+                    if len("".join(cell.itertext())) > LONG:
+                        cell.set("data-long", "")
+
+
+def on_config(config):
+    config.markdown_extensions.append(Shown())
+    return config
 
 
 class Page(File):
@@ -81,9 +112,11 @@ def shown(path, config, options):
     elif path.endswith(".ipynb"):
         notebook = nbformat.read(ROOT / path, as_version=4)
         notebook.metadata.language_info = {"name": "python"}  # to be highlighted
+        captions = iter(captions_of(notebook))
         export = nbconvert.MarkdownExporter().from_notebook_node
         text, parts = export(notebook, {"output_files_dir": pathlib.Path(path).stem})
-        text = text.replace("![png]", "![Figure]").replace("$$\n$$", "$$\n\n$$")
+        text = re.sub(r"!\[png\]", lambda _: f"![{next(captions)}]", text)
+        text = text.replace("$$\n$$", "$$\n\n$$")
         yield Page.generated(config, path, content=text)
         for picture, content in parts["outputs"].items():
             yield File.generated(config, f"{posixpath.dirname(path)}/{picture}", content=content)
@@ -91,31 +124,38 @@ def shown(path, config, options):
         yield File(path, *options)
 
 
-def on_page_markdown(markdown, **_):
-    """The table of the builders, where a page asks for it."""
-    place = "<!-- the table of the builders -->"
-    if place not in markdown:
-        return markdown
-    os.environ.setdefault("KERAS_BACKEND", "numpy")  # it is always there; nothing is computed
-    import keras_vit
+def captions_of(notebook):
+    """The caption of each picture of a notebook, which the metadata of its cell have."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if "image/png" in output.get("data", {}):
+                yield cell.metadata.caption
 
-    table = "| builder | model | blocks | width | heads | MLP | patch |\n" + 7 * "|---" + "|"
-    for name in keras_vit.builders.__all__[1:]:  # the first is `build`, of any variant
-        build = getattr(keras_vit, name)
-        row = {p.name: p.default for p in inspect.signature(build).parameters.values()}
-        title = build.__doc__.partition("\n")[0].rpartition(":")[0]
-        cells = [f"[](){{#keras_vit.{name}}}<code>{name}</code>", title]
-        cells += [row.get("depth") or sum(row["blocks"]), f"{row['width']:g}"]
-        cells += [row.get("num_heads", ""), row.get("mlp_dim", ""), *row.get("patch_size", "")[:1]]
-        table += "\n| " + " | ".join(map(str, cells)) + " |"
-    return markdown.replace(place, table)
+
+def on_page_markdown(markdown, page, **_):
+    """Names of builders in the first column of their table are places that names link to."""
+    if page.file.src_uri != "docs/api/builders.md":
+        return markdown
+    return re.sub(r"(?m)^\| `(\w+)`", r"| [](){#keras_vit.\1}<code>\1</code>", markdown)
 
 
 def on_page_content(content, **_):
-    """Formulas become MathML, which browsers show without a script; names link to the API."""
+    """Formulas become MathML, which browsers show without a script; names link to the API.
+
+    In a table, a long name may go on in another line.
+    """
     content = re.sub(r'(?s)(class="arithmatex">)\\([(\[])(.*?)\\[)\]]', formula, content)
     name = r'(?<!">)<code>(keras_vit\.[\w.]+\w)(\(.*?\))?</code>'
-    return re.sub(name, r'<autoref identifier="\1" optional><code>\1\2</code></autoref>', content)
+    content = re.sub(
+        name, r'<autoref identifier="\1" optional><code>\1\2</code></autoref>', content
+    )
+    return re.sub(
+        r"(?s)<td.*?</td>", lambda cell: re.sub("<code>.*?</code>", broken, cell[0]), content
+    )
+
+
+def broken(code):
+    return re.sub(r"(?<=\w)(?=[(\[=]|\.[a-z])|(?<=\w/)(?=\w)", "<wbr>", code[0])
 
 
 def formula(found):

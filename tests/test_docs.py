@@ -6,6 +6,8 @@ import importlib
 import inspect
 import itertools
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -50,7 +52,8 @@ def test_every_public_name_is_on_a_page(package, shown):
             if thing.canonical_path not in shown or thing.is_module != is_module:
                 missing.append(path)
     assert missing == []
-    assert "<!-- the table of the builders -->" in PAGES and "keras_vit.builders.build" in shown
+    assert "keras_vit.builders.build" in shown
+    assert [name for name in keras_vit.builders.__all__[1:] if f"| `{name}` |" not in PAGES] == []
 
 
 def test_what_is_on_a_page_says_what_it_is(shown):
@@ -87,6 +90,48 @@ def test_every_page_of_the_docs_and_every_listing_has_its_place(files):
     assert all(file.dest_uri.startswith("sources/") for file in listings)
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built with no more than the extra `docs` brings: each page as its HTML."""
+    pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("built")
+    missing = ("keras", "keras_vit", "jax", "scipy", "tensorflow", "torch", "matplotlib", "sklearn")
+    code = (
+        f"import sys; sys.modules |= dict.fromkeys({missing!r}); import mkdocs.__main__ as main; "
+    )
+    command = [sys.executable, "-c", f"{code}main.cli()", "build", "--strict", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {
+        str(page.relative_to(folder)): page.read_text("utf-8") for page in folder.rglob("*.html")
+    }
+
+
+def test_each_study_shows_its_verdict(site):
+    studies = [page.stem for page in (ROOT / "docs" / "studies").glob("*.md")]
+    pages = {name: site[f"studies/{name}.html"] for name in studies}
+    results = {path.stem for path in (ROOT / "studies" / "results").glob("*.png")}
+    assert [n for n in results & pages.keys() if "Verdict" not in pages[n]] == []
+
+
+def test_each_picture_has_a_caption(site):
+    """But for those in the cells of a table, which says what they are."""
+    wrong = []
+    for name, page in site.items():
+        page = re.sub(r"(?s)<td.*?</td>", "", page)
+        figures = re.findall(r'<figure><img alt="(.+?)".*?/><figcaption.*?>(.+?)</', page)
+        wrong += [name] * (len(figures) != page.count("<img "))
+        wrong += [f"{name}: {caption}" for text, caption in figures if text != caption]
+    assert wrong == []
+
+
+def test_each_cell_of_a_table_has_the_head_of_its_column(site):
+    """A phone shows a row as a card, with the heads beside the values."""
+    table = re.search(r"(?s)<table>.*?</table>", site["readme.html"])[0]
+    heads = re.findall(r"<th>(.*?)</th>", table)
+    assert re.findall(r'<td data-head="(.*?)"', table)[: len(heads)] == heads
+
+
 READ = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -94,10 +139,38 @@ READ = [
 ]
 
 
+WRITTEN = [*READ, *sorted((ROOT / "tutorials").glob("0*.py")), ROOT / "CONTRIBUTING.md"]
+
+
 def spans(text):
     """Each piece of inline code of a page."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"`([^`\n]+)`", text)
+
+
+def prose(page):
+    """The words of a page, or of the text of a notebook's script: no code, no place of a link."""
+    text = page.read_text("utf-8")
+    if page.suffix == ".py":
+        cells = re.findall(r"(?m)^# %% \[markdown\]\n((?:#.*\n)+)", text)
+        text = re.sub(r"(?m)^# ?", "", "\n".join(cells))
+    text = re.sub(r"(?ms)^```.*?^```|<!--.*?-->|`[^`]*`|\]\([^)]*\)|^:::.*?(?=^\S|\Z)", " ", text)
+    return re.sub(r"\S+\.(?:md|csv|py)\b|https?://\S+", " ", text)
+
+
+# What American English spells in another way, but for names that APIs give to things.
+AMERICAN = re.compile(
+    r"\b(?:(?!(?:re|over)?siz|priz|seiz|optimizer|tokenizer)[^\W_]+iz(?:e[drs]?|ers?|ing|ations?)"
+    r"|\w+lyz(?:e[drs]?|ing)|(?:behavi|col|fav|neighb)or\w*|gray\w*|centers?|centered"
+    r"|(?:fib|met)ers?|(?:ana|cata|dia)logs?|defense|license|artifacts?|fulfills?|judgments?"
+    r"|(?:cance|labe|mode|signa|tota|trave)l(?:ed|ing))\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_spells_as_the_british_do(page):
+    assert [found[0] for found in AMERICAN.finditer(prose(page))] == []
 
 
 def commands(text):

@@ -99,7 +99,7 @@ x_p = ops.reshape(x_p, (N, P * P * C))
 patches = model.get_layer("patches")(x[None])
 compare("x_p, the patches", x_p, patches[0], "keras_vit/layers/patches.py")
 
-# %% tags=["cover"]
+# %% tags=["cover"] caption="A digit of 32 x 32 pixels, cut into sixteen patches of 8 x 8 pixels"
 figure = plt.figure(figsize=(9.5, 3), layout="constrained")
 whole, cut = figure.subfigures(1, 2, width_ratios=(1, 2))
 axes = whole.subplots()

@@ -122,8 +122,8 @@ print(checkpoint.name, "of", checkpoint.stat().st_size // 1024, "KiB")
 # %% [markdown]
 # ## A new head
 #
-# Section 3.2 of the paper: "we remove the whole pre-trained prediction head and attach a
-# zero-initialized $D \times K$ feedforward layer, where $K$ is the number of downstream classes".
+# Section 3.2 of the paper: "we remove the whole pre-trained prediction head". A new one, a layer
+# of $D \times K$ numbers that start at zero, takes its place; $K$ is the number of new classes.
 # `weights=` and `load_weights` do that by themselves where the file has another number of classes.
 # Here both have five, but not the same five, so we ask for a fresh head. The report tells what
 # became of everything.
@@ -200,7 +200,7 @@ for name in ("from scratch", "fine-tuned"):
     mean[name] = [np.mean([accuracy[name, k, seed] for seed in seeds]) for k in shots]
     print(f"{name:<18}" + "".join(f"{value:>8.1%}" for value in mean[name]))
 
-# %% tags=["cover"]
+# %% tags=["cover"] caption="Test accuracy by training images per class; dots are single draws"
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, mark in (("fine-tuned", "o-"), ("from scratch", "s--")):
     (line,) = axes.plot(range(len(shots)), np.multiply(mean[name], 100), mark, label=name)

@@ -73,7 +73,7 @@ print(f"{SMALL} px: {accuracy(small, digits.test_images):.1%} of the test images
 # patches: 36 tokens instead of 16, each of which shows a smaller part of the digit than before.
 
 
-# %%
+# %% caption="The same digit at 16 pixels, in 4 x 4 patches, and at 24 pixels, in 6 x 6"
 def enlarge(images):
     larger = ops.image.resize(images.astype("float32") / 255, (LARGE, LARGE))
     return np.clip(ops.convert_to_numpy(larger), 0, 1)
@@ -129,7 +129,7 @@ print(f"largest difference to the library: {np.abs(by_hand - embedding(large)).m
 # The embedding has 64 numbers for each place; its three largest principal components show where it
 # varies most. Above the 4 x 4 that were trained, below the 6 x 6 that were interpolated.
 
-# %%
+# %% caption="Components of the positions: learned at 16 px above, interpolated below"
 centre = embedding(small).reshape(-1, 64).mean(axis=0)
 _, _, components = np.linalg.svd(embedding(small).reshape(-1, 64) - centre, full_matrices=False)
 
@@ -181,7 +181,7 @@ found[f"{LARGE} px, from scratch"] = accuracy(fresh, test_large)
 for name, value in found.items():
     print(f"{name:<24} {value:.1%}")
 
-# %% tags=["cover"]
+# %% tags=["cover"] caption="Test accuracy at 16 px, and at 24 px before and after fine-tuning"
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 colors = ["tab:blue" if name.startswith(str(SMALL)) else "tab:orange" for name in found]
 bars = axes.barh(list(found), [100 * value for value in found.values()], color=colors)

@@ -46,7 +46,7 @@ images, labels = data.preprocess(digits.train_images[order]), digits.train_label
 test_images, test_labels = data.preprocess(digits.test_images), digits.test_labels
 print(digits)
 
-# %%
+# %% caption="Eight training images and their labels"
 figure, panels = plt.subplots(1, 8, figsize=(9, 1.5), layout="constrained")
 for panel, image, label in zip(panels, images, labels):
     panel.imshow(image[..., 0], cmap="gray")
@@ -167,7 +167,7 @@ for name in models:
 # $\sqrt{p(1-p)/359}$. The chance in the choice of the 50 images and in the initial weights comes on
 # top of it.
 
-# %%
+# %% caption="Test accuracy by multiply-adds spent, with 50 and with 1,400 training images"
 figure, panels = plt.subplots(1, 2, figsize=(9, 3.7), sharey=True, layout="constrained")
 spent = BUDGET / 1e9 * np.arange(1, PARTS + 1) / PARTS
 for panel, count in zip(panels, COUNTS):
@@ -207,7 +207,7 @@ for name in ("hybrid", "BiT"):
 # hardly cares where they were found. To a ViT a moved stroke is a new patch at another position.
 
 
-# %%
+# %% caption="Test accuracy of the three models when the digits are moved to the right"
 def moved(images, pixels):
     """The images moved to the right, black where nothing comes from."""
     padded = np.pad(images, ((0, 0), (0, 0), (pixels, 0), (0, 0)), constant_values=-1)

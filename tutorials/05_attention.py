@@ -78,13 +78,13 @@ print(f"accuracy on pairs of digits that were not trained on: {accuracy:.1%}")
 # row says in which shares it reads the others. `attention_maps` takes the row of the class token
 # and lays it out on the grid; `heads=None` keeps the heads apart. Brighter is more.
 
-# %%
+# %% caption="Where the class token looks in block 0: two images, four heads"
 shown = test_images[:2]
 titles = [f"block 0, head {head}" for head in range(4)]
 maps = inspection.attention_maps(model, shown, block=0, heads=None)
 inspection.plot_maps(shown, maps, titles=titles, unit="attention")
 
-# %%
+# %% caption="Where the class token looks in block 2: two images, four heads"
 titles = [f"block 2, head {head}" for head in range(4)]
 maps = inspection.attention_maps(model, shown, block=2, heads=None)
 inspection.plot_maps(shown, maps, titles=titles, unit="attention")
@@ -126,7 +126,7 @@ for block in range(3):
 #
 # $$R = \prod_{l=L}^{1} \tfrac{1}{2}\left(\bar A_l + I\right)$$
 
-# %%
+# %% caption="Rollout for two images: patches that may have reached the class token"
 maps = inspection.rollout_maps(model, many)
 print("rollout on the side of the larger digit:", on_larger(maps))
 inspection.plot_maps(shown, maps[:2], style="spotlight", unit="share of the class token")
@@ -142,7 +142,7 @@ inspection.plot_maps(shown, maps[:2], style="spotlight", unit="share of the clas
 # belongs to one patch and shows the cosine similarity of its position embedding (Eq. 1) with those
 # of all patches (Figure 7, centre).
 
-# %%
+# %% caption="Cosine similarity of each position embedding with all; a tile is one patch"
 similarity = inspection.position_similarity(model)
 inspection.plot_position_similarity(similarity)
 
@@ -168,7 +168,7 @@ print(f"of all pairs across {across.mean():.2f}")
 # with $i$, $j$, $k$ over patches only: the class token lies nowhere in the image. The paper
 # averages over images, and compares it with the receptive field of a convolution.
 
-# %%
+# %% caption="Mean attention distance of each head, by block"
 distances = inspection.attention_distances(model, many)  # (blocks, images, heads), in pixels
 inspection.plot_distances(distances)
 
@@ -219,7 +219,7 @@ for name, weights in by_hand.items():
 # everywhere, or sharply at something whose place varies. The spread tells the two apart. Here are
 # the trained heads:
 
-# %%
+# %% caption="Patches that a row is spread over, by attention distance, for each head"
 figure, panel = plt.subplots(figsize=(5.6, 3.8), layout="constrained")
 shares = []
 for block, weights in enumerate(inspection.attention_weights(model, many)):
@@ -247,7 +247,7 @@ plt.show()
 # seems to look nearer, the more it looks there. We give two heads made by hand a class token:
 
 
-# %%
+# %% caption="How attention to the class token shortens the distance without the division"
 def with_class_token(weights, share):
     """(32, 32) -> (33, 33): each row gives `share` to token 0."""
     rows = np.full((33, 33), 1 / 33)

@@ -217,7 +217,7 @@ print(f"\n{weights.size} weights, the largest {np.abs(weights).max():.2f}")
 # The first kernel of the MLP maps 64 numbers of a token to 256. In every mode, each device has the
 # coloured part of it.
 
-# %% tags=["cover"]
+# %% tags=["cover"] caption="The part of one kernel that each of four devices holds, by mode"
 PATH = "block_0/mlp/dense_1/kernel"
 shape = (64, 256)
 figure, axes = plt.subplots(

@@ -136,7 +136,7 @@ dyed_paths = {name: folder / "dyed" / path.relative_to(folder) for name, path in
 for path in dyed_paths.values():
     keras_vit.save_weights(dyed, path)
 
-# %% tags=["cover"]
+# %% tags=["cover"] caption="Queries, keys and values as Google, timm and Hugging Face store them"
 QKV = {
     "Google": "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/{}/kernel",
     "timm": "blocks.0.attn.qkv.weight",

@@ -73,7 +73,7 @@ pictures = to_numpy(cut.inverse(corrupted, 16))
 chosen = np.full((5, 16), -1.0)  # black
 np.put_along_axis(chosen, to_numpy(positions), 1.0, axis=1)
 
-# %%
+# %% caption="Five digits, the patches that are corrupted, and what the encoder gets"
 figure, panels = plt.subplots(3, 5, figsize=(7.5, 4.8), layout="constrained")
 marks = chosen.reshape(5, 4, 4).repeat(4, axis=1).repeat(4, axis=2)
 rows = (images[:5, ..., 0], marks, pictures[..., 0])
@@ -103,7 +103,7 @@ plt.show()
 # They found that all three work, the third slightly worse, and kept the first. Drawn as pictures,
 # this is what each asks about the whole image:
 
-# %%
+# %% caption="One image, and what the three targets ask of its patches"
 from keras_vit.training.masked_patches_task import Target
 
 figure, panels = plt.subplots(1, 4, figsize=(8.6, 2.4), layout="constrained")
@@ -160,7 +160,7 @@ print(f"after {steps} steps      {after['loss']:>8.2f} {after['accuracy']:>10.1%
 # its guesses for the corrupted patches of four test images, beside the true mean colours; the
 # others are left in red.
 
-# %%
+# %% caption="True and predicted mean colours of hidden patches; red ones are visible"
 guesses = to_numpy(found["predictions"])[:, :, 0].argmax(axis=-1)
 places = to_numpy(found["positions"])
 figure, panels = plt.subplots(2, 4, figsize=(7, 3.8), layout="constrained")
@@ -214,7 +214,7 @@ for name, values in accuracy.items():
     for rate, of_rate in zip(RATES, values):
         print(f"{name:<13} learning rate {rate:g}:", *(f"{a:.1%}" for a in of_rate))
 
-# %%
+# %% caption="Test accuracy after 50 labelled images, from scratch and pre-trained"
 figure, panel = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
 for i, (name, values) in enumerate(accuracy.items()):
     for rate, of_rate in zip(RATES, values):

@@ -46,7 +46,7 @@ warnings.filterwarnings("ignore", message="IProgress")  # scikit-image looks for
 #
 # We have no photographs of yours here, so we cut some: out of the left halves of six photographs
 # that come with scikit-learn and scikit-image for training, out of the right ones for the test.
-# Sizes and proportions differ, some are gray, and one file is broken, as in life. Skip this cell,
+# Sizes and proportions differ, some are grey, and one file is broken, as in life. Skip this cell,
 # and put your own folder in place of `photos`.
 
 # %%
@@ -155,7 +155,7 @@ for path in paths[::13]:
 # Where does it look? The attention of the class token in the last block, on one image of three
 # classes: bright patches are what the answer is made of.
 
-# %% tags=["cover"]
+# %% tags=["cover"] caption="Bricks, stars and coast, and where the class token looks in each"
 images = data.preprocess([paths[4], paths[44], paths[54]], model)
 maps = inspection.attention_maps(model, images)
 pixels = images * model.preprocessing.std + model.preprocessing.mean

@@ -176,7 +176,8 @@ def without_traces(notebook):
     for cell in notebook.cells:
         same = known[cell.source] = known.get(cell.source, 0) + 1
         cell.id = hashlib.sha256(f"{same} {cell.source}".encode()).hexdigest()[:8]
-        cell.metadata = {name: cell.metadata[name] for name in ("tags",) if name in cell.metadata}
+        kept = {"tags", "caption"} & cell.metadata.keys()
+        cell.metadata = {name: cell.metadata[name] for name in sorted(kept)}
         for output in list(cell.get("outputs", ())):
             if output.get("name") == "stderr":
                 output.text = GREETING.sub("", output.text)
@@ -218,8 +219,11 @@ def out_of_step(script):
 
 
 def sources(notebook):
-    """Kind and text of every cell, without what the clock wrote."""
-    return [(cell.cell_type, TIMES.sub("", cell.source)) for cell in notebook.cells]
+    """Kind, caption and text of every cell, without what the clock wrote."""
+    return [
+        (cell.cell_type, cell.metadata.get("caption"), TIMES.sub("", cell.source))
+        for cell in notebook.cells
+    ]
 
 
 def with_stored_outputs(script):

@@ -1,7 +1,8 @@
-"""Writes what editors and type checkers know of the models: `python -m tests.typing.write`.
+"""Writes what editors, type checkers and the site show of models: `python -m tests.typing.write`.
 
 `keras_vit/arguments.py` has the arguments of the models, `keras_vit/builders.pyi` the builders of
-the tables. Both follow from the dataclasses, the constructors and the tables.
+the tables and docs/api/builders.md a line for each. All follow from the dataclasses, the
+constructors and the tables.
 """
 
 import dataclasses
@@ -121,8 +122,25 @@ def stub():
     return "\n".join(parts) + "\n"
 
 
+def page():
+    """The text of docs/api/builders.md, with the table as the builders are now."""
+    table = "| builder | model | blocks | width | heads | MLP | patch |\n" + 7 * "|---" + "|\n"
+    for name in builders.__all__[1:]:  # the first is `build`, of any variant
+        build = getattr(builders, name)
+        row = {p.name: p.default for p in inspect.signature(build).parameters.values()}
+        title = build.__doc__.partition("\n")[0].rpartition(":")[0]
+        cells = [f"`{name}`", title, row.get("depth") or sum(row["blocks"]), f"{row['width']:g}"]
+        cells += [row.get("num_heads", ""), row.get("mlp_dim", ""), *row.get("patch_size", "")[:1]]
+        cells += [""] * (7 - len(cells))
+        table += f"| {' | '.join(map(str, cells))} |\n"
+    text = (ROOT / "docs" / "api" / "builders.md").read_text("utf-8")
+    return re.sub(r"(?ms)^\| builder .*^\|.*?\n", lambda _: table, text)
+
+
 def formatted(text, name):
-    """As ruff has it, with the settings of this project."""
+    """As ruff has it, with the settings of this project; a page as it is."""
+    if name.endswith(".md"):
+        return text
     for step in (["format"], ["check", "--fix", "--select", "I,RUF022"], ["format"]):
         command = [sys.executable, "-m", "ruff", *step, "--quiet", "--stdin-filename", name, "-"]
         done = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True)
@@ -132,7 +150,11 @@ def formatted(text, name):
     return text
 
 
-FILES = {"keras_vit/arguments.py": arguments, "keras_vit/builders.pyi": stub}
+FILES = {
+    "keras_vit/arguments.py": arguments,
+    "keras_vit/builders.pyi": stub,
+    "docs/api/builders.md": page,
+}
 
 if __name__ == "__main__":
     for name, write in FILES.items():
