@@ -1,7 +1,6 @@
 """The base class of the layers, and a stand-in for a layer that an architecture lacks."""
 
 import dataclasses
-import functools
 import inspect
 import itertools
 
@@ -58,9 +57,8 @@ def _is_integer(x):
 
 
 # For files of earlier versions, filled in by `extensions.earlier`: functions from a class and a
-# config to both as they are now; and, by the name of an argument of `call`, functions from a layer
-# and a value to the arguments that it is now.
-EARLIER_CONFIGS, EARLIER_ARGUMENTS = [], {}
+# config to both as they are now.
+EARLIER_CONFIGS = []
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -94,52 +92,39 @@ class Layer(FloatInputs, keras.layers.Layer):
                 keras.saving.register_keras_serializable("keras_vit")(each)
 
     def __new__(cls, *args, **kwargs):
-        bound = _signature(cls).bind(None, *args, **kwargs)
+        bound = inspect.signature(cls.__init__).bind(None, *args, **kwargs)
         bound.apply_defaults()
-        further = bound.arguments.pop("kwargs", {})
-        _, *arguments = bound.arguments.items()  # without self
-        arguments = dict(arguments) | further
+        arguments = {**bound.arguments, **bound.arguments.get("kwargs", {})}
         if cls.choices:
             value = arguments[cls.chosen_by]
             check_choice(cls.chosen_by, value, tuple(cls.choices))
             cls = cls.choices[value]
         layer = super().__new__(cls, *args, **kwargs)
-        layer._arguments = arguments
+        layer._arguments = {k: v for k, v in arguments.items() if k not in ("self", "kwargs")}
         return layer
-
-    def __call__(self, *args, **kwargs):
-        for name in [name for name in kwargs if name in EARLIER_ARGUMENTS]:
-            kwargs |= EARLIER_ARGUMENTS[name](self, kwargs.pop(name))
-        return super().__call__(*args, **kwargs)
 
     def compute_output_spec(self, *args, **kwargs):
         x = args[0] if args else kwargs[self.call_signature_parameters[0]]
         return keras.tree.map_structure(lambda each: self._output(each.shape), x)
 
-    def compute_output_shape(self, input_shape=None, **shapes):
+    def compute_output_shape(self, input_shape, **shapes):
         """The shape of the output for those of the inputs, by Keras's names (`memory_shape`)."""
-        first, dtype = self.call_signature_parameters[0], self.compute_dtype
-        shapes = {f"{first}_shape": input_shape, **shapes}
-        inputs = {
-            name.removesuffix("_shape"): keras.tree.map_shape_structure(
-                lambda shape: keras.KerasTensor(shape, dtype), shape
-            )
-            for name, shape in shapes.items()
-            if shape is not None
-        }
-        outputs = self.compute_output_spec(inputs.pop(first), **inputs)
-        return keras.tree.map_structure(lambda output: output.shape, outputs)
+        x, shapes = keras.tree.map_shape_structure(self._output, (input_shape, shapes))
+        others = {name.removesuffix("_shape"): other for name, other in shapes.items()}
+        return keras.tree.map_structure(lambda y: y.shape, self.compute_output_spec(x, **others))
 
     def _output(self, shape, dtype=None):
         return keras.KerasTensor(shape, dtype or self.compute_dtype)
 
     def get_config(self):
-        plain = {
+        config = {
             name: dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
             for name, value in self._arguments.items()
         }
-        known = keras.saving.serialize_keras_object(self.origin) if self.origin else None
-        return {**plain, **super().get_config(), **({"origin": known} if known else {})}
+        config |= super().get_config()
+        if self.origin:
+            config["origin"] = keras.saving.serialize_keras_object(self.origin)
+        return config
 
     @classmethod
     def from_config(cls, config):
@@ -150,11 +135,6 @@ class Layer(FloatInputs, keras.layers.Layer):
         layer = super(Layer, current).from_config(config)
         layer.origin = origin and keras.saving.deserialize_keras_object(origin)
         return layer
-
-
-@functools.cache
-def _signature(cls):
-    return inspect.signature(cls.__init__)
 
 
 class Identity:

@@ -15,10 +15,8 @@ class Remat:
     """
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
-        positions, call = (
-            blocks.given(bias=bias, rotation=rotation, distances=distances),
-            super().call,
-        )
+        positions = blocks.given(bias=bias, rotation=rotation, distances=distances)
+        call = super().call
         if not training:
             return call(x, **positions)
         layers = [self.attention.dropout, self.dropout, self.drop_path_1]
