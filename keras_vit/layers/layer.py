@@ -6,7 +6,6 @@ import itertools
 
 import keras
 
-from keras_vit.checks import check_choice
 from keras_vit.layers import kernels
 
 
@@ -21,14 +20,15 @@ class FloatInputs:
     integers = ()  # arguments of `call` that count or index something, and become int32
 
     def __call__(self, *args, **kwargs):
-        args, kwargs = self._as_numbers(args, kwargs)
+        args, kwargs = self.taken(args, kwargs)
         return super().__call__(*args, **kwargs)
 
     def stateless_call(self, trainable_variables, non_trainable_variables, *args, **kwargs):
-        args, kwargs = self._as_numbers(args, kwargs)
+        args, kwargs = self.taken(args, kwargs)
         return super().stateless_call(trainable_variables, non_trainable_variables, *args, **kwargs)
 
-    def _as_numbers(self, args, kwargs):
+    def taken(self, args, kwargs):
+        """The arguments of a call as the layer takes them."""
         if not any(map(_needs_look, (*args, *kwargs.values()))):
             return args, kwargs
         names = itertools.chain(self.call_signature_parameters, itertools.repeat(None))
@@ -56,7 +56,7 @@ def _is_integer(x):
     return keras.backend.standardize_dtype(x.dtype).startswith(("int", "uint", "bool"))
 
 
-# For files of earlier versions, filled in by `extensions.earlier`: functions from a class and a
+# For files of earlier versions, filled in by `layers.extensions`: functions from a class and a
 # config to both as they are now.
 EARLIER_CONFIGS = []
 
@@ -73,32 +73,11 @@ class Layer(FloatInputs, keras.layers.Layer):
     """
 
     origin = None
-    chosen_by, choices = None, {}  # an argument, and the subclass for each of its values
-
-    def __init_subclass__(cls, **choice):
-        """Lets a subclass stand for one value of an argument of its base class.
-
-        After `class Learned1D(PositionEmbedding, kind="learned_1d")`, a call of
-        `PositionEmbedding("learned_1d", ...)` makes a `Learned1D`. Keras sees it under the name of
-        the base class, since files name layers, and the places of their weights, by their classes.
-        """
-        super().__init_subclass__()
-        cls.chosen_by, cls.choices = None, {}
-        for argument, value in choice.items():
-            base = cls.__base__
-            base.chosen_by, base.choices[value] = argument, cls
-            cls.__name__ = base.__name__
-            for each in (cls, base):
-                keras.saving.register_keras_serializable("keras_vit")(each)
 
     def __new__(cls, *args, **kwargs):
         bound = inspect.signature(cls.__init__).bind(None, *args, **kwargs)
         bound.apply_defaults()
         arguments = {**bound.arguments, **bound.arguments.get("kwargs", {})}
-        if cls.choices:
-            value = arguments[cls.chosen_by]
-            check_choice(cls.chosen_by, value, tuple(cls.choices))
-            cls = cls.choices[value]
         layer = super().__new__(cls, *args, **kwargs)
         layer._arguments = {k: v for k, v in arguments.items() if k not in ("self", "kwargs")}
         return layer

@@ -97,9 +97,10 @@ class ExtendedBlock(TransformerBlock):
         for layer in [*attention, self.drop_path_1, *mlp]:
             layer.build(input_shape)
 
-    def __call__(self, *args, relative_position=None, **kwargs):
-        # Graphs in files of version 0.1 have this one name for all positions.
-        return super().__call__(*args, **kwargs, **named(self, relative_position))
+    def taken(self, args, kwargs):
+        # Graphs in files of version 0.1 have one name for all positions.
+        kwargs |= named(self, kwargs.pop("relative_position", None))
+        return super().taken(args, kwargs)
 
     def call(self, x, bias=None, rotation=None, distances=None, training=False):
         """
