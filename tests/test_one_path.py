@@ -17,7 +17,7 @@ import pytest
 
 from keras_vit import BiT, VisionTransformer, layers, models
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder, NaFlexPosition
-from keras_vit.layers.extensions.resizable_patches import ResizablePatches
+from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.extensions.token_merging import MergingBlock, MergingPostNormBlock
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.position import POSITIONS

@@ -56,7 +56,7 @@ def _is_integer(x):
     return keras.backend.standardize_dtype(x.dtype).startswith(("int", "uint", "bool"))
 
 
-# For files of earlier versions, filled in by `layers.extensions`: functions from a class and a
+# For files of earlier versions, filled in by `extensions.earlier`: functions from a class and a
 # config to both as they are now.
 EARLIER_CONFIGS = []
 

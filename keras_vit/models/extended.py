@@ -19,7 +19,7 @@ from keras_vit.layers import (
 from keras_vit.layers.extensions.blocks import BLOCKS
 from keras_vit.layers.extensions.remat import REMAT_BLOCKS
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
-from keras_vit.layers.head import linear_head, pre_logits, projection
+from keras_vit.layers.head import linear_head, linear_map, pre_logits
 from keras_vit.layers.norm import NORMS
 from keras_vit.text import brief
 
@@ -147,7 +147,7 @@ def read_out(x, size, v, num_classes, head_bias, dtype):
     if v.representation_size:
         x = pre_logits(rank, v.representation_size, dtype=dtype)(x)
     if v.projection:
-        x = projection(rank, v.projection, dtype=dtype)(x)
+        x = linear_map(rank, v.projection, dtype=dtype, name="projection")(x)
     if num_classes:
         x = linear_head(rank, num_classes, bias=head_bias, dtype=dtype)(x)
     if not v.distillation:

@@ -9,7 +9,7 @@ import keras
 from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, known
 from keras_vit.layers import LayerNorm, PatchEncoder, Patches, TokenPool, TransformerBlock
-from keras_vit.layers.extensions.resizable_patches import ResizablePatches
+from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.head import linear_head, pre_logits
 from keras_vit.layers.resnet import resnet_stages
 from keras_vit.models import extended
