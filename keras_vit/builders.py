@@ -10,7 +10,7 @@ from keras_vit.families import FAMILIES
 from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
 from keras_vit.models.backbone import MODELS
 from keras_vit.text import unknown
-from keras_vit.variants import VARIANTS, Variant, get_variant
+from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights.load import build_and_load
 from keras_vit.weights.locate import variants_named
 
@@ -61,27 +61,7 @@ TITLES = {
     "R+Ti/16": "ViT-Ti on 8 x 8 patches of a ResNet's root",
 }
 _LATER_TITLES = {line.name.format(size): line.title for line in FAMILIES for size in line.sizes}
-# One object for all builders, so that importing them stays cheap.
 _SIZE, _WEIGHTS = int | tuple[int, int], str | os.PathLike[str] | None
-_PARAMETERS = {}
-
-
-def _further(model, variant, options):
-    """The parameters of a builder that are those of its model, for `help` and notebooks."""
-    defaults = {name: p.default for name, p in inspect.signature(model).parameters.items()}
-    defaults |= vars(variant())
-    return [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=k
-        )
-        for name, k in options.__annotations__.items()
-    ]
-
-
-_FURTHER = {
-    "VisionTransformer": _further(VisionTransformer, Variant, ViTOptions),
-    "BiT": _further(BiT, BiTVariant, BiTOptions),
-}
 
 
 def builder_name(variant):
@@ -126,15 +106,23 @@ def _builder(variant):
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = _title(variant, row) + _ARGUMENTS.format(fits=_fits(row), **of_model)
-    defaults = {"name": name.lower(), **vars(row)}
-    *first, _ = inspect.signature(build).parameters.values()
-    further = [
-        p if defaults.get(p.name, p.default) == p.default else p.replace(default=defaults[p.name])
-        for p in _FURTHER[of_model["model"]]
-    ]
-    shared = [_PARAMETERS.setdefault(p, p) for p in (*first, *further)]
-    build.__signature__ = inspect.Signature(shared, return_annotation=model)
+    build.__signature__ = _signature(build, model, defaults={**vars(row), "name": name.lower()})
     return build
+
+
+def _signature(build, model, defaults):
+    """That of a builder with the arguments of its model, for `help` and notebooks."""
+    *parameters, _ = inspect.signature(build).parameters.values()
+    values = {p.name: p.default for p in inspect.signature(model).parameters.values()} | defaults
+    for name, annotation in _OPTIONS[model].__annotations__.items():
+        parameters.append(
+            inspect.Parameter(name, _KEYWORD, default=values[name], annotation=annotation)
+        )
+    return inspect.Signature(parameters, return_annotation=model)
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+_OPTIONS = {VisionTransformer: ViTOptions, BiT: BiTOptions}
 
 
 def _title(variant, row):

@@ -1,6 +1,5 @@
 """EfficientNet-L2, the fourth system of the paper's Table 2 (Noisy Student), for comparison."""
 
-import contextlib
 import inspect
 import os
 import pathlib
@@ -53,7 +52,10 @@ def EfficientNet_L2(
     classes = num_classes if include_top else 0
     # The function behind EfficientNetB0 to B7, which alone Keras exports.
     build = inspect.getmodule(keras.applications.EfficientNetB0).EfficientNet
-    with _deep_graphs():
+    limit = sys.getrecursionlimit()
+    # Keras walks a graph by recursion, and Python's usual limit is below its 1,305 layers.
+    sys.setrecursionlimit(max(limit, 10_000))
+    try:
         model = build(
             WIDTH,
             DEPTH,
@@ -67,18 +69,9 @@ def EfficientNet_L2(
             classes=classes or 1000,
             classifier_activation=None,
         )
+    finally:
+        sys.setrecursionlimit(limit)
     model.preprocessing = PREPROCESSING
     if weights is not None:
         model.load_weights(weights)
     return model
-
-
-@contextlib.contextmanager
-def _deep_graphs():
-    """Keras walks a graph by recursion, and Python's usual limit is below its 1,305 layers."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, 10_000))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)

@@ -17,15 +17,10 @@ import pytest
 
 from keras_vit import BiT, VisionTransformer, layers, models
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder, NaFlexPosition
-from keras_vit.layers.extensions.resizable_patches import ResizablePatches
+from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.extensions.token_merging import MergingBlock, MergingPostNormBlock
 from keras_vit.layers.layer import Layer
-from keras_vit.layers.resnet import (
-    BottleneckV1,
-    BottleneckV2,
-    RootV1,
-    RootV2,
-)
+from keras_vit.layers.position import POSITIONS
 from keras_vit.models.bit import GlobalMean
 from keras_vit.models.intermediate import BlockAttention, Tokens
 from keras_vit.training import freeze
@@ -103,9 +98,9 @@ FURTHER_CASES = [  # each of the other models is compiled a second time for them
     (layers.StochasticDepth, "remat_dropout"),
     *((cls, "bfloat16") for cls in (layers.MLP, layers.LayerNorm)),
     (layers.MLP, "frozen"),
-    *((cls, "hybrid") for cls in (RootV1, layers.StdConv2D, layers.GroupNorm)),
-    (BottleneckV1, "hybrid_unit"),
-    *((cls, "bit") for cls in (RootV2, BottleneckV2, GlobalMean)),
+    *((cls, "hybrid") for cls in (layers.Root, layers.StdConv2D, layers.GroupNorm)),
+    (layers.Bottleneck, "hybrid_unit"),
+    *((cls, "bit") for cls in (layers.Root, layers.Bottleneck, GlobalMean)),
 ]
 ONLY_IN_TRAINING = (layers.Dropout, layers.StochasticDepth, layers.PatchDropout)
 DIFFER_IN_TRAINING = ("dropout", "remat", "remat_dropout")  # from the first model
@@ -273,8 +268,7 @@ def test_every_layer_class_has_a_case():
     known = {cls for cls in layers_of_the_library() if not issubclass(cls, keras.Model)}
     # These are of models with other inputs or outputs, which have but one way to run.
     known -= {NaFlexPatchEncoder, NaFlexPosition, BlockAttention, Tokens}
-    known -= set(layers.PositionEmbedding.choices.values())  # which have its `call`
-    known -= {layers.Root, layers.Bottleneck}  # which have none
+    known -= set(POSITIONS.values())  # which have the `call` of their base
     assert known == {cls for cls, _ in (*CASES, *FURTHER_CASES)}
 
 

@@ -44,16 +44,24 @@ SUBCLASSES = {
 
 
 @pytest.mark.parametrize("name", ["token", "remat", "bfloat16"])
-def test_a_subclass_in_the_place_of_a_part_changes_the_block(name):
+def test_a_subclass_or_a_call_in_the_place_of_a_part_changes_the_block(name):
+    """As calibration, and hooks that users write, replace `call`."""
     model = built(name)
     before = in_inference(model), in_training(model)
+
+    def assert_changed(path):
+        after = in_inference(model), in_training(model)
+        assert min(map(difference, before, after)) > CHANGE, path
+
     for path, subclass in SUBCLASSES.items():
         part = functools.reduce(getattr, path.split("/"), model.get_layer("block_0"))
-        original = type(part)
+        original, call = type(part), part.call
         part.__class__ = subclass  # with the weights that it has
-        after = in_inference(model), in_training(model)
+        assert_changed(path)
         part.__class__ = original
-        assert min(map(difference, before, after)) > CHANGE, path
+        part.call = lambda *args, call=call, **options: edited(call(*args, **options))
+        assert_changed(path)
+        del part.call
 
 
 def test_a_part_that_was_replaced_before_building_is_used():
@@ -68,17 +76,3 @@ def test_a_part_that_was_replaced_before_building_is_used():
         results.append((to_numpy(model(x)), model.predict(x, verbose=0)))
     for plain, halved in zip(*results):
         assert difference(plain, halved) > CHANGE
-
-
-@pytest.mark.parametrize("name", ["token", "remat", "bfloat16"])
-def test_a_call_that_one_instance_has_for_itself_is_used(name):
-    """As calibration, and hooks that users write, replace `call`."""
-    model = built(name)
-    before = in_inference(model), in_training(model)
-    for path in SUBCLASSES:
-        part = functools.reduce(getattr, path.split("/"), model.get_layer("block_0"))
-        original = part.call
-        part.call = lambda *args, original=original, **options: edited(original(*args, **options))
-        after = in_inference(model), in_training(model)
-        del part.call
-        assert min(map(difference, before, after)) > CHANGE, path

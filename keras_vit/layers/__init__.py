@@ -15,9 +15,9 @@ from keras_vit.layers.extensions.blocks import (
 )
 from keras_vit.layers.extensions.mlp import ExtendedMLP, SwiGLU
 from keras_vit.layers.extensions.norm import LayerScale, RMSNorm
-from keras_vit.layers.extensions.patch_dropout import PatchDropout
+from keras_vit.layers.extensions.patches import PatchDropout
 from keras_vit.layers.extensions.pools import AttentionPool, ExtendedTokenPool
-from keras_vit.layers.extensions.relative import RelativePosition2D
+from keras_vit.layers.extensions.position import RelativePosition2D, RotaryPosition
 from keras_vit.layers.extensions.remat import (
     RematAddNormBlock,
     RematAxialBlock,
@@ -26,7 +26,6 @@ from keras_vit.layers.extensions.remat import (
     RematPostNormBlock,
     RematTransformerBlock,
 )
-from keras_vit.layers.extensions.rotary import RotaryPosition
 from keras_vit.layers.head import TokenPool
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.mlp import MLP

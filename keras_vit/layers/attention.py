@@ -76,7 +76,10 @@ class MultiHeadSelfAttention(Layer):
         """
         memory = x if memory is None else memory
         q, k = self.queries(x, rotation), self.keys(memory, rotation)  # Eq. 5
-        v = self.value(memory)
+        return self.attend(q, k, self.value(memory), bias=bias, training=training)
+
+    def attend(self, q, k, v, bias=None, training=False):
+        """Eq. 6 to 8: three times (batch, tokens, heads, D_h) -> (batch, tokens, width)."""
         dropout = self.dropout if training and self.dropout.rate else None
         heads = kernels.attention(q, k, v, bias=bias, dropout=dropout)  # Eq. 6 and 7
         return self.join(heads)  # Eq. 8

@@ -61,10 +61,8 @@ def pre_logits(rank, representation_size, dtype=None):
         representation_size: units.
         dtype: dtype policy, or `None` for the global one.
     """
-    equation, shape = _per_token(rank, representation_size)
-    return Linear(
-        equation, shape, bias_axes="k", activation=kernels.tanh, dtype=dtype, name="pre_logits"
-    )
+    options = {"bias_axes": "k", "activation": kernels.tanh, "dtype": dtype}
+    return linear_map(rank, representation_size, **options, name="pre_logits")
 
 
 def linear_head(rank, num_classes, bias=0.0, dtype=None, name="head"):
@@ -81,10 +79,9 @@ def linear_head(rank, num_classes, bias=0.0, dtype=None, name="head"):
         name: of the layer.
     """
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-    equation, shape = _per_token(rank, num_classes)
-    return Linear(
-        equation,
-        shape,
+    return linear_map(
+        rank,
+        num_classes,
         bias_axes="k",
         kernel_initializer="zeros",
         bias_initializer=keras.initializers.Constant(bias),
@@ -98,17 +95,7 @@ def head_policy(policy):
     return own_policy(policy, default=policy.variable_dtype)
 
 
-def projection(rank, units, dtype=None):
-    """The linear map without bias into the space that images and texts share.
-
-    Args:
-        rank, dtype: as in `pre_logits`.
-        units: length of the embedding.
-    """
-    equation, shape = _per_token(rank, units)
-    return Linear(equation, shape, dtype=dtype, name="projection")
-
-
-def _per_token(rank, units):
-    """(equation, shape of the output) of a linear map of each image, or of each token."""
-    return ("btd,dk->btk", (None, units)) if rank == 3 else ("bd,dk->bk", (units,))
+def linear_map(rank, units, **options):
+    """A `Linear` of each image, of rank 2, or of each token, of rank 3."""
+    equation, shape = ("btd,dk->btk", (None, units)) if rank == 3 else ("bd,dk->bk", (units,))
+    return Linear(equation, shape, **options)

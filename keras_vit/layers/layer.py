@@ -1,13 +1,11 @@
 """The base class of the layers, and a stand-in for a layer that an architecture lacks."""
 
 import dataclasses
-import functools
 import inspect
 import itertools
 
 import keras
 
-from keras_vit.checks import check_choice
 from keras_vit.layers import kernels
 
 
@@ -22,14 +20,15 @@ class FloatInputs:
     integers = ()  # arguments of `call` that count or index something, and become int32
 
     def __call__(self, *args, **kwargs):
-        args, kwargs = self._as_numbers(args, kwargs)
+        args, kwargs = self.taken(args, kwargs)
         return super().__call__(*args, **kwargs)
 
     def stateless_call(self, trainable_variables, non_trainable_variables, *args, **kwargs):
-        args, kwargs = self._as_numbers(args, kwargs)
+        args, kwargs = self.taken(args, kwargs)
         return super().stateless_call(trainable_variables, non_trainable_variables, *args, **kwargs)
 
-    def _as_numbers(self, args, kwargs):
+    def taken(self, args, kwargs):
+        """The arguments of a call as the layer takes them."""
         if not any(map(_needs_look, (*args, *kwargs.values()))):
             return args, kwargs
         names = itertools.chain(self.call_signature_parameters, itertools.repeat(None))
@@ -58,9 +57,8 @@ def _is_integer(x):
 
 
 # For files of earlier versions, filled in by `extensions.earlier`: functions from a class and a
-# config to both as they are now; and, by the name of an argument of `call`, functions from a layer
-# and a value to the arguments that it is now.
-EARLIER_CONFIGS, EARLIER_ARGUMENTS = [], {}
+# config to both as they are now.
+EARLIER_CONFIGS = []
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -75,71 +73,37 @@ class Layer(FloatInputs, keras.layers.Layer):
     """
 
     origin = None
-    chosen_by, choices = None, {}  # an argument, and the subclass for each of its values
-
-    def __init_subclass__(cls, **choice):
-        """Lets a subclass stand for one value of an argument of its base class.
-
-        After `class Learned1D(PositionEmbedding, kind="learned_1d")`, a call of
-        `PositionEmbedding("learned_1d", ...)` makes a `Learned1D`. Keras sees it under the name of
-        the base class, since files name layers, and the places of their weights, by their classes.
-        """
-        super().__init_subclass__()
-        cls.chosen_by, cls.choices = None, {}
-        for argument, value in choice.items():
-            base = cls.__base__
-            base.chosen_by, base.choices[value] = argument, cls
-            cls.__name__ = base.__name__
-            for each in (cls, base):
-                keras.saving.register_keras_serializable("keras_vit")(each)
 
     def __new__(cls, *args, **kwargs):
-        bound = _signature(cls).bind(None, *args, **kwargs)
+        bound = inspect.signature(cls.__init__).bind(None, *args, **kwargs)
         bound.apply_defaults()
-        further = bound.arguments.pop("kwargs", {})
-        _, *arguments = bound.arguments.items()  # without self
-        arguments = dict(arguments) | further
-        if cls.choices:
-            value = arguments[cls.chosen_by]
-            check_choice(cls.chosen_by, value, tuple(cls.choices))
-            cls = cls.choices[value]
+        arguments = {**bound.arguments, **bound.arguments.get("kwargs", {})}
         layer = super().__new__(cls, *args, **kwargs)
-        layer._arguments = arguments
+        layer._arguments = {k: v for k, v in arguments.items() if k not in ("self", "kwargs")}
         return layer
-
-    def __call__(self, *args, **kwargs):
-        for name in [name for name in kwargs if name in EARLIER_ARGUMENTS]:
-            kwargs |= EARLIER_ARGUMENTS[name](self, kwargs.pop(name))
-        return super().__call__(*args, **kwargs)
 
     def compute_output_spec(self, *args, **kwargs):
         x = args[0] if args else kwargs[self.call_signature_parameters[0]]
         return keras.tree.map_structure(lambda each: self._output(each.shape), x)
 
-    def compute_output_shape(self, input_shape=None, **shapes):
+    def compute_output_shape(self, input_shape, **shapes):
         """The shape of the output for those of the inputs, by Keras's names (`memory_shape`)."""
-        first, dtype = self.call_signature_parameters[0], self.compute_dtype
-        shapes = {f"{first}_shape": input_shape, **shapes}
-        inputs = {
-            name.removesuffix("_shape"): keras.tree.map_shape_structure(
-                lambda shape: keras.KerasTensor(shape, dtype), shape
-            )
-            for name, shape in shapes.items()
-            if shape is not None
-        }
-        outputs = self.compute_output_spec(inputs.pop(first), **inputs)
-        return keras.tree.map_structure(lambda output: output.shape, outputs)
+        x, shapes = keras.tree.map_shape_structure(self._output, (input_shape, shapes))
+        others = {name.removesuffix("_shape"): other for name, other in shapes.items()}
+        return keras.tree.map_structure(lambda y: y.shape, self.compute_output_spec(x, **others))
 
     def _output(self, shape, dtype=None):
         return keras.KerasTensor(shape, dtype or self.compute_dtype)
 
     def get_config(self):
-        plain = {
+        config = {
             name: dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
             for name, value in self._arguments.items()
         }
-        known = keras.saving.serialize_keras_object(self.origin) if self.origin else None
-        return {**plain, **super().get_config(), **({"origin": known} if known else {})}
+        config |= super().get_config()
+        if self.origin:
+            config["origin"] = keras.saving.serialize_keras_object(self.origin)
+        return config
 
     @classmethod
     def from_config(cls, config):
@@ -150,11 +114,6 @@ class Layer(FloatInputs, keras.layers.Layer):
         layer = super(Layer, current).from_config(config)
         layer.origin = origin and keras.saving.deserialize_keras_object(origin)
         return layer
-
-
-@functools.cache
-def _signature(cls):
-    return inspect.signature(cls.__init__)
 
 
 class Identity:

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.checks import pair
+from keras_vit.checks import check_choice, pair
 from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.resample import resize_matrix
@@ -15,13 +15,12 @@ def small_normal():
     return kernels.initial(keras.initializers.RandomNormal(stddev=0.02))
 
 
-@keras.saving.register_keras_serializable("keras_vit")
 class PositionEmbedding(Layer):
     """Adds one vector per position to the tokens: z_0 = [...] + E_pos (Eq. 1).
 
-    `PositionEmbedding(kind, ...)` makes a `Learned1D`, a `Learned2D` or a `SinCos2D`. The two 2-D
-    embeddings add zero to the class token and to registers, which have no place in the grid and are
-    learned themselves.
+    `PositionEmbedding(kind, ...)` makes the subclass of that kind, which files name by this class.
+    The two 2-D embeddings add zero to the class token and to registers, which have no place in the
+    grid and are learned themselves.
 
     Shapes: (batch, tokens, width) -> the same.
 
@@ -36,6 +35,10 @@ class PositionEmbedding(Layer):
         interpolation: how the embedding is resampled for patches of another grid, a method of
             `resize_matrix`; `"sincos_2d"` is computed for that grid instead.
     """
+
+    def __new__(cls, kind, *args, **kwargs):
+        check_choice("kind", kind, tuple(POSITIONS))
+        return super().__new__(POSITIONS[kind], kind, *args, **kwargs)
 
     def __init__(
         self, kind, grid, class_token=True, registers=0, interpolation="align_corners", **kwargs
@@ -90,7 +93,7 @@ class PositionEmbedding(Layer):
         return ops.concatenate([zeros, patches], axis=0)[None]
 
 
-class Learned1D(PositionEmbedding, kind="learned_1d"):
+class Learned1D(PositionEmbedding):
     """A learned vector per token, the class token's included."""
 
     def build_table(self, tokens, width):
@@ -109,7 +112,7 @@ class Learned1D(PositionEmbedding, kind="learned_1d"):
         return ops.concatenate([learned, patches], axis=0)[None]
 
 
-class Learned2D(PositionEmbedding, kind="learned_2d"):
+class Learned2D(PositionEmbedding):
     """A learned vector of width / 2 per column and one per row, concatenated."""
 
     def build_table(self, tokens, width):
@@ -132,7 +135,7 @@ class Learned2D(PositionEmbedding, kind="learned_2d"):
         return self.after_zeros(ops.reshape(ops.concatenate([x, y], axis=-1), (-1, 2 * half)))
 
 
-class SinCos2D(PositionEmbedding, kind="sincos_2d"):
+class SinCos2D(PositionEmbedding):
     """Fixed sines and cosines of the column and the row; see `sincos_2d`."""
 
     def build_table(self, tokens, width):
@@ -144,6 +147,12 @@ class SinCos2D(PositionEmbedding, kind="sincos_2d"):
             return self.after_zeros(self.fixed.tensor(like, self.compute_dtype))
         table = _computed(sincos_2d, tuple(grid), self.width, like=like, dtype=self.precise_dtype)
         return self.after_zeros(ops.cast(table, self.compute_dtype))
+
+
+POSITIONS = {"learned_1d": Learned1D, "learned_2d": Learned2D, "sincos_2d": SinCos2D}
+for position in (*POSITIONS.values(), PositionEmbedding):  # the last one opens files
+    position.__name__ = "PositionEmbedding"
+    keras.saving.register_keras_serializable("keras_vit")(position)
 
 
 def _computed(function, *arguments, like, dtype):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.checks import check_heads
+from keras_vit.layers import kernels
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.position import small_normal
@@ -53,22 +54,19 @@ class RelativeAttention(MultiHeadSelfAttention):
     """
 
     def call(self, x, memory=None, bias=None, rotation=None, distances=None, training=False):
-        if distances is not None:
-            bias = self.distance_bias(self.queries(x, rotation), distances)
-        return super().call(x, memory, bias=bias, rotation=rotation, training=training)
+        memory = x if memory is None else memory
+        q, k = self.queries(x, rotation), self.keys(memory, rotation)
+        bias = bias if distances is None else distance_bias(q, distances)
+        return self.attend(q, k, self.value(memory), bias=bias, training=training)
 
     def scores(self, x, memory=None, bias=None, rotation=None, distances=None):
-        if distances is not None:
-            bias = self.distance_bias(self.queries(x, rotation), distances)
-        return super().scores(x, memory, bias=bias, rotation=rotation)
-
-    def distance_bias(self, q, distances):
-        """q rᵀ / √D_h, r being the embedding of the distance from a query to a key."""
-        return relative_scores(q * q.shape[-1] ** -0.5, distances)
+        q, k = self.queries(x, rotation), self.keys(x if memory is None else memory, rotation)
+        bias = bias if distances is None else distance_bias(q, distances)
+        return kernels.attention_weights(q, k, bias)
 
 
-def relative_scores(query, table):
-    """q · r for each query and key, r being the embedding of their distance.
+def distance_bias(query, table):
+    """q · r / √D_h for each query and key, r being the embedding of their distance.
 
     Shapes: (batch, T, heads, D_h), (2·T - 1, D_h) -> (batch, heads, T, T).
     """
@@ -78,7 +76,7 @@ def relative_scores(query, table):
             f"{tokens} tokens have {2 * tokens - 1} distances. Received: a relative position "
             f"table of shape {tuple(table.shape)}."
         )
-    by_distance = ops.einsum("bthd,rd->bhtr", query, table)
+    by_distance = ops.einsum("bthd,rd->bhtr", query * query.shape[-1] ** -0.5, table)
     # Query t needs the distances from tokens - 1 - t on. Padding each row by one and reading the
     # rows again one value shorter moves row t by t: no gather, no index.
     x = ops.pad(by_distance, ((0, 0), (0, 0), (0, 0), (0, 1)))

@@ -8,11 +8,12 @@ import dataclasses
 import keras
 from keras import ops
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import check_choice, positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
 
 GROUPS, ROOT_FILTERS = 32, 64  # of group norm, and of the root for a width factor of 1
+VERSIONS = ("v1", "v2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,17 +141,31 @@ class Root(Layer):
 
     Args:
         filters: output channels.
-        version: `"v1"` (`RootV1`), with norm and ReLU between the two, or `"v2"` (`RootV2`).
+        version: `"v1"`, with norm and ReLU between the two, or `"v2"`, with
+            `Numerics.pool_padding` around what is pooled.
         numerics, folded: as in `StdConv2D`.
     """
 
     def __init__(self, filters, version="v1", numerics="google", folded=False, **kwargs):
         super().__init__(**kwargs)
-        self.filters, self.numerics, self.folded = filters, numerics, folded
+        check_choice("version", version, VERSIONS)
+        self.filters, self.version = filters, version
+        self.numerics, self.folded = numerics, folded
         self.conv = _conv(self, "conv", filters, 7, strides=2)
 
     def build(self, input_shape):
         self.conv.build(input_shape)
+        if self.version == "v1":
+            self.norm = _norm(self, "norm")
+            self.norm.build(self.conv.compute_output_shape(input_shape))
+
+    def call(self, x):
+        x = self.conv(x)
+        if self.version == "v1":
+            return kernels.max_pool(ops.relu(self.norm(x)), size=3, strides=2, same=True)
+        value = NUMERICS[self.numerics].pool_padding
+        x = ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=value)
+        return kernels.max_pool(x, size=3, strides=2, same=False)
 
     def convolutions(self):
         """The standardised convolutions in it."""
@@ -158,31 +173,6 @@ class Root(Layer):
 
     def compute_output_spec(self, x):
         return self._output(_strided(_strided(x.shape, 2, None), 2, self.filters))
-
-
-class RootV1(Root, version="v1"):
-    """pool(relu(norm(conv(x))))."""
-
-    explicit_padding = False
-
-    def build(self, input_shape):
-        super().build(input_shape)
-        self.norm = _norm(self, "norm")
-        self.norm.build(self.conv.compute_output_shape(input_shape))
-
-    def call(self, x):
-        return kernels.max_pool(ops.relu(self.norm(self.conv(x))), size=3, strides=2, same=True)
-
-
-class RootV2(Root, version="v2"):
-    """pool(conv(x)), with `Numerics.pool_padding` around what is pooled."""
-
-    explicit_padding = True
-
-    def call(self, x):
-        value = NUMERICS[self.numerics].pool_padding
-        x = ops.pad(self.conv(x), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=value)
-        return kernels.max_pool(x, size=3, strides=2, same=False)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -193,31 +183,56 @@ class Bottleneck(Layer):
 
     Args:
         filters, strides: of the 3 x 3 convolution.
-        version: `"v1"` (`BottleneckV1`) or `"v2"` (`BottleneckV2`).
+        version: `"v1"`, whose norms follow the convolutions, or `"v2"`, whose norms precede them.
         numerics, folded: as in `StdConv2D`.
     """
 
     def __init__(self, filters, strides=1, version="v1", numerics="google", folded=False, **kwargs):
         super().__init__(**kwargs)
+        check_choice("version", version, VERSIONS)
         self.filters, self.strides = positive_int(filters, "filters"), strides
-        self.numerics, self.folded = numerics, folded
+        self.version, self.numerics, self.folded = version, numerics, folded
         self.conv1 = _conv(self, "conv1", filters, 1)
         self.conv2 = _conv(self, "conv2", filters, 3, strides=strides)
         self.conv3 = _conv(self, "conv3", 4 * filters, 1)
         self.norm1, self.norm2 = _norm(self, "norm1"), _norm(self, "norm2")
-        self.norm3 = _norm(self, "norm3", gamma=self.last_gamma)
+        # A fresh unit of version 1 is the identity.
+        self.norm3 = _norm(self, "norm3", gamma=0.0 if version == "v1" else 1.0)
 
     def build(self, input_shape):
         inner, outer = ((*input_shape[:-1], self.filters * factor) for factor in (1, 4))
         self.conv1.build(input_shape)
         self.conv2.build(inner)
         self.conv3.build(inner)
+        self.norm1.build(inner if self.version == "v1" else input_shape)
+        self.norm2.build(inner)
+        self.norm3.build(outer if self.version == "v1" else inner)
         # The shortcut has a convolution where channels or size change.
         self.needs_projection = input_shape[-1] != outer[-1] or self.strides != 1
         if self.needs_projection:
             self.conv_proj = _conv(self, "conv_proj", outer[-1], 1, strides=self.strides)
             self.conv_proj.build(input_shape)
-        self.build_norms(input_shape, inner, outer)
+            if self.version == "v1":
+                self.norm_proj = _norm(self, "norm_proj")
+                self.norm_proj.build(outer)
+
+    def call(self, x):
+        return self.norms_last(x) if self.version == "v1" else self.norms_first(x)
+
+    def norms_last(self, x):
+        """relu(x' + norm(conv(relu(norm(conv(relu(norm(conv(x))))))))), x' = x, norm(conv(x))."""
+        y = ops.relu(self.norm1(self.conv1(x)))
+        y = ops.relu(self.norm2(self.conv2(y)))
+        y = self.norm3(self.conv3(y))
+        shortcut = self.norm_proj(self.conv_proj(x)) if self.needs_projection else x
+        return ops.relu(y + shortcut)
+
+    def norms_first(self, x):
+        """x' + conv(relu(norm(conv(relu(norm(conv(y))))))), y = relu(norm(x)), x' = x, conv(y)."""
+        y = ops.relu(self.norm1(x))
+        shortcut = self.conv_proj(y) if self.needs_projection else x
+        y = self.conv2(ops.relu(self.norm2(self.conv1(y))))
+        return shortcut + self.conv3(ops.relu(self.norm3(y)))
 
     def convolutions(self):
         """The standardised convolutions in it."""
@@ -228,48 +243,17 @@ class Bottleneck(Layer):
         return self._output(_strided(x.shape, self.strides, 4 * self.filters))
 
 
-class BottleneckV1(Bottleneck, version="v1"):
-    """relu(x' + norm(conv(relu(norm(conv(relu(norm(conv(x))))))))), x' = x or norm(conv(x))."""
-
-    explicit_padding, last_gamma = False, 0.0  # so that a fresh unit is the identity
-
-    def build_norms(self, first, inner, outer):
-        self.norm1.build(inner)
-        self.norm2.build(inner)
-        self.norm3.build(outer)
-        if self.needs_projection:
-            self.norm_proj = _norm(self, "norm_proj")
-            self.norm_proj.build(outer)
-
-    def call(self, x):
-        y = ops.relu(self.norm1(self.conv1(x)))
-        y = ops.relu(self.norm2(self.conv2(y)))
-        y = self.norm3(self.conv3(y))
-        shortcut = self.norm_proj(self.conv_proj(x)) if self.needs_projection else x
-        return ops.relu(y + shortcut)
-
-
-class BottleneckV2(Bottleneck, version="v2"):
-    """x' + conv(relu(norm(conv(relu(norm(conv(y))))))), y = relu(norm(x)), x' = x or conv(y)."""
-
-    explicit_padding, last_gamma = True, 1.0
-
-    def build_norms(self, first, inner, outer):
-        self.norm1.build(first)
-        self.norm2.build(inner)
-        self.norm3.build(inner)
-
-    def call(self, x):
-        y = ops.relu(self.norm1(x))
-        shortcut = self.conv_proj(y) if self.needs_projection else x
-        y = self.conv2(ops.relu(self.norm2(self.conv1(y))))
-        return shortcut + self.conv3(ops.relu(self.norm3(y)))
-
-
 def _conv(layer, name, filters, size, strides=1):
-    options = {"numerics": layer.numerics, "folded": layer.folded, "dtype": layer.dtype_policy}
-    options |= {"strides": strides, "explicit_padding": layer.explicit_padding}
-    return StdConv2D(filters, size, **options, name=name)
+    return StdConv2D(
+        filters,
+        size,
+        strides=strides,
+        explicit_padding=layer.version == "v2",
+        numerics=layer.numerics,
+        folded=layer.folded,
+        dtype=layer.dtype_policy,
+        name=name,
+    )
 
 
 def _norm(layer, name, gamma=1.0):

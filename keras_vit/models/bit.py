@@ -12,7 +12,14 @@ from keras_vit.checks import choice
 from keras_vit.layers import kernels
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
-from keras_vit.layers.resnet import GROUPS, NUMERICS, ROOT_FILTERS, GroupNorm, resnet_stages
+from keras_vit.layers.resnet import (
+    GROUPS,
+    NUMERICS,
+    ROOT_FILTERS,
+    VERSIONS,
+    GroupNorm,
+    resnet_stages,
+)
 from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
 from keras_vit.preprocessing import BIT
 from keras_vit.text import brief
@@ -37,7 +44,7 @@ class BiTVariant:
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
     width: float = 1.0
-    version: str = choice("v2", ("v1", "v2"), inherited=True, compared=True)
+    version: str = choice("v2", VERSIONS, inherited=True, compared=True)
     numerics: str = choice("bit", tuple(NUMERICS), inherited=True, compared=True)
     folded: bool = False
 

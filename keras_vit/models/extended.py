@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit.checks import rate
 from keras_vit.extensions import Extensions
 from keras_vit.layers import (
     AttentionPool,
@@ -18,9 +19,69 @@ from keras_vit.layers import (
 from keras_vit.layers.extensions.blocks import BLOCKS
 from keras_vit.layers.extensions.remat import REMAT_BLOCKS
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
-from keras_vit.layers.head import linear_head, pre_logits, projection
+from keras_vit.layers.head import linear_head, linear_map, pre_logits
 from keras_vit.layers.norm import NORMS
-from keras_vit.models.tokens import has_positions_in_blocks, merged_tokens
+from keras_vit.text import brief
+
+RATES = ("dropout", "attention_dropout", "stochastic_depth", "patch_dropout")
+
+
+def check_options(v, options):
+    """Raises a ValueError where a model of a `Variant` cannot have some arguments, by name."""
+    for name in RATES:
+        rate(options[name], name)
+    if options["variable_size"] and (has_positions_in_blocks(v) or v.block == "axial"):
+        raise ValueError(
+            "variable_size needs the position embedding at the input, and blocks that are not "
+            f"axial. Received: position={v.position!r}, position_at={v.position_at!r}, block="
+            f"{v.block!r}; build a model for each image size."
+        )
+    dropping = {
+        f"the answers of pool={v.pool!r} belong to single patches": v.pool in (None, "first"),
+        "relative positions need every token in its place": v.is_relative,
+        "axial blocks need every patch in its place": v.block == "axial",
+        f"position_at={v.position_at!r} adds positions to tokens that are gone": (
+            has_positions_in_blocks(v) and not v.is_relative
+        ),
+    }
+    merging = dropping | {
+        "a merged token has no one place by which rotary positions would turn it": v.rotary,
+        f"{v.block} blocks do not merge tokens": v.block not in MERGING_BLOCKS,
+        "remat is for training, and merging for inference": options["remat"],
+        "the number of tokens must be known, so build a model for each image size": options[
+            "variable_size"
+        ],
+    }
+    _refuse("patch_dropout", options, dropping if options["patch_dropout"] else {})
+    _refuse("token_merging", options, merging if any(merged_tokens(v, options)) else {})
+
+
+def _refuse(name, options, reasons):
+    for reason, is_so in reasons.items():
+        if is_so:
+            raise ValueError(
+                f"{name}={options[name]!r} cannot be: {reason}. Choose {name}=0 or another model."
+            )
+
+
+def has_positions_in_blocks(v):
+    """Whether blocks of a `Variant` add positions, or attend by them, beside rotary ones."""
+    return v.position_at != "input" and v.position != "none"
+
+
+def merged_tokens(v, options):
+    """The number of tokens that each block of a `Variant` merges."""
+    token_merging = options["token_merging"]
+    each = isinstance(token_merging, (tuple, list))
+    counts = tuple(token_merging) if each else (token_merging,) * v.block_layers
+    if len(counts) != v.block_layers or any(
+        isinstance(count, bool) or not isinstance(count, int) or count < 0 for count in counts
+    ):
+        raise ValueError(
+            "token_merging must be a number of tokens, 0 or more, or a sequence of one for each of "
+            f"{v.block_layers} blocks. Received: token_merging={brief(token_merging)}."
+        )
+    return counts
 
 
 def is_needed(v, options):
@@ -86,7 +147,7 @@ def read_out(x, size, v, num_classes, head_bias, dtype):
     if v.representation_size:
         x = pre_logits(rank, v.representation_size, dtype=dtype)(x)
     if v.projection:
-        x = projection(rank, v.projection, dtype=dtype)(x)
+        x = linear_map(rank, v.projection, dtype=dtype, name="projection")(x)
     if num_classes:
         x = linear_head(rank, num_classes, bias=head_bias, dtype=dtype)(x)
     if not v.distillation:

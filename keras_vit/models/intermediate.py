@@ -1,6 +1,5 @@
 """What lies between the blocks of a network: tokens, maps of patches, attention."""
 
-import operator
 import re
 
 import keras
@@ -10,7 +9,7 @@ from keras import ops
 from keras_vit.checks import pair
 from keras_vit.layers import kernels
 from keras_vit.layers.extensions.blocks import named
-from keras_vit.layers.extensions.patch_dropout import PatchDropout
+from keras_vit.layers.extensions.patches import PatchDropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.patches import Patches
@@ -29,34 +28,22 @@ def _blocks(model):
 def chosen(model, blocks):
     """The indices of blocks, from 0 on, that `blocks` names; as in `features`."""
     count = len(_blocks(model))
-    received = f"{model.name} has {count} blocks. Received: blocks={brief(blocks)}"
-    if isinstance(blocks, str):
-        if blocks != "all":
-            raise ValueError(f"{received}; choose indices, a number of last blocks, or 'all'.")
-        return list(range(count))
-    try:
-        if np.ndim(blocks) == 0:
-            last = _index(blocks)
-            if not 1 <= last <= count:
-                raise ValueError(f"{received}; a number, that of the last blocks, is 1 to {count}.")
-            return list(range(count - last, count))
-        indices = [_index(i) for i in blocks]
-    except TypeError as error:
-        raise ValueError(f"{received}; indices are integers, as in blocks=[2, 5].") from error
-    if not indices or any(not -count <= i < count for i in indices):
+    last = count if isinstance(blocks, str) and blocks == "all" else blocks
+    if _is_whole(last) and 1 <= last <= count:
+        return list(range(count - last, count))
+    given = list(blocks) if np.ndim(blocks) == 1 else []
+    indices = [int(i) % count for i in given if _is_whole(i) and -count <= i < count]
+    if not given or len(set(indices)) < len(given):
         raise ValueError(
-            f"{received}; name at least one, with indices from {-count} to {count - 1}."
+            f"{model.name} has {count} blocks. Received: blocks={brief(blocks)}; choose 'all', "
+            f"the number of the last ones, 1 to {count}, or indices as in blocks=[0, -1], each "
+            f"block once, from {-count} to {count - 1}."
         )
-    indices = [i % count for i in indices]
-    if len(set(indices)) < len(indices):
-        raise ValueError(f"{received}; each block is named once, and these are {indices}.")
     return indices
 
 
-def _index(number):
-    if isinstance(number, bool):
-        raise TypeError("a truth value counts nothing")
-    return operator.index(number)
+def _is_whole(number):
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 
 
 def block_features(model, blocks, as_maps, norm, learned_tokens, attention):

@@ -128,22 +128,21 @@ class Trainer:
             yield
 
     def make_train_function(self, force=False):
-        before = self.train_function
-        super().make_train_function(force)
-        if self.train_function is not before:
-            self.train_function = self._looking("train", self.train_function)
+        self._make(super().make_train_function, force, step="train")
 
     def make_test_function(self, force=False):
-        before = self.test_function
-        super().make_test_function(force)
-        if self.test_function is not before:
-            self.test_function = self._looking("test", self.test_function)
+        self._make(super().make_test_function, force, step="test")
 
     def make_predict_function(self, force=False):
-        before = self.predict_function
-        super().make_predict_function(force)
-        if self.predict_function is not before:
-            self.predict_function = self._looking("predict", self.predict_function)
+        self._make(super().make_predict_function, force, step="predict")
+
+    def _make(self, make, force, step):
+        """Keras's function of a step, which looks at its first batch."""
+        name = f"{step}_function"
+        before = getattr(self, name)
+        make(force)
+        if getattr(self, name) is not before:
+            setattr(self, name, self._looking(step, getattr(self, name)))
 
     def train_next_batch_within(self, context, programs, key):
         """Lets `fit` train the next batch within a context, by a program that is traced within it.

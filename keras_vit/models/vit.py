@@ -9,12 +9,11 @@ import keras
 from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, known
 from keras_vit.layers import LayerNorm, PatchEncoder, Patches, TokenPool, TransformerBlock
-from keras_vit.layers.extensions.resizable_patches import ResizablePatches
+from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.head import linear_head, pre_logits
 from keras_vit.layers.resnet import resnet_stages
 from keras_vit.models import extended
 from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
-from keras_vit.models.tokens import check_options
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import Variant, get_variant
 
@@ -96,7 +95,7 @@ class VisionTransformer(Classifier):
             "variable_size": bool(variable_size),
             "token_merging": token_merging,
         }
-        check_options(v, options)
+        extended.check_options(v, options)
         grid, dtype = v.grid(image_size), checked["dtype_policy"]
         height, width = (None, None) if variable_size else checked["image_size"]
         head = {"num_classes": checked["num_classes"], "head_bias": head_bias, "dtype": dtype}

@@ -5,23 +5,16 @@ import re
 import numpy as np
 import pytest
 
-import keras_vit
 from keras_vit.layers import TokenPool
 from tests.support import (
-    ORACLES,
-    OracleCase,
     assert_close,
     forward,
     images,
-    largest,
-    precision,
-    read_arrays,
     tiny_vit,
     to_numpy,
 )
 
 X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
-MAP = OracleCase(ORACLES / "big_vision_vit" / "map_sincos2d_p4")
 
 
 def test_the_mean_leaves_the_class_token_out():
@@ -54,48 +47,6 @@ def test_fresh_logits_are_the_bias_of_the_head(pool, bias):
     model = tiny_vit(pool=pool, head_bias=bias, depth=1)
     logits = to_numpy(forward(model, images()))
     np.testing.assert_array_equal(logits, np.full_like(logits, bias))
-
-
-def big_vision_names(path):
-    """Name in a big_vision file of a variable of a model with attention pooling."""
-    name = path.replace("gamma", "scale").replace("beta", "bias")
-    name = re.sub(r"^norm/", "Transformer/encoder_norm/", name)
-    name = re.sub(r"^block_", "Transformer/encoderblock_", name)
-    name = re.sub(r"^pool/", "MAPHead_0/", name)
-    name = name.replace("patch_encoder/projection", "embedding")
-    name = name.replace("MAPHead_0/norm", "MAPHead_0/LayerNorm_0")
-    name = name.replace("norm_1", "LayerNorm_0").replace("norm_2", "LayerNorm_1")
-    name = name.replace("attention", "MultiHeadDotProductAttention_0")
-    return name.replace("mlp/dense_1", "MlpBlock_0/Dense_0").replace(
-        "mlp/dense_2", "MlpBlock_0/Dense_1"
-    )
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_attention_pooling_equals_the_authors_code(dtype):
-    """The whole model of big_vision: no class token, fixed sines and cosines, a MAP head."""
-    config, io = MAP.config, MAP.io
-    with precision(dtype):
-        model = keras_vit.VisionTransformer(
-            image_size=config["image"],
-            patch_size=config["patch_size"],
-            width=config["width"],
-            depth=config["depth"],
-            num_heads=config["num_heads"],
-            mlp_dim=config["mlp_dim"],
-            num_classes=config["num_classes"],
-            pool="map",
-            position="sincos_2d",
-            dtype=dtype,
-        )
-        arrays = read_arrays(MAP.checkpoint)
-        assert {big_vision_names(v.path) for v in model.weights} == set(arrays)
-        for v in model.weights:
-            v.assign(arrays[big_vision_names(v.path)].reshape(v.shape))
-        logits = forward(model, io["input"].astype(dtype))
-        tolerance = 1e-9 if dtype == "float64" else MAP.tolerance()
-        assert tolerance < 1e-4 * largest(io["output_f64"])
-        assert_close(logits, io["output_f64"], tolerance)
 
 
 def test_the_mean_leaves_registers_out():

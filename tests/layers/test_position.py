@@ -9,7 +9,7 @@ from keras_vit.extensions import ROTARIES
 from keras_vit.layers import PositionEmbedding, RelativePosition, RotaryPosition
 from keras_vit.layers.kernels import rotate
 from keras_vit.layers.position import sincos_2d
-from keras_vit.layers.relative import relative_scores
+from keras_vit.layers.relative import distance_bias
 from tests import definitions
 from tests.support import (
     BACKEND,
@@ -90,16 +90,16 @@ def test_unknown_kinds(kind):
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7])
-def test_relative_scores_are_the_double_loop(tokens):
+def test_distance_bias_is_the_double_loop(tokens):
     rng = np.random.default_rng(tokens)
     query = rng.normal(size=(2, tokens, 3, 4)).astype("float32")
     table = rng.normal(size=(2 * tokens - 1, 4)).astype("float32")
-    assert_close(relative_scores(query, table), definitions.relative_bias(query, table), 1e-5)
+    assert_close(distance_bias(2 * query, table), definitions.relative_bias(query, table), 1e-5)
 
 
-def test_relative_scores_refuse_a_table_for_other_tokens():
+def test_distance_bias_refuses_a_table_for_other_tokens():
     with pytest.raises(ValueError, match=r"5 tokens have 9 distances.*\(7, 4\)"):
-        relative_scores(np.zeros((2, 5, 2, 4), "float32"), np.zeros((7, 4), "float32"))
+        distance_bias(np.zeros((2, 5, 2, 4), "float32"), np.zeros((7, 4), "float32"))
 
 
 ROTARY = {"rotary": "dinov3", "position": "none", "num_heads": 2, "width": 16}

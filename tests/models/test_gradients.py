@@ -48,16 +48,6 @@ def inputs_of(model, dtype):
     return images((3, *model.image_size, model.channels), seed=2).astype(dtype)
 
 
-def test_every_way_to_call_gives_the_same():
-    """Called as it is, in training mode, and by Keras's compiled prediction."""
-    model = built("float32", **MODELS["token"])
-    x = inputs_of(model, "float32")
-    expected = expected_of(model, x)
-    ways = [model(x), model(x, training=True), model.predict(x, verbose=0)]
-    for outputs in [*ways, model.predict_on_batch(x)]:
-        assert_close(outputs, expected, TOLERANCES["float32"] * max(largest(expected), 1))
-
-
 @pytest.mark.parametrize(
     "name, options, dtype",
     [

@@ -69,6 +69,7 @@ def grain_data(x):
 
 
 FEEDS = {
+    "arrays": lambda x: (x, LABELS),
     "list": lambda x: ([x], LABELS),
     "tensors": lambda x: (keras.ops.convert_to_tensor(x), keras.ops.convert_to_tensor(LABELS)),
     "PyDataset": lambda x: (Batches(x),),
@@ -140,6 +141,7 @@ def without_weights():
 
 
 CALLS = {
+    "uint8": lambda m, _: m.predict(PIXELS.astype("uint8"), verbose=0),
     "validation": lambda m, _: m.fit(PIXELS, LABELS, validation_split=0.25, epochs=2, verbose=0),
     "without weights": lambda m, _: m.fit(without_weights(), verbose=0),
     "a run": lambda m, path: training.fit(m, Epochs(), path, epochs=2, curves=False),

@@ -1,9 +1,7 @@
 """The whole network: what it computes, what its parts are called, how it describes itself."""
 
 import json
-import warnings
 
-import keras
 import numpy as np
 import pytest
 
@@ -227,14 +225,6 @@ def test_config_round_trip(options):
         assert model.get_config()[name] == options[name], name
 
 
-def test_as_a_part_of_another_model():
-    model = randomize(tiny_vit())
-    pixels = keras.Input((16, 16, 3))
-    whole = keras.Model(pixels, model(keras.layers.Rescaling(1 / 127.5, -1)(pixels)))
-    x = images()
-    assert_close(forward(whole, (x + 1) * 127.5), forward(model, x), 1e-5)
-
-
 @pytest.mark.parametrize("representation_size", [None, 6])
 def test_the_number_of_tokens_is_known_after_the_head(representation_size):
     model = tiny_vit(pool=None, representation_size=representation_size)
@@ -243,28 +233,3 @@ def test_the_number_of_tokens_is_known_after_the_head(representation_size):
 
 def test_no_images_give_no_logits():
     assert tuple(forward(tiny_vit(), images((0, 16, 16, 3))).shape) == (0, 3)
-
-
-def test_values_reach_the_model_unchanged():
-    """uint8 pixels are converted, not rescaled: preprocessing is not part of the model."""
-    model = randomize(tiny_vit())
-    pixels = np.random.default_rng(0).integers(0, 255, (4, 16, 16, 3), dtype="uint8")
-    assert_close(forward(model, pixels), forward(model, pixels.astype("float32")), 0)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_values_that_are_no_prepared_pixels_are_warned_of(dtype):
-    model, images = tiny_vit(), np.full((2, 16, 16, 3), 200, dtype)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    labels = np.zeros(2, "int32")
-    for call in (
-        lambda: model.predict(images, verbose=0),
-        lambda: model.fit(images, labels, verbose=0),
-        lambda: model.evaluate(images, labels, verbose=0),
-    ):
-        with pytest.warns(UserWarning, match="wants values from -1 to 1"):
-            call()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.predict(np.linspace(-1, 1, 2 * 16 * 16 * 3).reshape(2, 16, 16, 3), verbose=0)
-    assert not [w for w in caught if "wants values" in str(w.message)]

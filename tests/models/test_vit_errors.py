@@ -109,12 +109,9 @@ def test_wrong_images_in_fit_evaluate_and_predict(name):
     model = tiny_vit(depth=1)
     model.compile("sgd", "mse")
     x, y = np.zeros(WRONG_IMAGES[name], "float32"), np.zeros((2, 3))
-    with pytest.raises(ValueError, match=MESSAGE):
-        model.fit(x, y, verbose=0)
-    with pytest.raises(ValueError, match=MESSAGE):
-        model.evaluate(x, y, verbose=0)
-    with pytest.raises(ValueError, match=MESSAGE):
-        model.predict(x, verbose=0)
+    for call, arrays in ((model.fit, (x, y)), (model.evaluate, (x, y)), (model.predict, (x,))):
+        with pytest.raises(ValueError, match=MESSAGE):
+            call(*arrays, verbose=0)
 
 
 def test_wrong_images_after_right_ones():

@@ -14,11 +14,6 @@ from keras_vit.layers.norm import NORMS
 from keras_vit.layers.transformer_block import TransformerBlock
 
 
-def given(**arguments):
-    """The arguments that are not `None`."""
-    return {name: value for name, value in arguments.items() if value is not None}
-
-
 def named(block, position=None):
     """What enters a block beside its tokens, by the argument of `call` that takes it.
 
@@ -97,13 +92,17 @@ class ExtendedBlock(TransformerBlock):
         for layer in [*attention, self.drop_path_1, *mlp]:
             layer.build(input_shape)
 
-    def call(self, x, bias=None, rotation=None, distances=None, training=False):
+    def taken(self, args, kwargs):
+        # Graphs in files of version 0.1 have one name for all positions.
+        kwargs |= named(self, kwargs.pop("relative_position", None))
+        return super().taken(args, kwargs)
+
+    def call(self, x, training=False, **positions):
         """
         Args:
             x: the tokens.
-            bias, rotation, distances: positions, as in `RelativeAttention`.
+            **positions: `bias`, `rotation` or `distances`, as in `RelativeAttention`.
         """
-        positions = given(bias=bias, rotation=rotation, distances=distances)
         y = self.attend(self.norm_1(x), positions, training=training)
         x = x + self.drop_path_1(self.layer_scale_1(y), training=training)
         y = self.layer_scale_2(self.mlp(self.norm_2(x), training=training))
@@ -130,8 +129,7 @@ class PostNormBlock(ExtendedBlock):
     such a factor.
     """
 
-    def call(self, x, bias=None, rotation=None, distances=None, training=False):
-        positions = given(bias=bias, rotation=rotation, distances=distances)
+    def call(self, x, training=False, **positions):
         y = self.norm_1(self.attend(x, positions, training=training))
         x = x + self.drop_path_1(y, training=training)
         y = self.norm_2(self.mlp(x, training=training))
@@ -150,8 +148,7 @@ class AddNormBlock(PostNormBlock):
     are those of `ExtendedBlock`.
     """
 
-    def call(self, x, bias=None, rotation=None, distances=None, training=False):
-        positions = given(bias=bias, rotation=rotation, distances=distances)
+    def call(self, x, training=False, **positions):
         y = self.layer_scale_1(self.attend(x, positions, training=training))
         x = self.norm_1(x + self.drop_path_1(y, training=training))
         y = self.layer_scale_2(self.mlp(x, training=training))
@@ -167,8 +164,8 @@ class ParallelBlock(ExtendedBlock):
 
     is_parallel = True
 
-    def call(self, x, bias=None, rotation=None, distances=None, training=False):
-        y, positions = self.norm_1(x), given(bias=bias, rotation=rotation, distances=distances)
+    def call(self, x, training=False, **positions):
+        y = self.norm_1(x)
         y = self.attend(y, positions, training=training) + self.mlp(y, training=training)
         y = self.layer_scale_1(y)
         return x + self.drop_path_1(y, training=training)

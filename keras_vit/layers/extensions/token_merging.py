@@ -99,16 +99,17 @@ class Merging:
         self.merged, self.protected = merged, protected
 
     def attend_in_proportion(self, x, size, training):
-        """The attention, in which a token counts as many as it stands for."""
-        positions = {} if size is None else {"bias": log_size(size, self.compute_dtype)}
-        return self.attend(x, positions, training=training)
+        """The attention, in which a token counts as many as it stands for, and its keys."""
+        attention = self.attention
+        q, k, v = attention.queries(x), attention.keys(x), attention.value(x)
+        bias = None if size is None else log_size(size, self.compute_dtype)
+        y = attention.attend(q, k, v, bias=bias, training=training)
+        return self.dropout(y, training=training), k
 
-    def merge(self, x, size, attended):
-        """Fewer tokens and their sizes, by the keys of the tokens that the attention has read."""
+    def merge(self, x, size, keys):
+        """Fewer tokens and their sizes, by the keys of the attention."""
         size = ops.ones(ops.shape(x)[:2], "int32") if size is None else ops.cast(size, "int32")
-        if not self.merged:
-            return x, size
-        return merge(x, size, self.attention.keys(attended), self.merged, self.protected)
+        return merge(x, size, keys, self.merged, self.protected)
 
     def compute_output_spec(self, x, size=None, training=False):
         batch, tokens, width = x.shape
@@ -122,10 +123,9 @@ class MergingBlock(Merging, ExtendedBlock):
     __doc__ = Merging.__doc__.replace("A block", "An `ExtendedBlock`")
 
     def call(self, x, size=None, training=False):
-        attended = self.norm_1(x)
-        y = self.layer_scale_1(self.attend_in_proportion(attended, size, training))
-        x = x + self.drop_path_1(y, training=training)
-        x, size = self.merge(x, size, attended)
+        y, keys = self.attend_in_proportion(self.norm_1(x), size, training)
+        x = x + self.drop_path_1(self.layer_scale_1(y), training=training)
+        x, size = self.merge(x, size, keys)
         y = self.layer_scale_2(self.mlp(self.norm_2(x), training=training))
         return x + self.drop_path_2(y, training=training), size
 
@@ -135,9 +135,9 @@ class MergingPostNormBlock(Merging, PostNormBlock):
     __doc__ = Merging.__doc__.replace("A block", "A `PostNormBlock`")
 
     def call(self, x, size=None, training=False):
-        y, attended = self.norm_1(self.attend_in_proportion(x, size, training)), x
-        x = x + self.drop_path_1(y, training=training)
-        x, size = self.merge(x, size, attended)
+        y, keys = self.attend_in_proportion(x, size, training)
+        x = x + self.drop_path_1(self.norm_1(y), training=training)
+        x, size = self.merge(x, size, keys)
         y = self.norm_2(self.mlp(x, training=training))
         return x + self.drop_path_2(y, training=training), size
 
