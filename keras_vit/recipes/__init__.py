@@ -1,8 +1,6 @@
 """The paper's protocols, and those of its authors' codebases, as values: each is a `Recipe`."""
 
-from keras_vit.recipes.deit import deit_distilled
 from keras_vit.recipes.finetuning import FewShotProtocol, bit_hyperrule, fewshot, finetune, vtab
-from keras_vit.recipes.flexivit import flexivit
 from keras_vit.recipes.listing import (
     all_recipes,
     digits,
@@ -11,9 +9,9 @@ from keras_vit.recipes.listing import (
     list_recipes,
     own_images,
 )
+from keras_vit.recipes.methods import deit_distilled, flexivit, mae_finetune, mae_pretrain
 from keras_vit.recipes.pretraining import augreg, augreg_grid, better_plain, bit_pretrain, pretrain
 from keras_vit.recipes.recipe import Recipe
-from keras_vit.recipes.self_supervised import mae_finetune, mae_pretrain
 
 __all__ = [
     "FewShotProtocol",

@@ -107,6 +107,15 @@ def find_dataset(name, among):
     raise unknown("dataset", name, list(among))
 
 
+def check_epochs(epochs, lengths):
+    """Raises a ValueError unless `epochs` is one of the lengths that authors trained for."""
+    if epochs not in lengths or not isinstance(epochs, int):
+        raise ValueError(
+            f"The authors trained for {' or '.join(map(str, lengths))} epochs. Received: "
+            f"epochs={epochs!r}; use .scale(epochs=...) for another length."
+        )
+
+
 def vit_jax(image_size):
     """The transforms of google-research/vision_transformer, input_pipeline.py.
 

@@ -6,8 +6,7 @@ from keras_vit.checks import pair, positive_int
 from keras_vit.data.transform import Transform
 from keras_vit.data.vtab import VTAB_TASKS
 from keras_vit.models.bit import BIT_VARIANTS
-from keras_vit.recipes import pretraining, self_supervised
-from keras_vit.recipes.deit import MODELS, deit_distilled
+from keras_vit.recipes import methods, pretraining
 from keras_vit.recipes.fields import epochs
 from keras_vit.recipes.finetuning import (
     LOW,
@@ -18,7 +17,6 @@ from keras_vit.recipes.finetuning import (
     named,
     vtab,
 )
-from keras_vit.recipes.flexivit import flexivit
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import table, unknown
 
@@ -194,11 +192,11 @@ def all_recipes() -> tuple[Recipe, ...]:
         *(pretraining.pretrain(*row) for row in table_3),
         *(pretraining.augreg(*row) for row in _STUDIED),
         *(pretraining.better_plain(epochs) for epochs in (90, 150, 300)),
-        *(flexivit(size) for size in ("S", "B", "L")),
+        *(methods.flexivit(size) for size in ("S", "B", "L")),
         *(pretraining.bit_pretrain("R50x1", data) for data in ("imagenet2012", "imagenet21k")),
-        *(deit_distilled(variant) for variant in MODELS),
-        *(self_supervised.mae_pretrain(variant) for variant in self_supervised.MODELS),
-        *(self_supervised.mae_finetune(variant) for variant in self_supervised.MODELS),
+        *(methods.deit_distilled(variant) for variant in methods.DEIT_MODELS),
+        *(methods.mae_pretrain(variant) for variant in methods.MAE_FINETUNED),
+        *(methods.mae_finetune(variant) for variant in methods.MAE_FINETUNED),
         *(finetune(dataset) for dataset in TABLE_4),
         *(finetune("imagenet2012", variant) for variant in ("L/16", "H/14")),
         *(finetune(d, None, "vit_jax") for d in ("imagenet2012", "cifar10", "cifar100")),

@@ -4,7 +4,7 @@ import itertools
 
 from keras_vit.checks import check_choice
 from keras_vit.models.bit import BIT_VARIANTS
-from keras_vit.recipes.datasets import big_vision, find_dataset, vit_jax
+from keras_vit.recipes.datasets import big_vision, check_epochs, find_dataset, vit_jax
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import unknown
 from keras_vit.training.losses import sigmoid_head_bias
@@ -84,11 +84,7 @@ def pretrain(
         raise unknown(f"variant of Table 3 on {record.name}", variant, rows, "variant")
     lengths, rate = rows[variant]
     epochs = lengths[-1] if epochs is None else epochs
-    if epochs not in lengths or not isinstance(epochs, int):
-        raise ValueError(
-            f"Table 3 trains {variant} on {record.name} for {' or '.join(map(str, lengths))} "
-            f"epochs. Received: epochs={epochs!r}; use .scale(epochs=...) for another length."
-        )
+    check_epochs(epochs, lengths)
     notes = ["The augmentation is not in the table; it is that of the authors' code."]
     if (record.name, variant) != ("imagenet21k", "B/16"):  # which the authors answered
         notes += _NOTES[record.name]
@@ -172,7 +168,7 @@ def augreg(
     of_21k, images = record.name == "imagenet21k", record.without_held_out()
     check_choice("weight_decay", weight_decay, (0.1, 0.03))
     check_choice("dropout", dropout, (0.0, 0.1))
-    check_choice("epochs", epochs, (300, 30) if of_21k else (300,))
+    check_epochs(epochs, (300, 30) if of_21k else (300,))
     mixup, randaugment = LEVELS[level]
     return Recipe(
         name=f"augreg-{record.name}-{variant}-{epochs}ep-{level}-wd_{weight_decay}-do_{dropout}",
@@ -218,11 +214,7 @@ def better_plain(epochs: int = 90) -> Recipe:
     Raises:
         ValueError: another number of epochs; use `scale` for it.
     """
-    if epochs not in (90, 150, 300) or not isinstance(epochs, int):
-        raise ValueError(
-            "The study trains for 90, 150 or 300 epochs. Received: "
-            f"epochs={epochs!r}; use .scale(epochs=...) for another length."
-        )
+    check_epochs(epochs, (90, 150, 300))
     images = find_dataset("imagenet2012", ("imagenet2012",)).without_held_out()
     return Recipe(
         name=f"better_plain-{epochs}ep",
@@ -256,16 +248,12 @@ def bit_pretrain(variant: str = "R50x1", dataset: str = "imagenet21k") -> Recipe
     if variant not in list(BIT_VARIANTS):
         raise unknown("variant", variant, BIT_VARIANTS)
     record = find_dataset(dataset, ("imagenet2012", "imagenet21k"))
-    by_dataset = {
-        "imagenet21k": {"learning_rate": 0.03 * 16, "warmup_steps": 5000, **_sigmoid(record)},
-        "imagenet2012": {
-            "learning_rate": 0.1 * 16,
-            "warmup_steps": 1000,
-            "architecture": {"version": "v1"},
-            "notes": ("big_vision trains version v1 of the ResNet here.",),
-        },
-    }
-    config = {"imagenet21k": "bit_i21k.py", "imagenet2012": "bit_i1k.py"}[record.name]
+    config = "bit_i21k.py"
+    settings = {"learning_rate": 0.03 * 16, "warmup_steps": 5000, **_sigmoid(record)}
+    if record.name == "imagenet2012":
+        config, settings = "bit_i1k.py", {"learning_rate": 0.1 * 16, "warmup_steps": 1000}
+        settings |= {"architecture": {"version": "v1"}}
+        settings |= {"notes": ("big_vision trains version v1 of the ResNet here.",)}
     images = record.without_held_out()
     return Recipe(
         name=f"bit-{record.name}-{variant}",
@@ -279,5 +267,5 @@ def bit_pretrain(variant: str = "R50x1", dataset: str = "imagenet21k") -> Recipe
         optimizer="sgdm",
         weight_decay=1e-3,
         clip_norm=1.0,
-        **by_dataset[record.name],
+        **settings,
     )

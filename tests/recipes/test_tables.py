@@ -291,5 +291,5 @@ def test_deit_with_a_teacher_is_the_authors():
     assert recipes.deit_distilled(epochs=1000).epochs == 1000
     with pytest.raises(ValueError, match=r"Unknown variant of DeiT.*L/16"):
         recipes.deit_distilled("L/16")
-    with pytest.raises(ValueError, match="scale gives others"):
+    with pytest.raises(ValueError, match=r"300 or 1000 epochs.*epochs=100; use .scale"):
         recipes.deit_distilled(epochs=100)
