@@ -18,8 +18,11 @@ class FloatInputs:
     """
 
     integers = ()  # arguments of `call` that count or index something, and become int32
+    calls_directly = False  # set within a program that PyTorch compiles, see `models.programs`
 
     def __call__(self, *args, **kwargs):
+        if self.calls_directly:
+            return self.call(*args, **kwargs)
         args, kwargs = self.taken(args, kwargs)
         return super().__call__(*args, **kwargs)
 

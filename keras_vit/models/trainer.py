@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_vit.layers import kernels
+from keras_vit.models.programs import compiled_by_block
 from keras_vit.outputs import check_problem, reading_of_loss
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import keep_values_after_errors, new_train_function, one_at_a_time
@@ -140,9 +141,10 @@ class Trainer:
         """Keras's function of a step, which looks at its first batch."""
         name = f"{step}_function"
         before = getattr(self, name)
-        make(force)
+        with compiled_by_block(self) as by_block:
+            make(force)
         if getattr(self, name) is not before:
-            setattr(self, name, self._looking(step, getattr(self, name)))
+            setattr(self, name, self._looking(step, by_block(getattr(self, name))))
 
     def train_next_batch_within(self, context, programs, key):
         """Lets `fit` train the next batch within a context, by a program that is traced within it.

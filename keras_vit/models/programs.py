@@ -1,0 +1,81 @@
+"""What PyTorch compiles of a model that is compiled with `jit_compile=True`: its blocks.
+
+Keras hands PyTorch's compiler a whole step, which of S/16 takes it minutes: it reads each call of
+each layer, the update of each variable, and all of it twice, as it must stop at the gradients.
+Blocks differ in nothing but their weights. So one program serves all of a model, which takes
+seconds at any depth, and runs as fast (docs/performance.md). All else of a step runs as it is.
+"""
+
+import contextlib
+import functools
+
+from keras_vit.layers import TransformerBlock, kernels
+from keras_vit.layers.layer import FloatInputs
+
+MOST_PROGRAMS = 64  # of a model: for training or not, for each rate of stochastic depth, ...
+
+
+@contextlib.contextmanager
+def compiled_by_block(model):
+    """A context in which Keras makes a function of a model, and what is to be done with that.
+
+    On PyTorch, where the model is compiled with `jit_compile=True` and has blocks, Keras makes the
+    function as it does without, and the function that is given compiles the blocks in its calls.
+    """
+    blocks = [each for each in _layers_of(model) if isinstance(each, TransformerBlock)]
+    if kernels.BACKEND != "torch" or not blocks or not model.jit_compile:
+        yield lambda function: function
+        return
+    model.jit_compile = False
+    try:
+        yield functools.partial(_with_programs, blocks)
+    finally:
+        model.jit_compile = True
+
+
+def _with_programs(blocks, function):
+    """A function that runs blocks by one program, which PyTorch compiles in its first call."""
+    import torch
+
+    def call(block, *args, **kwargs):
+        return type(block).call(block, *args, **kwargs)
+
+    # Of any number of images, so that the last batch of an epoch is not compiled once more.
+    program = torch.compile(
+        call, dynamic=True, recompile_limit=MOST_PROGRAMS, isolate_recompiles=True
+    )
+
+    @functools.wraps(function)
+    def run(*arguments):
+        inner = [part for block in blocks for part in _inner(block)]
+        try:
+            for block in blocks:
+                block.call = functools.partial(program, block)
+            for part in inner:
+                part.calls_directly = True
+            return function(*arguments)
+        finally:
+            for block in blocks:
+                del block.call
+            for part in inner:
+                part.calls_directly = False
+
+    return run
+
+
+def _inner(block):
+    """The layers in a block for which Keras's `__call__` does no more than `call`.
+
+    It casts and scopes for a layer of another precision, and serves hooks, regularizers and
+    quantized kernels. It also reads the name of each layer, which would make programs of one block.
+    """
+    for part in _layers_of(block):
+        as_block = part is not block and part.dtype_policy == block.dtype_policy
+        hooks = part._forward_hooks or part._forward_pre_hooks
+        plain = not (part.activity_regularizer or part.quantization_mode or hooks)
+        if isinstance(part, FloatInputs) and as_block and part.built and plain:
+            yield part
+
+
+def _layers_of(layer):
+    return layer._flatten_layers()
