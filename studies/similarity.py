@@ -4,7 +4,7 @@ The learned 1-D positions of "positions" at 16 moments of their training. In the
 map of the image: the nearer two patches, the more similar, above all in one row or one column, with
 a sinusoidal structure. Before training there is nothing of it.
 
-It does not show the clean maps of the paper: 1,500 updates of 64 images make a beginning.
+It does not show the clean maps of the paper: 1,000 updates of 64 images make a beginning.
 """
 
 import numpy as np
