@@ -306,7 +306,7 @@ class Finding:
 
 def holm(findings):
     """The level of each of several findings that keeps the chance of any false verdict at 5 %."""
-    levels, ruled_out = [0.0] * len(findings), True
+    levels, level, ruled_out = [0.0] * len(findings), 0.05, True
     for rank, i in enumerate(sorted(range(len(findings)), key=lambda i: findings[i].p)):
         level = 0.05 / (len(findings) - rank) if ruled_out else level
         ruled_out = ruled_out and findings[i].p <= level

@@ -1,6 +1,7 @@
 """Why did the norm move in front of attention and MLP? (a question of readers of section 3.1)
 
-Twelve blocks with their norms in front (the paper's) and after each sum (Vaswani et al., 2017), with a warm-up of a fifth of the updates and without. The paper cites others for
+Twelve blocks with their norms in front (the paper's) and after each sum (Vaswani et al., 2017),
+with a warm-up of a fifth of the updates and without. The paper says nothing but cites others for
 norms in front; they found that those after the sums do worse in deep models and without a warm-up.
 
 It does not show models so deep that they diverge in every case: 12 blocks of width 32 are small.
@@ -70,7 +71,8 @@ def findings(results):
     return [
         Finding("after the sum - in front, with a warm-up", against("warm-up")),
         Finding("the same without a warm-up", against("none")),
-        Finding("what a warm-up brings after the sum - in front", against("warm-up") - against("none")),
+        Finding("what a warm-up brings, after the sum - in front",
+                against("warm-up") - against("none")),
         Finding("gradient of the last block, after the sum against in front",
                 np.log2(after / front), unit="doublings"),
     ]  # fmt: skip

@@ -18,8 +18,8 @@ PAPER = (
     "help without more parameters (Figure 8)."
 )
 WITHDRAWN = (
-    "After 1,200 updates all axes end within a point or two, at one rate for all sizes: seeds cannot "
-    "resolve at this size which axis gains most."
+    "After 1,200 updates all axes end within a point or two, at one rate for all sizes: seeds "
+    "cannot resolve at this size which axis gains most."
 )
 BASE = {"patch_size": 7, "width": 64, "depth": 4, "mlp_dim": 256}
 SMALLER = {"width": 32, "depth": 2, "mlp_dim": 128}
