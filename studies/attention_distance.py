@@ -43,7 +43,7 @@ def run(lab, seed, model, rate):
     trained = build(28, 10, seed, **model)
     test = lab.part("test", seed=seed)
     untrained = positions.distances(trained, test)
-    learn(trained, lab.part("train"), lab.steps(1000), rate, seed)
+    learn(trained, lab.part("train"), lab.steps(600), rate, seed)
     return {
         "held_out": accuracy(trained, lab.part("held_out")),
         "untrained": untrained,

@@ -41,7 +41,7 @@ SECONDS = 15
 
 def pretrained(lab, kind, seed):
     """An encoder with a head for five classes."""
-    steps, rate = lab.steps(1000), 8e-3
+    steps, rate = lab.steps(600), 8e-3
     part = lab.part("train", draw(seed)[0])
     fresh = build(28, 5, seed, **SMALL_PATCHES)
     if kind == "scratch":

@@ -5,7 +5,7 @@ four digits, so that all have to be read. The paper's sign: the lead of BiT shri
 of images, and turns. The measure is the log-odds of a right answer, as accuracies have a ceiling
 that makes leads shrink by itself.
 
-It does not show natural images: the digits of which mosaics are made stay few. 1,000 updates of 64
+It does not show natural images: the digits of which mosaics are made stay few. 600 updates of 64
 images see each of 100,000 once at most.
 """
 
@@ -36,7 +36,7 @@ def run(lab, seed, model, count, rate):
     # No mosaic has only digits below 1 but those of four noughts, so that all ten classes occur.
     part = mosaics(train, count, seed)
     fresh = build(32, 10, seed, **MODELS[model])
-    learn(fresh, part, lab.steps(1000), rate, seed)
+    learn(fresh, part, lab.steps(600), rate, seed)
     tests = mosaics(test, 4000, 2000 + seed)
     return {
         "held_out": accuracy(fresh, mosaics(unseen, 2000, 4000 + seed)),

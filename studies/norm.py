@@ -27,7 +27,7 @@ SECONDS = 25
 
 
 def run(lab, seed, block, warmup, rate):
-    steps = lab.steps(1000)
+    steps = lab.steps(600)
     model = build(28, 10, seed, patch_size=7, width=32, depth=12, block=block)
     gradients = gradient_norms(model, lab.part("train").rows(slice(64)))
     learn(model, lab.part("train"), steps, rate, seed, warmup_steps=warmup * steps // 5)

@@ -23,7 +23,7 @@ def run(lab, seed, pool, rate=None, at=None):
         lab.part(p, seed=seed).padded(2) for p in ("train", "held_out", "test")
     )
     model = build(32, 10, seed, **MODELS["ViT m"], pool=pool)
-    learn(model, train, lab.steps(1000), rate or at, seed)
+    learn(model, train, lab.steps(600), rate or at, seed)
     return {"held_out": accuracy(model, held_out), "test": accuracy(model, test)}
 
 

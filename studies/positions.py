@@ -86,7 +86,7 @@ def run(lab, seed, rate, again=0, shuffled=False, **architecture):
         on_epoch_end=lambda epoch, logs: snapshots.append(structure(model)),
     )
     plain = architecture == {"position": "learned_1d"} and not again and not shuffled
-    steps = lab.steps(1000)
+    steps = lab.steps(600)
     learn(model, train, steps, rate, seed + again, epochs=min(PARTS, steps) if plain else 1,
           callbacks=[look] if plain else [])  # fmt: skip
     found = {"held_out": accuracy(model, held_out), "test": accuracy(model, test)}
