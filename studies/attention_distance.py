@@ -36,7 +36,7 @@ def uniform(grid=7, patch=4):
     return float(inspection.attention_distance(same, (grid, grid), patch))
 
 
-SECONDS = 40
+SECONDS = 60
 
 
 def run(lab, seed, model, rate):

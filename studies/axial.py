@@ -33,7 +33,7 @@ ARMS = {
 }
 
 
-SECONDS = 20
+SECONDS = 28
 
 
 def run(lab, seed, steps, rate, **architecture):

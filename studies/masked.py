@@ -36,7 +36,7 @@ ARMS = {
     for count in COUNTS
 }
 ARMS["nearest neighbour"] = {"kind": "nearest", "count": 10}
-SECONDS = 15
+SECONDS = 22
 
 
 def pretrained(lab, kind, seed):

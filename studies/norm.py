@@ -23,7 +23,7 @@ ARMS = {
 }
 
 
-SECONDS = 25
+SECONDS = 30
 
 
 def run(lab, seed, block, warmup, rate):

@@ -135,7 +135,7 @@ def page(study, report, level, by_hand):
     name, seeds = report["study"], len(report["seeds"])
     folder = "results/earlier" if report["earlier"] else "results"
     caption = (
-        "Dots are seeds; how many and on which images is in the last line above the reading."
+        "Dots are seeds, lines their means."
         if report["earlier"]
         else "Each dot is a seed with test images of its own; bars are means with 95 % t-intervals."
     )
@@ -170,7 +170,7 @@ def summary(reports, levels):
     yield "|---" * 6 + "|"
     for name, (study, report) in reports.items():
         first = of(report["findings"][0])
-        verdict = first.verdict(levels.get(name, 0.05))
+        verdict = first.verdict(levels[name])
         mean = f"{first.mean:+.2f} ({between(first)}) {first.unit}"
         link = f"[{study['__doc__'].splitlines()[0]}]({name}.md)"
         word = f"{verdict}{' *' if report['earlier'] else ''}"
@@ -186,13 +186,13 @@ def summary(reports, levels):
     yield "\n![All headlines](../../studies/results/headlines.png)"
     yield (
         "\n*Mean and 95 % interval of each headline, in margins: the grey band is the margin of "
-        "equivalence. The thick bar is the interval that Holm judges by; a triangle shows the "
-        "paper's sign, a square its tie; open circles are runs of the earlier protocol.*"
+        "equivalence. The thick bar has 95 %, the thin one is what Holm judges by; a triangle shows the "
+        "paper's sign, a square its tie; open circles are runs of the earlier protocol, grey ones are withdrawn.*"
     )
 
 
 def forest(reports, levels):
-    """headlines.png: all that are not withdrawn."""
+    """headlines.png: all of them, those that are withdrawn in grey."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 0.4 * len(levels) + 1), layout="constrained")
@@ -201,13 +201,15 @@ def forest(reports, levels):
     axes.axvline(0, color="0.5", linewidth=0.8)
     for row, (name, level) in enumerate(levels.items()):
         each = of(reports[name][1]["findings"][0])
+        color = "0.6" if "WITHDRAWN" in reports[name][0] else "C0"
         for limit, width in ((level, 1), (0.05, 3)):
-            axes.plot(np.array(each.interval(limit)) / each.margin, [row] * 2, "C0", lw=width)
-        fill = "white" if reports[name][1]["earlier"] else "C0"
-        axes.plot(each.mean / each.margin, row, "C0o", markerfacecolor=fill)
-        if each.expected:
-            mark = {"above": ">", "below": "<", "tie": "s"}[each.expected]
-            place = {"above": 0.985, "below": 0.015, "tie": 0.5}[each.expected]
+            axes.plot(np.array(each.interval(limit)) / each.margin, [row] * 2, color, lw=width)
+        fill = "white" if reports[name][1]["earlier"] else color
+        axes.plot(each.mean / each.margin, row, "o", color=color, markerfacecolor=fill)
+        if each.expected == "tie":
+            axes.plot(0, row, "C1s", zorder=0)
+        elif each.expected:
+            mark, place = {"above": (">", 0.985), "below": ("<", 0.015)}[each.expected]
             axes.plot(place, row, f"C1{mark}", transform=axes.get_yaxis_transform())
     axes.set_yticks(
         range(len(levels)), [f"{n}: {of(reports[n][1]['findings'][0]).what}" for n in levels]
@@ -247,13 +249,14 @@ def main():
             if "fault" in report:
                 study["WITHDRAWN"] = report["fault"]
             reports[name] = study, report
-    counted = [name for name in reports if "WITHDRAWN" not in reports[name][0]]
-    levels = dict(zip(counted, holm([of(reports[n][1]["findings"][0]) for n in counted])))
+    # Those that are withdrawn were headlines too: without them the correction would be milder.
+    first = [of(report["findings"][0]) for _, report in reports.values()]
+    levels = dict(zip(reports, holm(first)))
     for name, (study, report) in reports.items():
         file = DOCS / f"{name}.md"
         old = file.read_text(encoding="utf-8") if file.exists() else ""
         by_hand = old.partition(BY_HAND)[2] or "\n"
-        file.write_text(page(study, report, levels.get(name, 0.05), by_hand), encoding="utf-8")
+        file.write_text(page(study, report, levels[name], by_hand), encoding="utf-8")
     forest(reports, levels)
     index = DOCS / "index.md"
     lines = "\n".join(["<!-- summary -->", *summary(reports, levels), "<!-- end -->"])

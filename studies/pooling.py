@@ -15,7 +15,7 @@ RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 POOLS = ("token", "mean")
 ARMS = {pool: {"pool": pool, "rate": RATES} for pool in POOLS}
 ARMS |= {f"{pool}, {rate}": {"pool": pool, "at": rate} for pool in POOLS for rate in RATES}
-SECONDS = 15
+SECONDS = 17
 
 
 def run(lab, seed, pool, rate=None, at=None):

@@ -30,7 +30,7 @@ ARMS = {
     "1-D, shuffled": {"position": "learned_1d", "shuffled": True},
 }
 ARMS = {arm: {**arguments, "rate": (4e-3, 8e-3, 1.6e-2)} for arm, arguments in ARMS.items()}
-SECONDS = 20
+SECONDS = 36
 PARTS = 10  # snapshots of the positions, beside the one before training
 
 

@@ -27,7 +27,7 @@ ARMS = {
     }
     for table, scale, learned, count in itertools.product(TABLES, SCALES, (True, False), COUNTS)
 }
-SECONDS = 6
+SECONDS = 20
 
 
 def positions(table, seed, grid=8, width=32):

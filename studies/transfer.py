@@ -33,7 +33,7 @@ ARMS |= {f"linear, {n}": {"way": "linear", "count": n, "position": POSITIONS[0]}
 ARMS |= {
     f"positions {each}": {"way": "linear", "count": 10, "position": each} for each in POSITIONS[1:]
 }
-SECONDS = 45
+SECONDS = 50
 
 
 def enlarged(part):
@@ -84,7 +84,7 @@ def run(lab, seed, way, count, rate=None, position="as trained"):
         model = trained(lab)
         if way == "scratch":
             model = type(model).from_config(model.get_config())
-    learn(model, few, lab.steps(60), rate, seed, weight_decay=0.0)
+    learn(model, few, lab.steps(50), rate, seed, weight_decay=0.0)
     return {
         "held_out": accuracy(model, held_out.rows(slice(500))),
         "test": accuracy(model, test.rows(slice(500))),

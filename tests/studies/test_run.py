@@ -63,9 +63,9 @@ def test_a_study_that_goes_on_says_how_far_it_is(tmp_path):
     study = types.SimpleNamespace(ARMS=ARMS, SECONDS=3600)
     file = tmp_path / "study.json"
     said = run.estimate(study, range(2), [row("three", 0, None, core_seconds=1800)], (9,), file)
-    assert said == "1 of 7 runs done; 3.00 core-hours left"
+    assert said == "1 of 8 runs done; 3.50 core-hours left"
     report = json.loads(file.read_text())
-    assert (report["done"], report["of"]) == (1, 7) and "findings" not in report
+    assert (report["done"], report["of"]) == (1, 8) and "findings" not in report
 
 
 def test_a_rehearsal_and_the_study_never_share_a_folder(tmp_path):
