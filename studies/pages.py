@@ -186,8 +186,9 @@ def summary(reports, levels):
     yield "\n![All headlines](../../studies/results/headlines.png)"
     yield (
         "\n*Mean and 95 % interval of each headline, in margins: the grey band is the margin of "
-        "equivalence. The thick bar has 95 %, the thin one is what Holm judges by; a triangle shows the "
-        "paper's sign, a square its tie; open circles are runs of the earlier protocol, grey ones are withdrawn.*"
+        "equivalence. The thick bar has 95 %, the thin one is what Holm judges by; "
+        "a triangle shows the paper's sign, a square its tie; open circles are runs of the earlier "
+        "protocol, grey ones are withdrawn.*"
     )
 
 

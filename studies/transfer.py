@@ -33,7 +33,7 @@ ARMS |= {f"linear, {n}": {"way": "linear", "count": n, "position": POSITIONS[0]}
 ARMS |= {
     f"positions {each}": {"way": "linear", "count": 10, "position": each} for each in POSITIONS[1:]
 }
-SECONDS = 50
+SECONDS = 45
 
 
 def enlarged(part):
