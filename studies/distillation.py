@@ -28,12 +28,18 @@ ARMS = {arm: {**arguments, "rate": (1e-3, 3e-3, 1e-2)} for arm, arguments in ARM
 
 
 def run(lab, seed, rate, teacher=None, token=False, **options):
-    train, held_out, test = (lab.part(p).padded(2) for p in ("train", "held_out", "test"))
+    train, held_out, test = (
+        lab.part(p, seed=seed).padded(2) for p in ("train", "held_out", "test")
+    )
     few = train.draw(COUNT, seed)
 
     def taught(name):
         return learn(
-            build(32, 10, seed, **MODELS[name]), few, lab.steps(600), chosen(name)["rate"], seed
+            build(32, 10, seed, **MODELS[name]),
+            few,
+            lab.steps(600),
+            chosen(name, lab)["rate"],
+            seed,
         )
 
     student = learner = build(32, 10, seed, **MODELS["ViT m"], distillation=token)
@@ -53,13 +59,12 @@ def findings(results):
     gain = lambda arm: results[arm, "test"] - results[ALONE, "test"]  # noqa: E731
     best = "hard labels, token"
     return [
-        Finding(f"{best} - alone", gain(best), "above"),
-        Finding("soft labels - alone", gain("soft labels"), "above"),
-        Finding("hard labels - alone", gain("hard labels"), "above"),
+        Finding(f"{best} - alone", gain(best)),
+        Finding("soft labels - alone", gain("soft labels")),
+        Finding("hard labels - alone", gain("hard labels")),
         Finding(
             "BiT as the teacher - ViT as the teacher",
             gain(best) - gain(f"{best}, ViT teacher"),
-            "above",
         ),
         Finding("teacher - ViT alone", results[best, "teacher"] - results[ALONE, "test"]),
     ]

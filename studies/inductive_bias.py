@@ -1,8 +1,8 @@
 """Which model knows that an object that has moved is the same? (section 3.1, "Inductive bias")
 
 The models of "data" on images moved by 0 to 4 pixels, which none has seen in training. What a
-ResNet has built in, a ViT has to learn. The paper's signs: BiT bears it best, then the hybrid, then
-the ViT.
+ResNet has built in, a ViT has to learn. The paper expects that BiT bears it best, then the
+hybrid, then the ViT, and gives no number.
 
 It does not show moves by whole patches (8 pixels), which a ViT without positions would not notice.
 """
@@ -32,7 +32,7 @@ def findings(results):
 
     return [
         Finding(f"{name} - {other}, moved by 4 pixels, {count:,} images", apart(name, other, count),
-                "above", "points of what was right")
+                unit="points of what was right")
         for count in (data.COUNTS[-1], data.COUNTS[0])
         for name, other in (("BiT s", "ViT m"), ("BiT s", "hybrid m"), ("hybrid m", "ViT m"))
     ]  # fmt: skip

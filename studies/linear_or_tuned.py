@@ -26,7 +26,7 @@ def findings(results):
     each = [stats.spearmanr(*found[:, :, i].T).statistic for i in range(found.shape[2])]
     apart = found[:, 1] - found[:, 0]
     return [
-        Finding("Spearman's correlation", each, "above", "of 1"),
+        Finding("Spearman's correlation", each, unit="of 1"),
         Finding("fine-tuned - linear, mean over the models", apart.mean(axis=0)),
     ]
 

@@ -1,10 +1,10 @@
 """Does pre-training without labels help where labels are few? (section 4.6, and its readers)
 
-The encoder is pre-trained on all images of Fashion-MNIST without their labels by masked patch
-prediction (mean colours, the paper's choice, or pixels) or as a masked autoencoder (He et al.,
-2022), or on those of five classes with labels, or not at all. Then it learns from 10, 100 or 1,000
-labelled images of each of the other classes. The paper's signs: masked beats scratch, supervised
-beats masked.
+The encoder is pre-trained on five classes of Fashion-MNIST, always on the same images for as many
+updates: by masked patch prediction (mean colours, the paper's choice, or pixels), as a masked
+autoencoder (He et al., 2022), with labels, or not at all. Then it learns from 10 or 1,000 labelled
+images of each of the other classes. The paper's signs: masked beats scratch, supervised beats
+masked.
 
 It does not show large models: the paper's was ViT-B/16 on 300 million images.
 """
@@ -23,43 +23,44 @@ from studies.lab import (
     log_axis,
     transferred,
 )
-from studies.rates import chosen
 
 PAPER = (
     "79.9 % on ImageNet with ViT-B/16, 2 points above training from scratch and 4 below "
     "supervised pre-training (section 4.6)."
 )
-COUNTS = {10: 100, 100: 300, 1000: 800}  # labelled images of a class, and updates
+COUNTS = {10: 100, 1000: 500}  # labelled images of a class, and updates
 KINDS = ("scratch", "mean colour", "pixels", "autoencoder", "supervised")
 ARMS = {
-    f"{kind}, {count}": {"kind": kind, "count": count, "rate": (5e-4, 2e-3)}
+    f"{kind}, {count}": {"kind": kind, "count": count, "rate": (1e-3, 4e-3, 1.6e-2)}
     for kind in KINDS
     for count in COUNTS
 }
 ARMS["nearest neighbour"] = {"kind": "nearest", "count": 10}
+SECONDS = 22
 
 
 def pretrained(lab, kind, seed):
     """An encoder with a head for five classes."""
-    steps, rate = lab.steps(3000), chosen("ViT P4")["rate"]
+    steps, rate = lab.steps(600), 8e-3
+    part = lab.part("train", draw(seed)[0])
     fresh = build(28, 5, seed, **SMALL_PATCHES)
     if kind == "scratch":
         return fresh
     if kind == "supervised":
-        return learn(fresh, lab.part("train", draw(seed)[0]), lab.steps(1500), rate, seed)
+        return learn(fresh, part, steps, rate, seed)
     if kind == "autoencoder":
         decoder = {"decoder_width": 16, "decoder_depth": 2, "decoder_heads": 2}
         masked = training.MaskedAutoencoder(fresh, seed=seed, **decoder)
     else:
         target = kind.replace("mean colour", "mean_color")
         masked = training.MaskedPatchModel(fresh, target, seed=seed)
-    learn(masked, lab.part("train"), steps, rate, seed, loss="own", architecture=())
+    learn(masked, part, steps, rate, seed, loss="own", architecture=())
     return masked.encoder
 
 
 def run(lab, seed, kind, count, rate=None):
     others = draw(seed)[1]
-    train, held_out, test = (lab.part(name, others) for name in ("train", "held_out", "test"))
+    train, held_out, test = (lab.part(name, others, seed) for name in ("train", "held_out", "test"))
     few = train.per_class(count, seed)
     if kind == "nearest":
         return {f"test_{n}": nearest(train.per_class(n, seed), test) for n in COUNTS}
@@ -88,9 +89,9 @@ def findings(results):
     return [
         Finding("mean colour - scratch, 10 labels", against("mean colour", "scratch", 10), "above"),
         Finding("supervised - mean colour, 10 labels", few, "above"),
-        Finding("supervised - mean colour, with 10 labels and with 1,000", few - many, "above"),
+        Finding("supervised - mean colour, with 10 labels and with 1,000", few - many),
         Finding("mean colour - scratch, 1,000 labels", against("mean colour", "scratch", 1000)),
-        Finding("mean colour - pixels, 10 labels", against("mean colour", "pixels", 10), "tie"),
+        Finding("mean colour - pixels, 10 labels", against("mean colour", "pixels", 10)),
         Finding("autoencoder - mean colour, 10 labels", against("autoencoder", "mean colour", 10)),
     ]
 

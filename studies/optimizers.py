@@ -29,7 +29,7 @@ def run(lab, seed, model, rate):
     changes = {"optimizer": "sgdm", "weight_decay": 1e-3}
     trained = learn(fresh, images, lab.steps(2000), rate, seed, **changes)
     held_out = accuracy(trained, lab.part("held_out", first).padded(2))
-    moved = data.transfer(lab, trained, seed, chosen(model)["tuned"])
+    moved = data.transfer(lab, trained, seed, chosen(model, lab)["tuned"])
     return {"held_out": held_out, "macs": macs(trained), **moved}
 
 

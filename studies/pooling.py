@@ -1,8 +1,9 @@
 """Class token or mean of the patches, and at which learning rate? (Figure 9)
 
-The paper's signs: both are equally good at their best learning rates, and the mean's is lower.
+The paper's signs: both are equally good at their best learning rates, and the mean's is lower. Each
+arm finds its best rate by itself; every rate beside it is compared at the same rate too.
 
-It does not show rates between the four tried, nor other schedules.
+It does not show other schedules.
 """
 
 import numpy as np
@@ -10,15 +11,19 @@ import numpy as np
 from studies.lab import MODELS, Finding, accuracy, build, dots, learn, log_axis
 
 PAPER = "Equally good, at 8e-4 for the token and 3e-4 for the mean (Figure 9)."
-RATES = (3e-4, 8e-4, 2e-3, 5e-3)
+RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 POOLS = ("token", "mean")
-ARMS = {f"{pool}, {rate}": {"pool": pool, "at": rate} for pool in POOLS for rate in RATES}
+ARMS = {pool: {"pool": pool, "rate": RATES} for pool in POOLS}
+ARMS |= {f"{pool}, {rate}": {"pool": pool, "at": rate} for pool in POOLS for rate in RATES}
+SECONDS = 17
 
 
-def run(lab, seed, pool, at):
-    train, held_out, test = (lab.part(p).padded(2) for p in ("train", "held_out", "test"))
+def run(lab, seed, pool, rate=None, at=None):
+    train, held_out, test = (
+        lab.part(p, seed=seed).padded(2) for p in ("train", "held_out", "test")
+    )
     model = build(32, 10, seed, **MODELS["ViT m"], pool=pool)
-    learn(model, train, lab.steps(1500), at, seed)
+    learn(model, train, lab.steps(600), rate or at, seed)
     return {"held_out": accuracy(model, held_out), "test": accuracy(model, test)}
 
 
@@ -28,16 +33,15 @@ def grid(results, pool, measure):
 
 
 def findings(results):
-    best = {pool: grid(results, pool, "held_out") for pool in POOLS}
-    first = {pool: values[:, 0].argmax() for pool, values in best.items()}  # draw 0 chooses
-    reached = {pool: grid(results, pool, "test")[first[pool]] for pool in best}
-    own = {pool: np.log2(np.array(RATES)[values.argmax(axis=0)]) for pool, values in best.items()}
+    best = {
+        pool: np.log2(np.array(RATES)[grid(results, pool, "held_out").argmax(axis=0)])
+        for pool in POOLS
+    }
+    reached = results["mean", "test"] - results["token", "test"]
     return [
-        Finding("mean - token at the best rates", reached["mean"] - reached["token"], "tie"),
-        Finding("best rate of the mean against that of the token", own["mean"] - own["token"],
+        Finding("mean - token, each at its best rate", reached, "tie"),
+        Finding("best rate of the mean against that of the token", best["mean"] - best["token"],
                 "below", unit="doublings"),
-        Finding("mean - token at the highest rate",
-                grid(results, "mean", "test")[-1] - grid(results, "token", "test")[-1], "below"),
     ]  # fmt: skip
 
 

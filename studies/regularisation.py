@@ -30,9 +30,11 @@ ARMS = {
 
 
 def run(lab, seed, count, dropout, decay):
-    train, held_out, test = (lab.part(p).padded(2) for p in ("train", "held_out", "test"))
+    train, held_out, test = (
+        lab.part(p, seed=seed).padded(2) for p in ("train", "held_out", "test")
+    )
     model = build(32, 10, seed, **MODELS["ViT m"], dropout=dropout)
-    rate = chosen("ViT")["rate"]
+    rate = chosen("ViT", lab)["rate"]
     learn(model, train.draw(count, seed), lab.steps(1200), rate, seed, weight_decay=decay)
     return {"held_out": accuracy(model, held_out), "test": accuracy(model, test)}
 

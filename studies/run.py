@@ -1,7 +1,7 @@
 """Runs a study: a finding of the paper, or a question of its readers, as an experiment.
 
     python studies/run.py --list
-    python studies/run.py positions --data-dir DIR [--seeds 3] [--output DIR]
+    python studies/run.py positions --data-dir DIR [--seeds 10] [--first 0] [--output DIR]
     python studies/run.py positions --quick          (a rehearsal on digits, under three minutes)
 
 DIR holds the four IDX files of Fashion-MNIST (Debian: dataset-fashion-mnist); without it the set is
@@ -14,11 +14,13 @@ found. A study is a module of this folder with
     findings    (results) -> a list of `lab.Finding`, the first of which is the headline
     figure      (results, figure) -> None
     USES        names of studies whose runs it reads too (optional)
-    SEEDS       how many seeds it has (optional: 3)
+    SECONDS     of one run on one core, for the estimate before the first run
     PAPER       what the paper has to say, in its figures (optional)
+    WITHDRAWN   why no verdict is given (optional)
 
-Where an argument `rate` is a tuple, every one of its learning rates is tried with seed 0, and the
-one that is best by the measure "held_out" serves the other seeds.
+The protocol is docs/studies/protocol.md. Where an argument `rate` is a tuple, its learning rates
+are tried with seeds of their own, and the grid grows by the factor of its first two until the best
+by the mean of the measure "held_out" has worse ones on both sides. It serves all other seeds.
 """
 
 import argparse
@@ -41,7 +43,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[0] = str(HERE.parent)  # for `studies` and the checkout; this folder has names like `data`
 RESULTS = HERE / "results"
 NOT_STUDIES = ("run", "lab", "pages")
-WORKERS = 2
+TUNING = (1000, 1001)  # the seeds that choose learning rates, on held-out images
 ONE_THREAD = {
     "KERAS_BACKEND": "jax",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -68,34 +70,49 @@ def folder(output, quick):
     return (output or HERE.parent / "output" / "studies") / "rehearsals"
 
 
-def planned(arms, seeds, rows):
+def planned(arms, seeds, rows, tuning=TUNING):
     """The (arm, seed, rate) of runs that are still to do and whose learning rate is known."""
     done = {(row["arm"], row["seed"], row["rate"]) for row in rows}
     todo = []
     for arm, arguments in arms.items():
-        rates = arguments.get("rate")
-        several = isinstance(rates, tuple)
-        for rate in rates if several else [rates]:
-            todo.append((arm, 0, rate))
-        best = chosen(arm, rates, rows) if several else rates
-        if best is not None or not several:
-            todo += [(arm, seed, best) for seed in range(1, seeds)]
+        rate = arguments.get("rate")
+        if isinstance(rate, tuple):
+            rate, missing = chosen(arm, rate, rows, tuning)
+            todo += missing
+        if not todo or todo[-1][0] != arm:
+            todo += [(arm, seed, rate) for seed in seeds]
     return [run for run in todo if run not in done]
 
 
-def chosen(arm, rates, rows):
-    """The learning rate that is best on held-out images with seed 0; None while one is missing."""
-    found = {r["rate"]: r["held_out"] for r in rows if r["arm"] == arm and r["seed"] == 0}
-    return max(rates, key=found.get) if set(rates) <= set(found) else None
+def chosen(arm, grid, rows, tuning=TUNING):
+    """(the best learning rate, the tuning runs that are missing before it is known).
+
+    Without tuning seeds, in a rehearsal, the middle of the grid.
+    """
+    if not tuning:
+        return grid[len(grid) // 2], []
+    found = {(r["rate"], r["seed"]): r["held_out"] for r in rows if r["arm"] == arm}
+    factor, rates = grid[1] / grid[0], list(grid)
+    while True:
+        missing = [(arm, s, rate) for rate in rates for s in tuning if (rate, s) not in found]
+        if missing:
+            return None, missing
+        best = max(rates, key=lambda rate: sum(found[rate, seed] for seed in tuning))
+        if best == rates[0]:
+            rates.insert(0, float(f"{rates[0] / factor:.3g}"))
+        elif best == rates[-1]:
+            rates.append(float(f"{rates[-1] * factor:.3g}"))
+        else:
+            return best, []
 
 
-def kept(arms, seeds, rows):
+def kept(arms, seeds, rows, tuning=TUNING):
     """The rows that count: of each arm those with its own or its chosen learning rate."""
     result = []
     for arm, arguments in arms.items():
         rate = arguments.get("rate")
-        rate = chosen(arm, rate, rows) if isinstance(rate, tuple) else rate
-        result += [r for r in rows if (r["arm"], r["rate"]) == (arm, rate) and r["seed"] < seeds]
+        rate = chosen(arm, rate, rows, tuning)[0] if isinstance(rate, tuple) else rate
+        result += [r for r in rows if (r["arm"], r["rate"]) == (arm, rate) and r["seed"] in seeds]
     return result
 
 
@@ -105,15 +122,17 @@ def execute(name, arm, seed, rate, lab_arguments):
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[core % len(cores)]})
-    from studies.lab import Lab
+    from studies.lab import PROTOCOL, Lab
 
     study = importlib.import_module(f"studies.{name}")
     arguments = {**study.ARMS[arm], **({} if rate is None else {"rate": rate})}
     start = time.process_time()
     measures = study.run(Lab(**lab_arguments), seed, **arguments)
     seconds = round(time.process_time() - start, 1)
-    row = {"arm": arm, "seed": seed, "rate": rate, **measures, "core_seconds": seconds}
-    return row | {"versions": versions(), "machine": processor()}
+    if seed in TUNING:  # which never see a test image
+        measures = {name: measures[name] for name in ("held_out", "tuned") if name in measures}
+    row = {"protocol": PROTOCOL, "arm": arm, "seed": seed, "rate": rate, **measures}
+    return row | {"core_seconds": seconds} | {"versions": versions(), "machine": processor()}
 
 
 @functools.cache
@@ -125,14 +144,15 @@ def versions():
     return {name: importlib.metadata.version(name) for name in packages}
 
 
-def run_all(name, arms, seeds, file, lab_arguments):
-    """Does the runs that are missing in `file`, two at a time, and returns all its rows."""
+def run_all(name, study, seeds, file, lab_arguments, tuning, workers):
+    """Does the runs that are missing in `file`, side by side, and returns all its rows."""
     from studies.lab import read
 
     context = multiprocessing.get_context("spawn")
     rows, begin = read(file), time.perf_counter()
-    with concurrent.futures.ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
-        while todo := planned(arms, seeds, rows):
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+        while todo := planned(study.ARMS, seeds, rows, tuning):
+            print(estimate(study, seeds, rows, tuning, file), flush=True)
             waiting = {pool.submit(execute, name, *run, lab_arguments): run for run in todo}
             try:
                 for count, future in enumerate(concurrent.futures.as_completed(waiting), 1):
@@ -141,14 +161,31 @@ def run_all(name, arms, seeds, file, lab_arguments):
                         lines.write(json.dumps(rows[-1]) + "\n")
                     minutes = (time.perf_counter() - begin) / 60
                     arm, seed, rate = waiting[future]
-                    facts = f"{arm}, seed {seed}" + (f", rate {rate}" if rate else "")
-                    print(f"{minutes:6.1f} min  {count}/{len(todo)}  {facts}", flush=True)
+                    at = f"{arm}, seed {seed}" + (f", rate {rate}" if rate else "")
+                    print(f"{minutes:6.1f} min  {count}/{len(todo)}  {at}", flush=True)
+                    estimate(study, seeds, rows, tuning, file)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in multiprocessing.active_children():
                     process.terminate()  # which would end its run first
                 raise
     return rows
+
+
+def estimate(study, seeds, rows, tuning, file):
+    """How many runs are done, of how many at least, and the core-hours of the others.
+
+    NAME.json says so too, for a page must not take a study that goes on for one that has ended.
+    """
+    left = len(planned(study.ARMS, seeds, rows, tuning))
+    for arm, arguments in study.ARMS.items():  # those that wait for a learning rate
+        if isinstance(arguments.get("rate"), tuple):
+            left += len(seeds) * (chosen(arm, arguments["rate"], rows, tuning)[0] is None)
+    spent = [row["core_seconds"] for row in rows]
+    each = sum(spent) / len(spent) if spent else getattr(study, "SECONDS", 30)
+    report = {"study": file.stem, "done": len(rows), "of": len(rows) + left}
+    file.with_suffix(".json").write_text(json.dumps(report) + "\n", encoding="utf-8")
+    return f"{len(rows)} of {len(rows) + left} runs done; {left * each / 3600:.2f} core-hours left"
 
 
 def processor():
@@ -174,8 +211,6 @@ def conclude(report, study, rows, used, output):
         "machine": " and ".join(sorted({row["machine"] for row in [*rows, *used]})),
         "versions": versions(),
         "seeds": results.seeds,
-        "interval": findings[0].as_dict()["interval"],
-        "verdict": findings[0].verdict,
         "findings": [finding.as_dict() for finding in findings],
         "arms": own.measures(),
     }
@@ -193,7 +228,10 @@ def main():
     add("name", nargs="?", help="of the study")
     add("--list", action="store_true", help="print every study and its question, and end")
     add("--quick", action="store_true", help="a rehearsal: two seeds, few updates, digits")
-    add("--seeds", type=int, help="draws of classes and weights (default: the study's, mostly 3)")
+    add("--estimate", action="store_true", help="print the core-hours that are left, and end")
+    add("--seeds", type=int, help="draws of weights, images and classes (default: 10)")
+    add("--first", type=int, default=0, help="the first seed (default: 0)")
+    add("--workers", type=int, default=2, help="runs side by side (default: 2)")
     add("--data-dir", help="where the IDX files of Fashion-MNIST lie")
     add(
         "--output",
@@ -224,24 +262,28 @@ def main():
 
     from studies.lab import read
 
-    seeds = args.seeds or (2 if args.quick else getattr(study, "SEEDS", 3))
+    count = args.seeds or (2 if args.quick else getattr(study, "SEEDS", 10))
+    seeds, tuning = range(args.first, args.first + count), () if args.quick else TUNING
     kind = "rehearsal" if args.quick else "study"
     used = []
     for other in getattr(study, "USES", ()):
         module = importlib.import_module(f"studies.{other}")
         found = read(output / f"{other}.jsonl")
-        if planned(module.ARMS, seeds, found):
+        if planned(module.ARMS, seeds, found, tuning):
             command = f"python studies/run.py {other}{' --quick' if args.quick else ''}"
             return f"This {kind} reads the runs of {other!r}, of which some are missing: {command}"
-        used += kept(module.ARMS, seeds, found)
+        used += kept(module.ARMS, seeds, found, tuning)
+    file = output / f"{args.name}.jsonl"
+    if args.estimate:
+        return print(estimate(study, seeds, read(file), tuning, file))
     try:
         with filelock.FileLock(output / f"{args.name}.lock", timeout=0):
-            rows = run_all(args.name, study.ARMS, seeds, output / f"{args.name}.jsonl", lab)
+            rows = run_all(args.name, study, seeds, file, lab, tuning, args.workers)
     except filelock.Timeout:
         return f"The study {args.name!r} is running already, with its results in {output}."
     minutes = round(sum(row["core_seconds"] for row in rows) / 60, 1)  # of every rate tried
     report = {"study": args.name, "question": known[args.name], "core_minutes": minutes}
-    conclude(report, study, kept(study.ARMS, seeds, rows), used, output)
+    conclude(report, study, kept(study.ARMS, seeds, rows, tuning), used, output)
 
 
 if __name__ == "__main__":

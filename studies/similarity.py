@@ -4,7 +4,7 @@ The learned 1-D positions of "positions" at 16 moments of their training. In the
 map of the image: the nearer two patches, the more similar, above all in one row or one column, with
 a sinusoidal structure. Before training there is nothing of it.
 
-It does not show the clean maps of the paper: 1,500 updates of 64 images make a beginning.
+It does not show the clean maps of the paper: 600 updates of 64 images make a beginning.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ def figure(results, figure):
     labels |= {"column": "explained by columns", "waves": "explained by sinusoids"}
     for color, (measure, label) in enumerate(labels.items()):
         values = course(results, measure) * (-1 if measure == "distance" else 1)
-        moments = np.arange(values.shape[1]) * 100
+        moments = np.arange(values.shape[1]) * 60
         axes.plot(moments, values.T, ".", color=f"C{color}", alpha=0.6)
         axes.plot(moments, values.mean(axis=0), color=f"C{color}", label=label)
     axes.set(xlabel="updates", ylabel="of 1")

@@ -14,6 +14,10 @@ from studies.lab import Finding, dots, log_axis
 PAPER = (
     "88.55 % for H/14 and 87.76 % for L/16 on ImageNet: size and patch change together (Table 2)."
 )
+WITHDRAWN = (
+    "Neither larger models nor smaller patches gain anything within 1,200 updates, so that no "
+    "number of seeds can say which gains more."
+)
 USES = ("shape",)
 SIZES = {"small": {}, "large": shape.LARGER}
 PATCHES = {7: {}, 4: {"patch_size": 4}}

@@ -93,8 +93,9 @@ def own_images(
     do.
 
     From scratch it follows "Better plain ViT baselines" (Beyer et al., 2022), for sets that are too
-    small for a ViT without its help: positions that need no learning (27 points better with 50
-    images in docs/studies/small_data.md), mean pooling, AdamW, 90 epochs, a tenth of them warm-up.
+    small for a ViT without its help: positions that need no learning (and start larger than
+    learned ones: docs/studies/small_data.md), mean pooling, AdamW, 90 epochs, a tenth of them for
+    warm-up.
     Few images teach little detail, and a model from scratch has to learn from each patch: there are
     64 of them, of 16 pixels in the 128 that the BiT-HyperRule cuts from small images, and of 4
     pixels in the 32 of CIFAR's. The size is Ti below 100,000 images and S from there on: the paper

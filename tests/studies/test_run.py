@@ -5,12 +5,13 @@ import importlib
 import json
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from studies import run
+from studies import lab, run
 from studies.lab import Finding, Part, Results, draw
 from tests.support import ROOT
 
@@ -22,18 +23,49 @@ def row(arm, seed, rate, held_out=0.0, **measures):
     return {"arm": arm, "seed": seed, "rate": rate, "held_out": held_out, **measures}
 
 
-def test_seed_0_tries_every_rate_and_the_others_the_best():
-    todo = run.planned(ARMS, 2, [])
-    assert todo == [
-        *[("one", 0, 0.1), ("one", 0, 0.2)],
-        *[("two", 0, 0.3), ("two", 1, 0.3), ("three", 0, None), ("three", 1, None)],
+def test_tuning_seeds_grow_the_grid_until_the_best_rate_has_worse_ones_on_both_sides():
+    arms, tuning = {"one": ARMS["one"]}, (1000, 1001)
+    rows, tried = [], []
+    while todo := run.planned(arms, range(2), rows, tuning):
+        for arm, seed, rate in todo:
+            assert (seed in tuning) == (len(tried) < 8)
+            tried.append((seed, rate))
+            rows.append(row(arm, seed, rate, -abs(rate - 0.4)))
+    assert sorted({rate for _, rate in tried}) == [0.1, 0.2, 0.4, 0.8]
+    assert tried[8:] == [(0, 0.4), (1, 0.4)]
+    assert [(r["seed"], r["rate"]) for r in run.kept(arms, range(2), rows, tuning)] == tried[8:]
+
+
+def test_the_grid_grows_downwards_too_and_what_is_done_is_not_done_again():
+    rows = [row("one", seed, rate, -rate) for seed in run.TUNING for rate in (0.1, 0.2)]
+    assert run.planned({"one": ARMS["one"]}, range(2), rows) == [
+        ("one", seed, 0.05) for seed in run.TUNING
     ]
-    rows = [row("one", 0, 0.1, 50), row("one", 0, 0.2, 60), row("two", 0, 0.3)]
-    assert run.planned({"one": ARMS["one"]}, 2, rows) == [("one", 1, 0.2)]
-    rows.append(row("one", 1, 0.2, 10))
-    assert run.planned({"one": ARMS["one"]}, 2, rows) == []
-    assert [r["held_out"] for r in run.kept({"one": ARMS["one"]}, 2, rows)] == [60, 10]
-    assert len(run.kept({"one": ARMS["one"]}, 1, rows)) == 1
+
+
+def test_a_rehearsal_takes_the_middle_rate_and_arms_without_a_choice_take_theirs():
+    todo = run.planned(ARMS, range(2), [], ())
+    assert [(arm, rate) for arm, _, rate in todo] == [
+        *[("one", 0.2)] * 2,
+        *[("two", 0.3)] * 2,
+        *[("three", None)] * 2,
+    ]
+
+
+def test_rows_of_another_protocol_and_half_a_line_are_not_read(tmp_path):
+    file = tmp_path / "study.jsonl"
+    rows = [{"arm": "old"}, {"arm": "new", "protocol": lab.PROTOCOL}]
+    file.write_text("\n".join([*map(json.dumps, rows), '{"arm": "cu']))
+    assert [each["arm"] for each in lab.read(file)] == ["new"]
+
+
+def test_a_study_that_goes_on_says_how_far_it_is(tmp_path):
+    study = types.SimpleNamespace(ARMS=ARMS, SECONDS=3600)
+    file = tmp_path / "study.json"
+    said = run.estimate(study, range(2), [row("three", 0, None, core_seconds=1800)], (9,), file)
+    assert said == "1 of 8 runs done; 3.50 core-hours left"
+    report = json.loads(file.read_text())
+    assert (report["done"], report["of"]) == (1, 8) and "findings" not in report
 
 
 def test_a_rehearsal_and_the_study_never_share_a_folder(tmp_path):
@@ -43,29 +75,50 @@ def test_a_rehearsal_and_the_study_never_share_a_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "values, expected, verdict",
+    "values, verdict",
     [
-        ([1.0, 1.1, 1.2], "above", "as in the paper"),
-        ([1.0, 1.1, 1.2], "below", "opposite"),
-        ([-1.0, 1.1, 1.2], "above", "not resolved"),
-        ([0.1, 0.2, 0.1], "tie", "as in the paper"),
-        ([0.1, 2.2, 0.1], "tie", "not resolved"),
-        ([3.0, 3.1, 3.2], "tie", "opposite"),
-        ([1.0, 1.1, 1.2], None, "above zero"),
-        ([-1.0, -1.1, -1.2], None, "below zero"),
-        ([1.0], "above", "one seed"),
+        ([2.0, 2.1, 2.2], "higher"),
+        ([-2.0, -2.1, -2.2], "lower"),
+        ([-1.0, 1.1, 1.2], "not resolved"),
+        ([0.1, 0.2, 0.1], "equal within the margin"),
+        ([0.1, 2.2, 0.1], "not resolved"),
+        ([0.0, 0.0, 0.0], "equal within the margin"),
+        ([1.0], "not resolved"),
     ],
 )
-def test_verdicts(values, expected, verdict):
-    assert Finding("what", values, expected).verdict == verdict
+def test_verdicts(values, verdict):
+    finding = Finding("what", values)
+    assert finding.verdict() == verdict
+    assert (finding.p <= 0.05) == (verdict != "not resolved")
+    if 1e-6 < finding.p < 1:
+        assert finding.verdict(finding.p * 1.01) != "not resolved"
+        assert finding.verdict(finding.p * 0.99) == "not resolved"
+
+
+def test_holm_gives_each_headline_its_level():
+    clear, fair, none = [5.0, 5.1, 5.2], [3.0, 3.4, 4.0], [-9.0, 4.0, 9.0]
+    levels = lab.holm([Finding("what", values) for values in (fair, none, clear)])
+    np.testing.assert_allclose(levels, [0.05 / 2, 0.05, 0.05 / 3])
+    levels = lab.holm([Finding("what", none)] * 3)
+    np.testing.assert_allclose(levels, 0.05 / 3)
 
 
 def test_the_interval_is_students():
     values = [0.3, 1.2, -0.4, 2.2]
-    finding = Finding("what", values)
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    np.testing.assert_allclose(finding.interval, expected)
-    assert json.loads(json.dumps(Finding("what", [1.0]).as_dict()))["interval"] is None
+    np.testing.assert_allclose(Finding("what", values).interval(), expected)
+
+
+def test_ten_seeds_share_the_test_images_and_none_is_trained_on():
+    bench = lab.Lab(quick=True)
+    whole, parts = bench.part("test"), [bench.part("test", seed=seed) for seed in range(10)]
+    assert sum(len(part.labels) for part in parts) == len(whole.labels)
+    images = lambda part: {image.tobytes() for image in part.images}  # noqa: E731
+    for seed in (0, 3):
+        train, test = bench.digits(8, seed)
+        assert len(train.labels) + len(test.labels) == 1797
+        assert len(images(train) & images(test)) < 3  # two digits of the set are the same image
+    assert not images(bench.digits(8, 0)[1]) & images(bench.digits(8, 3)[1])
 
 
 def test_results_pair_the_seeds_that_every_arm_has():
