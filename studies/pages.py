@@ -146,9 +146,7 @@ def page(study, report, level, by_hand):
         *status(study, report, level),
         "",
         *([f"**The paper.** {study['PAPER']}", ""] if "PAPER" in study else []),
-        f"![{question}](../../studies/{folder}/{name}.png)",
-        "",
-        f"*{question} {caption}*",
+        f"![{question} {caption}](../../studies/{folder}/{name}.png)",
         "",
         *table(report, level),
         "",
@@ -183,12 +181,11 @@ def summary(reports, levels):
         if report["progress"]
     ]
     yield f"\n* Runs of the earlier protocol. Runs of this one: {', '.join(going) or 'none'}."
-    yield "\n![All headlines](../../studies/results/headlines.png)"
     yield (
-        "\n*Mean and 95 % interval of each headline, in margins: the grey band is the margin of "
+        "\n![Mean and 95 % interval of each headline, in margins: the grey band is the margin of "
         "equivalence. The thick bar has 95 %, the thin one is what Holm judges by; "
         "a triangle shows the paper's sign, a square its tie; open circles are runs of the earlier "
-        "protocol, grey ones are withdrawn.*"
+        "protocol, grey ones are withdrawn.](../../studies/results/headlines.png)"
     )
 
 

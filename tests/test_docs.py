@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import html
 import importlib
 import inspect
 import itertools
@@ -121,7 +122,7 @@ def test_each_picture_has_a_caption(site):
         page = re.sub(r"(?s)<td.*?</td>", "", page)
         figures = re.findall(r'<figure><img alt="(.+?)".*?/><figcaption.*?>(.+?)</', page)
         wrong += [name] * (len(figures) != page.count("<img "))
-        wrong += [f"{name}: {caption}" for text, caption in figures if text != caption]
+        wrong += [f"{name}: {caption}" for text, caption in figures if html.unescape(text) != html.unescape(caption)]
     assert wrong == []
 
 
