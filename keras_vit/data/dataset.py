@@ -203,12 +203,7 @@ def check_pixels(images, name):
 
 
 def check_labels(
-    labels,
-    images,
-    name="labels",
-    num_classes=MOST_CLASSES,
-    problem="single_label",
-    partly=False,
+    labels, images, name="labels", num_classes=MOST_CLASSES, problem="single_label", partly=False
 ):
     """`labels`, one for each image, as int32, or as float32 unless each is one class.
 
