@@ -17,6 +17,7 @@ import textwrap
 import threading
 import warnings
 
+from keras_vit_cli.arguments import ARGUMENTS, flag
 from keras_vit_cli.backend import BACKENDS, choose_backend, versions, without_keras
 from keras_vit_cli.output import set_escapes
 
@@ -103,7 +104,7 @@ def parser():
             choices=BACKENDS,
             help="what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)",
         )
-        group.add_argument("--traceback", action="store_true", help="show where an error came from")
+        _add(group, {}, "--traceback", **flag("show where an error came from"))
         needs_backend = getattr(module, "NEEDS_BACKEND", True)
         command.set_defaults(run=module.run, refuse=command.error, needs_backend=needs_backend)
     return top
@@ -112,8 +113,10 @@ def parser():
 def _add(group, defaults, *names, **options):
     """Adds an argument whose help says whether it may be left out, and what holds then.
 
-    `defaults` has texts for flags whose default is decided later.
+    `defaults` has texts for flags whose default is decided later. What `options` leave out is that
+    of `ARGUMENTS`.
     """
+    options = {**ARGUMENTS.get(names[0], {}), **options}
     may_be_left_out = names[0].startswith("-") or options.get("nargs") in ("?", "*")
     takes_a_value = options.get("action") not in ("store_true", "store_const")
     if may_be_left_out and takes_a_value and not re.search("default:|optional", options["help"]):

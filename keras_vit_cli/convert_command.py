@@ -2,7 +2,8 @@
 
 import pathlib
 
-from keras_vit_cli.models import MODEL, READING, Settings, open_model, reading
+from keras_vit_cli.arguments import Settings, flag
+from keras_vit_cli.models import open_model
 
 HELP = "write a model or a checkpoint in another format"
 EXAMPLE = "keras-vit convert ViT-B_16.npz vit_b16.safetensors"
@@ -12,14 +13,14 @@ DTYPES = ("float32", "float16", "bfloat16")
 
 
 def add_arguments(add):
-    add("model", help=MODEL)
+    add("model")
     add("output", help="the file (.keras, .npz, .safetensors), or a folder for huggingface")
     add("--format", choices=FORMATS, help="default: by the suffix of the output")
     add("--set", action=Settings, help="what the checkpoint does not say, or another image_size")
-    add("--reading", type=reading, metavar="READING", help=READING)
-    add("--force", action="store_true", help="replace what is there")
+    add("--reading")
+    add("--force", **flag("replace what is there"))
     text = "write what the readers of the format compute otherwise, too"
-    add("--allow-differences", action="store_true", help=text)
+    add("--allow-differences", **flag(text))
     add("--dtype", choices=DTYPES, help="round the weights to it (default: float32)")
 
 

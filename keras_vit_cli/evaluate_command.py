@@ -6,18 +6,8 @@ import json
 import os
 import sys
 
-from keras_vit_cli.models import (
-    MODEL,
-    PROBLEM,
-    READING,
-    in_the_package,
-    open_model,
-    problem,
-    reading,
-    settings_of_run,
-    use_precision,
-)
-from keras_vit_cli.numbers import count
+from keras_vit_cli.arguments import ARGUMENTS, count, several
+from keras_vit_cli.models import in_the_package, open_model, settings_of_run, use_precision
 from keras_vit_cli.output import unreadable
 
 HELP = "measure a classifier on labelled images"
@@ -25,24 +15,18 @@ EXAMPLE = "keras-vit evaluate output digits"
 
 
 def add_arguments(add):
-    add("model", help=MODEL)
-    data = "digits, an .npz file, a set of TFDS, or a folder with a subfolder per class"
-    add("data", nargs="?", help=f"{data} (default: what the model was trained on, if known)")
-    add("--labels", metavar="FILE", help="labels of the images in the folder: .csv or .json")
-    add("--problem", type=problem, metavar="PROBLEM", help=PROBLEM)
-    add("--reading", type=reading, metavar="READING", help=READING)
+    add("model")
+    text = f"{ARGUMENTS['data']['help']} (default: what the model was trained on, if known)"
+    add("data", nargs="?", help=text)
+    add("--labels")
+    add("--problem")
+    add("--reading")
     add("--split", help="which images (default: test, or those that the run tested on)")
-    add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
-    add(
-        "--top",
-        action="extend",
-        type=count,
-        nargs="+",
-        metavar="K",
-        help="count images whose class is among K best (default: 1, and 5 of more than 5 classes)",
-    )
-    add("--batch-size", type=count, help="images at once (default: those of the run, or 64)")
-    add("--json", action="store_true", help="the whole report as JSON instead of a table")
+    add("--data-dir")
+    text = "count images whose class is among K best (default: 1, and 5 of more than 5 classes)"
+    add("--top", help=text, **several(count, "K"))
+    add("--batch-size", default=None, help="images at once (default: those of the run, or 64)")
+    add("--json", help="the whole report as JSON instead of a table")
 
 
 def run(args):

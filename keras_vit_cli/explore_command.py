@@ -2,17 +2,8 @@
 
 import argparse
 
-from keras_vit_cli.models import (
-    IMAGES,
-    MODEL,
-    NAMES,
-    READING,
-    images_of,
-    open_model,
-    read_names,
-    reading,
-)
-from keras_vit_cli.numbers import count, positive
+from keras_vit_cli.arguments import count, positive, several
+from keras_vit_cli.models import files_of, open_model, read_names
 from keras_vit_cli.output import unreadable
 
 HELP = "write a page that shows what a model attends to"
@@ -20,26 +11,20 @@ EXAMPLE = "keras-vit explore output cat.jpg dog.jpg -o report.html"
 
 
 def add_arguments(add):
-    add("model", help=MODEL)
-    add("images", nargs="*", help=IMAGES)
+    add("model")
+    add("images")
     add("--compare", metavar="MODEL", help="another model, to stand beside it")
     add("-o", "--output", default="report.html", help="the page")
     text = "indices of the blocks to show (default: all)"
-    add("--blocks", action="extend", type=int, nargs="+", help=text)
+    add("--blocks", help=text, **several(int, "BLOCK"))
     add("--top", type=count, default=5, help="classes to tell")
-    add("--class-names", metavar="FILE", help=NAMES)
-    add("--reading", type=reading, metavar="READING", help=READING)
-    add(
-        "--megabytes",
-        type=positive,
-        default=5.0,
-        help="largest size for each image (default: 5)",
-    )
+    add("--class-names")
+    add("--reading")
+    add("--megabytes", type=positive, default=5.0, help="largest size for each image")
 
 
 def run(args):
     from keras_vit import inspection
-    from keras_vit.data import image_files
     from keras_vit.data.preprocess import preprocess_readable
     from keras_vit.text import visible
 
@@ -47,7 +32,7 @@ def run(args):
         text = f"--compare: takes another model than the first. Received: {args.model!r} twice."
         raise argparse.ArgumentError(None, text)
     options = {name: getattr(args, name) for name in ("blocks", "top", "megabytes")}
-    names, files = read_names(args.class_names), image_files(args.images or images_of(args.model))
+    names, files = read_names(args.class_names), files_of(args)
     model = open_model(args.model, args.reading)
     _, broken = preprocess_readable(files, model)
     shown = [file for index, file in enumerate(files) if index not in broken]

@@ -1,6 +1,7 @@
 """`keras-vit export`: a file that other programs run."""
 
-from keras_vit_cli.models import MODEL, READING, open_model, reading
+from keras_vit_cli.arguments import flag, several
+from keras_vit_cli.models import open_model
 
 HELP = "write a model as a file that other programs run"
 EXAMPLE = "keras-vit export output model.onnx --preprocess --check"
@@ -8,14 +9,13 @@ FORMATS = "onnx, openvino, tf_saved_model, litert, torch or stablehlo"
 
 
 def add_arguments(add):
-    add("model", help=MODEL)
+    add("model")
     add("output", help="the file, or the folder of a tf_saved_model")
     add("--format", help=f"{FORMATS} (default: by the suffix)")
-    add("--preprocess", action="store_true", help="uint8 pixels in, probabilities out")
-    add("--reading", type=reading, metavar="READING", help=READING)
-    add("--check", action="store_true", help="run the file and compare it with the model")
-    text = "images to compare, too; implies --check"
-    add("--images", action="extend", nargs="+", metavar="IMAGE", help=text)
+    add("--preprocess", **flag("uint8 pixels in, probabilities out"))
+    add("--reading")
+    add("--check", **flag("run the file and compare it with the model"))
+    add("--images", help="images to compare, too; implies --check", **several(str, "IMAGE"))
 
 
 def run(args):

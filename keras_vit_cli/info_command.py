@@ -1,7 +1,8 @@
 """`keras-vit info`: what a file, a folder, a URL or a name is."""
 
+from keras_vit_cli.arguments import MODEL, flag
 from keras_vit_cli.backend import choose_backend, without_keras
-from keras_vit_cli.models import MODEL, open_model
+from keras_vit_cli.models import open_model
 from keras_vit_cli.output import print_json
 
 HELP = "tell what a model, a checkpoint or a name of published weights is"
@@ -11,8 +12,8 @@ NEEDS_BACKEND = False  # but to open a model
 
 def add_arguments(add):
     add("model", help=f"{MODEL}; what lies on the disk is read whole")
-    add("--open", action="store_true", help="open published weights, too, and download them")
-    add("--json", action="store_true", help="JSON instead of a table")
+    add("--open", **flag("open published weights, too, and download them"))
+    add("--json")
 
 
 def run(args):

@@ -1,8 +1,8 @@
 """`keras-vit list`: published weights, as a table, CSV or JSON."""
 
+from keras_vit_cli.arguments import count, not_negative, positive
 from keras_vit_cli.backend import without_keras
-from keras_vit_cli.numbers import count, not_negative, positive
-from keras_vit_cli.output import add_forms, print_rows
+from keras_vit_cli.output import print_rows
 
 HELP = "list published weights that the names of other commands mean"
 EXAMPLE = "keras-vit list --family dinov2 --max-size 400"
@@ -19,7 +19,8 @@ def add_arguments(add):
     add("--max-size", type=positive, metavar="MB", help="no larger files than that")
     text = "least published ImageNet top-1"
     add("--min-accuracy", type=not_negative, metavar="PERCENT", help=text)
-    add_forms(add)
+    add("--csv")
+    add("--json")
 
 
 def run(args):

@@ -1,24 +1,12 @@
 """Models and images of what stands on the command line."""
 
 import argparse
-import ast
 import json
 import os
 import pathlib
 import re
 import sys
 import zipfile
-
-MODEL = "a .keras file, the folder of a run, or a checkpoint: name, file, folder or URL"
-IMAGES = "image files, and folders of them at any depth (optional for digits, which has its own)"
-PROBLEMS = ("single_label", "multi_label", "regression")
-READINGS = ("softmax", "sigmoid", "values")
-READING = (
-    "how outputs are read, as softmax or HEAD=softmax,HEAD=values (default: as the model says)"
-)
-PROBLEM = "what labels are: single_label, multi_label or regression; of several columns of a file, "
-PROBLEM += "each a head of the model, COLUMN=PROBLEM,COLUMN=PROBLEM"
-NAMES = "text with one name a line, in the model's order"
 
 
 def open_model(text, reading=None, **settings):
@@ -103,69 +91,6 @@ def _from_checkpoint(text, settings):
         raise type(error)(f"{error} {advice}") from error
 
 
-def by_head(convert):
-    """The type, for argparse, of a value, or of `HEAD=VALUE,HEAD=VALUE`, which becomes a dict."""
-
-    def read(text):
-        if "=" not in text:
-            return convert(text)
-        found = {}
-        for part in text.split(","):
-            head, equals, value = part.rpartition("=")
-            if not (head := head.strip()) or not equals or head in found:
-                text = "takes a value, or HEAD=VALUE,HEAD=VALUE with each head once. Received: "
-                raise argparse.ArgumentTypeError(f"{text}{part!r}")
-            found[head] = convert(value.strip())
-        return found
-
-    return read
-
-
-def one_of(*values):
-    """The type, for argparse, of one of some words."""
-
-    def read(text):
-        if text not in values:
-            raise argparse.ArgumentTypeError(f"takes {', '.join(values)}. Received: {text!r}")
-        return text
-
-    return read
-
-
-problem = by_head(one_of(*PROBLEMS))
-reading = by_head(one_of(*READINGS))
-
-
-def setting(text):
-    """The parts of `NAME=VALUE`, for argparse; text needs no quotation marks."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        text = f"takes NAME=VALUE, such as image_size=224. Received: {text!r}"
-        raise argparse.ArgumentTypeError(text)
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name, value
-
-
-class Settings(argparse.Action):
-    """Collects every `NAME=VALUE` of a flag in a dict, however often the flag is given."""
-
-    def __init__(self, **options):
-        super().__init__(nargs="+", type=setting, default={}, metavar="NAME=VALUE", **options)
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        found = dict(getattr(namespace, self.dest))
-        for name, value in values:
-            if name in found:
-                text = (
-                    f"takes each name once. Received: {name}={found[name]!r} and {name}={value!r}"
-                )
-                raise argparse.ArgumentError(self, text)
-            found[name] = value
-        setattr(namespace, self.dest, found)
-
-
 def read_names(file):
     """The names in a text, one a line; `None` without a file.
 
@@ -192,15 +117,18 @@ def in_the_package(model):
     return found[0] if [c.family for c in found] == ["keras_vit"] else None
 
 
-def images_of(model):
-    """The paths of the images that come with a model in the package.
+def files_of(args):
+    """The files of the images that a command names, or of those that come with the model.
 
     Raises:
-        ArgumentError: any other model.
+        ArgumentError: no images, and a model that is not in the package.
     """
+    from keras_vit.data import image_files
     from keras_vit.weights import fetch
 
-    if (record := in_the_package(model)) is None:
+    if args.images:
+        return image_files(args.images)
+    if (record := in_the_package(args.model)) is None:
         raise argparse.ArgumentError(None, "images: they are needed for any model but digits")
     files, here = sorted(fetch(record.url).parent.glob("*.png")), pathlib.Path.cwd()
     return [str(file.relative_to(here) if file.is_relative_to(here) else file) for file in files]

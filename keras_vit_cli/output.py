@@ -37,12 +37,6 @@ def unreadable(count, total):
     return 1 if count else 0
 
 
-def add_forms(add, form=("csv", "json")):
-    """Adds the options `--csv` and `--json`."""
-    for name in form:
-        add(f"--{name}", action="store_true", help=f"{name.upper()} instead of a table")
-
-
 def print_rows(rows, columns, args, left=1):
     """Prints dicts with the keys `columns`; `None` is unknown."""
     if args.csv and args.json:

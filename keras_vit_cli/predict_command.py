@@ -2,18 +2,9 @@
 
 import os
 
-from keras_vit_cli.models import (
-    IMAGES,
-    MODEL,
-    NAMES,
-    READING,
-    images_of,
-    open_model,
-    read_names,
-    reading,
-)
-from keras_vit_cli.numbers import count, probability
-from keras_vit_cli.output import add_forms, print_rows, unreadable
+from keras_vit_cli.arguments import count, probability
+from keras_vit_cli.models import files_of, open_model, read_names
+from keras_vit_cli.output import print_rows, unreadable
 
 HELP = "tell which classes images show"
 EXAMPLE = "keras-vit predict output photos/ cat.jpg --top 3"
@@ -22,25 +13,25 @@ OF_VALUES = ("image", "output", "index", "value")
 
 
 def add_arguments(add):
-    add("model", help=MODEL)
-    add("images", nargs="*", help=IMAGES)
+    add("model")
+    add("images")
     text = "classes for each image (default: 1 in the table; 5 in CSV and JSON)"
     add("--top", type=count, metavar="K", help=text)
-    help = "classes of at least this probability alone, all of them without --top"
-    add("--threshold", type=probability, metavar="P", help=help)
-    add("--reading", type=reading, metavar="READING", help=READING)
-    add("--class-names", metavar="FILE", help=NAMES)
-    add("--batch-size", type=count, default=32, help="images at once (default: 32)")
-    add_forms(add)
+    text = "classes of at least this probability alone, all of them without --top"
+    add("--threshold", type=probability, metavar="P", help=text)
+    add("--reading")
+    add("--class-names")
+    add("--batch-size")
+    add("--csv")
+    add("--json")
 
 
 def run(args):
     import keras_vit
-    from keras_vit.data import image_files
     from keras_vit.data.predict import reading_and_names
     from keras_vit.heads import check_one_head, errors_of, heads_of
 
-    names, files = read_names(args.class_names), image_files(args.images or images_of(args.model))
+    names, files = read_names(args.class_names), files_of(args)
     model = open_model(args.model, args.reading)
     if names:
         check_one_head(model, "--class-names")

@@ -1,8 +1,8 @@
 """`keras-vit probe`: how good the frozen features of a model are for labelled images."""
 
+from keras_vit_cli.arguments import count, seed, several
 from keras_vit_cli.evaluate_command import Batches
-from keras_vit_cli.models import MODEL, open_model
-from keras_vit_cli.numbers import count, seed
+from keras_vit_cli.models import open_model
 from keras_vit_cli.output import print_json, unreadable
 
 HELP = "fit a linear classifier on the frozen features of labelled images, and test it"
@@ -10,18 +10,18 @@ EXAMPLE = "keras-vit probe facebook/dinov2-small photos/ --shots 1 5 10"
 
 
 def add_arguments(add):
-    add("model", help=MODEL)
-    add("data", help="digits, an .npz file, a set of TFDS, or a folder with a subfolder per class")
-    add("--labels", metavar="FILE", help="labels of the images in the folder: .csv or .json")
+    add("model")
+    add("data")
+    add("--labels")
     text = "images of each class to learn from, one or several numbers (default: all of them)"
-    add("--shots", action="extend", type=count, nargs="+", metavar="K", help=text)
+    add("--shots", help=text, **several(count, "K"))
     add("--seed", type=seed, default=0, help="what draws images for --shots (default: 0)")
     add("--split", default="train", help="images to learn from")
     add("--test-split", default="test", metavar="SPLIT", help="images to test on")
-    add("--data-dir", help="where fashion_mnist or prepared sets of TFDS lie")
-    add("--layer", metavar="NAME", help="layer to take (default: what the head reads)")
-    add("--batch-size", type=count, default=64, help="images at once")
-    add("--json", action="store_true", help="the result as JSON instead of a table")
+    add("--data-dir")
+    add("--layer")
+    add("--batch-size", default=64)
+    add("--json")
 
 
 def run(args):

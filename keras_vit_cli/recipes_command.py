@@ -8,7 +8,7 @@ EXAMPLE = "keras-vit recipes digits"
 
 def add_arguments(add):
     add("name", nargs="?", help="the recipe to show (default: a list of all)")
-    add("--json", action="store_true", help="the one as JSON")
+    add("--json", help="the one as JSON")
 
 
 def run(args):

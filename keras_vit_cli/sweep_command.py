@@ -3,7 +3,7 @@
 import sys
 
 from keras_vit_cli import train_command
-from keras_vit_cli.numbers import count, positive
+from keras_vit_cli.arguments import count, positive
 
 HELP = "train at several learning rates, and tell which does best on images held out"
 EXAMPLE = "keras-vit sweep --dataset photos --image-size 64 --epochs 10 --learning-rates 1e-4 1e-3"

@@ -11,26 +11,22 @@ import sys
 import time
 
 from keras_vit_cli import parser
-from keras_vit_cli.models import (
+from keras_vit_cli.arguments import (
     MODEL,
-    PROBLEM,
     Settings,
     by_head,
-    file_of,
-    problem,
-    settings_of_run,
-    use_precision,
-)
-from keras_vit_cli.numbers import (
     count,
+    flag,
     interval,
     not_negative,
     passes,
     positive,
     probability,
     seed,
+    several,
     share,
 )
+from keras_vit_cli.models import file_of, settings_of_run, use_precision
 
 HELP = "train a model by a recipe, test it and draw what it has learned"
 EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
@@ -73,32 +69,27 @@ OF_THE_JOB = """output dataset data_dir channels labels problem split test_split
 def add_arguments(add):
     text = f"what to do, see `keras-vit recipes` (default: {OWN} for a folder, or else digits)"
     add("--recipe", help=text)
-    add("--list", action="store_true", help="print the names of all recipes and end")
+    add("--list", **flag("print the names of all recipes and end"))
     text = "print the recipe, with every change, what it costs in memory and time, and end"
-    add("--show", "--dry-run", action="store_true", help=text)
+    add("--show", "--dry-run", **flag(text))
     add("-o", "--output", default="output", help="folder for what the run leaves (default: output)")
     add("--dataset", metavar="DATA", help="other than the recipe's: a name, .npz file, or folder")
-    add("--labels", metavar="FILE", help="labels of the images in the folder: .csv or .json")
-    add("--problem", type=problem, metavar="PROBLEM", help=PROBLEM)
+    add("--labels")
+    add("--problem")
     text = "weights of the losses of several heads, HEAD=WEIGHT,HEAD=WEIGHT"
     add("--loss-weights", type=by_head(positive), metavar="WEIGHTS", help=text)
-    add("--data-dir", help="where fashion_mnist or the prepared sets of TFDS lie")
+    add("--data-dir")
     add("--split", help="training images, such as train[:98%%] (default: the recipe's)")
     add("--test-split", metavar="SPLIT", help="images to test on (default: the recipe's)")
     add("--variant", "--model", dest="model", help="architecture instead of the recipe's: B/16")
     add("--weights", help="checkpoint to begin from: name, file, folder or URL")
-    add(
-        "--freeze",
-        action="extend",
-        nargs="+",
-        metavar="PATTERN",
-        help="layers that do not train, as block_[0-8]",
-    )
+    add("--freeze", help="layers that do not train, as block_[0-8]", **several(str, "PATTERN"))
     add("--lora", type=count, metavar="RANK", help="train low-rank changes of the weights alone")
     add("--teacher", metavar="MODEL", help=f"to learn from it, too (distillation): {MODEL}")
     add("--epochs", type=passes, help="passes through the training images")
     add("--steps", type=count, help="updates, instead of --epochs")
-    add("--batch-size", type=count, help="images in an update; what follows from it is scaled too")
+    text = "images in an update; what follows from it is scaled too"
+    add("--batch-size", default=None, help=text)
     add("--warmup", type=share, metavar="SHARE", help="share of the updates that warms up")
     add("--learning-rate", type=positive, help="the highest, after the warm-up")
     add("--weight-decay", type=not_negative, help="of the kernels, as in AdamW")
@@ -108,17 +99,10 @@ def add_arguments(add):
     add("--seed", type=seed, help="of the weights, the order and the augmentation")
     add("--set", action=Settings, help="any other field of the recipe")
     add("--channels", type=int, choices=(1, 3), help="convert the images to so many channels")
-    add(
-        "--save-every",
-        type=interval,
-        default="600s",
-        help="updates between checkpoints, or seconds as 600s",
-    )
-    add(
-        "--keep-best",
-        action=argparse.BooleanOptionalAction,
-        help=f"end with the weights of the best epoch on validation (default with {OWN})",
-    )
+    text = "updates between checkpoints, or seconds as 600s"
+    add("--save-every", type=interval, default="600s", help=text)
+    text = f"end with the weights of the best epoch on validation (default with {OWN})"
+    add("--keep-best", action=argparse.BooleanOptionalAction, help=text)
     text = "end after so many epochs without a better one, with the weights of the best"
     add("--early-stopping", type=count, metavar="EPOCHS", help=text)
     text = "let rare classes count as much as frequent ones in the loss"
@@ -126,11 +110,10 @@ def add_arguments(add):
     text = "erase a random box of this share of the training images (random erasing)"
     add("--random-erasing", type=probability, metavar="SHARE", help=text)
     text = "keep checkpoints after the end, several times as large as the model"
-    add("--keep-checkpoints", action="store_true", help=text)
+    add("--keep-checkpoints", **flag(text))
     add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
-    add(
-        "--evaluate", metavar="FOLDER", help="only test the model of a run again, as after training"
-    )
+    text = "only test the model of a run again, as after training"
+    add("--evaluate", metavar="FOLDER", help=text)
 
 
 def run(args):
@@ -190,10 +173,10 @@ def check_settings(args):
         if name in OF_DATA:
             text = f"--set: {name} is what the data has; give {OF_DATA[name]} instead. Received: "
             raise argparse.ArgumentError(None, f"{text}{name}={value!r}")
-        for flag, fields in OF_FLAGS.items():
-            if name in fields and (given := getattr(args, flag)) is not None:
-                flag = "--" + {"model": "variant"}.get(flag, flag).replace("_", "-")
-                text = f"give {flag} or --set {name}. Received: {given} and {value!r}."
+        for argument, fields in OF_FLAGS.items():
+            if name in fields and (given := getattr(args, argument)) is not None:
+                argument = {"model": "variant"}.get(argument, argument).replace("_", "-")
+                text = f"give --{argument} or --set {name}. Received: {given} and {value!r}."
                 raise argparse.ArgumentError(None, text)
 
 

@@ -122,7 +122,11 @@ def test_each_picture_has_a_caption(site):
         page = re.sub(r"(?s)<td.*?</td>", "", page)
         figures = re.findall(r'<figure><img alt="(.+?)".*?/><figcaption.*?>(.+?)</', page)
         wrong += [name] * (len(figures) != page.count("<img "))
-        wrong += [f"{name}: {caption}" for text, caption in figures if html.unescape(text) != html.unescape(caption)]
+        wrong += [
+            f"{name}: {caption}"
+            for text, caption in figures
+            if html.unescape(text) != html.unescape(caption)
+        ]
     assert wrong == []
 
 

@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit import evaluation
 from keras_vit.heads import heads_of
 from keras_vit.outputs import reading_of
-from tests.support import images, tiny_vit
+from tests.support import images, refuses, tiny_vit
 
 LABELS = {
     "species": np.array([0, 1, 2, 0, 1, 2]),
@@ -115,13 +115,11 @@ def test_of_a_file_by_the_loss_and_without_one_by_the_record(tmp_path):
         same(rows, expected[name])
     bare = keras.Model(model.input, model.output)
     bare.preprocessing = model.preprocessing
-    with pytest.raises(ValueError, match=r"no loss for 'species' that tells.*model\.reading"):
-        keras_vit.predict(bare, PIXELS)
+    refuses(r"no loss for 'species' that tells.*model\.reading", keras_vit.predict, bare, PIXELS)
     for name, rows in keras_vit.predict(bare, PIXELS[:2], reading=READINGS).items():
         same(rows, expected[name])
     bare.reading = {**READINGS, "weight": None}
-    with pytest.raises(ValueError, match=r"^Head 'weight': .*'weight': \.\.\."):
-        evaluation.evaluate(bare, (PIXELS, LABELS))
+    refuses(r"^Head 'weight': .*'weight': \.\.\.", evaluation.evaluate, bare, (PIXELS, LABELS))
     bare.reading, bare.class_names = READINGS, NAMES
     assert keras_vit.predict(bare, PIXELS[:1])["weight"][0][0].label == "grams"
 
@@ -171,8 +169,7 @@ def test_options_of_one_head_and_of_all():
         ({"reading": {"species": "maximum"}}, "^Head 'species': Unknown reading"),
     ]
     for options, match in wrong:
-        with pytest.raises(ValueError, match=match):
-            evaluation.evaluate(model, (PIXELS, LABELS), **options)
+        refuses(match, evaluation.evaluate, model, (PIXELS, LABELS), **options)
     with pytest.raises(ValueError, match=r"which has none\. Received: 'a'"):
         keras_vit.predict(tiny_vit(), PIXELS, class_names={"a": ["x", "y", "z"]})
 
@@ -183,21 +180,18 @@ def test_labels_that_are_not_those_of_the_heads():
     few = {name: LABELS[name] for name in ("species", "marks")}
     for labels, received in ((LABELS["species"], "ndarray"), (few, "those of 'species', 'marks'")):
         for data in ((PIXELS, labels), [(PIXELS, labels)]):
-            with pytest.raises(ValueError, match=rf"to measure one head.*{received}"):
-                evaluation.evaluate(model, data)
+            refuses(rf"to measure one head.*{received}", evaluation.evaluate, model, data)
     with pytest.raises(ValueError, match="one array, as the model has one output"):
         evaluation.evaluate(alone(model, "species"), (PIXELS, LABELS))
     short = {**LABELS, "weight": LABELS["weight"][:5]}
-    with pytest.raises(ValueError, match="one label for each image"):
-        evaluation.evaluate(model, (PIXELS, short))
+    refuses("one label for each image", evaluation.evaluate, model, (PIXELS, short))
 
 
 @pytest.mark.any_backend
 def test_what_takes_one_head_says_how_to_pick_it():
     model = three_heads()
     pick = r"one output.*'species', 'weight', 'marks'; keras\.Model\(model\.input, model\.output"
-    with pytest.raises(ValueError, match=pick):
-        reading_of(model)
+    refuses(pick, reading_of, model)
     name = model.layers[-4].name  # what the heads read
     assert evaluation.features(model, layer=name).output_shape == (None, 8)
     x = images()
@@ -208,11 +202,9 @@ def test_what_takes_one_head_says_how_to_pick_it():
     apart = {**model.output, "species": keras.layers.Dense(3, name="apart")(hidden)}
     apart = keras.Model(model.input, apart)
     for use in (evaluation.features, lambda m: evaluation.embed(m, x)):
-        with pytest.raises(ValueError, match=pick):
-            use(apart)
+        refuses(pick, use, apart)
     twice = keras.Model(model.input, [model.output["species"]] * 2)
-    with pytest.raises(ValueError, match="must have different names"):
-        keras_vit.predict(twice, PIXELS)
+    refuses("must have different names", keras_vit.predict, twice, PIXELS)
 
 
 @pytest.mark.any_backend
@@ -230,8 +222,7 @@ def test_images_that_lack_the_label_of_a_head():
     assert report["weight"].figures == pytest.approx(some.figures, rel=1e-4)
     known["weight"][:] = 0
     batches = [(PIXELS[part], cut(LABELS, part), cut(known, part)) for part in parts]
-    with pytest.raises(ValueError, match="Head 'weight': Some image must have a label"):
-        evaluation.evaluate(model, batches)
+    refuses("Head 'weight': Some image must have a label", evaluation.evaluate, model, batches)
 
 
 @pytest.mark.any_backend
@@ -252,8 +243,6 @@ def test_training_on_labels_of_other_heads(tmp_path):
         (labels["species"], r"a dict \{head: labels\} of 'species', 'weight', 'marks'"),
     ]:
         heads = {name: problem[name] for name in wrong} if isinstance(wrong, dict) else None
-        with pytest.raises(ValueError, match=match):
-            fit(wrong, heads)
+        refuses(match, fit, wrong, heads)
     swapped = {**problem, "species": "regression"}
-    with pytest.raises(ValueError, match="Head 'species': Labels of problem='regression'"):
-        fit(labels, swapped)
+    refuses("Head 'species': Labels of problem='regression'", fit, labels, swapped)

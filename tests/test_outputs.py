@@ -12,7 +12,7 @@ import keras_vit
 from keras_vit import evaluation, recipes, training
 from keras_vit.outputs import Reading, reading_of, reading_of_loss
 from keras_vit.training.feed import check_labels
-from tests.support import images, tiny_vit
+from tests.support import images, refuses, tiny_vit
 
 LOGITS = np.array([3.0, 3.0, -3.0])
 SIGMOIDS = 1 / (1 + np.exp(-LOGITS))
@@ -81,12 +81,10 @@ def test_a_single_logit_is_asked_about():
     """A softmax of one number is 1 whatever the image shows."""
     model = model_with([-2.0])
     for use in (told, lambda m: keras_vit.export(m, "never.onnx", preprocess=True)):
-        with pytest.raises(ValueError, match=r"nothing says which.*model\.reading = 'sigmoid'"):
-            use(model)
+        refuses(r"nothing says which.*model\.reading = 'sigmoid'", use, model)
     with pytest.raises(ValueError, match="nothing says which"):
         evaluation.evaluate(model, (images((4, 16, 16, 3)), np.array([0, 1, 0, 1])))
-    with pytest.raises(ValueError, match="A softmax of one output is always 1"):
-        told(model, reading="softmax")
+    refuses("A softmax of one output is always 1", told, model, reading="softmax")
     assert told(model, reading="sigmoid")[0] == pytest.approx(0.1192, abs=1e-4)
     model.compile(loss=keras.losses.BinaryCrossentropy(from_logits=True))
     assert told(model)[0] == pytest.approx(0.1192, abs=1e-4)
@@ -123,8 +121,7 @@ def test_an_activation_at_the_end_is_not_applied_again():
                 model.compile(loss="binary_crossentropy")  # of a distribution, none the less
                 close(told(model), expected)
             other = {"softmax": "sigmoid", "sigmoid": "softmax"}[activation]
-            with pytest.raises(ValueError, match=f"ends with a {activation}"):
-                told(model, reading=other)
+            refuses(f"ends with a {activation}", told, model, reading=other)
     ended = keras.Sequential([inner, keras.layers.Softmax()])
     ended.preprocessing = inner.preprocessing
     close(told(ended), SOFTMAX)
@@ -158,8 +155,7 @@ def test_outputs_of_a_model_without_a_graph_tell_themselves():
         report = evaluation.evaluate(Opaque(end), (x, y))
         assert report.loss == pytest.approx(-np.log(SOFTMAX)[y].mean(), abs=1e-4)
     assert Reading("sigmoid", None).scores([[0.2, 0.7]]).tolist() == [[0.2, 0.7]]
-    with pytest.raises(ValueError, match=r"lie in \[0, 1\].*from_logits=True"):
-        Reading("sigmoid", True).scores([[2.0]])
+    refuses(r"lie in \[0, 1\].*from_logits=True", Reading("sigmoid", True).scores, [[2.0]])
 
 
 def test_the_record_travels(tmp_path):
@@ -191,8 +187,7 @@ def test_the_record_travels(tmp_path):
 
     assert opened("regression") == "values"
     assert opened("single_label_classification") == "softmax"
-    with pytest.raises(ValueError, match=r"problem_type.*ranking"):
-        opened("ranking")
+    refuses(r"problem_type.*ranking", opened, "ranking")
     # A new head is for other classes, of which the file says nothing.
     assert opened("multi_label_classification", num_classes=5) is opened(None) is None
 
@@ -232,8 +227,7 @@ def test_thresholds():
     for wrong, reading in ((1.5, None), (0.5, "values")):
         with pytest.raises(ValueError, match=r"threshold must be a probability"):
             keras_vit.predict(model, PICTURE, threshold=wrong, reading=reading)
-    with pytest.raises(ValueError, match="reading"):
-        keras_vit.predict(model, PICTURE, reading="sigmoids")
+    refuses("reading", keras_vit.predict, model, PICTURE, reading="sigmoids")
 
 
 @pytest.mark.any_backend
@@ -251,8 +245,7 @@ def test_one_logit_of_yes_or_no():
     model = tiny_vit(num_classes=1)
     model.compile(loss=training.SigmoidLoss())
     check_labels(model, (None, labels))
-    with pytest.raises(ValueError, match=r"numbers from 0 to 1, .*Received: .*2"):
-        check_labels(model, (None, labels * 2))
+    refuses(r"numbers from 0 to 1, .*Received: .*2", check_labels, model, (None, labels * 2))
     x = images((4, 16, 16, 3))
     kernel = model.get_layer("head").kernel
     kernel.assign(np.random.default_rng(0).normal(size=kernel.shape))
@@ -284,8 +277,7 @@ def test_labels_of_another_problem_are_refused():
     recipe = recipes.get("digits").replace(steps=5, warmup_steps=1)
     model = recipe.compile(tiny_vit(num_classes=3))
     for fit in (model.fit, lambda data: training.fit(model, data, "never", epochs=1)):
-        with pytest.raises(ValueError, match=r"problem='multi_label'.*recipe\.for_problem"):
-            fit(Data())
+        refuses(r"problem='multi_label'.*recipe\.for_problem", fit, Data())
     model = recipe.for_problem("multi_label").compile(model)
     history = model.fit(Data(), verbose=0).history
     assert model.reading == "sigmoid" and history["mean_average_precision"] == [1.0]
@@ -294,7 +286,6 @@ def test_labels_of_another_problem_are_refused():
 def test_a_softmax_of_one_output_is_refused_where_it_is_compiled():
     model = tiny_vit(num_classes=1)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    with pytest.raises(ValueError, match=r"always 1.*Received: loss=.*'mse'"):
-        model.compile(loss=loss)
+    refuses(r"always 1.*Received: loss=.*'mse'", model.compile, loss=loss)
     model.compile(loss="mse")
     assert model.reading == "values"

@@ -7,6 +7,7 @@ import pytest
 
 from keras_vit import preprocessing
 from keras_vit.preprocessing import Preprocessing
+from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -37,10 +38,8 @@ def test_preprocessing_says_what_it_is():
     ],
 )
 def test_preprocessing_refuses(arguments):
-    with pytest.raises(ValueError, match="Received: "):
-        Preprocessing(**arguments)
-    with pytest.raises(ValueError, match="Received: "):
-        Preprocessing.from_config({**arguments, "color": 1})
+    refuses("Received: ", Preprocessing, **arguments)
+    refuses("Received: ", Preprocessing.from_config, {**arguments, "color": 1})
 
 
 @pytest.mark.parametrize("image_size, shorter_side", [(224, 256), (384, 448)])

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from keras_vit import writing
-from tests.support import ROOT
+from tests.support import ROOT, refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -84,8 +84,7 @@ def test_what_is_no_file_is_refused_and_stays(tmp_path, write, name):
     for place in (path, tmp_path / "link.png"):
         if place != path:
             place.symlink_to(path)
-        with pytest.raises(ValueError, match=f"Received: '{place}'.* {name}|{name}.*Received"):
-            write(place)
+        refuses(f"Received: '{place}'.* {name}|{name}.*Received", write, place)
     assert state_of(path) == before and folder_of(tmp_path) == ["link.png", "model.png"]
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
@@ -94,15 +93,13 @@ def test_what_is_no_file_is_refused_and_stays(tmp_path, write, name):
 def test_a_file_for_a_folder_or_a_folder_for_a_file(tmp_path, write):
     path = tmp_path / "there.png"
     path.touch() if write is write_folder else path.mkdir()
-    with pytest.raises(ValueError, match=r"must be a (file|folder).*which is a (folder|file)"):
-        write(path)
+    refuses(r"must be a (file|folder).*which is a (folder|file)", write, path)
 
 
 def test_a_folder_where_a_file_of_several_shall_be(tmp_path):
     (tmp_path / "data").mkdir()
     write_file(tmp_path / "model", "old")
-    with pytest.raises(ValueError, match="data', which is a folder"):
-        write_files(tmp_path / "model")
+    refuses("data', which is a folder", write_files, tmp_path / "model")
     assert text_of(tmp_path / "model") == "old" and folder_of(tmp_path) == ["data", "model"]
 
 

@@ -148,12 +148,6 @@ def contrast(image, level, rng):
     return blend(Image.new("L", image.size, mean).convert(image.mode), image, level)
 
 
-def posterize(image, level, rng):
-    """Keeps the upper bits; TensorFlow shifts a byte by 7 at most."""
-    shift = min(max(8 - int(level * 4), 0), 7)
-    return image.point([value >> shift << shift for value in range(256)] * len(image.getbands()))
-
-
 def solarize_add(image, level, rng):
     """Brightens the dark half."""
     table = [min(value + int(level * 110), 255) if value < 128 else value for value in range(256)]
@@ -206,7 +200,10 @@ OPERATIONS = {
     "Equalize": lambda image, level, rng: ImageOps.equalize(image),
     "Invert": lambda image, level, rng: ImageChops.invert(image),
     "Rotate": rotate,
-    "Posterize": posterize,
+    # How many bits are kept; TensorFlow shifts a byte by 7 at most.
+    "Posterize": lambda image, level, rng: ImageOps.posterize(
+        image, min(max(int(level * 4), 1), 8)
+    ),
     # The threshold wraps around, as the authors' byte does.
     "Solarize": lambda image, level, rng: ImageOps.solarize(image, int(level * 256) % 256),
     "Color": lambda image, level, rng: blend(gray(image), image, level),

@@ -148,22 +148,7 @@ def head_to_split_by(problem):
 
 
 def split_rows(labels, test_fraction, seed, problem="single_label"):
-    """(train, test): sorted rows of examples, by class where each has one, else at random."""
-    if problem == "single_label":
-        return stratified_split(labels, test_fraction, seed)
-    count = len(labels)
-    if count < 2:
-        raise ValueError(
-            f"A train/test split needs at least two images. Received: {count}; add images or "
-            "supply a test set"
-        )
-    order = np.random.default_rng(seed).permutation(count)
-    wanted = min(max(int(count * test_fraction + 0.5), 1), count - 1)
-    return np.sort(order[wanted:]), np.sort(order[:wanted])
-
-
-def stratified_split(labels, test_fraction, seed):
-    """Splits examples so that each class keeps its share in both parts.
+    """Splits examples so that each class keeps its share in both parts; others are one class.
 
     A class with two or more examples has at least one on each side; the only example of a
     class goes to training, since a class cannot be learned from the test set.
@@ -171,17 +156,17 @@ def stratified_split(labels, test_fraction, seed):
     Returns:
         (train, test): two sorted int64 index arrays, disjoint and together complete.
     """
-    rng = np.random.default_rng(seed)
-    is_test = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
+    classes = labels if problem == "single_label" else np.zeros(len(labels))
+    rng, is_test = np.random.default_rng(seed), np.zeros(len(labels), dtype=bool)
+    for label in np.unique(classes):
+        members = rng.permutation(np.flatnonzero(classes == label))
         if len(members) >= 2:
             wanted = int(len(members) * test_fraction + 0.5)
             is_test[members[: min(max(wanted, 1), len(members) - 1)]] = True
     if not is_test.any():
         raise ValueError(
-            "A train/test split needs a class with at least two images. Received: "
-            f"{len(labels)} images, no two of the same class; add images or supply a test set"
+            "A train/test split needs two images, of one class where each has one. Received: "
+            f"{len(labels)} images; add images or supply a test set"
         )
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
@@ -218,12 +203,7 @@ def check_pixels(images, name):
 
 
 def check_labels(
-    labels,
-    images,
-    name="labels",
-    num_classes=MOST_CLASSES,
-    problem="single_label",
-    partly=False,
+    labels, images, name="labels", num_classes=MOST_CLASSES, problem="single_label", partly=False
 ):
     """`labels`, one for each image, as int32, or as float32 unless each is one class.
 

@@ -55,10 +55,11 @@ def read_csv(path, problem):
             first = file.readline()
             file.seek(0)
             delimiter = max(",;\t", key=first.count)  # what the header has most
-            table = list(csv.reader(file, delimiter=delimiter, strict=True))
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            table = [[cell.strip() for cell in row] for row in reader]
     except (OSError, ValueError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as CSV in UTF-8. Received: {error}") from error
-    header, rows = [cell.strip() for cell in table[0]] if table else [], table[1:]
+    header = table[0] if table else []
     lowered = [cell.lower() for cell in header]
     number = next((i for i, cell in enumerate(lowered) if cell in _FILE), None)
     if number is None:  # the first one, but not the numbers that pandas writes under no name
@@ -89,9 +90,8 @@ def read_csv(path, problem):
             f"{', '.join(map(repr, others))} are not read{more}",
             stacklevel=2,
         )
-    columns = chosen
-    files, cells, parts = set(), {header[i]: {} for i in columns}, {}
-    for line, row in enumerate(rows, 2):
+    rows = {}
+    for line, row in enumerate(table[1:], 2):
         if not any(row):
             continue
         if len(row) != len(header):
@@ -99,31 +99,40 @@ def read_csv(path, problem):
                 f"Each row of {path} must have the {len(header)} cells of the first. Received: "
                 f"{len(row)} in row {line}; quote a cell that holds {delimiter!r}"
             )
-        name = row[number].strip()
-        if name in files:
+        if row[number] in rows:
             raise ValueError(
                 f"{path} must name each file once; several labels of a file stand in one cell, "
-                f"separated by |. Received: {name!r} again in row {line}"
+                f"separated by |. Received: {row[number]!r} again in row {line}"
             )
-        files.add(name)
-        for i in columns:
-            cells[header[i]][name] = row[i].strip()
-        if split is not None:
-            parts[name] = check_part(row[split].strip(), name, path)
-    return cells, parts if split is not None else None
+        rows[row[number]] = row
+    cells = {header[i]: {file: row[i] for file, row in rows.items()} for i in chosen}
+    if split is None:
+        return cells, None
+    return cells, {file: check_part(row[split], file, path) for file, row in rows.items()}
 
 
 def labels_in(columns, problem, path):
     """(names of the columns or None, {file: label}) of columns {name: {file: cell}} of one head."""
-    names, (first, *_) = list(columns), columns.values()
-    rows = {file: [columns[name][file] for name in names] for file in first}
-    values = all(_number(cell) is not None for cells in rows.values() for cell in cells)
-    if len(columns) > 1 or problem == "regression" or (problem == "multi_label" and values):
-        values_of = {file: _numbers(cells, names, file, path) for file, cells in rows.items()}
-        if len(columns) == 1:
-            values_of = {file: number for file, (number,) in values_of.items()}
-        return names, values_of
-    return None, _one_column(first, problem, path)
+    (first, cells), *others = columns.items()
+    numbers = {
+        name: {file: _number(cell) for file, cell in column.items()}
+        for name, column in columns.items()
+    }
+    wrong = [(file, name) for file in cells for name in numbers if numbers[name][file] is None]
+    if not others and problem != "regression" and (problem != "multi_label" or wrong):
+        return None, _one_column(cells, problem, path)
+    if wrong:
+        file, name = wrong[0]
+        raise ValueError(
+            f"Labels in several columns, and values to estimate, must be numbers; keep one column "
+            f"of names, or call it label. Received: {columns[name][file]!r} in the column {name!r} "
+            f"for {file!r} in {path}. Columns of different problems are several heads of a model: "
+            f"say the problem of each, as problem={{{first!r}: 'single_label', ...}}, or on the "
+            f"command line --problem {first}=single_label,..."
+        )
+    if not others:
+        return list(columns), numbers[first]
+    return list(columns), {file: [numbers[name][file] for name in columns] for file in cells}
 
 
 def _one_column(cells, problem, path):
@@ -154,21 +163,6 @@ def _number(cell):
         return float({"true": 1, "false": 0}.get(cell.lower(), cell))
     except ValueError:
         return None
-
-
-def _numbers(cells, names, file, path):
-    """The numbers in the cells of a row."""
-    numbers = [_number(cell) for cell in cells]
-    if None in numbers:
-        at = numbers.index(None)
-        raise ValueError(
-            f"Labels in several columns, and values to estimate, must be numbers; keep one column "
-            f"of names, or call it label. Received: {cells[at]!r} in the column {names[at]!r} for "
-            f"{file!r} in {path}. Columns of different problems are several heads of a model: say "
-            f"the problem of each, as problem={{{names[0]!r}: 'single_label', ...}}, or on the "
-            f"command line --problem {names[0]}=single_label,..."
-        )
-    return numbers
 
 
 def check_part(text, file, place):

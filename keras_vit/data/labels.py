@@ -57,17 +57,33 @@ def read_labels(labels, problem=None):
     Raises:
         ValueError: labels that cannot be read, contradict each other, or could mean several things.
     """
-    place, names, parts, has_heads = "labels", None, None, isinstance(problem, Mapping)
+    has_heads, place = isinstance(problem, Mapping), "labels"
+    problems = problem if has_heads else {None: problem}
     if not isinstance(labels, Mapping):
         place = check_path(labels)
-        if place.suffix.lower() == ".csv":
-            columns, parts = read_csv(place, problem)
-            if has_heads:
-                return _of_heads(_columns_of_heads(columns, problem, place), parts, problem, place)
-            names, rows = labels_in(columns, problem, place)
-            return _resolve(rows, names, parts, problem, place)
-        labels = read_json(place)
-    rows = labels
+        labels = read_csv(place, problem) if place.suffix.lower() == ".csv" else read_json(place)
+    columns, names, parts = None, None, None
+    if isinstance(labels, tuple):
+        columns, parts = labels
+    else:
+        rows, names, parts = _with_classes_and_parts(labels, problem, place)
+    by_head = {}
+    for head, of_problem in problems.items():
+        with errors_of(head, note=False):
+            if columns is None:
+                names_of, rows_of = of_head(names, head), _plain_rows(rows[head])
+            else:
+                chosen = columns if head is None else {head: columns[head]}
+                if len(problems) > 1 and of_problem != "multi_label":  # an empty cell lacks a label
+                    chosen = {head: {file: cell for file, cell in columns[head].items() if cell}}
+                names_of, rows_of = labels_in(chosen, of_problem, place)
+            by_head[head] = _resolve(rows_of, names_of, parts, of_problem, place)
+    return by_head[head] if len(by_head) == 1 else _joined(by_head, parts)
+
+
+def _with_classes_and_parts(labels, problem, place):
+    """({head: {file: label}}, names of classes or None, parts or None); the head None for one."""
+    rows, names, parts = labels, None, None
     if isinstance(labels.get("labels"), Mapping):
         if other := sorted(set(labels) - {"labels", "classes", "split"}):
             raise ValueError(
@@ -75,31 +91,16 @@ def read_labels(labels, problem=None):
                 f"Received: {', '.join(map(repr, other))}"
             )
         rows, names, parts = (labels.get(key) for key in ("labels", "classes", "split"))
-    if has_heads:
-        rows = _rows_by_head(rows, problem, place)
+    has_heads = isinstance(problem, Mapping)
+    rows = _rows_by_head(rows, problem, place) if has_heads else {None: rows}
     if parts is not None:
-        files = set().union(*rows.values()) if has_heads else set(rows)
-        if not isinstance(parts, Mapping) or set(parts) != files:
+        if not isinstance(parts, Mapping) or set(parts) != set().union(*rows.values()):
             raise ValueError(
                 f"'split' in {place} must name the part of each file among the labels. Received: "
                 f"{parts!r:.80}"
             )
         parts = {_plain(name): check_part(part, name, place) for name, part in parts.items()}
-    if has_heads:
-        heads = {head: (of_head(names, head), _plain_rows(rows[head])) for head in problem}
-        return _of_heads(heads, parts, problem, place)
-    return _resolve(_plain_rows(rows), names, parts, problem, place)
-
-
-def _columns_of_heads(columns, problem, place):
-    """{head: (names, rows)} of the columns of a CSV file; an empty cell is a label that lacks."""
-    heads = {}
-    for head, column in columns.items():
-        has_none = len(problem) > 1 and problem[head] != "multi_label"
-        cells = {file: cell for file, cell in column.items() if cell or not has_none}
-        with errors_of(head, note=False):
-            heads[head] = labels_in({head: cells}, problem[head], place)
-    return heads
+    return rows, names, parts
 
 
 def _rows_by_head(rows, problem, place):
@@ -127,28 +128,24 @@ def _is_none(label):
     return label is None or (isinstance(label, float) and math.isnan(label))
 
 
-def _of_heads(heads, parts, problem, place):
-    """The `Labels` of {head: (names, rows)}; those of one head alone as they are."""
-    by_head = {}
-    for head, (names, rows) in heads.items():
-        with errors_of(head, note=False):
-            by_head[head] = _resolve(rows, names, parts, problem[head], place)
-    if len(by_head) == 1:
-        return by_head[head]
-    files = dict.fromkeys(file for each in by_head.values() for file in each.values)
+def _joined(by_head, parts):
+    """The `Labels` of several heads, of {head: its `Labels`}."""
     lacking = {
         head: -1
         if each.problem == "single_label"
         else np.full_like(next(iter(each.values.values())), np.nan)
         for head, each in by_head.items()
     }
+    files = dict.fromkeys(file for each in by_head.values() for file in each.values)
     values = {
         file: {head: each.values.get(file, lacking[head]) for head, each in by_head.items()}
         for file in files
     }
-    class_names = {head: each.class_names for head, each in by_head.items()}
-    listed = {head: each.listed for head, each in by_head.items()}
-    return Labels(dict(problem), class_names, values, parts, listed)
+    problem, class_names, listed = (
+        {head: getattr(each, name) for head, each in by_head.items()}
+        for name in ("problem", "class_names", "listed")
+    )
+    return Labels(problem, class_names, values, parts, listed)
 
 
 def _plain_rows(rows):

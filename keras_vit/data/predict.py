@@ -14,13 +14,7 @@ import numpy as np
 
 from keras_vit.checks import positive_int
 from keras_vit.data.pixels import pixels_of
-from keras_vit.data.preprocess import (
-    input_of,
-    list_images,
-    prepare,
-    unreadable,
-    warn_of_unreadable,
-)
+from keras_vit.data.preprocess import input_of, list_images, prepare, unreadable, warn_of_unreadable
 from keras_vit.heads import check_one_head, errors_of, for_each, heads_of, split
 from keras_vit.models.trainer import one_look
 from keras_vit.outputs import Reading, known_of_end, reading_of

@@ -264,11 +264,7 @@ def _to_unit_range(images):
             f"Received: no model, and an array of shape {images.shape}, dtype {images.dtype}"
         )
     check_pixels(images, "images")
-    pixels = images.astype(np.float32)
-    if images.dtype == np.uint8:
-        pixels -= 127.5
-        pixels /= 127.5
-    else:
-        pixels *= 2.0
-        pixels -= 1.0
+    pixels, middle = images.astype(np.float32), 127.5 if images.dtype == np.uint8 else 0.5
+    pixels -= middle
+    pixels /= middle
     return pixels

@@ -94,11 +94,7 @@ _DSPRITES = {
     "major": 2,
     "decode": white_on_black,
 }
-_SMALLNORB = {
-    "parts": ("train", "test[:50%]", "test[50%:]"),
-    "dataset": "smallnorb",
-    "major": 2,
-}
+_SMALLNORB = {"parts": ("train", "test[:50%]", "test[50%:]"), "dataset": "smallnorb", "major": 2}
 VTAB_TASKS = {
     "caltech101": Task(102, _CUT_90, "caltech101"),
     "cifar100": Task(100, _CUT_90, "cifar100"),

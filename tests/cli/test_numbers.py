@@ -7,6 +7,7 @@ from keras_vit_cli import main, parser
 from keras_vit_cli.evaluate_command import class_map
 from keras_vit_cli.models import read_names
 from keras_vit_cli.train_command import make_job
+from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -116,5 +117,4 @@ def test_names_keep_their_places(tmp_path):
     assert read_names(file) == ["cat", "grey wolf", "dog"]
     for text, line in (("cat\n \ndog", 2), ("\ncat", 1), ("", 1)):
         file.write_text(text)
-        with pytest.raises(ValueError, match=f"Received: line {line} without one"):
-            read_names(file)
+        refuses(f"Received: line {line} without one", read_names, file)

@@ -10,7 +10,7 @@ import pytest
 from keras_vit import recipes
 from keras_vit.data import keras_layers, pipeline
 from tests.data.pipeline_cases import assert_same, numbered, recipe
-from tests.support import BACKEND, run_in_fresh_process, slow_unless_torch
+from tests.support import BACKEND, refuses, run_in_fresh_process, slow_unless_torch
 
 
 @keras.saving.register_keras_serializable("test_keras_layers")
@@ -249,8 +249,7 @@ def test_what_is_no_layer_is_refused(value):
     ids=["range", "shape", "seed", "failure"],
 )
 def test_what_does_not_fit_is_told_before_the_run(layer, message):
-    with pytest.raises(ValueError, match=message):
-        pipeline(numbered(16), with_layers([layer]), training=True)
+    refuses(message, pipeline, numbered(16), with_layers([layer]), training=True)
 
 
 @pytest.mark.any_backend

@@ -5,6 +5,7 @@ import pytest
 
 from keras_vit.data.labels import read_labels
 from tests.data.pipeline_cases import as_csv, as_json
+from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -70,11 +71,7 @@ def test_a_mapping_of_numbers_classes_or_values():
 @pytest.mark.parametrize(
     "labels, problem, expected",
     [
-        (
-            "file,label\na,1\nb,0",
-            None,
-            r"numbers, of classes .* say problem=.*'1' for 'a'",
-        ),
+        ("file,label\na,1\nb,0", None, r"numbers, of classes .* say problem=.*'1' for 'a'"),
         ("file,label\na,0.25\nb,n/a", None, "numbers, of classes or values"),
         (
             "file,label\na,cat\nb,red fox",
@@ -84,17 +81,9 @@ def test_a_mapping_of_numbers_classes_or_values():
         ('file,label\na,"sea, sky"\nb,sun', None, "one name, or several separated by comma"),
         ("file,cat,dog\na,1,0\nb,0,1", None, r"one class, of several, or values .*say problem="),
         ("file,x,y\na,1,0.5\nb,0,1", None, "or values to estimate; say problem="),
-        (
-            "file,x,y\na,1,2\nb,0,1",
-            "multi_label",
-            r"be 0 or 1. .*1 others, .*\[1.0, 2.0\] for",
-        ),
+        ("file,x,y\na,1,2\nb,0,1", "multi_label", r"be 0 or 1. .*1 others, .*\[1.0, 2.0\] for"),
         ("file,x,y\na,1,1\nb,0,1", "single_label", r"a single 1 among 0.*\[1.0, 1.0\] for 'a'"),
-        (
-            "file,x,y\na,1,\nb,0,1",
-            None,
-            r"be numbers; .*Received: '' in the column 'y' for",
-        ),
+        ("file,x,y\na,1,\nb,0,1", None, r"be numbers; .*Received: '' in the column 'y' for"),
         ("file,age\na,old\nb,0", "regression", "Received: 'old' in the column 'age' for 'a'"),
         ("file,age\na,nan\nb,0", "regression", "a finite number, .*nan for 'a'"),
         ("file,label\na,cat\nb,", None, "must have one label, or say .*'' for 'b'"),
@@ -117,17 +106,9 @@ def test_a_mapping_of_numbers_classes_or_values():
         ({"a": 3, "b": 0}, None, "could be of one class, of several, or values"),
         ({"a": "cat"}, "regression", r"must be numbers. Received: 'cat' for 'a'"),
         ({"a": ["cat", "dog"]}, "single_label", "say problem='multi_label'"),
-        (
-            {"labels": {"a": "cow"}, "classes": ["cat"]},
-            None,
-            r"its classes cat. Received: 'cow'",
-        ),
+        ({"labels": {"a": "cow"}, "classes": ["cat"]}, None, r"its classes cat. Received: 'cow'"),
         ({"labels": {"a": 1}, "classes": ["cat"]}, None, r"numbers of classes in 0..0.*1 for 'a'"),
-        (
-            {"labels": {"a": "cat"}, "class": ["cat"]},
-            None,
-            r"and 'split'. Received: 'class'",
-        ),
+        ({"labels": {"a": "cat"}, "class": ["cat"]}, None, r"and 'split'. Received: 'class'"),
         ({"labels": {"a": "cat"}, "classes": "cat"}, None, "must be a list of diff.*'cat'"),
         ({"labels": {"a": "cat"}, "split": {"b": "test"}}, None, "name the part of each file"),
         ('{"a": "cat", "a": "dog"}', None, "names each file once. Received: 'a' is there twice"),
@@ -140,17 +121,14 @@ def test_labels_that_are_refused(tmp_path, labels, problem, expected):
         path = tmp_path / ("labels.json" if labels[:1] in ("{", "[") else "labels.csv")
         path.write_text(labels)
         labels = path
-    with pytest.raises(ValueError, match=expected):
-        read_labels(labels, problem)
+    refuses(expected, read_labels, labels, problem)
 
 
 def test_files_of_labels_that_are_none(tmp_path):
     for labels in (tmp_path / "none.csv", "none.json", tmp_path, "labels.txt", 3):
-        with pytest.raises(ValueError, match=r"a mapping from files to labels, or the path"):
-            read_labels(labels)
+        refuses(r"a mapping from files to labels, or the path", read_labels, labels)
     (tmp_path / "latin.csv").write_bytes("file,label\na,caf\xe9".encode("latin-1"))
-    with pytest.raises(ValueError, match="cannot be read as CSV in UTF-8"):
-        read_labels(tmp_path / "latin.csv")
+    refuses("cannot be read as CSV in UTF-8", read_labels, tmp_path / "latin.csv")
     with pytest.warns(UserWarning, match="from the column 'label' of .*; 'width' are not read"):
         rows = ("file", "width", "label"), ("a", 4, "cat"), ("b", 5, "dog")
         assert read_labels(as_csv(tmp_path / "l.csv", *rows)).class_names == ("cat", "dog")

@@ -12,6 +12,7 @@ from keras_vit.data import load, pipeline
 from keras_vit.data.arrays import read_idx
 from keras_vit.data.load import FASHION_MNIST_CLASSES
 from tests.data.pipeline_cases import recipe, write_prepared
+from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -63,16 +64,14 @@ def test_size_channels_and_fraction():
     ],
 )
 def test_bad_options(options, expected):
-    with pytest.raises(ValueError, match=expected):
-        load("digits", **options)
+    refuses(expected, load, "digits", **options)
 
 
 def test_unknown_sources_list_the_known(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     sources = ["", None, 3, np.zeros(3), tmp_path / "none", "none.npz", tmp_path / "notes.txt"]
     for source in sources:
-        with pytest.raises(ValueError, match=r"no such dataset.*Received.*\.npz .*'digits', 'fas"):
-            load(source)
+        refuses(r"no such dataset.*Received.*\.npz .*'digits', 'fas", load, source)
     with pytest.raises(ValueError, match=r"(?s)'cifar10' is not on disk.*tfds build cifar10 "):
         load("cifar10", data_dir=tmp_path)
 
@@ -80,8 +79,7 @@ def test_unknown_sources_list_the_known(tmp_path):
 def test_a_resize_past_the_memory_limit(monkeypatch):
     monkeypatch.setattr("keras_vit.data.dataset.MAX_BYTES", 2**20)
     load("digits")
-    with pytest.raises(ValueError, match=r"1797 images of 32x32x1.*Lower image_size"):
-        load("digits", image_size=32)
+    refuses(r"1797 images of 32x32x1.*Lower image_size", load, "digits", image_size=32)
 
 
 @pytest.mark.parametrize("package", ["sklearn", "grain"])
@@ -131,11 +129,7 @@ BOMB = bytes([0, 0, 8, 3]) + struct.pack(">3I", 60_000, 2800, 2800) + bytes(10**
 @pytest.mark.parametrize(
     "name, data, expected",
     [
-        (
-            "cut",
-            CONTENT[:-1],
-            r"cut cannot be read.*fetch.*size 59 into shape \(3,4,5\)",
-        ),
+        ("cut", CONTENT[:-1], r"cut cannot be read.*fetch.*size 59 into shape \(3,4,5\)"),
         ("long", CONTENT + b"x", r"size 61 into shape \(3,4,5\)"),
         ("header", CONTENT[:10], "header cannot be read as an IDX file"),
         ("magic", b"\x89PNG" + CONTENT, "it begins with 89 50 4e 47, not 00 00 08 03"),
@@ -148,8 +142,7 @@ BOMB = bytes([0, 0, 8, 3]) + struct.pack(">3I", 60_000, 2800, 2800) + bytes(10**
 )
 def test_damaged_idx_files_are_named(tmp_path, name, data, expected):
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(ValueError, match=expected):
-        read_idx(tmp_path / name, rank=3)
+    refuses(expected, read_idx, tmp_path / name, rank=3)
 
 
 def test_a_set_whose_files_do_not_fit_each_other(tmp_path):
@@ -166,8 +159,7 @@ def test_nothing_found_tells_what_where_and_how(tmp_path):
         load("fashion_mnist", data_dir=tmp_path)
     for text in (*IDX, f"data_dir={str(tmp_path)!r}", "tfds build fashion_mnist", "Received"):
         assert text in str(caught.value)
-    with pytest.raises(ValueError, match=r"needs data_dir.*data_dir=None"):
-        load("fashion_mnist")
+    refuses(r"needs data_dir.*data_dir=None", load, "fashion_mnist")
 
 
 def test_prepared_set_without_the_package(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from keras_vit.evaluation import embed
 from keras_vit.outputs import reading_of
 from keras_vit.preprocessing import GOOGLE
 from keras_vit.weights.fetch import DownloadError
-from tests.support import assert_close, tiny_vit
+from tests.support import assert_close, refuses, tiny_vit
 
 MODULE = importlib.import_module("keras_vit.data.predict")  # the function has the same name
 
@@ -188,8 +188,7 @@ def test_without_a_network_there_is_one_warning(model, recwarn):
     ],
 )
 def test_wrong_arguments(model, arguments, expected):
-    with pytest.raises(ValueError, match=expected):
-        predict(model, plain(0), **arguments)
+    refuses(expected, predict, model, plain(0), **arguments)
 
 
 @any_backend
@@ -212,8 +211,7 @@ def test_images_that_cannot_be_read_have_their_number_among_all(model):
 
 def test_logits_that_are_no_numbers(model):
     broken = keras.Model(model.input, keras.layers.Lambda(lambda x: x * np.nan)(model.output))
-    with pytest.raises(ValueError, match=r"must be finite\. Received: NaN or infinity"):
-        predict(broken, plain(0))
+    refuses(r"must be finite\. Received: NaN or infinity", predict, broken, plain(0))
 
 
 def test_a_clone_keeps_its_preprocessing_names_and_reading():

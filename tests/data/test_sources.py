@@ -13,6 +13,7 @@ from tests.data.pipeline_cases import (
     recipe,
     seen,
 )
+from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -106,8 +107,7 @@ def test_splits_are_those_of_tensorflow_datasets():
     ],
 )
 def test_bad_splits(split, message):
-    with pytest.raises(ValueError, match=message):
-        parse_split(split, SIZES)
+    refuses(message, parse_split, split, SIZES)
 
 
 def test_which_splits_are_for_training():
@@ -149,8 +149,7 @@ PIXELS = np.zeros((3, 4, 4, 3), np.uint8)
     ids=range(11),
 )
 def test_unknown_sources(source, message):
-    with pytest.raises(ValueError, match=message):
-        pipeline(source, recipe())
+    refuses(message, pipeline, source, recipe())
 
 
 @pytest.mark.parametrize(
@@ -167,11 +166,9 @@ def test_unknown_sources(source, message):
     ],
 )
 def test_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        pipeline("digits", recipe(), **options)
+    refuses(message, pipeline, "digits", recipe(), **options)
 
 
 @pytest.mark.parametrize("step", [-1, 1.5, True, 46])
 def test_steps_out_of_range(step):
-    with pytest.raises(ValueError, match="step"):
-        pipeline("digits", recipe(), "test").from_step(step)
+    refuses("step", pipeline("digits", recipe(), "test").from_step, step)
