@@ -12,7 +12,7 @@ import functools
 from keras_vit.layers import TransformerBlock, kernels
 from keras_vit.layers.layer import FloatInputs
 
-MOST_PROGRAMS = 64  # of a model: for training or not, for each rate of stochastic depth, ...
+MOST_PROGRAMS = 64  # in a process: for each model, in training or not
 
 
 @contextlib.contextmanager
@@ -37,13 +37,8 @@ def _with_programs(blocks, function):
     """A function that runs blocks by one program, which PyTorch compiles in its first call."""
     import torch
 
-    def call(block, *args, **kwargs):
-        return type(block).call(block, *args, **kwargs)
-
     # Of any number of images, so that the last batch of an epoch is not compiled once more.
-    program = torch.compile(
-        call, dynamic=True, recompile_limit=MOST_PROGRAMS, isolate_recompiles=True
-    )
+    program = torch.compile(_call, dynamic=True, recompile_limit=MOST_PROGRAMS)
 
     @functools.wraps(function)
     def run(*arguments):
@@ -61,6 +56,10 @@ def _with_programs(blocks, function):
                 part.calls_directly = False
 
     return run
+
+
+def _call(block, *args, **kwargs):
+    return type(block).call(block, *args, **kwargs)
 
 
 def _inner(block):
