@@ -132,17 +132,16 @@ def input_of(model, preprocessing=None, image_size=None):
     """((height, width), channels, `Preprocessing`) of a model, or what is given instead."""
     inner = None
     if model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
-        inner = network_of_images(model)
-    if inner is not None:
-        preprocessing = preprocessing_of(inner)
-    elif model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
-        warnings.warn(
-            f"{getattr(model, 'name', model)} does not say how its images are prepared: they are "
-            "resized as a whole and mapped to [-1, 1]. Set model.preprocessing, such as to that of "
-            "the model it was cloned from, and model.reading, unless it gives logits of a softmax.",
-            stacklevel=3,
-        )
-    preprocessing = preprocessing or preprocessing_of(model) or Preprocessing()
+        if (inner := network_of_images(model)) is None:
+            warnings.warn(
+                f"{getattr(model, 'name', model)} does not say how its images are prepared: they "
+                "are resized as a whole and mapped to [-1, 1]. Set model.preprocessing, such as to "
+                "that of the model it was cloned from, and model.reading, unless it gives logits "
+                "of a softmax.",
+                stacklevel=3,
+            )
+    owner = model if inner is None else inner
+    preprocessing = preprocessing or preprocessing_of(owner) or Preprocessing()
     if not isinstance(preprocessing, Preprocessing):
         raise ValueError(
             "preprocessing must be a keras_vit.preprocessing.Preprocessing. "

@@ -66,6 +66,20 @@ def class_folders(folder, per_class=6, classes=("cat", "dog"), suffix=".jpg"):
     return paths
 
 
+def halves(folder, count):
+    """Writes images 0.png, ... with a left half, a right half, both or none of them bright.
+
+    Returns the tags of each, as a cell of a file of labels: "left", "right", "left|right" or "".
+    """
+    folder.mkdir()
+    for i in range(count):
+        pixels = np.random.default_rng(i).integers(0, 60, (16, 16, 3), "uint8")
+        pixels[:, :8] += np.uint8(150 * (i % 2))
+        pixels[:, 8:] += np.uint8(150 * (i // 2 % 2))
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    return ["|".join(["left"] * (i % 2) + ["right"] * (i // 2 % 2)) for i in range(count)]
+
+
 def as_csv(path, *rows, delimiter=","):
     """Writes rows as a file of labels, and returns its path."""
     path.write_text("\n".join(delimiter.join(map(str, row)) for row in rows))

@@ -48,18 +48,6 @@ def test_classes_are_sorted_and_split(tmp_path):
     np.testing.assert_array_equal(pets.train_images, again.train_images)
 
 
-@pytest.mark.parametrize("test_name", ["test", "val", "validation"])
-def test_train_and_test_subfolders(tmp_path, test_name):
-    write_classes(tmp_path / "train", {"a": 2, "b": 3, "c": 1})
-    write_classes(tmp_path / test_name, {"b": 2, "c": 1})
-    toy = load(tmp_path)
-    assert toy.class_names == ("a", "b", "c")
-    assert toy.train_labels.tolist() == [0, 0, 1, 1, 1, 2]
-    assert toy.test_labels.tolist() == [1, 1, 2]
-    expected = np.asarray(Image.open(tmp_path / test_name / "c" / "00.png"))
-    np.testing.assert_array_equal(toy.test_images[-1], expected)
-
-
 def test_nested_hidden_and_other_files(tmp_path):
     write_classes(tmp_path, {"a": 2, "b/deep/er": 2})
     write_image(tmp_path / "b" / "top.JPEG")
@@ -179,12 +167,6 @@ def test_a_class_without_images(tmp_path):
     write_classes(tmp_path, {"a": 2})
     (tmp_path / "annotations").mkdir()
     refuses(r"must hold an image.*none in 'annotations'", load, tmp_path)
-
-
-def test_test_classes_unknown_to_train(tmp_path):
-    write_classes(tmp_path / "train", {"cat": 2, "dog": 2})
-    write_classes(tmp_path / "test", {"cat": 1, "dgo": 1})
-    refuses(r"\(cat, dog\). Received: unknown dgo", load, tmp_path)
 
 
 def test_too_large_for_memory(tmp_path, monkeypatch):

@@ -78,16 +78,20 @@ def test_siglip(tf):
     assert difference(preprocess(images, model_of(SIGLIP)), expected, SIGLIP) < 1e-6
 
 
+def center(resized, size, split=round):
+    """The centre of an image, whose margins `split` halves."""
+    top, left = (split((old - new) / 2) for old, new in zip(resized.shape, size))
+    return resized[top : top + size[0], left : left + size[1]]
+
+
 def timm_eval(image, size, preprocessing):
     """Resize, CenterCrop, ToTensor and Normalize with torchvision's arithmetic."""
     target = math.floor(size / preprocessing.crop_fraction)
     height, width = image.shape[:2]
-    short, long = min(height, width), max(height, width)
-    longer = int(target * long / short)
-    width, height = (target, longer) if width <= height else (longer, target)
-    resized = np.asarray(Image.fromarray(image).resize((width, height), Image.BICUBIC))
-    top, left = round((height - size) / 2.0), round((width - size) / 2.0)
-    cropped = resized[top : top + size, left : left + size] / np.float32(255)
+    longer = int(target * max(height, width) / min(height, width))
+    box = (target, longer) if width <= height else (longer, target)
+    resized = np.asarray(Image.fromarray(image).resize(box, Image.BICUBIC))
+    cropped = center(resized, (size, size)) / np.float32(255)
     return (cropped - np.float32(preprocessing.mean)) / np.float32(preprocessing.std)
 
 
@@ -114,16 +118,9 @@ def test_timm_with_a_size_that_is_not_square():
     ratio = min(height / math.floor(224 / 0.9), width / math.floor(448 / 0.9))
     new_height, new_width = round(height / ratio), round(width / ratio)
     resized = np.asarray(Image.fromarray(image).resize((new_width, new_height), Image.BICUBIC))
-    top, left = round((new_height - 224) / 2), round((new_width - 448) / 2)
-    expected = resized[top : top + 224, left : left + 448] / 127.5 - 1
+    expected = center(resized, (224, 448)) / 127.5 - 1
     actual = preprocess(image, model_of(TIMM, (224, 448)))
     assert difference(actual, expected[None], TIMM) < 1e-6
-
-
-def crop_after(resized, size, split):
-    """The centre of an image, whose margins `split` halves."""
-    top, left = (split((old - new) / 2) for old, new in zip(resized.shape, size))
-    return resized[top : top + size[0], left : left + size[1]] / 127.5 - 1
 
 
 @pytest.mark.parametrize("library, split", [("pillow", round), ("transformers", math.floor)])
@@ -138,7 +135,7 @@ def test_squash_and_crop(library, split, size, before):
     )
     images, box = photographs(), (before, before)
     resized = [np.asarray(Image.fromarray(i).resize(box, Image.BICUBIC)) for i in images]
-    expected = np.stack([crop_after(image, (size, size), split) for image in resized])
+    expected = np.stack([center(image, (size, size), split) for image in resized]) / 127.5 - 1
     actual = preprocess(images, model_of(how, (size, size)))
     assert difference(actual, expected, how) < 1e-6
 
@@ -163,7 +160,7 @@ def test_the_shorter_edge_of_transformers(size, before):
         longer = int(before * max(height, width) / min(height, width))
         box = (before, longer) if width <= height else (longer, before)
         resized = np.asarray(Image.fromarray(image).resize(box, Image.BILINEAR))
-        expected.append(crop_after(resized, (size, size), math.floor))
+        expected.append(center(resized, (size, size), math.floor) / 127.5 - 1)
     actual = preprocess(photographs(), model_of(how, (size, size)))
     assert difference(actual, np.stack(expected), how) < 1e-6
 

@@ -237,12 +237,6 @@ def test_orientation_tags_are_followed_for_files_of_users(number):
     np.testing.assert_array_equal(*crops)
 
 
-def test_sixteen_bits_become_eight():
-    deep = photographs()[-1][..., 0].astype(np.uint16) * 257
-    actual = apply(Transform(deep.shape), encoded(deep), channels=1)
-    np.testing.assert_array_equal(actual[..., 0], photographs()[-1][..., 0])
-
-
 @pytest.mark.parametrize("crop", ["inception", "squash"])
 def test_damaged_files_are_refused(crop):
     photo = photographs()[-1]
