@@ -145,7 +145,7 @@ def check_names(variant, names, further=()):
     known = [field.name for field in dataclasses.fields(variant)] + list(further)
     for name in names:
         if name not in known:
-            here = [own for own, theirs in ELSEWHERE.items() if name in theirs.split()]
+            here = [name_here for name_here, others in ELSEWHERE.items() if name in others.split()]
             if not here or (here[0].isidentifier() and here[0] not in known):
                 raise unknown("argument", name, known)
             raise ValueError(f"Unknown argument. Received: argument={name!r}; use {here[0]}.")

@@ -1,15 +1,13 @@
 """Folders and archives of images: layouts, decoding, and damage found before training."""
 
 import os
-import tarfile
-import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from keras_vit.data import Transform, files, load, pipeline, preprocess
-from tests.data.pipeline_cases import class_folders, photographs, recipe
+from tests.data.pipeline_cases import class_folders, pack, photographs, recipe, tagged
 from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
@@ -190,21 +188,6 @@ def test_unreadable_folder(tmp_path, monkeypatch):
     refuses(r"b cannot be read; check its permissions.*denied", load, tmp_path)
 
 
-def pack(folder, archive, prefix=""):
-    """Puts the files of a folder into an archive, with hidden ones that do not count."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive, "w") as file:
-            for path in paths:
-                file.write(path, f"{prefix}{path.relative_to(folder)}")
-            file.writestr("__MACOSX/photos/cat/._1.jpg", b"no image")
-    else:
-        with tarfile.open(archive, "w:gz" if archive.suffix == ".gz" else "w") as file:
-            for path in paths:
-                file.add(path, f"{prefix}{path.relative_to(folder)}")
-    return archive
-
-
 @pytest.mark.parametrize("suffix, prefix", [("zip", "photos/"), ("tar", "")])
 def test_an_archive_is_the_folder_that_it_holds(tmp_path, suffix, prefix):
     class_folders(tmp_path / "photos" / "train", per_class=6)
@@ -243,13 +226,11 @@ def test_a_file_of_a_terabyte_is_not_unpacked(tmp_path, monkeypatch):
 
 def test_orientation_tags_are_followed_alike(tmp_path):
     """In training, evaluation, `load` and `preprocess`, which `predict` reads with."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
     for part, count in (("train", 5), ("test", 2)):
         for index, image in enumerate(photographs(count)):
             folder = tmp_path / part / "ab"[index % 2]
             folder.mkdir(parents=True, exist_ok=True)
-            image.resize((12, 9)).save(folder / f"{index}.png", exif=exif)
+            image.resize((12, 9)).save(folder / f"{index}.png", exif=tagged(6))
     paths = sorted((tmp_path / "train").rglob("*.png"))
     made = recipe(5, train=Transform((12, 9)), evaluate=Transform((12, 9)))
     test = pipeline(tmp_path, made, "train", training=False)

@@ -38,11 +38,6 @@ def difference(actual, expected, preprocessing):
     return float((np.abs(actual - expected) * np.array(preprocessing.std)).max())
 
 
-@pytest.fixture(scope="module")
-def tf():
-    return pytest.importorskip("tensorflow")
-
-
 @pytest.mark.parametrize("size", [(224, 224), (96, 160)])
 def test_google(tf, size):
     images = photographs()
