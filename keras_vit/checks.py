@@ -71,9 +71,8 @@ def grid_of(image_size, patch_size, in_pairs=False):
             f"image_size={image_size}, patch_size={patch_size}; the nearest sizes that fit are "
             f"{below} and {above}. Resize the images, or choose another patch_size."
         )
-    return bounded(
-        tuple(side // p for side, p in zip(image_size, patch_size)), image_size, in_pairs
-    )
+    grid = tuple(side // patch for side, patch in zip(image_size, patch_size))
+    return bounded(grid, image_size, in_pairs)
 
 
 def bounded(grid, image_size, in_pairs=False):

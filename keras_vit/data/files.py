@@ -204,12 +204,10 @@ def warn_left_out(files, names):
         return ()
     images = images_among(names)
     others = sorted(set(names) - set(images))
-    counts = {
-        "images without a label": len(images),
-        "files that are no images by their suffix": len(others),
-    }
-    told = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
-    warnings.warn(f"Left out of {files.path}: {told}:\n{listed([*images, *others])}", stacklevel=2)
+    counts = [f"{len(images)} images without a label"] if images else []
+    counts += [f"{len(others)} files that are no images by their suffix"] if others else []
+    text = f"Left out of {files.path}: {' and '.join(counts)}:\n{listed([*images, *others])}"
+    warnings.warn(text, stacklevel=2)
     return tuple(map(files.place, names))
 
 
