@@ -38,39 +38,38 @@ def difference(actual, expected, preprocessing):
     return float((np.abs(actual - expected) * np.array(preprocessing.std)).max())
 
 
-@pytest.mark.parametrize("size", [(224, 224), (96, 160)])
-def test_google(tf, size):
-    images = photographs()
-    expected = [(tf.image.resize(image, size).numpy() - 127.5) / 127.5 for image in images]
-    actual = preprocess(images, model_of(image_size=size))
-    assert difference(actual, np.stack(expected), GOOGLE) < 1e-6
+def by_google(tf, image, size):
+    return tf.image.resize(image, size).numpy()
 
 
-def big_vision_small_and_crop(tf, image, small, size):
-    """resize_small(small)|central_crop(size)|value_range(-1, 1), as pp/ops_image.py does it."""
+def by_big_vision(tf, image, size):
+    """resize_small(256)|central_crop(224), as pp/ops_image.py does it."""
     sides = tf.cast(tf.shape(image)[:2], tf.float32)
-    factor = tf.cast(small, tf.float32) / tf.reduce_min(sides)
+    factor = tf.cast(256, tf.float32) / tf.reduce_min(sides)
     new = tf.cast(tf.round(sides * factor), tf.int32)
     resized = tf.image.resize(image, new, method="area", antialias=False)
     resized = tf.cast(tf.clip_by_value(resized, 0, 255), tf.uint8)
-    top, left = ((int(side) - size) // 2 for side in resized.shape[:2])
-    cropped = tf.image.crop_to_bounding_box(resized, top, left, size, size)
-    return tf.cast(cropped, tf.float32).numpy() / 255 * 2 - 1
+    return center(resized.numpy(), size, math.floor)
 
 
-def test_big_vision(tf):
+def by_siglip(tf, image, size):
+    return tf.cast(tf.image.resize(image, size), tf.uint8).numpy()
+
+
+@pytest.mark.parametrize(
+    "wanted, theirs, size",
+    [
+        (GOOGLE, by_google, (224, 224)),
+        (GOOGLE, by_google, (96, 160)),
+        (BIG_VISION, by_big_vision, (224, 224)),
+        (SIGLIP, by_siglip, (224, 224)),
+    ],
+)
+def test_images_are_those_of_the_authors(tf, wanted, theirs, size):
     images = photographs()
-    expected = [big_vision_small_and_crop(tf, image, 256, 224) for image in images]
-    assert difference(preprocess(images, model_of(BIG_VISION)), np.stack(expected), BIG_VISION) < (
-        1e-6
-    )
-
-
-def test_siglip(tf):
-    images = photographs()
-    expected = [tf.cast(tf.image.resize(image, (224, 224)), tf.uint8) for image in images]
-    expected = np.stack(expected) / 127.5 - 1
-    assert difference(preprocess(images, model_of(SIGLIP)), expected, SIGLIP) < 1e-6
+    expected = np.stack([theirs(tf, image, size) for image in images]) / 127.5 - 1
+    actual = preprocess(images, model_of(wanted, size))
+    assert difference(actual, expected, wanted) < 1e-6
 
 
 def center(resized, size, split=round):
