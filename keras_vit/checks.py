@@ -71,9 +71,8 @@ def grid_of(image_size, patch_size, in_pairs=False):
             f"image_size={image_size}, patch_size={patch_size}; the nearest sizes that fit are "
             f"{below} and {above}. Resize the images, or choose another patch_size."
         )
-    return bounded(
-        tuple(side // p for side, p in zip(image_size, patch_size)), image_size, in_pairs
-    )
+    grid = tuple(side // patch for side, patch in zip(image_size, patch_size))
+    return bounded(grid, image_size, in_pairs)
 
 
 def bounded(grid, image_size, in_pairs=False):
@@ -145,7 +144,7 @@ def check_names(variant, names, further=()):
     known = [field.name for field in dataclasses.fields(variant)] + list(further)
     for name in names:
         if name not in known:
-            here = [own for own, theirs in ELSEWHERE.items() if name in theirs.split()]
+            here = [name_here for name_here, others in ELSEWHERE.items() if name in others.split()]
             if not here or (here[0].isidentifier() and here[0] not in known):
                 raise unknown("argument", name, known)
             raise ValueError(f"Unknown argument. Received: argument={name!r}; use {here[0]}.")

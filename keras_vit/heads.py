@@ -37,12 +37,11 @@ def heads_of(model):
     for index, (name, tensor) in enumerate(zip(names, tensors)):
         heads[name] = head = keras.Model(model.input, tensor, name=model.name)
         head.head_name = name
-        for fact in _OF_IMAGES:
-            if hasattr(model, fact):
-                setattr(head, fact, getattr(model, fact))
-        for fact in _OF_HEADS:
-            value = getattr(model, fact, None)
-            setattr(head, fact, value.get(name) if isinstance(value, Mapping) else value)
+        for attribute in _OF_IMAGES:
+            if hasattr(model, attribute):
+                setattr(head, attribute, getattr(model, attribute))
+        for attribute in _OF_HEADS:
+            setattr(head, attribute, of_head(getattr(model, attribute, None), name))
         loss = getattr(model, "loss", None)
         if isinstance(loss, Mapping):
             loss = loss.get(name)
@@ -83,10 +82,10 @@ def split(outputs, heads, name="The model"):
     Raises:
         ValueError: several outputs of a model that has no graph to name them.
     """
+    if heads and isinstance(outputs, Mapping):
+        return {head: outputs[head] for head in heads}
     if heads:
-        return {head: outputs[head] for head in heads} if isinstance(outputs, Mapping) else dict(
-            zip(heads, outputs)
-        )  # fmt: skip
+        return dict(zip(heads, outputs))
     outputs = keras.tree.flatten(outputs)
     if len(outputs) != 1:
         raise ValueError(

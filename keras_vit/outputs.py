@@ -33,12 +33,8 @@ _OF_THIS_LIBRARY = ("softmaxloss", "sigmoidloss")  # which take logits and have 
 _PASSING = ("Dropout", "Identity", "Reshape", "Flatten", "Cast", "Squeeze", "ExpandDims")
 _PASSING += ("Average", "Mean", "Stack", "Concatenate")  # of members that end alike
 # Layers, operations and activations that give probabilities.
-_ENDS = {
-    "sparsemax": "softmax",
-    "hardsigmoid": "sigmoid",
-    "softmax": "softmax",
-    "sigmoid": "sigmoid",
-}
+_ENDS = {"softmax": "softmax", "sparsemax": "softmax"}
+_ENDS |= {"sigmoid": "sigmoid", "hardsigmoid": "sigmoid"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -72,14 +72,10 @@ class Preprocessing:
         check_choice("resize", self.resize, RESIZES)
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("library", self.library, LIBRARIES)
-        fraction = self.crop_fraction
-        if isinstance(fraction, bool) or not (
-            isinstance(fraction, (int, float)) and 0 < fraction <= 1
-        ):
-            raise ValueError(
-                f"crop_fraction must be a number above 0, up to 1. Received: {brief(fraction)}."
-            )
-        object.__setattr__(self, "crop_fraction", float(fraction))
+        fraction = positive_float(self.crop_fraction, "crop_fraction")
+        if fraction > 1:
+            raise ValueError(f"crop_fraction must be at most 1. Received: {fraction}.")
+        object.__setattr__(self, "crop_fraction", fraction)
         if self.crop_fraction < 1 and self.resize == "center_square":
             raise ValueError(
                 "A crop_fraction below 1 belongs to resize='shortest' or 'squash', which have a "
@@ -155,13 +151,8 @@ class Preprocessing:
         Raises:
             ValueError: a key that is no field, or a value outside its range.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
-        unknown = sorted(set(config) - set(known))
-        if unknown:
-            raise ValueError(
-                f"Unknown fields of a preprocessing. Received: {brief(unknown)}; expected among "
-                f"{known}."
-            )
+        for name in config:
+            check_choice("field", name, [field.name for field in dataclasses.fields(cls)])
         return cls(**config)
 
     def __str__(self):
@@ -173,17 +164,17 @@ class Preprocessing:
 
 def preprocessing_of(model, default=None):
     """The `Preprocessing` of a model; a warning where it was only assumed when it was loaded."""
-    found = getattr(model, "preprocessing", default)
+    preprocessing = getattr(model, "preprocessing", default)
     assumed = getattr(getattr(model, "load_report", None), "assumed", ())
-    if any(row[:2] == ("preprocessing", str(found)) for row in assumed):
+    if any(row[:2] == ("preprocessing", str(preprocessing)) for row in assumed):
         warnings.warn(
             f"Nothing beside the checkpoint of {model.name} says how it wants its images. "
-            f"Received: no config; assumed: {found}, as most of its family. Set "
+            f"Received: no config; assumed: {preprocessing}, as most of its family. Set "
             "model.preprocessing = keras_vit.Preprocessing(...), or put the config.json of the "
             "checkpoint beside it.",
             stacklevel=_level_of_caller(),
         )
-    return found
+    return preprocessing
 
 
 def _channels(values, name):

@@ -76,10 +76,9 @@ def numbers_of(problem, of_model, of_data, outputs):
     """The `class_map` of one head, or of the only one; `None` for values."""
     if problem == "regression":
         return None
-    # One output tells two classes, but for labels that have a column for each.
-    return class_map(
-        of_model, of_data, 2 if outputs == 1 and problem == "single_label" else outputs
-    )
+    if problem == "single_label" and outputs == 1:  # which tells two classes
+        outputs = 2
+    return class_map(of_model, of_data, outputs)
 
 
 class Batches:
@@ -182,15 +181,11 @@ def class_map(of_model, of_data, num_classes):
                 )
         return np.array([places[name].pop(0) for name in of_data])
     if len(of_data) != num_classes:
-        unknown = [name for name in of_data if name not in places]
-        which = (
-            f"has classes that the model does not know, {unknown[:5]}"
-            if places
-            else "has other classes"
-        )
+        unknown = [name for name in of_data if name not in places][:5]
+        others = f"classes that the model does not know, {unknown}" if places else "other classes"
         raise ValueError(
-            f"The data {which}: the data has {len(of_data)} and the model {num_classes}. Rename "
-            "the classes of the data, or train the model on them."
+            f"The data has {others}: the data has {len(of_data)} and the model {num_classes}. "
+            "Rename the classes of the data, or train the model on them."
         )
     if places:
         print(

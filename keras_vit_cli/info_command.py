@@ -85,11 +85,8 @@ def of_model(model):
     fields["parameters"] = model.count_params()
     if not hasattr(model, "variant"):
         heads = {head: one.output_shape for head, one in heads_of(model).items()}
-        return {
-            **fields,
-            "input": str(model.input_shape),
-            "output": heads or str(model.output_shape),
-        }
+        shapes = {"input": str(model.input_shape), "output": heads or str(model.output_shape)}
+        return fields | shapes
     source = model.weights_from
     records = catalog.lookup(str(source)) if source else ()
     record = records[0] if len(records) == 1 else None

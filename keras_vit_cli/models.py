@@ -63,8 +63,9 @@ def settings_of_run(text):
     if os.path.basename(file_of(text)) != "model.keras" or not os.path.isfile(path):
         return {}
     with open(path, encoding="utf-8") as file:
-        found = json.load(file)
-    return found if isinstance(found, dict) and isinstance(found.get("recipe"), dict) else {}
+        settings = json.load(file)
+    is_of_run = isinstance(settings, dict) and isinstance(settings.get("recipe"), dict)
+    return settings if is_of_run else {}
 
 
 def use_precision(precision):
@@ -113,8 +114,8 @@ def in_the_package(model):
     """The record of the weights that come with the package under a name; `None` for others."""
     from keras_vit.weights import catalog
 
-    found = [] if os.path.exists(model) else catalog.lookup(model)
-    return found[0] if [c.family for c in found] == ["keras_vit"] else None
+    records = [] if os.path.exists(model) else catalog.lookup(model)
+    return records[0] if [record.family for record in records] == ["keras_vit"] else None
 
 
 def files_of(args):

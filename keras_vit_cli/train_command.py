@@ -265,9 +265,8 @@ def own_recipe(args, images):
         size = image_size_of(args.weights)
     elif size is None:
         size = size_from_scratch(images.source.shorter_side(images.rows))
-    return recipes.own_images(
-        images.num_examples, None, args.model, size, pretrained=bool(args.weights)
-    )
+    options = {"image_size": size, "pretrained": bool(args.weights)}
+    return recipes.own_images(images.num_examples, None, args.model, **options)
 
 
 def test_again(output):

@@ -138,15 +138,6 @@ def problem_told(problem):
     return "" if problem == "single_label" else f", problem={problem!r}"
 
 
-def head_to_split_by(problem):
-    """The head whose classes a split keeps in proportion: the first with one class each, or None.
-
-    It is `None` too where there are no heads.
-    """
-    heads = problem.items() if isinstance(problem, Mapping) else ()
-    return next((head for head, each in heads if each == "single_label"), None)
-
-
 def split_rows(labels, test_fraction, seed, problem="single_label"):
     """Splits examples so that each class keeps its share in both parts; others are one class.
 

@@ -143,7 +143,7 @@ class _Archive:
         tops = {name.split("/")[0] for name in shown}
         if len(tops) == 1 and all(name.count("/") > 1 for name in shown) and not part_of(*tops):
             shown = {name.split("/", 1)[1]: member for name, member in shown.items()}
-        self._found, self.names = shown, list(shown)
+        self._entries, self.names = shown, list(shown)
         parents = {str(p) for name in shown for p in pathlib.PurePosixPath(name).parents}
         self.folders = sorted(parents - {"."})
 
@@ -161,11 +161,11 @@ class ZipArchive(_Archive):
         return {info.filename.replace("\\", "/"): info for info in files}  # of Windows' makers
 
     def read(self, name):
-        _check_size(self._found[name].file_size)
+        _check_size(self._entries[name].file_size)
         if not hasattr(self._open, "file"):  # one for each thread: they need not wait
             self._open.file = zipfile.ZipFile(self.path)
         try:
-            return self._open.file.read(self._found[name])
+            return self._open.file.read(self._entries[name])
         except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
             raise ValueError(f"cannot be read from the archive: {error}") from error
 
@@ -182,7 +182,7 @@ class TarArchive(_Archive):
         return {m.name.removeprefix("./"): (m.offset_data, m.size) for m in members}
 
     def read(self, name):
-        offset, size = self._found[name]
+        offset, size = self._entries[name]
         _check_size(size)
         with open(self.path, "rb") as file:
             file.seek(offset)
@@ -204,12 +204,10 @@ def warn_left_out(files, names):
         return ()
     images = images_among(names)
     others = sorted(set(names) - set(images))
-    counts = {
-        "images without a label": len(images),
-        "files that are no images by their suffix": len(others),
-    }
-    told = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
-    warnings.warn(f"Left out of {files.path}: {told}:\n{listed([*images, *others])}", stacklevel=2)
+    counts = [f"{len(images)} images without a label"] if images else []
+    counts += [f"{len(others)} files that are no images by their suffix"] if others else []
+    text = f"Left out of {files.path}: {' and '.join(counts)}:\n{listed([*images, *others])}"
+    warnings.warn(text, stacklevel=2)
     return tuple(map(files.place, names))
 
 

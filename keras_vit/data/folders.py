@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from keras_vit.data.dataset import head_to_split_by, split_rows
+from keras_vit.data.dataset import split_rows
 from keras_vit.data.files import Folder, images_among, listed, open_files, warn_left_out
 from keras_vit.data.labels import read_labels
 from keras_vit.data.layout import find_parts, folders_below, labelled_files, quoted
@@ -43,7 +43,8 @@ class FileSource(Source):
         if "all" in parts:
             _warn_of_other_parts(files)
             every = parts.pop("all")
-            self.split_by = head_to_split_by(problem)
+            heads = problem.items() if isinstance(problem, dict) else ()
+            self.split_by = next((head for head, of in heads if of == "single_label"), None)
             values = np.array([of_head(label, self.split_by) for _, label in every])
             both = split_rows(values, test_fraction, seed, of_head(problem, self.split_by))
             parts = {p: [every[row] for row in rows] for p, rows in zip(("train", "test"), both)}

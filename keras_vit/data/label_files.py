@@ -60,55 +60,53 @@ def read_csv(path, problem):
     except (OSError, ValueError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as CSV in UTF-8. Received: {error}") from error
     header = table[0] if table else []
-    lowered = [cell.lower() for cell in header]
-    number = next((i for i, cell in enumerate(lowered) if cell in _FILE), None)
-    if number is None:  # the first one, but not the numbers that pandas writes under no name
-        number = 1 if header[:1] == [""] else 0
-    split = lowered.index("split") if "split" in lowered else None
-    columns = [i for i, cell in enumerate(header) if i not in (number, split) and (i or cell)]
+    named = header[1:] if header[:1] == [""] else header  # without the numbers that pandas writes
+    of_files = next((name for name in header if name.lower() in _FILE), next(iter(named), None))
+    split = next((name for name in header if name.lower() == "split"), None)
+    columns = [name for name in named if name not in (of_files, split)]
     if images_among(header) or len(set(header)) < len(header) or not columns:
         raise ValueError(
             f"{path} must begin with a row of different names: of a column of files, one or more "
             f"of labels, and perhaps 'split'. Received: {', '.join(map(repr, header)) or 'nothing'}"
         )
     if isinstance(problem, Mapping):
-        if missing := [name for name in problem if name not in [header[i] for i in columns]]:
+        if missing := [name for name in problem if name not in columns]:
             raise ValueError(
-                f"problem must name columns of {path}, which has "
-                f"{', '.join(repr(header[i]) for i in columns)}. Received: "
-                f"{', '.join(map(repr, missing))}"
+                f"problem must name columns of {path}, which has {', '.join(map(repr, columns))}. "
+                f"Received: {', '.join(map(repr, missing))}"
             )
-        chosen, more = [header.index(name) for name in problem], ""
+        chosen, more = list(problem), ""
     else:
-        chosen = [i for i in columns if lowered[i] in _LABEL]
+        chosen = [name for name in columns if name.lower() in _LABEL]
         chosen = chosen if len(chosen) == 1 else columns
         more = "; name several with the problem of each"
-    if others := [header[i] for i in columns if i not in chosen]:
+    if others := [name for name in columns if name not in chosen]:
         warnings.warn(
             f"Labels are read from the column{'s' * (len(chosen) > 1)} "
-            f"{', '.join(repr(header[i]) for i in chosen)} of {path}; "
-            f"{', '.join(map(repr, others))} are not read{more}",
+            f"{', '.join(map(repr, chosen))} of {path}; {', '.join(map(repr, others))} are not "
+            f"read{more}",
             stacklevel=2,
         )
     rows = {}
-    for line, row in enumerate(table[1:], 2):
-        if not any(row):
+    for line, cells in enumerate(table[1:], 2):
+        if not any(cells):
             continue
-        if len(row) != len(header):
+        if len(cells) != len(header):
             raise ValueError(
                 f"Each row of {path} must have the {len(header)} cells of the first. Received: "
-                f"{len(row)} in row {line}; quote a cell that holds {delimiter!r}"
+                f"{len(cells)} in row {line}; quote a cell that holds {delimiter!r}"
             )
-        if row[number] in rows:
+        row = dict(zip(header, cells))
+        if (file := row[of_files]) in rows:
             raise ValueError(
                 f"{path} must name each file once; several labels of a file stand in one cell, "
-                f"separated by |. Received: {row[number]!r} again in row {line}"
+                f"separated by |. Received: {file!r} again in row {line}"
             )
-        rows[row[number]] = row
-    cells = {header[i]: {file: row[i] for file, row in rows.items()} for i in chosen}
+        rows[file] = row
+    cells_of = {name: {file: row[name] for file, row in rows.items()} for name in chosen}
     if split is None:
-        return cells, None
-    return cells, {file: check_part(row[split], file, path) for file, row in rows.items()}
+        return cells_of, None
+    return cells_of, {file: check_part(row[split], file, path) for file, row in rows.items()}
 
 
 def labels_in(columns, problem, path):

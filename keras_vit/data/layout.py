@@ -139,11 +139,7 @@ def _check_levels(files, prefix, levels):
 
     `levels` is {class name: {folder in it, "" for none: image names}}.
     """
-    inside = {
-        name: set(classes_inside) - {""}
-        for name, classes_inside in levels.items()
-        if classes_inside
-    }
+    inside = {name: {*folders} - {""} for name, folders in levels.items() if folders}
     shared = [name for name in sorted(set().union(*inside.values())) if name in inside]
     counts = Counter(folder for folders in inside.values() for folder in folders)
     repeated = sorted(folder for folder, count in counts.items() if count > 1)
@@ -151,11 +147,8 @@ def _check_levels(files, prefix, levels):
         len(folders) > 1 for folders in inside.values()
     )
     if shared or len(repeated) > 1 or two_levels:
-        nested = {name: folders for name, folders in inside.items() if folders}
-        lines = [
-            f"{files.place(prefix + n)}: {quoted(classes_inside)}"
-            for n, classes_inside in nested.items()
-        ]
+        nested = [(files.place(prefix + name), inside[name]) for name in inside if inside[name]]
+        lines = [f"{place}: {quoted(folders)}" for place, folders in nested]
         raise ValueError(
             f"One level of folders must name the classes. Received: two, which both could:\n"
             f"{listed(lines)}\nIf the upper folders are parts of the set, call them train, "

@@ -140,9 +140,9 @@ def predict(
             parts = split(model.predict_on_batch(batch), heads, model.name)
         for head, outputs in parts.items():
             with errors_of(head):
-                told = tellers[head].tell(keras.ops.convert_to_numpy(outputs))
-            for index, one in zip(kept, told):
-                predictions[head][index] = one
+                rows = tellers[head].tell(keras.ops.convert_to_numpy(outputs))
+            for index, row in zip(kept, rows):
+                predictions[head][index] = row
     return predictions if heads else predictions[None]
 
 

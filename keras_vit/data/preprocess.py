@@ -54,9 +54,7 @@ def preprocess(
     """
     if model is None and preprocessing is None and image_size is None:
         return _to_unit_range(images)
-    wanted = input_of(model, preprocessing, image_size)
-    items = list_images(images, channels := wanted[1])
-    batch, errors = prepare(items, functools.partial(pixels_of, channels=channels), *wanted)
+    items, batch, errors = _read(images, input_of(model, preprocessing, image_size))
     if errors:
         raise unreadable(items, errors)
     return batch
@@ -67,11 +65,14 @@ def preprocess_readable(images, model):
 
     They are files that do not exist or cannot be read; a warning names each.
     """
-    wanted = input_of(model)
-    items = list_images(images, channels := wanted[1], must_exist=False)
-    batch, errors = prepare(items, functools.partial(pixels_of, channels=channels), *wanted)
+    items, batch, errors = _read(images, input_of(model), must_exist=False)
     warn_of_unreadable(items, errors, stacklevel=4)
     return np.delete(batch, list(errors), axis=0) if errors else batch, list(errors)
+
+
+def _read(images, wanted, must_exist=True):
+    items, channels = list_images(images, wanted[1], must_exist), wanted[1]
+    return items, *prepare(items, functools.partial(pixels_of, channels=channels), *wanted)
 
 
 def prepare(items, read, image_size, channels, preprocessing):
@@ -132,17 +133,16 @@ def input_of(model, preprocessing=None, image_size=None):
     """((height, width), channels, `Preprocessing`) of a model, or what is given instead."""
     inner = None
     if model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
-        inner = network_of_images(model)
-    if inner is not None:
-        preprocessing = preprocessing_of(inner)
-    elif model is not None and preprocessing is None and not hasattr(model, "preprocessing"):
-        warnings.warn(
-            f"{getattr(model, 'name', model)} does not say how its images are prepared: they are "
-            "resized as a whole and mapped to [-1, 1]. Set model.preprocessing, such as to that of "
-            "the model it was cloned from, and model.reading, unless it gives logits of a softmax.",
-            stacklevel=3,
-        )
-    preprocessing = preprocessing or preprocessing_of(model) or Preprocessing()
+        if (inner := network_of_images(model)) is None:
+            warnings.warn(
+                f"{getattr(model, 'name', model)} does not say how its images are prepared: they "
+                "are resized as a whole and mapped to [-1, 1]. Set model.preprocessing, such as to "
+                "that of the model it was cloned from, and model.reading, unless it gives logits "
+                "of a softmax.",
+                stacklevel=3,
+            )
+    owner = model if inner is None else inner
+    preprocessing = preprocessing or preprocessing_of(owner) or Preprocessing()
     if not isinstance(preprocessing, Preprocessing):
         raise ValueError(
             "preprocessing must be a keras_vit.preprocessing.Preprocessing. "

@@ -1,6 +1,5 @@
 """Columns of a file of labels as heads of one model: every command, from training to a file."""
 
-import csv
 import json
 import os
 import signal
@@ -8,11 +7,12 @@ import signal
 import keras
 import numpy as np
 import pytest
-from PIL import Image
 
 import keras_vit
 from keras_vit.recipes import Recipe
 from keras_vit_cli import main
+from tests.cli.test_cli import run
+from tests.data.pipeline_cases import as_csv, halves
 from tests.test_job_runs import TINY, repeated_test
 
 COUNT = 36
@@ -22,36 +22,20 @@ HEADS = "breed=single_label,age=regression,tags=multi_label"
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
     """Pictures that are dark or bright, of ages by the thousand; each fifth has no age."""
-    rng, rows = np.random.default_rng(0), [("file", "breed", "age", "tags", "note")]
-    (tmp_path / "photos").mkdir()
-    for i in range(COUNT):
-        pixels = rng.integers(0, 60, (16, 16, 3), "uint8")
-        pixels[:, :8] += np.uint8(150 * (i % 2))
-        pixels[:, 8:] += np.uint8(150 * (i // 2 % 2))
-        Image.fromarray(pixels).save(tmp_path / "photos" / f"{i}.png")
-        tags = ["left"] * (i % 2) + ["right"] * (i // 2 % 2)
+    rows = [("file", "breed", "age", "tags", "note")]
+    for i, tags in enumerate(halves(tmp_path / "photos", COUNT)):
         age = "" if i % 5 == 0 else 9000 + 100 * (i % 4)
-        rows.append((f"{i}.png", "pug" if i % 2 else "cat", age, "|".join(tags), "seen"))
-    write(tmp_path / "labels.csv", rows)
+        rows.append((f"{i}.png", "pug" if i % 2 else "cat", age, tags, "seen"))
+    as_csv(tmp_path / "labels.csv", *rows)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("keras_vit_cli.train_command.test_again", repeated_test)
     return rows
-
-
-def write(path, rows):
-    with open(path, "w", newline="") as file:
-        csv.writer(file).writerows(rows)
 
 
 def command(name, *more):
     data = ["--dataset", "photos", "--labels", "labels.csv", "--problem", HEADS]
     size = ["--image-size", "16", "--batch-size", "8", "--steps", "8"]
     return [name, *data, *size, "--set", f"architecture={TINY}", *more]
-
-
-def run(capsys, *arguments):
-    code = main([str(argument) for argument in arguments])
-    return code, *capsys.readouterr()
 
 
 @pytest.mark.filterwarnings("ignore:.*'note' are not read:UserWarning")

@@ -1,6 +1,5 @@
 """The command line for labels of several classes at once, for yes or no, and for values."""
 
-import csv
 import json
 
 import keras
@@ -10,6 +9,8 @@ from PIL import Image
 
 from keras_vit import evaluation
 from keras_vit_cli import main
+from tests.cli.test_cli import run
+from tests.data.pipeline_cases import as_csv, as_json, halves
 from tests.support import tiny_vit
 from tests.test_heads import three_heads
 
@@ -21,25 +22,12 @@ COUNT = 24
 def photos(tmp_path_factory):
     """Pictures whose left half is bright ("left"), whose right half is ("right"), both or none."""
     folder = tmp_path_factory.mktemp("photos")
-    (folder / "photos").mkdir()
-    rows = [("file", "labels")]
-    for i in range(COUNT):
-        pixels = np.random.default_rng(i).integers(0, 60, (16, 16, 3), "uint8")
-        pixels[:, :8] += np.uint8(150 * (i % 2))
-        pixels[:, 8:] += np.uint8(150 * (i // 2 % 2))
-        Image.fromarray(pixels).save(folder / "photos" / f"{i}.png")
-        names = ["left"] * (i % 2) + ["right"] * (i // 2 % 2)
-        rows.append((f"{i}.png", "|".join(names)))
-    with open(folder / "labels.csv", "w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    values = {f"{i}.png": i / 4 for i in range(COUNT)}
-    (folder / "values.json").write_text(json.dumps(values))
+    tags = halves(folder / "photos", COUNT)
+    as_csv(
+        folder / "labels.csv", ("file", "labels"), *((f"{i}.png", t) for i, t in enumerate(tags))
+    )
+    as_json(folder / "values.json", {f"{i}.png": i / 4 for i in range(COUNT)})
     return folder
-
-
-def run(capsys, *arguments):
-    code = main([str(argument) for argument in arguments])
-    return code, *capsys.readouterr()
 
 
 def test_several_labels_from_training_to_a_file(photos, tmp_path, capsys):
@@ -143,8 +131,7 @@ def test_several_heads_and_columns_of_different_problems(photos, capsys, tmp_pat
     code, _, error = run(capsys, *options)
     assert code and "which has 'labels'. Received: 'species', 'weight', 'marks'" in error
     rows = [("file", "species", "grams"), *((f"{i}.png", "ab"[i % 2], i) for i in range(COUNT))]
-    with open(tmp_path / "two.csv", "w", newline="") as file:
-        csv.writer(file).writerows(rows)
+    as_csv(tmp_path / "two.csv", *rows)
     options = ("--labels", str(tmp_path / "two.csv"), "-o", str(tmp_path / "out"), "--show")
     code = main(["train", "--dataset", str(folder), *options])
     told = capsys.readouterr().err

@@ -2,7 +2,9 @@
 
 import io
 import json
+import tarfile
 import types
+import zipfile
 
 import numpy as np
 from PIL import Image
@@ -64,6 +66,43 @@ def class_folders(folder, per_class=6, classes=("cat", "dog"), suffix=".jpg"):
         paths.append(place / f"{index:03d}{suffix}")
         image.save(paths[-1], quality=95)
     return paths
+
+
+def pack(folder, archive, prefix=""):
+    """Puts the files of a folder into an archive, with hidden ones that do not count."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive, "w") as file:
+            for path in paths:
+                file.write(path, f"{prefix}{path.relative_to(folder)}")
+            for name in ("__MACOSX/photos/cat/._1.jpg", "photos/.DS_Store", "photos/in/Thumbs.db"):
+                file.writestr(name, b"no image")
+    else:
+        with tarfile.open(archive, "w:gz" if archive.suffix == ".gz" else "w") as file:
+            for path in paths:
+                file.add(path, f"{prefix}{path.relative_to(folder)}")
+    return archive
+
+
+def tagged(number):
+    """EXIF data that say how an image lies, 1 to 8."""
+    exif = Image.Exif()
+    exif[0x0112] = number
+    return exif
+
+
+def halves(folder, count):
+    """Writes images 0.png, ... with a left half, a right half, both or none of them bright.
+
+    Returns the tags of each, as a cell of a file of labels: "left", "right", "left|right" or "".
+    """
+    folder.mkdir()
+    for i in range(count):
+        pixels = np.random.default_rng(i).integers(0, 60, (16, 16, 3), "uint8")
+        pixels[:, :8] += np.uint8(150 * (i % 2))
+        pixels[:, 8:] += np.uint8(150 * (i // 2 % 2))
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    return ["|".join(["left"] * (i % 2) + ["right"] * (i // 2 % 2)) for i in range(count)]
 
 
 def as_csv(path, *rows, delimiter=","):

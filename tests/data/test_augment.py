@@ -29,11 +29,6 @@ def pictures():
     }
 
 
-@pytest.fixture(scope="module")
-def tf():
-    return pytest.importorskip("tensorflow")
-
-
 def blend(tf, degenerate, image, level):
     first, second = (tf.cast(x, tf.float32) for x in (degenerate, image))
     mixed = first + (level * 1.8 + 0.1) * (second - first)

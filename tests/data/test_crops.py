@@ -11,11 +11,6 @@ from tests.data.test_transforms import rng
 pytestmark = pytest.mark.any_backend
 
 
-@pytest.fixture(scope="module")
-def tf():
-    return pytest.importorskip("tensorflow")
-
-
 @pytest.mark.parametrize("size", [(375, 500), (32, 32), (60, 200)])
 def test_boxes_are_distributed_as_tensorflows(tf, size):
     """Two-sample Kolmogorov-Smirnov for height, width, ratio and place; sizes are whole numbers."""

@@ -1,15 +1,13 @@
 """Folders and archives of images: layouts, decoding, and damage found before training."""
 
 import os
-import tarfile
-import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from keras_vit.data import Transform, files, load, pipeline, preprocess
-from tests.data.pipeline_cases import class_folders, photographs, recipe
+from tests.data.pipeline_cases import class_folders, pack, photographs, recipe, tagged
 from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
@@ -46,18 +44,6 @@ def test_classes_are_sorted_and_split(tmp_path):
     assert np.bincount(pets.test_labels).tolist() == [1, 2]
     again = load(str(tmp_path / "pets"))
     np.testing.assert_array_equal(pets.train_images, again.train_images)
-
-
-@pytest.mark.parametrize("test_name", ["test", "val", "validation"])
-def test_train_and_test_subfolders(tmp_path, test_name):
-    write_classes(tmp_path / "train", {"a": 2, "b": 3, "c": 1})
-    write_classes(tmp_path / test_name, {"b": 2, "c": 1})
-    toy = load(tmp_path)
-    assert toy.class_names == ("a", "b", "c")
-    assert toy.train_labels.tolist() == [0, 0, 1, 1, 1, 2]
-    assert toy.test_labels.tolist() == [1, 1, 2]
-    expected = np.asarray(Image.open(tmp_path / test_name / "c" / "00.png"))
-    np.testing.assert_array_equal(toy.test_images[-1], expected)
 
 
 def test_nested_hidden_and_other_files(tmp_path):
@@ -181,12 +167,6 @@ def test_a_class_without_images(tmp_path):
     refuses(r"must hold an image.*none in 'annotations'", load, tmp_path)
 
 
-def test_test_classes_unknown_to_train(tmp_path):
-    write_classes(tmp_path / "train", {"cat": 2, "dog": 2})
-    write_classes(tmp_path / "test", {"cat": 1, "dgo": 1})
-    refuses(r"\(cat, dog\). Received: unknown dgo", load, tmp_path)
-
-
 def test_too_large_for_memory(tmp_path, monkeypatch):
     write_classes(tmp_path, {"a": 2, "b": 2})
     monkeypatch.setattr("keras_vit.data.dataset.MAX_BYTES", 4 * 6 * 8 * 3)
@@ -206,21 +186,6 @@ def test_unreadable_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", refuse)
     refuses(r"b cannot be read; check its permissions.*denied", load, tmp_path)
-
-
-def pack(folder, archive, prefix=""):
-    """Puts the files of a folder into an archive, with hidden ones that do not count."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive, "w") as file:
-            for path in paths:
-                file.write(path, f"{prefix}{path.relative_to(folder)}")
-            file.writestr("__MACOSX/photos/cat/._1.jpg", b"no image")
-    else:
-        with tarfile.open(archive, "w:gz" if archive.suffix == ".gz" else "w") as file:
-            for path in paths:
-                file.add(path, f"{prefix}{path.relative_to(folder)}")
-    return archive
 
 
 @pytest.mark.parametrize("suffix, prefix", [("zip", "photos/"), ("tar", "")])
@@ -261,13 +226,11 @@ def test_a_file_of_a_terabyte_is_not_unpacked(tmp_path, monkeypatch):
 
 def test_orientation_tags_are_followed_alike(tmp_path):
     """In training, evaluation, `load` and `preprocess`, which `predict` reads with."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
     for part, count in (("train", 5), ("test", 2)):
         for index, image in enumerate(photographs(count)):
             folder = tmp_path / part / "ab"[index % 2]
             folder.mkdir(parents=True, exist_ok=True)
-            image.resize((12, 9)).save(folder / f"{index}.png", exif=exif)
+            image.resize((12, 9)).save(folder / f"{index}.png", exif=tagged(6))
     paths = sorted((tmp_path / "train").rglob("*.png"))
     made = recipe(5, train=Transform((12, 9)), evaluate=Transform((12, 9)))
     test = pipeline(tmp_path, made, "train", training=False)

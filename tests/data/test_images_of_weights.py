@@ -14,6 +14,7 @@ import keras_vit
 from keras_vit import VisionTransformer, evaluation, preprocessing, recipes, training
 from keras_vit.data import Transform, pipeline, preprocess
 from keras_vit.data.apply import apply
+from tests.data.pipeline_cases import tagged
 from tests.data.test_transforms import photographs, rng
 from tests.support import refuses
 
@@ -91,10 +92,9 @@ def folder(tmp_path):
     for index, image in enumerate(photographs()):
         place = tmp_path / "photos/train" / f"class_{index % 2}"
         place.mkdir(parents=True, exist_ok=True)
-        picture, exif = Image.fromarray(image), Image.Exif()
-        exif[0x0112] = 6
+        picture = Image.fromarray(image)
         picture.save(place / f"{index}.jpg", quality=80)
-        picture.resize((1400, 1100)).save(place / f"{index}_large.jpg", exif=exif)
+        picture.resize((1400, 1100)).save(place / f"{index}_large.jpg", exif=tagged(6))
         picture.convert("CMYK").save(place / f"{index}_inks.jpg")
         picture.save(place / f"{index}.png")
         deep = np.asarray(picture.convert("L")).astype("uint16") * 257

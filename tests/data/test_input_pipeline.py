@@ -88,12 +88,15 @@ if __name__ == "__main__":
         np.testing.assert_array_equal(y, v)
     print("same", len(alone))
 """
-    script = tmp_path / "script.py"
-    script.write_text(code)
+    done = run_script(tmp_path / "script.py", code)
+    assert done.stdout == "same 5\n", done.stderr
+
+
+def run_script(path, code):
+    path.write_text(code)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(script)]
-    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert out.stdout == "same 5\n", out.stderr
+    command = [sys.executable, str(path)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
 WORKERS_THAT_END = [
@@ -107,18 +110,17 @@ WORKERS_THAT_END = [
 @any_backend
 def test_workers_that_end_at_their_start_are_an_error(tmp_path, start):
     """Whatever their exit code; the error says what to do."""
-    script = tmp_path / "script.py"
-    script.write_text(f"""
+    done = run_script(
+        tmp_path / "script.py",
+        f"""
 import sys
 import tests.bare
 {start}
 from keras_vit.data import pipeline
 from tests.data.pipeline_cases import numbered, recipe
 list(pipeline(numbered(16), recipe(), "test", workers=1))
-""")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+""",
+    )
     assert done.returncode == 1
     told = "A worker process of the pipeline has ended with exit code"
     assert told in done.stderr and '`if __name__ == "__main__":`' in done.stderr, done.stderr
@@ -277,10 +279,3 @@ with tempfile.TemporaryDirectory() as folder:
 assert "tensorflow" not in sys.modules
 print("done", file=sys.stderr)
 """
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("options", [{"split": 5}, {"training": "no"}])
-def test_what_is_no_split_and_no_choice_is_named(options):
-    ((name, value),) = options.items()
-    refuses(f"(?i){name}.*Received: {name}='?{value}'?", pipeline, numbered(8), recipe(), **options)

@@ -10,7 +10,7 @@ from PIL import Image
 from keras_vit.data import load, pipeline
 from keras_vit.data.files import image_suffixes
 from keras_vit.data.sources import part_of
-from tests.data.pipeline_cases import recipe
+from tests.data.pipeline_cases import pack, recipe
 from tests.support import refuses
 
 pytestmark = [
@@ -27,18 +27,6 @@ def write(folder, *places, count=2, suffix=".png"):
             pixels = np.full((4, 4, 3), 16 * index + number, np.uint8)
             Image.fromarray(pixels).save(folder / place / f"{number}{suffix}")
     return folder
-
-
-def zipped(folder):
-    """A .zip archive with the folder and what is in it."""
-    archive = folder.with_suffix(".zip")
-    with zipfile.ZipFile(archive, "w") as file:
-        for path in sorted(folder.rglob("*.png")):
-            file.write(path, path.relative_to(folder.parent))
-        file.writestr("__MACOSX/photos/._1.png", b"no image")
-        file.writestr("photos/.DS_Store", b"no image")
-        file.writestr("photos/in/cat/Thumbs.db", b"no image")
-    return archive
 
 
 def sizes(folder, *splits):
@@ -95,7 +83,8 @@ def test_a_held_out_part_alone(tmp_path):
 def test_a_folder_around_everything_is_stepped_into(tmp_path):
     write(tmp_path / "photos", "in/cat", "in/dog")
     whole = load(tmp_path / "photos" / "in")
-    sets = [load(tmp_path), load(tmp_path / "photos"), load(zipped(tmp_path / "photos"))]
+    sets = [load(tmp_path), load(tmp_path / "photos")]
+    sets.append(load(pack(tmp_path / "photos", tmp_path / "photos.zip", "photos/")))
     for toy in sets:
         assert toy.class_names == ("cat", "dog")
         np.testing.assert_array_equal(toy.train_images, whole.train_images)

@@ -15,6 +15,7 @@ from keras_vit.data import Transform, preprocess
 from keras_vit.data.apply import apply
 from keras_vit.data.pixels import normalized, per_channel, pixels_of
 from keras_vit.preprocessing import GOOGLE, HUGGING_FACE, TIMM, Preprocessing
+from tests.data.pipeline_cases import tagged
 from tests.data.test_resize import IMAGENET, model_of, photographs
 from tests.support import refuses
 
@@ -33,8 +34,7 @@ def test_files_of_every_kind(tmp_path):
     image = Image.fromarray(pixels)
     clear = image.convert("RGBA")
     clear.putalpha(7)
-    exif = Image.Exif()
-    exif[0x0112] = 8  # display after a quarter turn against the clock
+    exif = tagged(8)  # display after a quarter turn against the clock
     turned = image.transpose(Image.Transpose.ROTATE_270)
     items = [
         save(image, tmp_path / "rgb.png"),
@@ -192,12 +192,6 @@ def test_images_after_training_are_those_of_the_recipe(options):
         image, preprocessing=transform.preprocessing, image_size=transform.image_size
     )
     np.testing.assert_allclose(found[0], expected, atol=1e-6)
-
-
-def tagged(number):
-    exif = Image.Exif()
-    exif[0x0112] = number
-    return exif
 
 
 SHOWN = {2: np.fliplr, 3: lambda x: x[::-1, ::-1], 4: np.flipud, 5: lambda x: x.swapaxes(0, 1)}

@@ -2,12 +2,11 @@
 
 import os
 import warnings
-import zipfile
 
 import pytest
 
 from keras_vit.data import pipeline
-from tests.data.pipeline_cases import RANDOM, assert_same, class_folders, recipe
+from tests.data.pipeline_cases import RANDOM, assert_same, class_folders, pack, recipe
 
 pytestmark = pytest.mark.any_backend
 
@@ -23,10 +22,7 @@ def test_unreadable_images_are_named_and_others_stand_in_for_training(tmp_path, 
     class_folders(tmp_path / "set" / "test", per_class=2)
     source = tmp_path / "set"
     if archive:
-        source = tmp_path / "set.zip"
-        with zipfile.ZipFile(source, "w") as file:
-            for path in (tmp_path / "set").rglob("*.jpg"):
-                file.write(path, path.relative_to(tmp_path))
+        source = pack(source, tmp_path / "set.zip", "set/")
     train = pipeline(source, recipe(8, train=RANDOM), "train")
     assert train.skipped == ()
     with pytest.warns(UserWarning, match=f"{damaged.name} is left out"):

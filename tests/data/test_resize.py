@@ -38,56 +38,54 @@ def difference(actual, expected, preprocessing):
     return float((np.abs(actual - expected) * np.array(preprocessing.std)).max())
 
 
-@pytest.fixture(scope="module")
-def tf():
-    return pytest.importorskip("tensorflow")
+def by_google(tf, image, size):
+    return tf.image.resize(image, size).numpy()
 
 
-@pytest.mark.parametrize("size", [(224, 224), (96, 160)])
-def test_google(tf, size):
-    images = photographs()
-    expected = [(tf.image.resize(image, size).numpy() - 127.5) / 127.5 for image in images]
-    actual = preprocess(images, model_of(image_size=size))
-    assert difference(actual, np.stack(expected), GOOGLE) < 1e-6
-
-
-def big_vision_small_and_crop(tf, image, small, size):
-    """resize_small(small)|central_crop(size)|value_range(-1, 1), as pp/ops_image.py does it."""
+def by_big_vision(tf, image, size):
+    """resize_small(256)|central_crop(224), as pp/ops_image.py does it."""
     sides = tf.cast(tf.shape(image)[:2], tf.float32)
-    factor = tf.cast(small, tf.float32) / tf.reduce_min(sides)
+    factor = tf.cast(256, tf.float32) / tf.reduce_min(sides)
     new = tf.cast(tf.round(sides * factor), tf.int32)
     resized = tf.image.resize(image, new, method="area", antialias=False)
     resized = tf.cast(tf.clip_by_value(resized, 0, 255), tf.uint8)
-    top, left = ((int(side) - size) // 2 for side in resized.shape[:2])
-    cropped = tf.image.crop_to_bounding_box(resized, top, left, size, size)
-    return tf.cast(cropped, tf.float32).numpy() / 255 * 2 - 1
+    return center(resized.numpy(), size, math.floor)
 
 
-def test_big_vision(tf):
+def by_siglip(tf, image, size):
+    return tf.cast(tf.image.resize(image, size), tf.uint8).numpy()
+
+
+@pytest.mark.parametrize(
+    "wanted, theirs, size",
+    [
+        (GOOGLE, by_google, (224, 224)),
+        (GOOGLE, by_google, (96, 160)),
+        (BIG_VISION, by_big_vision, (224, 224)),
+        (SIGLIP, by_siglip, (224, 224)),
+    ],
+)
+def test_images_are_those_of_the_authors(tf, wanted, theirs, size):
     images = photographs()
-    expected = [big_vision_small_and_crop(tf, image, 256, 224) for image in images]
-    assert difference(preprocess(images, model_of(BIG_VISION)), np.stack(expected), BIG_VISION) < (
-        1e-6
-    )
+    expected = np.stack([theirs(tf, image, size) for image in images]) / 127.5 - 1
+    actual = preprocess(images, model_of(wanted, size))
+    assert difference(actual, expected, wanted) < 1e-6
 
 
-def test_siglip(tf):
-    images = photographs()
-    expected = [tf.cast(tf.image.resize(image, (224, 224)), tf.uint8) for image in images]
-    expected = np.stack(expected) / 127.5 - 1
-    assert difference(preprocess(images, model_of(SIGLIP)), expected, SIGLIP) < 1e-6
+def center(resized, size, split=round):
+    """The centre of an image, whose margins `split` halves."""
+    top, left = (split((old - new) / 2) for old, new in zip(resized.shape, size))
+    return resized[top : top + size[0], left : left + size[1]]
 
 
 def timm_eval(image, size, preprocessing):
     """Resize, CenterCrop, ToTensor and Normalize with torchvision's arithmetic."""
     target = math.floor(size / preprocessing.crop_fraction)
     height, width = image.shape[:2]
-    short, long = min(height, width), max(height, width)
-    longer = int(target * long / short)
-    width, height = (target, longer) if width <= height else (longer, target)
-    resized = np.asarray(Image.fromarray(image).resize((width, height), Image.BICUBIC))
-    top, left = round((height - size) / 2.0), round((width - size) / 2.0)
-    cropped = resized[top : top + size, left : left + size] / np.float32(255)
+    longer = int(target * max(height, width) / min(height, width))
+    box = (target, longer) if width <= height else (longer, target)
+    resized = np.asarray(Image.fromarray(image).resize(box, Image.BICUBIC))
+    cropped = center(resized, (size, size)) / np.float32(255)
     return (cropped - np.float32(preprocessing.mean)) / np.float32(preprocessing.std)
 
 
@@ -114,16 +112,9 @@ def test_timm_with_a_size_that_is_not_square():
     ratio = min(height / math.floor(224 / 0.9), width / math.floor(448 / 0.9))
     new_height, new_width = round(height / ratio), round(width / ratio)
     resized = np.asarray(Image.fromarray(image).resize((new_width, new_height), Image.BICUBIC))
-    top, left = round((new_height - 224) / 2), round((new_width - 448) / 2)
-    expected = resized[top : top + 224, left : left + 448] / 127.5 - 1
+    expected = center(resized, (224, 448)) / 127.5 - 1
     actual = preprocess(image, model_of(TIMM, (224, 448)))
     assert difference(actual, expected[None], TIMM) < 1e-6
-
-
-def crop_after(resized, size, split):
-    """The centre of an image, whose margins `split` halves."""
-    top, left = (split((old - new) / 2) for old, new in zip(resized.shape, size))
-    return resized[top : top + size[0], left : left + size[1]] / 127.5 - 1
 
 
 @pytest.mark.parametrize("library, split", [("pillow", round), ("transformers", math.floor)])
@@ -138,7 +129,7 @@ def test_squash_and_crop(library, split, size, before):
     )
     images, box = photographs(), (before, before)
     resized = [np.asarray(Image.fromarray(i).resize(box, Image.BICUBIC)) for i in images]
-    expected = np.stack([crop_after(image, (size, size), split) for image in resized])
+    expected = np.stack([center(image, (size, size), split) for image in resized]) / 127.5 - 1
     actual = preprocess(images, model_of(how, (size, size)))
     assert difference(actual, expected, how) < 1e-6
 
@@ -163,7 +154,7 @@ def test_the_shorter_edge_of_transformers(size, before):
         longer = int(before * max(height, width) / min(height, width))
         box = (before, longer) if width <= height else (longer, before)
         resized = np.asarray(Image.fromarray(image).resize(box, Image.BILINEAR))
-        expected.append(crop_after(resized, (size, size), math.floor))
+        expected.append(center(resized, (size, size), math.floor) / 127.5 - 1)
     actual = preprocess(photographs(), model_of(how, (size, size)))
     assert difference(actual, np.stack(expected), how) < 1e-6
 

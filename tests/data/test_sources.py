@@ -9,7 +9,6 @@ from tests.data.pipeline_cases import (
     assert_same,
     class_folders,
     numbered,
-    photographs,
     recipe,
     seen,
 )
@@ -45,20 +44,6 @@ def test_npz_folders_archives_and_slices_of_them(tmp_path):
     assert not files[0] & files[1] and len(files[0] | files[1]) == 40
     # Files are sorted by class, but a slice of them is not all of one class.
     assert {"cat", "dog"} == {path.split("/")[-2] for path in files[0]}
-
-
-def test_files_of_every_kind_and_channels(tmp_path):
-    for image, suffix in zip(photographs(5), (".jpg", ".png", ".bmp", ".webp", ".tiff")):
-        for name in ("a", "b"):
-            (tmp_path / "train" / name).mkdir(parents=True, exist_ok=True)
-            image.save(tmp_path / "train" / name / f"x{suffix}")
-    for channels in (1, 3):
-        made = recipe(10, evaluate=Transform((8, 8)))
-        test = pipeline(tmp_path, made, "train", training=False, channels=channels)
-        images, labels = next(iter(test))
-        assert images.shape == (10, 8, 8, channels) == (10, *test.image_shape)
-        np.testing.assert_allclose(images[:5], images[5:], atol=1e-6)
-        assert labels.tolist() == [0] * 5 + [1] * 5
 
 
 def test_the_split_of_digits_does_not_depend_on_the_seed():
@@ -155,6 +140,8 @@ def test_unknown_sources(source, message):
 @pytest.mark.parametrize(
     "options, message",
     [
+        ({"split": 5}, "split must be.*Received: split='5'"),
+        ({"training": "no"}, "training. Received: training='no'"),
         ({"split": "tests"}, "'test' of 359.* Received: split='tests'"),
         ({"batch_size": 5000}, r"batch_size=5000, and 1438 examples in 'train' of digits"),
         ({"batch_size": 0}, "batch_size must be a positive integer"),

@@ -13,17 +13,12 @@ from keras_vit.data import Transform, preprocess
 from keras_vit.data.apply import apply
 from keras_vit.data.crops import inception_box, random_window
 from keras_vit.data.pixels import normalized, per_channel
-from tests.data.pipeline_cases import encoded
+from tests.data.pipeline_cases import encoded, tagged
 from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
 INCEPTION = Transform((48, 64), "inception")
-
-
-@pytest.fixture(scope="module")
-def tf():
-    return pytest.importorskip("tensorflow")
 
 
 @functools.cache
@@ -226,21 +221,14 @@ def test_a_box_of_a_smaller_image_stays_within_it():
 
 @pytest.mark.parametrize("number", [1, 3, 6, 8])
 def test_orientation_tags_are_followed_for_files_of_users(number):
-    photo, exif = photographs()[-1], Image.Exif()
-    exif[0x0112] = number
-    file = encoded(photo, exif=exif)
+    photo = photographs()[-1]
+    file = encoded(photo, exif=tagged(number))
     shown = {1: photo, 3: photo[::-1, ::-1], 6: np.rot90(photo, -1), 8: np.rot90(photo)}[number]
     same = Transform(shown.shape[:2])
     np.testing.assert_array_equal(apply(same, file), shown)
     np.testing.assert_array_equal(apply(Transform(photo.shape[:2]), file, upright=False), photo)
     crops = [apply(INCEPTION, image, rng(1)) for image in (file, np.ascontiguousarray(shown))]
     np.testing.assert_array_equal(*crops)
-
-
-def test_sixteen_bits_become_eight():
-    deep = photographs()[-1][..., 0].astype(np.uint16) * 257
-    actual = apply(Transform(deep.shape), encoded(deep), channels=1)
-    np.testing.assert_array_equal(actual[..., 0], photographs()[-1][..., 0])
 
 
 @pytest.mark.parametrize("crop", ["inception", "squash"])

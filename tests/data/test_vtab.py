@@ -11,40 +11,35 @@ from keras_vit.data.vtab import VTAB_TASKS
 
 pytestmark = pytest.mark.any_backend
 
+
+def parts(train, test=None, validation=None):
+    """The parts that TensorFlow Datasets lists, with their sizes."""
+    sizes = {"train": train, "validation": validation, "test": test}
+    return {part: size for part, size in sizes.items() if size}
+
+
 # Classes, parts as TensorFlow Datasets lists them, and the examples to train on, to validate and to
 # test on that arXiv:1910.04867 lists in its appendix.
 PUBLISHED = {
-    "caltech101": (102, {"train": 3059, "test": 6085}, 2753, 306, 6085),
-    "cifar100": (100, {"train": 50000, "test": 10000}, 45000, 5000, 10000),
-    "dtd": (47, {"train": 1880, "validation": 1880, "test": 1880}, 1880, 1880, 1880),
-    "oxford_flowers102": (102, {"train": 1020, "validation": 1020, "test": 6149}, 1020, 1020, 6149),
-    "oxford_iiit_pet": (37, {"train": 3680, "test": 3669}, 2944, 736, 3669),
-    "sun397": (397, {"train": 76128, "validation": 10875, "test": 21750}, 76128, 10875, 21750),
-    "svhn": (10, {"train": 73257, "test": 26032}, 65931, 7326, 26032),
-    "eurosat": (10, {"train": 27000}, 16200, 5400, 5400),
-    "resisc45": (45, {"train": 31500}, 18900, 6300, 6300),
-    "patch_camelyon": (
-        2,
-        {"train": 262144, "validation": 32768, "test": 32768},
-        262144,
-        32768,
-        32768,
-    ),
-    "diabetic_retinopathy": (
-        5,
-        {"train": 35126, "validation": 10906, "test": 42670},
-        35126,
-        10906,
-        42670,
-    ),
-    "clevr_count": (8, {"train": 70000, "validation": 15000, "test": 15000}, 63000, 7000, 15000),
-    "clevr_distance": (6, {"train": 70000, "validation": 15000, "test": 15000}, 63000, 7000, 15000),
-    "dmlab": (6, {"train": 65550, "validation": 22628, "test": 22735}, 65550, 22628, 22735),
-    "kitti_distance": (4, {"train": 6347, "validation": 423, "test": 711}, 6347, 423, 711),
-    "dsprites_location": (16, {"train": 737280}, 589824, 73728, 73728),
-    "dsprites_orientation": (16, {"train": 737280}, 589824, 73728, 73728),
-    "smallnorb_azimuth": (18, {"train": 24300, "test": 24300}, 24300, 12150, 12150),
-    "smallnorb_elevation": (9, {"train": 24300, "test": 24300}, 24300, 12150, 12150),
+    "caltech101": (102, parts(3059, 6085), 2753, 306, 6085),
+    "cifar100": (100, parts(50000, 10000), 45000, 5000, 10000),
+    "dtd": (47, parts(1880, 1880, 1880), 1880, 1880, 1880),
+    "oxford_flowers102": (102, parts(1020, 6149, 1020), 1020, 1020, 6149),
+    "oxford_iiit_pet": (37, parts(3680, 3669), 2944, 736, 3669),
+    "sun397": (397, parts(76128, 21750, 10875), 76128, 10875, 21750),
+    "svhn": (10, parts(73257, 26032), 65931, 7326, 26032),
+    "eurosat": (10, parts(27000), 16200, 5400, 5400),
+    "resisc45": (45, parts(31500), 18900, 6300, 6300),
+    "patch_camelyon": (2, parts(262144, 32768, 32768), 262144, 32768, 32768),
+    "diabetic_retinopathy": (5, parts(35126, 42670, 10906), 35126, 10906, 42670),
+    "clevr_count": (8, parts(70000, 15000, 15000), 63000, 7000, 15000),
+    "clevr_distance": (6, parts(70000, 15000, 15000), 63000, 7000, 15000),
+    "dmlab": (6, parts(65550, 22735, 22628), 65550, 22628, 22735),
+    "kitti_distance": (4, parts(6347, 711, 423), 6347, 423, 711),
+    "dsprites_location": (16, parts(737280), 589824, 73728, 73728),
+    "dsprites_orientation": (16, parts(737280), 589824, 73728, 73728),
+    "smallnorb_azimuth": (18, parts(24300, 24300), 24300, 12150, 12150),
+    "smallnorb_elevation": (9, parts(24300, 24300), 24300, 12150, 12150),
 }
 
 
