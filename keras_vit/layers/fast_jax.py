@@ -14,6 +14,8 @@ import keras
 import numpy as np
 from keras import initializers
 
+from keras_vit.layers import cpu
+
 BLOCK = 2**14  # random numbers
 MANY_SCORES = 2**17  # of a head: those of 363 tokens and more
 
@@ -58,6 +60,19 @@ def _normalised(x, gamma, epsilon):
     return x * r, r
 
 
+def matmul(x, kernel):
+    """The product of two matrices, whose sums are of float32 and rounded once.
+
+    Asked for bfloat16, XLA multiplies float32 on a CPU; it has a product from bfloat16 to float32.
+    """
+    return jnp.matmul(x, kernel, preferred_element_type=_sums(x.dtype)).astype(x.dtype)
+
+
+def _sums(dtype):
+    """The type of the sums of a product, or None for the type of what is multiplied."""
+    return "float32" if dtype.name in cpu.MULTIPLIED else None
+
+
 def attention(query, key, value):
     """softmax(q kᵀ / √D_h) v for shapes (batch, tokens, heads, head width)."""
     query = query * query.shape[-1] ** -0.5
@@ -82,12 +97,14 @@ def _attention(q, k, v):
 
 def _attend(q, k, v):
     """o = e v / ℓ with e = exp(q kᵀ - max) and ℓ = Σe; also e and ℓ."""
-    s = jnp.einsum("...td,...sd->...ts", q, k)
+    sums = _sums(q.dtype)
+    s = jnp.einsum("...td,...sd->...ts", q, k, preferred_element_type=sums)
     s = s.astype(jnp.promote_types(s.dtype, jnp.float32))
     e = jnp.exp(s - jax.lax.stop_gradient(s.max(-1, keepdims=True)))
     total = e.sum(-1, keepdims=True)
     e = e.astype(v.dtype)
-    return (jnp.einsum("...ts,...sd->...td", e, v) / total).astype(v.dtype), e, total
+    y = jnp.einsum("...ts,...sd->...td", e, v, preferred_element_type=sums) / total
+    return y.astype(v.dtype), e, total
 
 
 @_attention.defjvp

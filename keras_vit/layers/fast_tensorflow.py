@@ -1,10 +1,19 @@
-"""A function of `kernels` that is faster like this with TensorFlow."""
+"""Functions of `kernels` that are faster like this with TensorFlow."""
 
 import tensorflow as tf
 
+from keras_vit.layers import cpu
+
 
 def applies(name):
-    return True
+    return name != "matmul" or not tf.config.list_logical_devices("GPU")
+
+
+def matmul(x, kernel):
+    """The product of two matrices; of types that the CPU lacks, in float32 between casts."""
+    if x.dtype.name not in cpu.EMULATED:
+        return x @ kernel
+    return tf.cast(tf.cast(x, "float32") @ tf.cast(kernel, "float32"), x.dtype)
 
 
 def layer_norm(x, gamma, beta, epsilon):

@@ -6,32 +6,15 @@ resumed training must multiply as before. docs/performance.md has the measuremen
 
 import functools
 import math
-import pathlib
-import platform
 
 import keras
 import torch
 import torch.nn.functional as F
 from torch.utils.weak import WeakIdKeyDictionary
 
+from keras_vit.layers import cpu
+
 _CASTS = WeakIdKeyDictionary()  # weight -> (what it was when it was cast, the cast)
-
-
-def words_of_cpu():
-    """The maker of the CPU and its instructions, as Linux names them; elsewhere the maker alone."""
-    file = pathlib.Path("/proc/cpuinfo")
-    return set((file.read_text() if file.exists() else platform.processor()).split())
-
-
-def emulated(words):
-    """Short types for which an x86 CPU has no product, so that PyTorch takes 5 to 45 times as long
-    as in float32. Of other CPUs nothing is known here.
-    """
-    short = {
-        torch.bfloat16: ("avx512_bf16", "amx_bf16"),
-        torch.float16: ("avx512_fp16", "amx_fp16"),
-    }
-    return {dtype for dtype, names in short.items() if "fpu" in words and words.isdisjoint(names)}
 
 
 def onednn_is_faster(words):
@@ -44,8 +27,8 @@ def onednn_is_faster(words):
 
 # Constants, because PyTorch's compiler cannot read a file.
 HAS_AVX512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
-EMULATED = emulated(words_of_cpu())
-ONEDNN_IS_FASTER = onednn_is_faster(words_of_cpu())
+EMULATED = {getattr(torch, dtype) for dtype in cpu.EMULATED}
+ONEDNN_IS_FASTER = onednn_is_faster(cpu.words_of_cpu())
 
 
 def linear(x, kernel, bias, activation, contracted):

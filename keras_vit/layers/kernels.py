@@ -45,7 +45,9 @@ def linear(x, kernel, bias=None, activation=None, contracted=1):
     kernel = ops.cast(kernel, x.dtype)
     into, out = math.prod(kernel.shape[:contracted]), kernel.shape[contracted:]
     shape = (*ops.shape(x)[:-contracted], *out)
-    x = ops.reshape(x, (-1, into)) @ ops.reshape(kernel, (into, math.prod(out)))
+    x, kernel = ops.reshape(x, (-1, into)), ops.reshape(kernel, (into, math.prod(out)))
+    own = fast("matmul")
+    x = own(x, kernel) if own else x @ kernel
     x = x if bias is None else x + ops.reshape(bias, (-1,))
     return ops.reshape(x if activation is None else activation(x), shape)
 

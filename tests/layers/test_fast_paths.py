@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.layers import kernels
+from keras_vit.layers import cpu, kernels
 from tests.support import BACKEND, assert_close, largest, precision, to_numpy
 
 RNG = np.random.default_rng(0)
@@ -86,6 +86,41 @@ CASES = {
 }
 
 
+CPUS = {  # flags of a CPU of each kind that a backend multiplies otherwise on
+    "amd_avx512": "AuthenticAMD fpu avx512f avx512_bf16 avx512_fp16",
+    "intel_avx512": "GenuineIntel fpu avx512f avx512_bf16 avx512_fp16",
+    "avx2": "AuthenticAMD fpu avx2",
+}
+
+
+def become(cpu_name, monkeypatch):
+    words = set(CPUS[cpu_name].split())
+    monkeypatch.setattr(cpu, "MULTIPLIED", cpu.multiplied(words))
+    monkeypatch.setattr(cpu, "EMULATED", cpu.emulated(words))
+    if BACKEND == "torch":
+        import torch
+
+        from keras_vit.layers import fast_torch_products as products
+
+        monkeypatch.setattr(products, "HAS_AVX512", "avx512f" in words)
+        monkeypatch.setattr(products, "ONEDNN_IS_FASTER", products.onednn_is_faster(words))
+        monkeypatch.setattr(products, "EMULATED", {getattr(torch, name) for name in cpu.EMULATED})
+
+
+@pytest.fixture(params=CPUS)
+def any_cpu(request, monkeypatch):
+    """What multiplies short types depends on the CPU: here it is each of the three."""
+    become(request.param, monkeypatch)
+
+
+@pytest.fixture(params=CPUS if BACKEND == "torch" else [None])
+def either_library(request, monkeypatch):
+    """On PyTorch, what multiplies float32 depends on the CPU too: here it is each of the three."""
+    if request.param is not None:
+        become(request.param, monkeypatch)
+    return request.param
+
+
 WITH_TWINS = [
     name
     for name in CASES
@@ -139,13 +174,19 @@ def test_equals_its_twin(name, dtype, tolerance, either_library, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["linear", "linear_gelu_tanh", "attention"])
-def test_keeps_a_short_type(name, dtype):
+def test_keeps_a_short_type(name, dtype, any_cpu):
     function, *arrays = CASES[name]
     short = [keras.ops.cast(array, dtype) for array in arrays]
     outputs = function(*short)
     assert keras.backend.standardize_dtype(outputs.dtype) == dtype
     exact = function(*(keras.ops.cast(array, "float32") for array in short))
     assert_close(to_numpy(keras.ops.cast(outputs, "float32")), to_numpy(exact), 0.05)
+    gradients = outputs_and_gradients(function, arrays, dtype)[1:]
+    exact = outputs_and_gradients(
+        function, [to_numpy(x).astype("float32") for x in short], "float32"
+    )
+    for a, b in zip(gradients, exact[1:], strict=True):
+        assert_close(a, b, 0.05 * max(largest(b), 1))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -232,26 +273,6 @@ def test_second_derivatives_are_those_of_the_twin(name, either_library, monkeypa
     twins = second_derivatives(function, arrays)
     for a, b in zip(mine, twins, strict=True):
         assert_close(a, b, 1e-4 * max(largest(b), 1))
-
-
-CPUS = {  # flags of a CPU of each kind that PyTorch multiplies otherwise on
-    "amd_avx512": "AuthenticAMD fpu avx512f avx512_bf16 avx512_fp16",
-    "intel_avx512": "GenuineIntel fpu avx512f avx512_bf16 avx512_fp16",
-    "avx2": "AuthenticAMD fpu avx2",
-}
-
-
-@pytest.fixture(params=CPUS if BACKEND == "torch" else [None])
-def either_library(request, monkeypatch):
-    """On PyTorch, what multiplies depends on the CPU: here it is each of the three."""
-    if request.param is not None:
-        from keras_vit.layers import fast_torch_products as products
-
-        words = set(CPUS[request.param].split())
-        monkeypatch.setattr(products, "HAS_AVX512", "avx512f" in words)
-        monkeypatch.setattr(products, "ONEDNN_IS_FASTER", products.onednn_is_faster(words))
-        monkeypatch.setattr(products, "EMULATED", products.emulated(words))
-    return request.param
 
 
 @pytest.mark.parametrize("name", [name for name in SMOOTH if name in WITH_TWINS])
