@@ -25,12 +25,26 @@ COLUMNS = (
 )
 
 
+def instructions(flags, environment=os.environ):
+    """The widest instructions for products of matrices, or those to which a run was held.
+
+    Two processors of one name can be as far apart as two makes; `ONEDNN_MAX_CPU_ISA` and the flag
+    of XLA hold a newer one to the instructions of an older.
+    """
+    held = environment.get("ONEDNN_MAX_CPU_ISA")
+    known = {"amx_tile": "AMX", "avx512_bf16": "AVX-512 with bfloat16", "avx512f": "AVX-512"}
+    widest = next((known[flag] for flag in known if flag in flags), "AVX2")
+    return f"held to {held}" if held else widest
+
+
 def describe():
     """Processor, cores that this process may use, memory, version of Python and date."""
     processor, memory = platform.processor() or platform.machine(), None
-    with contextlib.suppress(OSError, StopIteration):
+    with contextlib.suppress(OSError, KeyError):
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next(line for line in lines if line.startswith("model name")).split(": ")[1]
+        facts = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
+        name = facts["model name"].replace("(R)", "")
+        processor = f"{name}, {instructions(facts['flags'].split())}"
     with contextlib.suppress(AttributeError, ValueError, OSError):
         memory = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
     return {
@@ -138,21 +152,45 @@ def _key(row):
     return tuple(str(row[name]) for name in COLUMNS[:10])
 
 
-def compared(rows):
-    """A Markdown table of the rows of keras_vit that were compared with a peer."""
-    columns = ("backend", "task", "model", "batch", "dtype", "ours", "times as fast")
-    columns += ("as the fastest peer", "MiB of a step: ours / peer", "machine, date")
+def newest(rows, dtype):
+    """{(processor, task, backend): row}: of S/16 at batch 4 the fastest of keras_vit that day.
+
+    Figures of several days and machines of one kind are never put beside each other in one row.
+    """
+    usual = {"model": "S16", "image_size": "224", "batch": "4", "dtype": dtype}
+    rows = [row for row in rows if row["peer"] and usual.items() <= row.items()]
+    rows.sort(key=lambda row: (row["date"], -float(row["ratio"])))
+    latest = {}
+    for row in rows:
+        group = row["processor"], row["task"], row["backend"]
+        if group not in latest or row["date"] > latest[group]["date"]:
+            latest[group] = row
+    return latest
+
+
+def compared(rows, dtype="float32"):
+    """A Markdown table: for each CPU and task the backends, the fastest first, beside a peer."""
+    columns = ("CPU", "task", "backend", "images/s", "as", "times as fast as", "MiB: ours / its")
+    columns += ("first step, s: ours / its", "date")
     measured = {_key(row): row for row in rows}
     lines = []
-    for row in rows:
-        if row["peer"]:
-            peer = measured[_key({**row, "implementation": row["peer"]})]
-            cells = [row[name] for name in ("backend", "task", "model", "batch", "dtype")]
-            cells += [f"`{row['implementation']}`", row["ratio"]]
-            cells += [f"`{row['peer']}`", f"{row['peak_mib']} / {peer['peak_mib']}"]
-            lines.append((*cells, f"{row['processor']}, {row['date']}"))
-    return table(columns, lines)
+    for (processor, task, backend), row in newest(rows, dtype).items():
+        peer = measured[_key({**row, "implementation": row["peer"]})]
+        rate = 1e3 * int(row["batch"]) / float(row["ms_median"])
+        sides = [f"{row[name]} / {peer[name]}" for name in ("peak_mib", "first_call_s")]
+        beside = f"{row['ratio']} `{row['peer']}`"
+        name = f"`{row['implementation']}`"
+        lines.append((processor, task, backend, f"{rate:.1f}", name, beside, *sides, row["date"]))
+    return table(columns, sorted(lines, key=lambda cells: (*cells[:2], -float(cells[3]))))
+
+
+def summaries(rows):
+    """The tables of docs/performance.md."""
+    return "\n\n".join(
+        f"{title}:\n\n{compared(rows, dtype)}"
+        for title, dtype in (("float32", "float32"), ("Policy `mixed_bfloat16`", "bfloat16"))
+    )
 
 
 if __name__ == "__main__":
-    print(compared(read(*sys.argv[1:])))
+    print(summaries(read(*sys.argv[1:])))

@@ -38,7 +38,7 @@ def layer_norm(x, gamma, beta, epsilon):
 
 def attention(query, key, value):
     """The attention of `kernels.attention`; that of `keras.ops` breaks compiled graphs."""
-    if query.dtype == torch.float16 and takes_float32(query):  # bfloat16 loses nothing
+    if takes_float32(query):
         return attention(query.float(), key.float(), value.float()).to(query.dtype)
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
     return F.scaled_dot_product_attention(query, key, value).transpose(1, 2)

@@ -142,7 +142,41 @@ def test_ratios_are_taken_turn_by_turn():
 def test_the_table_of_the_docs_is_that_of_the_figures():
     import tables
 
-    assert tables.compared(tables.read()) in (ROOT / "docs" / "performance.md").read_text()
+    assert tables.summaries(tables.read()) in (ROOT / "docs" / "performance.md").read_text()
+
+
+@pytest.mark.any_backend
+def test_the_summary_has_the_newest_day_of_each_cpu_task_and_backend():
+    import tables
+
+    usual = {"processor": "A, AVX2", "task": "infer", "backend": "jax", "dtype": "float32"}
+    usual |= {"model": "S16", "image_size": "224", "batch": "4", "peer": "flax"}
+    days = [("2026-11-01", "9.000"), ("2026-11-02", "1.000"), ("2026-11-02", "1.200")]
+    rows = [usual | {"date": date, "ratio": ratio} for date, ratio in days]
+    others = [
+        usual | {"date": "2026-11-03", "ratio": "5"} | other
+        for other in ({"peer": ""}, {"batch": "8"}, {"dtype": "bfloat16"}, {"processor": "A, AMX"})
+    ]
+    latest = tables.newest(rows + others, "float32")
+    assert latest["A, AVX2", "infer", "jax"] == rows[2]
+    assert set(latest) == {("A, AVX2", "infer", "jax"), ("A, AMX", "infer", "jax")}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "flags, environment, expected",
+    [
+        ("fpu avx2 avx512f avx512_bf16 amx_tile", {}, "AMX"),
+        ("fpu avx2 avx512f avx512_bf16", {}, "AVX-512 with bfloat16"),
+        ("fpu avx2 avx512f", {}, "AVX-512"),
+        ("fpu avx2", {}, "AVX2"),
+        ("fpu avx2 avx512f", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "held to AVX2"),
+    ],
+)
+def test_a_processor_is_named_by_its_instructions(flags, environment, expected):
+    import tables
+
+    assert tables.instructions(flags.split(), environment) == expected
 
 
 @pytest.mark.any_backend
