@@ -3,10 +3,21 @@
 import dataclasses
 import inspect
 import itertools
+import threading
 
 import keras
 
 from keras_vit.layers import kernels
+
+
+class _Called(threading.local):
+    policy = None
+
+
+# The dtype policy of the layer that runs on PyTorch, whose parts then run without Keras's
+# `__call__`: that takes 50 microseconds for each, and a fifth of an inference of one image. Other
+# backends run it once, to write a program down.
+CALLED = _Called()
 
 
 class FloatInputs:
@@ -18,13 +29,25 @@ class FloatInputs:
     """
 
     integers = ()  # arguments of `call` that count or index something, and become int32
-    calls_directly = False  # set within a program that PyTorch compiles, see `models.programs`
 
     def __call__(self, *args, **kwargs):
-        if self.calls_directly:
+        outer = CALLED.policy
+        if outer is not None and self.adds_nothing(outer):
             return self.call(*args, **kwargs)
         args, kwargs = self.taken(args, kwargs)
-        return super().__call__(*args, **kwargs)
+        CALLED.policy = self.dtype_policy if kernels.BACKEND == "torch" else None
+        try:
+            return super().__call__(*args, **kwargs)
+        finally:
+            CALLED.policy = outer
+
+    def adds_nothing(self, outer):
+        """Whether Keras's `__call__` does no more than `call` within a layer of the policy `outer`.
+
+        It builds, casts to another precision, and serves hooks, regularizers and quantized kernels.
+        """
+        plain = not (self.activity_regularizer or self.quantization_mode or has_hooks(self))
+        return plain and self.built and self.dtype_policy == outer
 
     def stateless_call(self, trainable_variables, non_trainable_variables, *args, **kwargs):
         args, kwargs = self.taken(args, kwargs)
@@ -48,6 +71,11 @@ class FloatInputs:
             return keras.ops.cast(x, dtype) if is_number and _is_integer(x) else x
 
         return keras.tree.map_structure(cast, value)
+
+
+def has_hooks(layer):
+    """Whether users of PyTorch have something called before or after a layer."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
 
 
 def _needs_look(x):

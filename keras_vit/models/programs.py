@@ -10,7 +10,7 @@ import contextlib
 import functools
 
 from keras_vit.layers import TransformerBlock, kernels
-from keras_vit.layers.layer import FloatInputs
+from keras_vit.layers.layer import has_hooks
 
 MOST_PROGRAMS = 64  # in a process: for each model, in training or not
 
@@ -42,38 +42,21 @@ def _with_programs(blocks, function):
 
     @functools.wraps(function)
     def run(*arguments):
-        inner = [part for block in blocks for part in _inner(block)]
+        # A program does not look for hooks, which users may have added to a block meanwhile.
+        compiled = [block for block in blocks if not any(map(has_hooks, _layers_of(block)))]
         try:
-            for block in blocks:
+            for block in compiled:
                 block.call = functools.partial(program, block)
-            for part in inner:
-                part.calls_directly = True
             return function(*arguments)
         finally:
-            for block in blocks:
+            for block in compiled:
                 del block.call
-            for part in inner:
-                part.calls_directly = False
 
     return run
 
 
 def _call(block, *args, **kwargs):
     return type(block).call(block, *args, **kwargs)
-
-
-def _inner(block):
-    """The layers in a block for which Keras's `__call__` does no more than `call`.
-
-    It casts and scopes for a layer of another precision, and serves hooks, regularizers and
-    quantized kernels. It also reads the name of each layer, which would make programs of one block.
-    """
-    for part in _layers_of(block):
-        as_block = part is not block and part.dtype_policy == block.dtype_policy
-        hooks = part._forward_hooks or part._forward_pre_hooks
-        plain = not (part.activity_regularizer or part.quantization_mode or hooks)
-        if isinstance(part, FloatInputs) and as_block and part.built and plain:
-            yield part
 
 
 def _layers_of(layer):
