@@ -170,17 +170,15 @@ def newest(rows, dtype):
 
 def compared(rows, dtype="float32"):
     """A Markdown table: for each CPU and task the backends, the fastest first, beside a peer."""
-    columns = ("CPU", "task", "backend", "images/s", "as", "times as fast as", "MiB: ours / its")
-    columns += ("first step, s: ours / its", "date")
+    columns = ("CPU", "task", "backend", "images/s", "as", "times as fast as", "MiB", "its", "date")
     measured = {_key(row): row for row in rows}
     lines = []
     for (processor, task, backend), row in newest(rows, dtype).items():
         peer = measured[_key({**row, "implementation": row["peer"]})]
         rate = 1e3 * int(row["batch"]) / float(row["ms_median"])
-        sides = [f"{row[name]} / {peer[name]}" for name in ("peak_mib", "first_call_s")]
-        beside = f"{row['ratio']} `{row['peer']}`"
-        name = f"`{row['implementation']}`"
-        lines.append((processor, task, backend, f"{rate:.1f}", name, beside, *sides, row["date"]))
+        names = f"`{row['implementation']}`", f"{row['ratio']} `{row['peer']}`"
+        memory = row["peak_mib"], peer["peak_mib"]
+        lines.append((processor, task, backend, f"{rate:.1f}", *names, *memory, row["date"]))
     return table(columns, sorted(lines, key=lambda cells: (*cells[:2], -float(cells[3]))))
 
 
