@@ -65,14 +65,6 @@ def to_numpy(value: object) -> np.ndarray:
     return multihost_utils.process_allgather(value, tiled=True)
 
 
-def copied(model):
-    """A model with the same architecture and weights, made where Keras makes models now."""
-    values = [to_numpy(variable) for variable in model.weights]
-    copy = type(model).from_config(model.get_config())
-    copy.set_weights(values)
-    return copy
-
-
 def add_up(values, before=None):
     """Adds to tensors of PyTorch what they gained in other processes since `before`, or zero."""
     import torch

@@ -57,14 +57,13 @@ def join_jax(timeout):
         if given:
             raise
     except RuntimeError as error:
-        late = "must be called before" in str(error)  # JAX has computed something
-        if late and not given:
-            return  # a single process, as far as anybody can tell
-        advice = "call distribution.setup first" if late else "choose a port that all of them reach"
-        raise (ValueError if late else ConnectionError)(
-            f"JAX's processes cannot join. Received: {options or 'what JAX detected'}, "
-            f"{str(error).splitlines()[0]}; {advice}."
-        ) from error
+        reason = str(error).splitlines()[0]
+        text = f"JAX's processes cannot join. Received: {options or 'what JAX detected'}, {reason}"
+        if "must be called before" not in str(error):
+            raise ConnectionError(f"{text}; choose a port that all of them reach.") from error
+        # JAX has computed something, and joins nobody any more.
+        if given:
+            raise ValueError(f"{text}; call distribution.setup first.") from error
     if jax.process_count() > 1 and os.name == "posix":
         ending.tell_when_aborted(jax.process_index(), jax.process_count())
 
