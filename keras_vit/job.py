@@ -165,7 +165,7 @@ class Job:
         return measured(cost, self.recipe.compile(self.with_teacher(model)), load)
 
     def with_teacher(self, model):
-        """The model, or what trains it with the teacher."""
+        """A `Distiller` around the model if there is a teacher, else the model."""
         if not self.teacher:
             return model
         check_one_head(model, "Learning from a teacher")
@@ -196,7 +196,7 @@ class Job:
         return job._run(model, train)
 
     def _run(self, model, train):
-        """`run` of a built model and its training data."""
+        """Trains, saves and tests a built model."""
         output, devices, recipe = pathlib.Path(self.output), distribution.current(), self.recipe
         test = self.load_test()
         validation = self.load_validation(train, test)
@@ -208,38 +208,53 @@ class Job:
             print(units_told(units))
             turn_head(model, units, back=True)
         with devices.scope():
-            model = recipe.compile(self.with_teacher(model))
-        settings = {"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze}
-        settings["lora"] = self.lora
-        options = {"save_every": self.save_every, "settings": settings}
-        options |= {"validation": in_units(validation, units), "callbacks": recipe.callbacks()}
-        start, ended = time.perf_counter(), False
+            trainer = recipe.compile(self.with_teacher(model))
+        begun = time.perf_counter()
         try:
             history = training.fit(
-                model, in_units(train, units), output, steps=recipe.steps, **options
+                trainer,
+                in_units(train, units),
+                output,
+                steps=recipe.steps,
+                validation=in_units(validation, units),
+                save_every=self.save_every,
+                callbacks=recipe.callbacks(),
+                settings={
+                    "recipe": recipe.to_dict(),
+                    "weights": self.weights,
+                    "freeze": self.freeze,
+                    "lora": self.lora,
+                },
             )
-        except training.RunEnded as error:
-            history, ended = error.history, True
-        seconds = time.perf_counter() - start
-        model = None if ended else devices.local_copy(model.student if self.teacher else model)
-        devices.close()  # the rest is done by one process alone
+        except training.RunEnded:
+            history = None
+        seconds = time.perf_counter() - begun
+        if history is not None:
+            model = devices.local_copy(model)
+        devices.close()  # one process alone saves and tests
         if not devices.writes:
             return None
-        if ended:
-            outcome = outcome_of_ended(output)
-        else:
-            outcome = outcome_of(recipe, history, seconds, train, validation, test)
-            finished = training.merge_lora(model) if self.lora is not None else model
-            if units is not None:
-                turn_head(finished, units)
-            self._save(finished, outcome)
-        # What was saved is what is tested, so that whoever opens it finds the same figures.
+        if history is None:
+            return self._test(test, outcome_of_ended(output))
+        outcome = outcome_of(recipe, history, seconds, train, validation, test)
+        finished = model if self.lora is None else training.merge_lora(model)
+        if units is not None:
+            turn_head(finished, units)
+        self._save(finished, outcome)
+        return self._test(test, outcome, trained=model)
+
+    def _test(self, test, outcome, trained=None):
+        """Tests the saved model, so that whoever opens it finds the same figures.
+
+        `trained` is the model that has just been trained, `None` if the run had ended before.
+        """
+        output = pathlib.Path(self.output)
         saved = keras.saving.load_model(output / "model.keras", compile=False)
         report = self.evaluate(saved, test)
         draw_predictions(saved, test, output / "predictions.png")
-        if model is not None or not (output / "README.md").exists():
+        if trained is not None or not (output / "README.md").exists():
             try:
-                model_card(model or saved, output / "README.md", run=output)
+                model_card(trained or saved, output / "README.md", run=output)
             except ValueError as error:  # somebody has edited the one of an earlier run
                 print(visible(error))
         if not self.keep_checkpoints:
@@ -265,7 +280,7 @@ class Job:
         if not settings.is_file():
             raise ValueError(f"There is no finished run in {output!r}: {settings.name} is missing.")
         fields = json.loads(settings.read_text())
-        fields.pop("training", None)  # what it came to
+        fields.pop("training", None)  # its outcome
         return cls(**{**fields, "recipe": recipes.Recipe.from_dict(fields["recipe"])})
 
     def evaluate(self, model=None, test=None):

@@ -136,7 +136,7 @@ class WarmupStairs(WarmupSchedule):
         self.boundaries = tuple(self.boundaries)
 
     def decay(self, step, progress):
-        rate = self.learning_rate + 0.0 * step
+        rate = ops.full_like(step, self.learning_rate)
         for boundary in self.boundaries:
             rate = ops.where(step > boundary, rate / 10, rate)
         return rate
@@ -175,22 +175,28 @@ def layer_rates(
         raise ValueError(
             f"layer_decay must be a number in (0, 1], such as 0.75. Received: {layer_decay=}."
         )
-    places = [_place(path) for path in paths]
-    unknown = [path for path, place in zip(paths, places) if place is None]
-    if num_blocks:  # the blocks of a network, around which anything may stand, as a head
-        unknown, places = [], [math.inf if place is None else place for place in places]
-    blocks = [place for place in places if place not in (0, None, math.inf)]
-    if unknown or not (blocks or num_blocks):
+    depths = {path: _depth(path) for path in paths}
+    if num_blocks is None:
+        num_blocks = _last_block(depths)
+    head = positive_int(num_blocks, "num_blocks") + 1
+    depths = {path: head if depth is None else min(depth, head) for path, depth in depths.items()}
+    return tuple(float(layer_decay) ** (head - depths[path]) for path in paths)
+
+
+def _last_block(depths):
+    """The depth of the last block; all variables must be of a network of this library."""
+    blocks = [depth for depth in depths.values() if depth not in (0, None, math.inf)]
+    unknown = [path for path, depth in depths.items() if depth is None]
+    if unknown or not blocks:
         raise ValueError(
             "layer_decay needs the layers of a VisionTransformer, named block_0 and so on. "
-            f"Received: variables {(unknown or list(paths))[:3]}; leave layer_decay out, name what "
-            "follows the blocks 'head', or give num_blocks where all are frozen."
+            f"Received: variables {(unknown or list(depths))[:3]}; leave layer_decay out, name "
+            "what follows the blocks 'head', or give num_blocks where all are frozen."
         )
-    last = (max(blocks) if num_blocks is None else positive_int(num_blocks, "num_blocks")) + 1
-    return tuple(float(layer_decay) ** (last - min(place, last)) for place in places)
+    return max(blocks)
 
 
-def _place(path):
+def _depth(path):
     """0 before the blocks, i + 1 in block i, infinity after them, None for another layer."""
     if path.endswith("position/table"):  # biases of attention that all blocks share
         return math.inf
