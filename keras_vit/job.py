@@ -1,7 +1,6 @@
 """A job: a recipe, the data and the model that it is run with, and what the run leaves."""
 
 import dataclasses
-import functools
 import json
 import pathlib
 import time
@@ -21,10 +20,8 @@ from keras_vit.outcome import metrics_of, outcome_of, outcome_of_ended
 from keras_vit.outputs import PROBLEMS
 from keras_vit.plan import header
 from keras_vit.text import visible
-from keras_vit.training.cost import count, measured
 from keras_vit.weights import from_checkpoint
 from keras_vit.weights.locate import name_of
-from keras_vit.weights.readers import unfetched
 from keras_vit.writing import output_place, replacing_files, write_text
 
 # What a run leaves beside the files of `training.fit`.
@@ -138,31 +135,6 @@ class Job:
         if not self.weights or not (contradicts or self.recipe.name.startswith("own")):
             return self
         return dataclasses.replace(self, recipe=self.recipe.for_weights(model))
-
-    def plan(self):
-        """(job, model): the job as it would run, and its model; published weights are not fetched.
-
-        Where these are not on this machine the model has their architecture and fresh weights.
-        """
-        job, record = self, self.weights and unfetched(self.weights)
-        if record:
-            variant = self.model or record.variant.removeprefix("BiT-")
-            job = dataclasses.replace(self, weights=None, model=variant)
-        model = job.build(self.load(self.split, batch_size=1))
-        if record and record.preprocessing:
-            model.preprocessing = record.preprocessing
-        return self.for_weights(model), model
-
-    def cost(self, model):
-        """What the run of a model from `plan` costs, a `keras_vit.training.cost.Cost`.
-
-        The model is trained for a few batches; nothing is written.
-        """
-        load = functools.partial(self.load, self.split)
-        train = load()
-        model.preprocessing = train.preprocessing
-        cost = count(model, self.recipe, train.steps_per_epoch // self.recipe.accumulate)
-        return measured(cost, self.recipe.compile(self.with_teacher(model)), load)
 
     def with_teacher(self, model):
         """A `Distiller` around the model if there is a teacher, else the model."""

@@ -28,10 +28,7 @@ class CheckpointError(OSError):
 
 
 def build_state(model, batch):
-    """Builds optimizer and metrics by a batch.
-
-    `fit` does so at its first batch, which is too late to restore a checkpoint.
-    """
+    """Builds optimizer and metrics by a batch, before `fit` does: a checkpoint needs them."""
     x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
     specs = keras.tree.map_structure(
         lambda v: keras.KerasTensor(v.shape, keras.backend.standardize_dtype(v.dtype)), x
@@ -50,8 +47,7 @@ def build_state(model, batch):
 def state_variables(model):
     """Name in a checkpoint -> variable, of all variables that the next update depends on.
 
-    These are the weights, the seed generators of layers (variables of the model, too), the state
-    of the optimizer, and the metrics of the present epoch.
+    They are those of the model, seed generators included, of the optimizer, and of the metrics.
     """
     groups = {
         "model": changing(model, model.variables),

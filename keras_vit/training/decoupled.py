@@ -107,6 +107,13 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         """The number of a variable, by which slots, averages and rates are listed."""
         return self._get_variable_index(variable)
 
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        """Refused: Keras forgets such exclusions when an optimizer is loaded."""
+        raise ValueError(
+            f"{type(self).__name__} decays the variables whose paths end in {self.decayed}. "
+            "Received: a call of exclude_from_weight_decay; give `decayed` instead."
+        )
+
     # ---- what Keras calls, in this order
 
     def build(self, variables):
@@ -170,15 +177,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         if self.averages:
             average, rate = self.averages[i], ops.cast(self.average_rate(), dtype)
             self.assign_add(average, rate * (weight - ops.cast(average, dtype)))
-
-    # ---- what users call
-
-    def exclude_from_weight_decay(self, var_list=None, var_names=None):
-        """Refused: Keras forgets such exclusions when an optimizer is loaded."""
-        raise ValueError(
-            f"{type(self).__name__} decays the variables whose paths end in {self.decayed}. "
-            "Received: a call of exclude_from_weight_decay; give `decayed` instead."
-        )
 
     def get_config(self):
         config = {

@@ -66,6 +66,8 @@ def update_for(optimizer, variables):
     dtypes = {keras.backend.standardize_dtype(v.dtype) for v in variables}
     if keras.backend.backend() != "torch" or dtypes not in ({"float32"}, {"float64"}):
         return None
+    if getattr(optimizer, "momentum", None) == 0.0:
+        return None  # PyTorch has no momentum then, which the rule keeps
     return UPDATES.get(rule_of(type(optimizer)))
 
 

@@ -10,8 +10,7 @@ The life of a run, with what of its `Progress` each step sets:
                       finished, if no batch is left or a callback has ended the training
         validate      a run that is stopped here goes on with this validation
         end_epoch     rows, by `RunLog`; epoch_logs = None; finished, if a callback ended it now
-        save_or_stop
-    save
+        save_or_stop  the last epoch ends with end_training and save instead
 """
 
 import dataclasses
@@ -41,9 +40,9 @@ _COMPARE_EVERY = 10  # batches, where there are several processes
 class Run:
     """A training that may be stopped at any moment, and goes on as if nothing had been.
 
-    Its state is the variables of the compiled model (`checkpoint.state_variables`), a `Progress`,
-    and what data and callbacks remember; a checkpoint holds all of it. The arguments are those of
-    `fit`, and `total`, the batches of the whole run.
+    A checkpoint holds the variables of the compiled model (`checkpoint.state_variables`), the
+    `Progress`, and what data and callbacks remember. `total` is the number of batches of the whole
+    run; the other arguments are those of `fit`.
     """
 
     model: keras.Model
@@ -103,17 +102,27 @@ class Run:
 
     def train_epoch(self):
         """Trains to the end of the epoch, from wherever in it the last checkpoint was."""
-        epoch, batches = self.progress.next_epoch
+        epoch, count = self.progress.next_epoch
         self.model.fit(
-            self._next(batches),
+            self.next_batches(count),
             initial_epoch=epoch,
             epochs=epoch + 1,
-            steps_per_epoch=batches,
+            steps_per_epoch=count,
             callbacks=self.events,
             shuffle=False,
             verbose=0,
         )
         self.progress.finished = self.is_over()
+
+    def next_batches(self, count):
+        """The next `count` batches, in the form that `model.fit` takes."""
+        start = self.progress.batch
+        if keras.backend.backend() == "tensorflow" and self.devices.replicas > 1:
+            # On several devices TensorFlow reads a batch to see its shape, and then begins again.
+            read = functools.partial(feed.batches, self.model, self.shared, start, start + count)
+        else:
+            read = functools.partial(iter, itertools.islice(self.batches, count))
+        return self.devices.feed(feed.for_keras(read, self.example))
 
     def is_over(self):
         """Whether all batches are done, or a callback has ended the training."""
@@ -190,11 +199,21 @@ class Run:
             RunEnded: the run has ended, and its checkpoints were removed.
             ValueError: the output has another run.
         """
+        path, meta, arrays = None, {}, {}
         record = same_run.record_of_ended(self.output)
-        latest = self.checkpoints.latest()
-        path, meta, arrays = latest or (None, record or {}, {})
+        if latest := self.checkpoints.latest():
+            path, meta, arrays = latest
+        elif record:
+            meta = record
         self.progress = Progress.from_meta(meta, *self.lengths)
-        self._open_data()
+        place, total = self.progress.batch, self.progress.total
+        if place < total:
+            batches = feed.batches(self.model, self.shared, place, total)
+            self.example = next(batches)
+            self.batches = itertools.chain([self.example], batches)  # the first is read once
+        else:  # nothing is left to train
+            self.example = next(feed.batches(self.model, self.shared, 0, 1))
+        look(self.model, "train", keras.utils.unpack_x_y_sample_weight(self.example)[0])
         with self.devices.scope():
             checkpoint.build_state(self.model, self.example)
         self.settings = same_run.describe(
@@ -205,19 +224,18 @@ class Run:
             data=getattr(self.data, "settings", None) or {},
             settings=self.settings,
         )
-        if latest or record:
+        if meta:
             same_run.check_same_run(self.output, meta["settings"], self.settings)
-        if latest:
-            self._restore(path, meta, arrays)
-        elif record:
+        if meta and not path:
             raise RunEnded(self.output, self.progress.history())
+        if path:
+            self._restore(path, meta, arrays)
         self.metrics = {name: v for name, v in arrays.items() if name.startswith("metrics/")}
         if self.progress.seed is None and keras.backend.backend() == "torch":
             import torch
 
             self.progress.seed = int(torch.randint(2**31, ()))
-        place = {"batch": self.progress.batch}
-        self.devices.agree("run", place | self.settings | same_run.versions())
+        self.devices.agree("run", {"batch": place} | self.settings | same_run.versions())
         return meta.get("callbacks", ())
 
     def _restore(self, path, meta, arrays):
@@ -240,29 +258,6 @@ class Run:
             for name, value in self.metrics.items():
                 variables[name].assign(value)
         self.metrics = {}
-
-    # ---- data
-
-    def _open_data(self):
-        """Begins to read at the next batch; the first one is looked at, and read once."""
-        place, total = self.progress.batch, self.progress.total
-        if place < total:
-            batches = feed.batches(self.model, self.shared, place, total)
-            self.example = next(batches)
-            self.batches = itertools.chain([self.example], batches)
-        else:  # nothing is left to train
-            self.example = next(feed.batches(self.model, self.shared, 0, 1))
-        look(self.model, "train", keras.utils.unpack_x_y_sample_weight(self.example)[0])
-
-    def _next(self, count):
-        """The next batches, for `model.fit`."""
-        start = self.progress.batch
-        if keras.backend.backend() == "tensorflow" and self.devices.replicas > 1:
-            # On several devices TensorFlow reads a batch to see its shape, and then begins again.
-            read = functools.partial(feed.batches, self.model, self.shared, start, start + count)
-        else:
-            read = functools.partial(iter, itertools.islice(self.batches, count))
-        return self.devices.feed(feed.for_keras(read, self.example))
 
     # ---- telling
 

@@ -145,7 +145,7 @@ class WarmupStairs(WarmupSchedule):
 def layer_rates(
     paths: Sequence[str], layer_decay: float | None, num_blocks: int | None = None
 ) -> tuple[float, ...]:
-    """The factor of the learning rate for each variable, from the names of the layers.
+    """A tuple with the factor of the learning rate for each path, from the names of the layers.
 
     The head and all that follows the blocks have the factor 1, as the biases of relative positions
     that all blocks share; the last block has `layer_decay`, the one before it `layer_decay`², and
@@ -155,12 +155,8 @@ def layer_rates(
         paths: paths of variables, such as `"block_3/attention/query/kernel"`; names of models
             around them do not matter.
         layer_decay: in (0, 1], or `None` for factors of 1.
-        num_blocks: depth of the network of blocks, with which layers of any other name have the
-            factor 1, as those that a user's model has around it; `None` counts up to the last block
-            among the paths, and takes no other names.
-
-    Returns:
-        A tuple of floats, one per path.
+        num_blocks: depth of the network; layers of any other name, as a user's model has them
+            around it, then have the factor 1. `None` counts the blocks, and takes no other names.
 
     Raises:
         ValueError: `layer_decay` is out of range, no variable belongs to a block, or a layer has
@@ -201,8 +197,8 @@ def _depth(path):
     if path.endswith("position/table"):  # biases of attention that all blocks share
         return math.inf
     for name in path.split("/"):
-        if found := re.fullmatch(r"(?:block|position|rotary)_(\d+)", name):
-            return int(found[1]) + 1
+        if match := re.fullmatch(r"(?:block|position|rotary)_(\d+)", name):
+            return int(match[1]) + 1
         if re.fullmatch(r"root|stage_\d+_unit_\d+|patches|patch_encoder|pre_norm|position", name):
             return 0
         if re.fullmatch(r"norm|pool|pre_logits|projection|head|head_distillation", name):

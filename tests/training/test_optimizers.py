@@ -228,6 +228,17 @@ class Renamed(AdamW):
     """Adam as it is."""
 
 
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="the other backends have none")
+def test_a_rule_that_pytorch_does_not_compute_runs_as_written():
+    """Without momentum PyTorch keeps none, while the rule remembers the gradient."""
+    optimizers = [make(0.1) for make in (AdamW, SGDM, Renamed, Plain, Still)]
+    optimizers.append(SGDM(0.1, momentum=0.0))
+    for optimizer in optimizers:
+        one_update(optimizer)
+    is_fused = [optimizer.fused_update is not None for optimizer in optimizers]
+    assert is_fused == [True, True, True, False, False, False]
+
+
 @pytest.mark.parametrize("make, moved", [(Plain, 0.2), (Still, 0.0), (Renamed, 0.1)])
 def test_a_subclass_is_updated_by_its_own_rule(make, moved):
     assert one_update(make(0.1)) == pytest.approx(moved, abs=1e-6)
