@@ -1,4 +1,4 @@
-"""The processes of a run find each other, by the environment variables of each engine."""
+"""How the processes of a run find each other: by the environment variables of each engine."""
 
 import datetime
 import json
@@ -11,9 +11,9 @@ from keras_vit.workarounds import make_workers_strategy
 _JAX = tuple(
     f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
 )
-TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # that it sets
-_SILENCE = 40  # seconds without heartbeats after which JAX gives a process up; 100 by itself
-_WORKERS = []  # the strategy of several processes: TensorFlow joins them once in a process's life
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # torchrun sets them
+_SILENCE = 40  # seconds without heartbeats after which JAX gives a process up; its default is 100
+_strategy = None  # of several processes: TensorFlow joins them once in a process's life
 
 
 def join_jax(timeout):
@@ -101,15 +101,16 @@ def join_torch(timeout, devices=None):
 
 def join_tensorflow(process, addresses, timeout):
     """The strategy of several processes, which TensorFlow joins."""
-    if _WORKERS:
-        return _WORKERS[0]
+    global _strategy
+    if _strategy is not None:
+        return _strategy
     # TensorFlow waits without a limit for processes that never come; this tells what it waits for.
     print(
         f"Process {process} of {len(addresses)} waits for the others at {', '.join(addresses)}.",
         file=sys.stderr,
     )
     try:
-        _WORKERS.append(make_workers_strategy(timeout))
+        _strategy = make_workers_strategy(timeout)
     except RuntimeError as error:
         if "program startup" not in str(error):
             raise
@@ -117,7 +118,7 @@ def join_tensorflow(process, addresses, timeout):
             "Processes must join before TensorFlow computes anything. Received: a TensorFlow "
             "whose devices are in use; call distribution.setup first."
         ) from error
-    return _WORKERS[0]
+    return _strategy
 
 
 def read_tf_config():

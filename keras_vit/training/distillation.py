@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_vit.checks import pair
 from keras_vit.layers import kernels
+from keras_vit.models.classifier import Classifier
 from keras_vit.models.trainer import Trainer
 from keras_vit.outputs import reading_of
 from keras_vit.preprocessing import Preprocessing
@@ -149,9 +150,7 @@ class Distiller(Trainer, keras.Model):
             )
         super().compile(optimizer, loss=loss, metrics=metrics, **kwargs)
 
-    def compile_from_config(self, config):
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+    compile_from_config = Classifier.compile_from_config
 
     def call(self, images, training=False):
         if not training:
