@@ -165,9 +165,9 @@ class Job:
             model = self.build(train)
         if (job := self.for_weights(model)) is not self:
             train = job.load(job.split)
-        return job._run(model, train)
+        return job._train_and_test(model, train)
 
-    def _run(self, model, train):
+    def _train_and_test(self, model, train):
         """Trains, saves and tests a built model."""
         output, devices, recipe = pathlib.Path(self.output), distribution.current(), self.recipe
         test = self.load_test()

@@ -100,7 +100,7 @@ class SGDM(DecoupledOptimizer):
         return {**super().get_config(), "momentum": self.momentum}
 
 
-# What PyTorch computes at once for all variables. Who changes a rule changes or deletes its line.
+# PyTorch computes these rules at once for all variables; change a rule, and its line goes.
 fused.UPDATES[fused.rule_of(AdamW)] = fused.adam
 fused.UPDATES[fused.rule_of(SGDM)] = fused.sgd
 
