@@ -214,13 +214,12 @@ class Checkpoints:
                         np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
                 archive.writestr(RECORD, text)
         except OSError as error:
-            before = self.paths()
-            untouched = f"{before[-1]} is untouched" if before else "there is none before it"
+            others = [f"{old} is untouched" for old in self.paths()] or ["there is none before it"]
             free = shutil.disk_usage(self.folder).free
             raise CheckpointError(
                 error.errno,
                 f"The checkpoint {path} could not be written: {error}. {free} bytes are free; "
-                f"{untouched}. Make room and run the same command again: it continues from there.",
+                f"{others[-1]}. Make room and run the same command again: it continues from there.",
             ) from error
         good = [old for old in self.paths() if old == path or old not in self._damaged]
         for old in {*self.paths()} - {*good[-self.keep :]}:
