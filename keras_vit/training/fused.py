@@ -12,7 +12,6 @@ def adam(optimizer, weights, gradients, slots, step, rate, decay):
     """One update of `AdamW` in place; weights, gradients and each slot are lists of tensors."""
     from torch.optim.adamw import adamw
 
-    steps = [step.float() - 1 for _ in weights]  # torch adds 1 to each in place
     momentums, velocities = slots
     adamw(
         weights,
@@ -20,7 +19,7 @@ def adam(optimizer, weights, gradients, slots, step, rate, decay):
         momentums,
         velocities,
         max_exp_avg_sqs=[],  # of AMSGrad
-        state_steps=steps,
+        state_steps=[step.float() - 1 for _ in weights],  # torch adds 1 to each in place
         fused=True,
         beta1=optimizer.beta_1,
         beta2=optimizer.beta_2,
@@ -77,7 +76,7 @@ def update_all(optimizer, gradients, variables, learning_rate):
 
     dtype = keras.backend.standardize_dtype(variables[0].dtype)
     step, rate = ops.cast(optimizer.updates + 1, dtype), ops.cast(learning_rate, dtype)
-    groups, averages = {}, []
+    update, groups, averages = optimizer.fused_update, {}, []
     for variable, gradient in zip(variables, gradients):
         i, weight = optimizer.index_of(variable), variable.value
         slots = [slot[i].value for slot in optimizer.slots]
@@ -88,8 +87,6 @@ def update_all(optimizer, gradients, variables, learning_rate):
     with torch.no_grad():
         for (factor, decay), members in groups.items():
             weights, grads, *slots = map(list, zip(*members))
-            optimizer.fused_update(
-                optimizer, weights, grads, slots, step=step, rate=rate * factor, decay=decay
-            )
+            update(optimizer, weights, grads, slots, step=step, rate=rate * factor, decay=decay)
         for average, weight in averages:
             average.lerp_(weight, optimizer.average_rate().to(average.dtype))
