@@ -1,7 +1,6 @@
 """A job: a recipe, the data and the model that it is run with, and what the run leaves."""
 
 import dataclasses
-import functools
 import json
 import pathlib
 import time
@@ -21,10 +20,8 @@ from keras_vit.outcome import metrics_of, outcome_of, outcome_of_ended
 from keras_vit.outputs import PROBLEMS
 from keras_vit.plan import header
 from keras_vit.text import visible
-from keras_vit.training.cost import count, measured
 from keras_vit.weights import from_checkpoint
 from keras_vit.weights.locate import name_of
-from keras_vit.weights.readers import unfetched
 from keras_vit.writing import output_place, replacing_files, write_text
 
 # What a run leaves beside the files of `training.fit`.
@@ -139,33 +136,8 @@ class Job:
             return self
         return dataclasses.replace(self, recipe=self.recipe.for_weights(model))
 
-    def plan(self):
-        """(job, model): the job as it would run, and its model; published weights are not fetched.
-
-        Where these are not on this machine the model has their architecture and fresh weights.
-        """
-        job, record = self, self.weights and unfetched(self.weights)
-        if record:
-            variant = self.model or record.variant.removeprefix("BiT-")
-            job = dataclasses.replace(self, weights=None, model=variant)
-        model = job.build(self.load(self.split, batch_size=1))
-        if record and record.preprocessing:
-            model.preprocessing = record.preprocessing
-        return self.for_weights(model), model
-
-    def cost(self, model):
-        """What the run of a model from `plan` costs, a `keras_vit.training.cost.Cost`.
-
-        The model is trained for a few batches; nothing is written.
-        """
-        load = functools.partial(self.load, self.split)
-        train = load()
-        model.preprocessing = train.preprocessing
-        cost = count(model, self.recipe, train.steps_per_epoch // self.recipe.accumulate)
-        return measured(cost, self.recipe.compile(self.with_teacher(model)), load)
-
     def with_teacher(self, model):
-        """The model, or what trains it with the teacher."""
+        """A `Distiller` around the model if there is a teacher, else the model."""
         if not self.teacher:
             return model
         check_one_head(model, "Learning from a teacher")
@@ -193,10 +165,10 @@ class Job:
             model = self.build(train)
         if (job := self.for_weights(model)) is not self:
             train = job.load(job.split)
-        return job._run(model, train)
+        return job._train_and_test(model, train)
 
-    def _run(self, model, train):
-        """`run` of a built model and its training data."""
+    def _train_and_test(self, model, train):
+        """Trains, saves and tests a built model."""
         output, devices, recipe = pathlib.Path(self.output), distribution.current(), self.recipe
         test = self.load_test()
         validation = self.load_validation(train, test)
@@ -208,38 +180,53 @@ class Job:
             print(units_told(units))
             turn_head(model, units, back=True)
         with devices.scope():
-            model = recipe.compile(self.with_teacher(model))
-        settings = {"recipe": recipe.to_dict(), "weights": self.weights, "freeze": self.freeze}
-        settings["lora"] = self.lora
-        options = {"save_every": self.save_every, "settings": settings}
-        options |= {"validation": in_units(validation, units), "callbacks": recipe.callbacks()}
-        start, ended = time.perf_counter(), False
+            trainer = recipe.compile(self.with_teacher(model))
+        begun = time.perf_counter()
         try:
             history = training.fit(
-                model, in_units(train, units), output, steps=recipe.steps, **options
+                trainer,
+                in_units(train, units),
+                output,
+                steps=recipe.steps,
+                validation=in_units(validation, units),
+                save_every=self.save_every,
+                callbacks=recipe.callbacks(),
+                settings={
+                    "recipe": recipe.to_dict(),
+                    "weights": self.weights,
+                    "freeze": self.freeze,
+                    "lora": self.lora,
+                },
             )
-        except training.RunEnded as error:
-            history, ended = error.history, True
-        seconds = time.perf_counter() - start
-        model = None if ended else devices.local_copy(model.student if self.teacher else model)
-        devices.close()  # the rest is done by one process alone
+        except training.RunEnded:
+            history = None
+        seconds = time.perf_counter() - begun
+        if history is not None:
+            model = devices.local_copy(model)
+        devices.close()  # one process alone saves and tests
         if not devices.writes:
             return None
-        if ended:
-            outcome = outcome_of_ended(output)
-        else:
-            outcome = outcome_of(recipe, history, seconds, train, validation, test)
-            finished = training.merge_lora(model) if self.lora is not None else model
-            if units is not None:
-                turn_head(finished, units)
-            self._save(finished, outcome)
-        # What was saved is what is tested, so that whoever opens it finds the same figures.
+        if history is None:
+            return self._test(test, outcome_of_ended(output))
+        outcome = outcome_of(recipe, history, seconds, train, validation, test)
+        finished = model if self.lora is None else training.merge_lora(model)
+        if units is not None:
+            turn_head(finished, units)
+        self._save(finished, outcome)
+        return self._test(test, outcome, trained=model)
+
+    def _test(self, test, outcome, trained=None):
+        """Tests the saved model, so that whoever opens it finds the same figures.
+
+        `trained` is the model that has just been trained, `None` if the run had ended before.
+        """
+        output = pathlib.Path(self.output)
         saved = keras.saving.load_model(output / "model.keras", compile=False)
         report = self.evaluate(saved, test)
         draw_predictions(saved, test, output / "predictions.png")
-        if model is not None or not (output / "README.md").exists():
+        if trained is not None or not (output / "README.md").exists():
             try:
-                model_card(model or saved, output / "README.md", run=output)
+                model_card(trained or saved, output / "README.md", run=output)
             except ValueError as error:  # somebody has edited the one of an earlier run
                 print(visible(error))
         if not self.keep_checkpoints:
@@ -265,7 +252,7 @@ class Job:
         if not settings.is_file():
             raise ValueError(f"There is no finished run in {output!r}: {settings.name} is missing.")
         fields = json.loads(settings.read_text())
-        fields.pop("training", None)  # what it came to
+        fields.pop("training", None)  # its outcome
         return cls(**{**fields, "recipe": recipes.Recipe.from_dict(fields["recipe"])})
 
     def evaluate(self, model=None, test=None):

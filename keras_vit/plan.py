@@ -1,5 +1,7 @@
-"""What a job tells before it trains, and the learning rates that it is tried at."""
+"""What a job tells before it trains: its plan, its cost, the best of several learning rates."""
 
+import dataclasses
+import functools
 import math
 
 import keras
@@ -11,6 +13,8 @@ from keras_vit.data.units import in_units, turn_head, units_of
 from keras_vit.heads import map_heads
 from keras_vit.recipes.fields import epochs
 from keras_vit.text import visible
+from keras_vit.training.cost import count, measured
+from keras_vit.weights.readers import unfetched
 
 
 def header(job, model, train, test):
@@ -44,6 +48,34 @@ def _outputs(problem, count):
     if problem == "regression":
         return f"{count:,} value{'s' if count > 1 else ''}"
     return f"{count:,} classes"
+
+
+def planned(job):
+    """(job, model): the job as it would run, and its model; published weights are not fetched.
+
+    Where these are not on this machine the model has their architecture and fresh weights.
+    """
+    record = job.weights and unfetched(job.weights)
+    architecture = job
+    if record:
+        variant = job.model or record.variant.removeprefix("BiT-")
+        architecture = dataclasses.replace(job, weights=None, model=variant)
+    model = architecture.build(job.load(job.split, batch_size=1))
+    if record and record.preprocessing:
+        model.preprocessing = record.preprocessing
+    return job.for_weights(model), model
+
+
+def cost(job, model):
+    """What the run of a job and a model from `planned` costs, a `keras_vit.training.cost.Cost`.
+
+    The model is trained for a few batches; nothing is written.
+    """
+    load = functools.partial(job.load, job.split)
+    train = load()
+    model.preprocessing = train.preprocessing
+    counted = count(model, job.recipe, train.steps_per_epoch // job.recipe.accumulate)
+    return measured(counted, job.recipe.compile(job.with_teacher(model)), load)
 
 
 def sweep(job, learning_rates=None, validation=None, **options):

@@ -244,14 +244,16 @@ def make_job(args):
 
 def show(job):
     """Prints a recipe and what its run costs; that is unknown where the images are not here."""
+    from keras_vit.plan import cost, planned
+
     try:
         job.load(job.split, batch_size=1)
     except (ValueError, ImportError) as error:
         print(job.recipe, f"What it costs is not known without its images: {error}", sep="\n\n")
         return
-    job, model = job.plan()
+    job, model = planned(job)
     print(job.recipe, end="\n\n", flush=True)
-    print(job.cost(model))
+    print(cost(job, model))
 
 
 def own_recipe(args, images):

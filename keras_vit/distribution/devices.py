@@ -7,11 +7,17 @@ import keras
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.distribution import ending
-from keras_vit.distribution.gathering import Gathering, copied
+from keras_vit.distribution.gathering import Gathering, to_numpy
 from keras_vit.writing import save_whole
 
-MODES = ("auto", "single", "data_parallel", "model_parallel", "fully_sharded")
-_ENGINES = ("jax", "tensorflow", "torch")
+MODES = {
+    "jax": ("auto", "single", "data_parallel", "model_parallel", "fully_sharded"),
+    "tensorflow": ("auto", "single", "data_parallel"),
+    "torch": ("auto", "single", "data_parallel"),
+}
+"""Backend with an engine for many devices -> its modes."""
+
+_current = None  # the `Devices` of the last `setup`
 
 
 class Devices(Gathering):
@@ -22,13 +28,20 @@ class Devices(Gathering):
 
     Attributes:
         mode: `"single"`, `"data_parallel"`, `"model_parallel"` or `"fully_sharded"`.
-        replicas: parts that a batch is cut into.
-        processes, process: the number of processes, and which of them this is, from 0.
-        writes: whether this process writes files: the first one does.
+        replicas: shards that a batch is split into.
+        processes: number of processes.
+        process: number of this one, from 0.
     """
 
-    mode, replicas, processes, process = "single", 1, 1, 0
-    writes = property(lambda self: self.process == 0)
+    mode = "single"
+    replicas = 1
+    processes = 1
+    process = 0
+
+    @property
+    def writes(self):
+        """Whether this process writes files: the first one does."""
+        return self.process == 0
 
     # ---- training
 
@@ -44,14 +57,14 @@ class Devices(Gathering):
         return []
 
     @property
-    def part(self):
-        """Which part of a batch this process reads, and of how many."""
+    def data_shard(self):
+        """Which shard of each batch this process reads, and of how many: (index, count)."""
         return self.process, self.processes
 
     def share(self, data):
-        """The part of the training batches that this process reads.
+        """This process's shard of the training batches.
 
-        Several processes need data whose `shard(process, processes)` has a part of every batch.
+        Several processes need data whose `shard(process, processes)` has some rows of every batch.
         """
         size = getattr(data, "batch_size", None)
         if size is not None and size % self.replicas:
@@ -60,18 +73,18 @@ class Devices(Gathering):
                 f"The devices must divide the batch. Received: a batch of {size} images, "
                 f"{self.replicas} devices; {nearest} and {nearest + self.replicas} fit."
             )
-        part, parts = self.part
-        if parts == 1:
+        index, count = self.data_shard
+        if count == 1:
             return data
         if not hasattr(data, "shard"):
             raise TypeError(
                 "Several processes need data with shard(process, processes), as a pipeline of "
                 f"keras_vit.data has it. Received: {type(data).__name__}."
             )
-        return data.shard(part, parts)
+        return data.shard(index, count)
 
     def feed(self, data):
-        """What `model.fit` is given for the batches of `share`."""
+        """The batches of `share` in the form that `model.fit` takes on these devices."""
         return data
 
     def explain(self, error):
@@ -91,7 +104,9 @@ class Devices(Gathering):
 
     def predict(self, model, x, **options):
         """`model.predict` for the images of this process alone; all processes must call it."""
-        return self.local_copy(model).predict(x, **options)
+        copy = self.local_copy(model)
+        with self.one_device():
+            return copy.predict(x, **options)
 
     def save(self, model, path):
         """Saves the model from one process, for any backend and any devices; all must call it."""
@@ -101,13 +116,24 @@ class Devices(Gathering):
 
     def local_copy(self, model):
         """A trained model on one device of this process, uncompiled; all must call it."""
-        return model if self.mode == "single" else copied(model)
+        if self.mode == "single":
+            return model
+        with self.one_device():
+            values = [to_numpy(variable) for variable in model.weights]
+            copy = type(model).from_config(model.get_config())
+            copy.set_weights(values)
+        return copy
+
+    def one_device(self):
+        """A context within which Keras knows one device, of this process."""
+        return contextlib.nullcontext()
 
     # ---- the end
 
     def close(self):
         """Ends what `setup` began: from now on there is one device."""
-        _CURRENT.clear()
+        global _current
+        _current = None
 
     def __enter__(self):
         return self
@@ -116,12 +142,9 @@ class Devices(Gathering):
         self.close()
 
 
-_CURRENT = []
-
-
 def current() -> Devices:
     """The `Devices` in force: those of the last `setup`, or a single device."""
-    return _CURRENT[-1] if _CURRENT else Devices()
+    return _current or Devices()
 
 
 def setup(
@@ -138,14 +161,14 @@ def setup(
 
     Args:
         mode: `"single"`: one device. `"data_parallel"`: each device has the whole model and a part
-            of each batch. `"model_parallel"`: groups of devices share a model, cut by
-            `LAYOUT_RULES`, and a batch is cut over the groups. `"fully_sharded"`: a batch is cut
-            over all devices, and so is each variable with its optimizer's state. `"auto"`:
+            of each batch. `"model_parallel"`: groups of devices share a model, split by
+            `LAYOUT_RULES`, and a batch is split over the groups. `"fully_sharded"`: a batch is
+            split over all devices, and so is each variable with its optimizer's state. `"auto"`:
             `"data_parallel"` if there is more than one device, else `"single"`.
         devices: how many devices to use; all by default.
         model_devices: with `"model_parallel"`, how many devices share a model; all by default.
         rules: with `"model_parallel"`, dict from the pattern of a variable's whole path to the
-            mesh axis (`"model"` or `None`) of each of its axes, or `()` for not cut. They come
+            mesh axis (`"model"` or `None`) of each of its axes, or `()` for not split. They come
             before `LAYOUT_RULES`, and each must match a variable.
         timeout: seconds to wait for processes that do not come; with TensorFlow and PyTorch also
             for one that does not answer, which JAX gives up after 40 seconds at most.
@@ -158,13 +181,14 @@ def setup(
             contradict each other.
         ConnectionError: the processes do not find each other; the message names the address.
     """
-    check_choice("mode", mode, MODES)
+    global _current
+    check_choice("mode", mode, MODES["jax"])
     backend = keras.backend.backend()
-    modes = MODES if backend == "jax" else MODES[:3] if backend in _ENGINES else MODES[:2]
+    modes = MODES.get(backend, ("auto", "single"))
     if mode not in modes:
         raise ValueError(
             f"The {backend} backend has no mode {mode!r}. Received: mode={mode!r}; take one of "
-            f"{modes}, or JAX, which has {MODES}."
+            f"{modes}, or JAX, which has {MODES['jax']}."
         )
     devices = None if devices is None else positive_int(devices, "devices")
     if mode != "model_parallel" and (model_devices is not None or rules is not None):
@@ -173,14 +197,14 @@ def setup(
             f"mode={mode!r}, model_devices={model_devices!r}, rules={rules!r}."
         )
     model_devices = model_devices and positive_int(model_devices, "model_devices")
+    timeout = positive_int(timeout, "timeout")
     current().close()
-    if mode == "single" or backend not in _ENGINES:
-        chosen = Devices()
+    if mode == "single" or backend not in MODES:
+        _current = Devices()
     else:
         engine = importlib.import_module(f"keras_vit.distribution.{backend}")
-        chosen = engine.make(mode, devices, model_devices, rules, positive_int(timeout, "timeout"))
-    _CURRENT[:] = [chosen]
-    return chosen
+        _current = engine.make(mode, devices, model_devices, rules, timeout)
+    return _current
 
 
 def check_count(devices, names, processes=1, advice=""):

@@ -9,39 +9,41 @@ from keras_vit.distribution.gathering import add_up, to_numpy
 
 
 def with_jax(devices, model, data, **options):
-    """Each process feeds its rows of what the devices divide of every batch.
+    """Each process feeds its shard of the rows of every batch that the devices divide.
 
-    The rows left over are evaluated at the end, whole on every device, and the sums of both
+    The remaining rows are evaluated at the end, whole on every device, and the sums of both
     evaluations are added.
     """
-    part, parts = devices.part
-    sums, left = [], []
-
-    def even_rows():
-        for batch in batches_of(data):
-            batch = tuple(batch)
-            count = rows_of(batch)
-            even = count - count % devices.replicas
-            if even < count:
-                left.append(_cut(batch, even, count))
-            if even:
-                yield _cut(batch, even * part // parts, even * (part + 1) // parts)
-
-    if _evaluate_batches(model, even_rows(), **options):
+    sums, remainders = [], []
+    if _evaluate_batches(model, _even_shards(devices, data, remainders), **options):
         sums.append([to_numpy(v) for v in model.metrics_variables])
-    if left:
-        uneven = keras.tree.map_structure(lambda *each: np.concatenate(each), *left)
+    if remainders:
+        batch = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *remainders)
         with devices.whole_batches.scope():
-            _evaluate_batches(model, iter([uneven]), **options)
+            _evaluate_batches(model, iter([batch]), **options)
         sums.append([to_numpy(v) for v in model.metrics_variables])
     for variable, *values in zip(model.metrics_variables, *sums):
         variable.assign(sum(values))
     return _results_of(model)
 
 
+def _even_shards(devices, data, remainders):
+    """Yields this process's shard of the rows of each batch that the devices divide.
+
+    The remaining rows of each batch are appended to the list `remainders`.
+    """
+    for batch in map(tuple, batches_of(data)):
+        count = rows_of(batch)
+        even = count - count % devices.replicas
+        if even < count:
+            remainders.append(_rows(batch, even, count))
+        if even:
+            yield _shard(_rows(batch, 0, even), *devices.data_shard)
+
+
 def with_torch(devices, model, data, **options):
-    """Each process evaluates its rows of every batch, if there are any; the sums are added."""
-    batches = (batch for batch in rows(data, *devices.part) if rows_of(batch))
+    """Each process evaluates its shard of every batch, unless it is empty; the sums are added."""
+    batches = (batch for batch in shards(data, *devices.data_shard) if rows_of(batch))
     if not _evaluate_batches(model, batches, **options):
         model.reset_metrics()
     add_up([variable.value.data for variable in model.metrics_variables])
@@ -49,15 +51,16 @@ def with_torch(devices, model, data, **options):
 
 
 def with_tensorflow(devices, model, data, **options):
-    """Each replica evaluates its rows of every batch, which may be none of the last one."""
+    """Each replica evaluates its shard of every batch, which may be empty for the last one."""
     import tensorflow as tf
 
     options.pop("batch_size", None)  # that of Keras's arrays
-    first, count = devices.process * devices.local_replicas, devices.local_replicas
+    count = devices.local_replicas
+    first = devices.process * count
 
     def batches():
-        parts = [rows(data, first + i, devices.replicas) for i in range(count)]
-        for step in zip(*parts):
+        of_replicas = [shards(data, first + i, devices.replicas) for i in range(count)]
+        for step in zip(*of_replicas):
             yield from map(tuple, step)
 
     def spec(x):
@@ -87,14 +90,13 @@ def batches_of(data):
         )
 
 
-def rows(data, part, parts):
-    """One part of every batch of an evaluation; a part of the last batch may be empty."""
-    if hasattr(data, "shard") and data.batch_size % parts == 0:
-        yield from data.shard(part, parts)
+def shards(data, index, count):
+    """One of `count` shards of every batch of an evaluation; that of the last may be empty."""
+    if hasattr(data, "shard") and data.batch_size % count == 0:
+        yield from data.shard(index, count)
     else:
         for batch in batches_of(data):
-            count = rows_of(batch)
-            yield _cut(batch, count * part // parts, count * (part + 1) // parts)
+            yield _shard(batch, index, count)
 
 
 def rows_of(batch):
@@ -102,7 +104,12 @@ def rows_of(batch):
     return len(keras.tree.flatten(batch)[0])
 
 
-def _cut(batch, start, stop):
+def _shard(batch, index, count):
+    rows = rows_of(batch)
+    return _rows(batch, rows * index // count, rows * (index + 1) // count)
+
+
+def _rows(batch, start, stop):
     return keras.tree.map_structure(lambda x: np.asarray(x)[start:stop], batch)
 
 

@@ -1,4 +1,4 @@
-"""What processes tell one another, and values that are cut over several of them."""
+"""Values that processes exchange, and values that are sharded over several processes."""
 
 import json
 import random
@@ -10,17 +10,17 @@ from keras_vit.workarounds import set_random_seed
 
 
 class Gathering:
-    """What processes tell one another; each method must be called by all of them.
+    """The exchange of values between processes; all of them must call each method.
 
     Every backend with several processes overrides `stack`; all others follow from it.
     """
 
     def stack(self, array):
-        """An int32 array of each process, of the same shape in all, along a new first axis."""
+        """The int32 arrays of all processes, of one shape, along a new first axis."""
         return array[None]
 
     def gather(self, text):
-        """One text of each process, in every process, as a list by number of the process."""
+        """A list of the texts of all processes, in the order of their numbers."""
         data = np.frombuffer(text.encode(), np.uint8).astype(np.int32)
         lengths = self.stack(np.array([len(data)], np.int32))[:, 0]
         rows = self.stack(np.pad(data, (0, max(lengths) - len(data))))
@@ -28,13 +28,13 @@ class Gathering:
 
     def agree(self, subject, values):
         """Raises a ValueError where the values, a dict for JSON, differ between the processes."""
-        of_all = [json.loads(text) for text in self.gather(json.dumps(values))]
-        names = dict.fromkeys(name for each in of_all for name in each)
+        by_process = [json.loads(text) for text in self.gather(json.dumps(values))]
+        names = dict.fromkeys(name for values in by_process for name in values)
         lines = [
-            f"\n  {name} is {each.get(name)!r} in process {process}"
+            f"\n  {name} is {values.get(name)!r} in process {process}"
             for name in names
-            for process, each in enumerate(of_all)
-            if any(other.get(name) != each.get(name) for other in of_all)
+            for process, values in enumerate(by_process)
+            if any(other.get(name) != values.get(name) for other in by_process)
         ]
         if lines:
             raise ValueError(
@@ -55,7 +55,7 @@ class Gathering:
 
 
 def to_numpy(value: object) -> np.ndarray:
-    """A variable or tensor as an array; of one that processes share, all of them must call it."""
+    """A variable or tensor as an array; all processes must call it for a value that they share."""
     if isinstance(value, keras.Variable):
         value = value.value
     if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:
@@ -65,16 +65,8 @@ def to_numpy(value: object) -> np.ndarray:
     return multihost_utils.process_allgather(value, tiled=True)
 
 
-def copied(model):
-    """A model with the same architecture and weights, made where Keras makes models now."""
-    values = [to_numpy(variable) for variable in model.weights]
-    copy = type(model).from_config(model.get_config())
-    copy.set_weights(values)
-    return copy
-
-
 def add_up(values, before=None):
-    """Adds to tensors of PyTorch what they gained in other processes since `before`, or zero."""
+    """Adds to PyTorch's tensors what those of other processes gained since `before`, or since 0."""
     import torch
 
     if not values:

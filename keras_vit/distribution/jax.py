@@ -28,38 +28,44 @@ def make_mesh(names, model_devices, processes):
     return keras.distribution.DeviceMesh(shape, [layout.BATCH, layout.MODEL], names)
 
 
-class Cut(keras.distribution.ModelParallel):
-    """A distribution of Keras: which axis of each array is cut over which axis of a mesh.
+class Sharding(keras.distribution.ModelParallel):
+    """A distribution of Keras: which axis of each array is split over which axis of a mesh.
 
     Args:
-        mode, rules: those of `layout.variable_axes`.
+        mode: a mode of `setup`.
         mesh: what `make_mesh` returns.
-        cuts_batches: whether the rows of a batch are cut; otherwise every device has all of them.
+        rules: dict like `LAYOUT_RULES`, for `"model_parallel"`.
+        shards_batches: whether each device has some rows of a batch, or all of them.
     """
 
-    def __init__(self, mode, mesh, rules, cuts_batches=True):
+    def __init__(self, mode, mesh, rules, shards_batches=True):
         super().__init__(
             layout_map=keras.distribution.LayoutMap(mesh),
             batch_dim_name=layout.BATCH,
             auto_shard_dataset=False,  # each process reads its part
         )
-        self._mode, self._rules, self._cuts_batches = mode, rules, cuts_batches
+        self._mode, self._rules = mode, rules
+        self._batch_axis = layout.BATCH if shards_batches else None
 
     def get_data_layout(self, data_shape):
-        return self._layout(layout.batch_axes(data_shape, is_cut=self._cuts_batches))
+        return self._layout([self._batch_axis] + [None] * (len(data_shape) - 1))
 
     def get_variable_layout(self, variable):
-        given = super().get_variable_layout(variable)  # an optimizer's slot has its variable's
-        if any(given.axes):
-            return given
-        path, mesh = variable.path, self.device_mesh.shape
-        return self._layout(
-            layout.variable_axes(path, variable.shape, self._mode, mesh, self._rules)
-        )
+        inherited = super().get_variable_layout(variable)  # by an optimizer's slot
+        if any(inherited.axes):
+            return inherited
+        path, shape = variable.path, variable.shape
+        replicas, model_devices = self.device_mesh.shape
+        axes = (None,) * len(shape)
+        if self._mode == "fully_sharded":
+            axes = layout.shard_longest_axis(shape, replicas)
+        elif self._mode == "model_parallel" and layout.find_rule(self._rules, path):
+            axes = layout.split_axes(self._rules, path, shape, model_devices)
+        return self._layout(axes)  # without a rule it is replicated here, and `prepare` raises
 
     def get_tensor_layout(self, path):
-        # Outside of a compiled step a batch that the devices do not divide cannot be cut.
-        if layout.has_whole_features(path, self._mode) and is_compiling():
+        # Outside of a compiled step a batch that the devices do not divide cannot be split.
+        if layout.has_replicated_output(path, self._mode) and is_compiling():
             return self._layout([layout.BATCH])
         return None
 
@@ -82,10 +88,11 @@ class JaxDevices(Devices):
         self.model_devices = model_devices if mode == "model_parallel" else 1
         mesh = make_mesh(names, self.model_devices, self.processes)
         self.replicas = len(names) // self.model_devices
-        self._added_rules = dict(rules or {})
-        self._rules = {**self._added_rules, **layout.LAYOUT_RULES}
-        self.distribution = Cut(mode, mesh, self._rules)
-        self.whole_batches = Cut(mode, mesh, self._rules, cuts_batches=False)
+        self._user_rules = rules or {}
+        # Those of the user come first, and in place of one with the same pattern.
+        self._rules = {**self._user_rules, **layout.LAYOUT_RULES, **self._user_rules}
+        self.distribution = Sharding(mode, mesh, self._rules)
+        self.whole_batches = Sharding(mode, mesh, self._rules, shards_batches=False)
         keras.distribution.set_distribution(self.distribution)
         if self.processes > 1:
             self.seed_alike()
@@ -93,16 +100,16 @@ class JaxDevices(Devices):
     def prepare(self, model):
         import jax
 
-        is_cut = self.replicas * self.model_devices > 1
+        has_many = self.replicas * self.model_devices > 1
         for variable in model.variables:
-            if is_cut and not isinstance(variable.value.sharding, jax.sharding.NamedSharding):
+            if has_many and not isinstance(variable.value.sharding, jax.sharding.NamedSharding):
                 raise ValueError(
                     "The model must be made after distribution.setup, which spreads its variables. "
                     f"Received: {model.name} with {variable.path} on {variable.value.sharding}."
                 )
-        rules = {**self._rules, **layout.rules_of_heads(model)}
         if self.mode == "model_parallel":
-            layout.check_rules(self._added_rules, [variable.path for variable in model.variables])
+            rules = {**self._rules, **layout.rules_of_heads(model)}
+            layout.check_rules(self._user_rules, [variable.path for variable in model.variables])
             for variable in model.variables:
                 layout.split_axes(rules, variable.path, variable.shape, self.model_devices)
         if self.mode == "fully_sharded" and all(
@@ -114,10 +121,10 @@ class JaxDevices(Devices):
             )
 
     @property
-    def part(self):
-        # The processes that share a model read the same part.
-        parts = min(self.processes, self.replicas)
-        return self.process * parts // self.processes, parts
+    def data_shard(self):
+        # The processes that share a model read the same rows.
+        count = min(self.processes, self.replicas)
+        return self.process * count // self.processes, count
 
     def explain(self, error):
         explained = super().explain(error)
@@ -128,18 +135,8 @@ class JaxDevices(Devices):
     def evaluate(self, model, data, **options):
         return evaluating.with_jax(self, model, data, **options)
 
-    def local_copy(self, model):
-        with self._one_device():
-            return super().local_copy(model)
-
-    def predict(self, model, x, **options):
-        copy = self.local_copy(model)
-        with self._one_device():
-            return copy.predict(x, **options)
-
     @contextlib.contextmanager
-    def _one_device(self):
-        """Within it Keras knows one device, of this process."""
+    def one_device(self):
         keras.distribution.set_distribution(None)
         try:
             yield

@@ -1,4 +1,4 @@
-"""The processes of a run find each other, by the environment variables of each engine."""
+"""How the processes of a run find each other: by the environment variables of each engine."""
 
 import datetime
 import json
@@ -11,9 +11,9 @@ from keras_vit.workarounds import make_workers_strategy
 _JAX = tuple(
     f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
 )
-TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # that it sets
-_SILENCE = 40  # seconds without heartbeats after which JAX gives a process up; 100 by itself
-_WORKERS = []  # the strategy of several processes: TensorFlow joins them once in a process's life
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # torchrun sets them
+_SILENCE = 40  # seconds without heartbeats after which JAX gives a process up; its default is 100
+_strategy = None  # of several processes: TensorFlow joins them once in a process's life
 
 
 def join_jax(timeout):
@@ -57,14 +57,13 @@ def join_jax(timeout):
         if given:
             raise
     except RuntimeError as error:
-        late = "must be called before" in str(error)  # JAX has computed something
-        if late and not given:
-            return  # a single process, as far as anybody can tell
-        advice = "call distribution.setup first" if late else "choose a port that all of them reach"
-        raise (ValueError if late else ConnectionError)(
-            f"JAX's processes cannot join. Received: {options or 'what JAX detected'}, "
-            f"{str(error).splitlines()[0]}; {advice}."
-        ) from error
+        reason = str(error).splitlines()[0]
+        text = f"JAX's processes cannot join. Received: {options or 'what JAX detected'}, {reason}"
+        if "must be called before" not in str(error):
+            raise ConnectionError(f"{text}; choose a port that all of them reach.") from error
+        # JAX has computed something, and joins nobody any more.
+        if given:
+            raise ValueError(f"{text}; call distribution.setup first.") from error
     if jax.process_count() > 1 and os.name == "posix":
         ending.tell_when_aborted(jax.process_index(), jax.process_count())
 
@@ -102,15 +101,16 @@ def join_torch(timeout, devices=None):
 
 def join_tensorflow(process, addresses, timeout):
     """The strategy of several processes, which TensorFlow joins."""
-    if _WORKERS:
-        return _WORKERS[0]
+    global _strategy
+    if _strategy is not None:
+        return _strategy
     # TensorFlow waits without a limit for processes that never come; this tells what it waits for.
     print(
         f"Process {process} of {len(addresses)} waits for the others at {', '.join(addresses)}.",
         file=sys.stderr,
     )
     try:
-        _WORKERS.append(make_workers_strategy(timeout))
+        _strategy = make_workers_strategy(timeout)
     except RuntimeError as error:
         if "program startup" not in str(error):
             raise
@@ -118,7 +118,7 @@ def join_tensorflow(process, addresses, timeout):
             "Processes must join before TensorFlow computes anything. Received: a TensorFlow "
             "whose devices are in use; call distribution.setup first."
         ) from error
-    return _WORKERS[0]
+    return _strategy
 
 
 def read_tf_config():

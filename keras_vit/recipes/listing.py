@@ -117,52 +117,46 @@ def own_images(
     """
     count = positive_int(num_examples, "num_examples")
     size = pair((224 if pretrained else 128) if image_size is None else image_size, "image_size")
-    follows = "Batch and length follow from the number of images; from scratch much is otherwise."
     batch_size = 64
     while batch_size > min(4, count) and batch_size * 8 > count:
         batch_size //= 2
     per_epoch = count // batch_size
-    margin = 256 / 224 if pretrained else 1.0  # of small images the middle alone is little
-    shared = {
-        "name": named("own_images", variant),
-        "dataset": "folder",
-        "examples": count,
-        "num_classes": num_classes,
-        "batch_size": batch_size,
-        "train": Transform(size, "inception", area=(0.25, 1.0), flip=True),
-        "eval": Transform(size, "resize_small_center", resize_small=round(max(size) * margin)),
-        "clip_norm": 1.0,
-        "keep_best": True,
-    }
     if pretrained:
         longest = 512 * length_for(count)[-1] // batch_size  # which BiT has in batches of 512
         steps = max(100, min(20 * per_epoch, longest))
-        return Recipe(
-            **shared,
-            source="keras_vit's own, after Dosovitskiy et al., 2021, Table 4 and VTAB",
-            notes=(follows, "The learning rate is VTAB's; it was not tuned for your images."),
-            variant=variant,
-            optimizer="sgdm",
-            learning_rate=0.01,
-            learning_rates=LOW,
-            steps=steps,
-            warmup_steps=steps // 10,
-        )
-    later = variant in BIT_VARIANTS or "-" in str(variant)  # these have their own
-    of_a_vit = {} if later else {"pool": "mean", "position": "sincos_2d"}
-    steps = 90 * per_epoch
+        after = "Dosovitskiy et al., 2021, Table 4 and VTAB"
+        note = "The learning rate is VTAB's; it was not tuned for your images."
+        margin = 256 / 224
+        settings = {"optimizer": "sgdm", "learning_rate": 0.01, "learning_rates": LOW}
+    else:
+        steps = 90 * per_epoch
+        after = "Beyer et al., 2022"
+        note = "From scratch few images teach little: begin with weights if you can."
+        margin = 1.0  # of small images the middle alone is little
+        settings = {"label_smoothing": 0.1, "weight_decay": 0.1}
+        settings |= {"learning_rate": 1e-3, "learning_rates": (3e-4, 1e-3, 3e-3)}
+        if variant not in BIT_VARIANTS and "-" not in str(variant):  # others have their own
+            settings |= {"pool": "mean", "position": "sincos_2d"}
+    scratch = f"{'Ti' if count < 100_000 else 'S'}/{_patch_of(size)}"
     return Recipe(
-        **shared,
-        **of_a_vit,
-        source="keras_vit's own, after Beyer et al., 2022",
-        notes=(follows, "From scratch few images teach little: begin with weights if you can."),
-        variant=variant or f"{'Ti' if count < 100_000 else 'S'}/{_patch_of(size)}",
-        label_smoothing=0.1,
-        learning_rate=1e-3,
-        learning_rates=(3e-4, 1e-3, 3e-3),
-        weight_decay=0.1,
+        name=named("own_images", variant),
+        source=f"keras_vit's own, after {after}",
+        notes=(
+            "Batch and length follow from the number of images; from scratch much is otherwise.",
+            note,
+        ),
+        dataset="folder",
+        variant=variant or (None if pretrained else scratch),
+        examples=count,
+        num_classes=num_classes,
+        batch_size=batch_size,
         steps=steps,
         warmup_steps=steps // 10,
+        train=Transform(size, "inception", area=(0.25, 1.0), flip=True),
+        eval=Transform(size, "resize_small_center", resize_small=round(max(size) * margin)),
+        clip_norm=1.0,
+        keep_best=True,
+        **settings,
     )
 
 

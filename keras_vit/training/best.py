@@ -11,6 +11,7 @@ from keras_vit.checks import check_choice, positive_int
 from keras_vit.training.checkpoint import changing, inner_optimizer, sync, value_of
 from keras_vit.training.ema import averaged_weights
 
+_STATE = ("epoch", "figures", "wait", "weights")
 _LOW, _HIGH = ("loss", "error"), ("accuracy", "precision", "recall", "auc", "r2_score", "r2", "iou")
 
 
@@ -42,7 +43,7 @@ class BestWeights(keras.callbacks.Callback):
     ):
         super().__init__()
         check_choice("mode", mode, ("auto", "min", "max"))
-        self.monitor, self.mode = monitor, mode if mode != "auto" else _mode_of(monitor)
+        self.monitor, self.mode = monitor, _mode_of(monitor, mode)
         self.patience = None if patience is None else positive_int(patience, "patience")
         self._begin()
 
@@ -55,17 +56,12 @@ class BestWeights(keras.callbacks.Callback):
 
     def get_state(self):
         """What a checkpoint of `keras_vit.training.fit` keeps."""
-        return {
-            "epoch": self.epoch,
-            "figures": self.figures,
-            "wait": self.wait,
-            "weights": self.weights,
-        }
+        return {name: getattr(self, name) for name in _STATE}
 
     def set_state(self, state):
         """Goes on with what `get_state` has returned."""
-        self.epoch, self.figures = state["epoch"], state["figures"]
-        self.wait, self.weights = state["wait"], state["weights"]
+        for name in _STATE:
+            setattr(self, name, state[name])
 
     def on_train_begin(self, logs=None):
         self._begin()
@@ -84,7 +80,8 @@ class BestWeights(keras.callbacks.Callback):
                 )
             return  # an epoch without validation
         figures = {n: float(logs[n]) for n in (self.monitor, "val_loss") if n in logs}
-        if _is_better(figures, self.figures, self.monitor, self.mode):
+        rank, best = (_rank(each, self.monitor, self.mode) for each in (figures, self.figures))
+        if rank > best:
             self.epoch, self.figures, self.wait = epoch, figures, 0
             with averaged_weights(self.model) if self._averaged else contextlib.nullcontext():
                 sync(self.model)
@@ -115,18 +112,12 @@ class BestWeights(keras.callbacks.Callback):
         )
 
 
-def _is_better(figures, others, monitor, mode):
-    """Whether the figures of one epoch are better than those of another; NaN never is.
-
-    Of equal figures the lower loss is better.
-    """
-    value, other = figures[monitor], others.get(monitor)
-    if not math.isfinite(value) or other is None:
-        return math.isfinite(value)
-    if value != other:
-        return (value > other) == (mode == "max")
-    loss, other = (each.get("val_loss", 0.0) for each in (figures, others))
-    return math.isfinite(loss) and not other <= loss
+def _rank(figures, monitor, mode):
+    """A pair that is greater for better figures: by `monitor`, then by a low loss; NaN is worst."""
+    value, loss = figures.get(monitor), figures.get("val_loss", 0.0)
+    if value is None or not math.isfinite(value):
+        return -math.inf, -math.inf
+    return value if mode == "max" else -value, -loss if math.isfinite(loss) else -math.inf
 
 
 def best_epoch(history: dict[str, list[Any]], monitor: str, mode: str = "auto") -> int | None:
@@ -139,15 +130,19 @@ def best_epoch(history: dict[str, list[Any]], monitor: str, mode: str = "auto") 
     Returns:
         Its number, or `None` where no epoch has the figure.
     """
-    mode, best, number = mode if mode != "auto" else _mode_of(monitor), {}, None
-    for row, epoch in enumerate(history["epoch"]):
-        figures = {n: history[n][row] for n in (monitor, "val_loss") if n in history}
-        if figures.get(monitor) is not None and _is_better(figures, best, monitor, mode):
-            best, number = figures, epoch
-    return number
+    mode, columns = _mode_of(monitor, mode), [n for n in (monitor, "val_loss") if n in history]
+    ranks = {
+        epoch: _rank({name: history[name][row] for name in columns}, monitor, mode)
+        for row, epoch in enumerate(history["epoch"])
+    }
+    best = max(ranks, key=ranks.get, default=None)  # of equal ones the first
+    return best if best is not None and ranks[best] > _rank({}, monitor, mode) else None
 
 
-def _mode_of(monitor):
+def _mode_of(monitor, mode):
+    """`"max"` or `"min"`; for `"auto"` by the name of the figure."""
+    if mode != "auto":
+        return mode
     for mode, ends in (("min", _LOW), ("max", _HIGH)):
         if str(monitor).lower().endswith(ends):
             return mode

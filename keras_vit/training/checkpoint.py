@@ -28,10 +28,7 @@ class CheckpointError(OSError):
 
 
 def build_state(model, batch):
-    """Builds optimizer and metrics by a batch.
-
-    `fit` does so at its first batch, which is too late to restore a checkpoint.
-    """
+    """Builds optimizer and metrics by a batch, before `fit` does: a checkpoint needs them."""
     x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
     specs = keras.tree.map_structure(
         lambda v: keras.KerasTensor(v.shape, keras.backend.standardize_dtype(v.dtype)), x
@@ -50,8 +47,7 @@ def build_state(model, batch):
 def state_variables(model):
     """Name in a checkpoint -> variable, of all variables that the next update depends on.
 
-    These are the weights, the seed generators of layers (variables of the model, too), the state
-    of the optimizer, and the metrics of the present epoch.
+    They are those of the model, seed generators included, of the optimizer, and of the metrics.
     """
     groups = {
         "model": changing(model, model.variables),
@@ -183,7 +179,7 @@ class Checkpoints:
                 if not partial.is_dir():
                     partial.unlink()  # of a run that was killed while it wrote
         for path in self.paths():
-            output_place(path)  # a pipe would never end, and a folder be in the way of the next
+            output_place(path)  # reading a pipe would never end; a folder cannot be replaced
 
     def paths(self):
         return [p for p in sorted(self.folder.glob("step-*.npz")) if re.fullmatch(NAME, p.name)]
@@ -201,29 +197,29 @@ class Checkpoints:
             for _ in arrays:  # reading a value may need all processes
                 pass
             return path
-        of_meta = {}
+        arrays_of_meta = {}
 
         def name_of(array):
             if not isinstance(array, np.ndarray):
                 raise TypeError(f"JSON cannot hold a {type(array).__name__}. Received: {array!r}.")
-            name = f"meta/{len(of_meta):04d}"
-            of_meta[name] = array
+            name = f"meta/{len(arrays_of_meta):04d}"
+            arrays_of_meta[name] = array
             return {"array": name}
 
         text = json.dumps(meta, default=name_of)
         try:
             with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
-                for name, array in itertools.chain(arrays, of_meta.items()):
+                for name, array in itertools.chain(arrays, arrays_of_meta.items()):
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                         np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
                 archive.writestr(RECORD, text)
         except OSError as error:
-            left = [f"{old} is untouched" for old in self.paths()] or ["there is none before it"]
+            others = [f"{old} is untouched" for old in self.paths()] or ["there is none before it"]
             free = shutil.disk_usage(self.folder).free
             raise CheckpointError(
                 error.errno,
                 f"The checkpoint {path} could not be written: {error}. {free} bytes are free; "
-                f"{left[-1]}. Make room and run the same command again: it continues from there.",
+                f"{others[-1]}. Make room and run the same command again: it continues from there.",
             ) from error
         good = [old for old in self.paths() if old == path or old not in self._damaged]
         for old in {*self.paths()} - {*good[-self.keep :]}:

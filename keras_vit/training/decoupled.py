@@ -48,8 +48,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     """
 
     slot_names = ()  # of what is remembered for each variable
-    fused = None  # the rule in one pass over the memory on PyTorch, see `fused.py`
-    clips_sum = True  # of the gradients of all replicas of tf.distribute; Keras clips each
+    clips_sum = True  # of all replicas of tf.distribute; Keras would clip each replica's
 
     def __init__(
         self,
@@ -104,6 +103,17 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         """How many updates have been made; an integer tensor."""
         return ops.convert_to_tensor(self.iterations)
 
+    def index_of(self, variable):
+        """The number of a variable, by which slots, averages and rates are listed."""
+        return self._get_variable_index(variable)
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        """Refused: Keras forgets such exclusions when an optimizer is loaded."""
+        raise ValueError(
+            f"{type(self).__name__} decays the variables whose paths end in {self.decayed}. "
+            "Received: a call of exclude_from_weight_decay; give `decayed` instead."
+        )
+
     # ---- what Keras calls, in this order
 
     def build(self, variables):
@@ -113,7 +123,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self.layer_rates = layer_rates(paths, self.layer_decay, self.num_blocks)
         super().build(variables)
         decays = [path.split("/")[-1] in self.decayed for path in paths]
-        self.decays = [self.weight_decay * decay for decay in decays]
+        self.decays = [self.weight_decay if each else 0.0 for each in decays]
         self.slots = [self.add_optimizer_variables(variables, name) for name in self.slot_names]
         self.averages = None
         if self.keeps_averages:
@@ -121,8 +131,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self.gradient_norm = self.add_variable(
             (), dtype="float32", aggregation="only_first_replica", name="gradient_norm"
         )
-        has_rule = type(self).update_step is DecoupledOptimizer.update_step
-        self.uses_fused = has_rule and fused.can_be_used(self, variables)
+        self.fused_update = fused.update_for(self, variables)
 
     def _clip_gradients(self, grads):
         grads = sum_over_replicas(grads)
@@ -139,10 +148,10 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         """Nothing: `descend` decays, where a layer has its own learning rate."""
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        if self.uses_fused:
-            fused.update(self, grads, trainable_variables, learning_rate)
-        else:
+        if self.fused_update is None:
             super()._backend_update_step(grads, trainable_variables, learning_rate)
+        else:
+            fused.update_all(self, grads, trainable_variables, learning_rate)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         """Nothing: `_clip_gradients` has summed them."""
@@ -169,20 +178,9 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             average, rate = self.averages[i], ops.cast(self.average_rate(), dtype)
             self.assign_add(average, rate * (weight - ops.cast(average, dtype)))
 
-    def index_of(self, variable):
-        """The number of a variable, by which slots, averages and rates are listed."""
-        return self._get_variable_index(variable)
-
-    def exclude_from_weight_decay(self, var_list=None, var_names=None):
-        """Refused: Keras forgets such exclusions when an optimizer is loaded."""
-        raise ValueError(
-            f"{type(self).__name__} decays the variables whose paths end in {self.decayed}. "
-            "Received: a call of exclude_from_weight_decay; give `decayed` instead."
-        )
-
     def get_config(self):
         config = {
-            **super().get_config(),
+            **super().get_config(),  # with `weight_decay` and `ema_momentum`, which Keras has too
             "decayed": self.decayed,
             "layer_decay": self.layer_decay,
             "num_blocks": self.num_blocks,

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_vit.checks import pair
 from keras_vit.layers import kernels
+from keras_vit.models.classifier import Classifier
 from keras_vit.models.trainer import Trainer
 from keras_vit.outputs import reading_of
 from keras_vit.preprocessing import Preprocessing
@@ -149,9 +150,7 @@ class Distiller(Trainer, keras.Model):
             )
         super().compile(optimizer, loss=loss, metrics=metrics, **kwargs)
 
-    def compile_from_config(self, config):
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+    compile_from_config = Classifier.compile_from_config
 
     def call(self, images, training=False):
         if not training:
@@ -272,17 +271,15 @@ def _check_fit(student, teacher, teacher_size):
 
 def _change_of_values(of_images, of_teacher, channels):
     """Factor and term that give images the teacher's mean and deviation, or None if they have."""
-    if (of_images.mean, of_images.std) == (of_teacher.mean, of_teacher.std):
+    rows = [of_images.mean, of_images.std, of_teacher.mean, of_teacher.std]
+    if rows[:2] == rows[2:]:
         return None
-    numbers = []
-    for values in (of_images.mean, of_images.std, of_teacher.mean, of_teacher.std):
-        values = values[:1] if len(set(values)) == 1 else values
-        if len(values) not in (1, channels):
-            raise ValueError(
-                "The preprocessing must have a mean and a standard deviation for each channel. "
-                f"Received: {len(values)} for {channels} channels."
-            )
-        numbers.append(np.array(values))
-    mean, std, teacher_mean, teacher_std = numbers
+    rows = [values[:1] if len(set(values)) == 1 else values for values in rows]
+    if wrong := [len(values) for values in rows if len(values) not in (1, channels)]:
+        raise ValueError(
+            "The preprocessing must have a mean and a standard deviation for each channel. "
+            f"Received: {wrong[0]} for {channels} channels."
+        )
+    mean, std, teacher_mean, teacher_std = map(np.array, rows)
     change = std / teacher_std, (mean - teacher_mean) / teacher_std
     return tuple(map(kernels.Constant, change))

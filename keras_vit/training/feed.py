@@ -28,10 +28,15 @@ def batches(model, data, start, stop):
             )
 
 
-def for_keras(begin, example):
-    """What `model.fit` takes, of a function that begins to read and of one of the batches."""
+def for_keras(read, example):
+    """Batches in the form that `model.fit` takes.
+
+    Args:
+        read: function without arguments that returns an iterator of batches.
+        example: one of the batches.
+    """
     if keras.backend.backend() != "tensorflow":
-        return (batch for batch in begin())  # Keras knows generators
+        return (batch for batch in read())  # Keras takes generators, and no other iterators
     import tensorflow as tf
 
     def spec(x):
@@ -39,7 +44,7 @@ def for_keras(begin, example):
         return tf.TensorSpec((None, *x.shape[1:]), x.dtype)
 
     signature = keras.tree.map_structure(spec, example)
-    return tf.data.Dataset.from_generator(begin, output_signature=signature).prefetch(2)
+    return tf.data.Dataset.from_generator(read, output_signature=signature).prefetch(2)
 
 
 def check_labels(model, batch):

@@ -47,15 +47,15 @@ def fit(
     Ctrl-C and SIGTERM let the present batch end and save. After `kill -9`, an exception, or on a
     full disk, the last checkpoint is what the run goes on from; a damaged one is passed over.
 
-    After the end the last checkpoint stays, for who calls this again; `remove_checkpoints(output)`
-    takes it away when the model is saved.
+    After the end the last checkpoint stays, for whoever calls this again;
+    `remove_checkpoints(output)` removes it when the model is saved.
 
     Args:
         model: a compiled `keras.Model`. Keras's own `use_ema` is refused, as it replaces the
             weights at the end of each `model.fit`; the optimizers of `keras_vit.training` do not.
-        data: what has `steps_per_epoch`, the batches of an epoch, and `from_step(step)`, the
-            batches from one on, to the end of the epoch or without end; also `batch_size`, where
-            it has one, and `preprocessing`, which becomes that of the model.
+        data: an object with `steps_per_epoch`, the batches of an epoch, and `from_step(step)`,
+            the batches from one on, to the end of the epoch or without end; also `batch_size`,
+            where it has one, and `preprocessing`, which becomes that of the model.
         output: folder for `checkpoints/`, `log.jsonl`, `history.csv` and `history.png`. It
             belongs to one run at a time.
         epochs: passes through the data; or

@@ -6,6 +6,7 @@ from keras import ops
 from keras_vit.layers import kernels
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding
+from keras_vit.models.classifier import Classifier
 from keras_vit.models.extended import position_argument
 from keras_vit.models.trainer import Trainer
 from keras_vit.models.vit import VisionTransformer
@@ -123,9 +124,7 @@ class MaskedImageModel(Trainer, keras.Model):
             raise ValueError(f"Leave loss and metrics to the model. Received: {loss=}, {metrics=}.")
         super().compile(optimizer, **kwargs)
 
-    def compile_from_config(self, config):
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+    compile_from_config = Classifier.compile_from_config
 
     def run_blocks(self, tokens, training):
         """The tokens after the last block."""

@@ -3,22 +3,19 @@
 import dataclasses
 from typing import Any
 
-_SAVED = ("batch", "seed", "rows", "epoch_logs", "finished")
+_SAVED = ("batch", "seed", "rows", "epoch_logs", "finished")  # in a checkpoint
 
 
 @dataclasses.dataclass
 class Progress:
-    """What a checkpoint holds beside the variables, and what follows from it.
-
-    Batches, updates and epochs are counted from the beginning of the run; epochs have numbers from
-    0, as in Keras.
+    """How many batches and epochs are done, and what follows from that; epochs count from 0.
 
     Args:
         total, per_epoch, accumulate: batches of the whole run, of an epoch and of an update.
         batch: batches that are done.
         seed: on PyTorch, what the noise of each batch follows from, with the number of the batch.
         rows: the history, a dict of numbers for each epoch that has ended.
-        epoch_logs: the metrics of an epoch whose validation is still to come, or `None`.
+        epoch_logs: the metrics of an epoch that awaits its validation, or `None`.
         finished: whether no more batches are trained.
     """
 
@@ -33,7 +30,7 @@ class Progress:
 
     @classmethod
     def from_meta(cls, meta: dict[str, Any], total: int, per_epoch: int, accumulate: int = 1):
-        """The progress of a run with these lengths, by the `meta` of its checkpoint."""
+        """The progress of a run with these lengths, by the `meta` of its checkpoint, or of none."""
         saved = {name: meta[name] for name in _SAVED if name in meta}
         return cls(total, per_epoch, accumulate, **saved)
 
@@ -42,9 +39,14 @@ class Progress:
         return {name: getattr(self, name) for name in _SAVED}
 
     @property
+    def awaits_validation(self):
+        """Whether an epoch is trained whose validation is still to come, or was interrupted."""
+        return self.epoch_logs is not None
+
+    @property
     def ended(self):
         """Whether the run is over, its last validation included."""
-        return self.finished and self.epoch_logs is None
+        return self.finished and not self.awaits_validation
 
     @property
     def epoch(self):

@@ -1,6 +1,20 @@
-"""One run of `training.fit`: it begins or goes on, trains epoch by epoch, saves and stops."""
+"""One run of `training.fit`: it begins or goes on, trains epoch by epoch, saves and stops.
+
+The life of a run, with what of its `Progress` each step sets:
+
+    begin             all of it, from the last checkpoint
+    for each epoch:
+        train_epoch   one model.fit, which calls `Events`:
+                          after a batch   batch; then save_or_stop
+                          at its end      epoch_logs: the epoch awaits its validation
+                      finished, if no batch is left or a callback has ended the training
+        validate      a run that is stopped here goes on with this validation
+        end_epoch     rows, by `RunLog`; epoch_logs = None; finished, if a callback ended it now
+        save_or_stop  the last epoch ends with end_training and save instead
+"""
 
 import dataclasses
+import functools
 import itertools
 import pathlib
 import signal
@@ -19,18 +33,16 @@ from keras_vit.training.log import RunLog
 from keras_vit.training.progress import Progress
 from keras_vit.training.stop import Interrupted, RunEnded, Signals, clean_end, diverged
 
-_TALK_EVERY = 10  # batches, where there are several processes
+_COMPARE_EVERY = 10  # batches, where there are several processes
 
 
 @dataclasses.dataclass(eq=False)
 class Run:
     """A training that may be stopped at any moment, and goes on as if nothing had been.
 
-    Gradients, updates and the batches of an epoch are `model.fit`'s. The state of the run is the
-    variables of the compiled model (`checkpoint.state_variables`), a `Progress`, and what data and
-    callbacks remember; a checkpoint holds all of it.
-
-    The arguments are those of `fit`, but for `total`, the batches of the whole run.
+    A checkpoint holds the variables of the compiled model (`checkpoint.state_variables`), the
+    `Progress`, and what data and callbacks remember. `total` is the number of batches of the whole
+    run; the other arguments are those of `fit`.
     """
 
     model: keras.Model
@@ -52,7 +64,8 @@ class Run:
         self.shared = self.devices.share(self.data)  # the batches that this process reads
         self.batch_size = getattr(self.data, "batch_size", None)
         accumulate = checkpoint.inner_optimizer(self.model).gradient_accumulation_steps or 1
-        self.progress = Progress(self.total, self.data.steps_per_epoch, accumulate)
+        self.lengths = (self.total, self.data.steps_per_epoch, accumulate)
+        self.progress = Progress(*self.lengths)
         folder = self.output / "checkpoints"
         self.checkpoints = checkpoint.Checkpoints(folder, self.keep, self.devices.writes)
         terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
@@ -75,7 +88,7 @@ class Run:
             for callback, memory in zip(self.remembering, memories):
                 callback.set_state(memory)
             while not progress.ended:
-                if progress.epoch_logs is None:  # or the run was stopped in a validation
+                if not progress.awaits_validation:
                     self.train_epoch()
                 self.events.end_epoch(progress.epoch_logs | self.validate())
                 progress.epoch_logs = None
@@ -89,17 +102,27 @@ class Run:
 
     def train_epoch(self):
         """Trains to the end of the epoch, from wherever in it the last checkpoint was."""
-        epoch, batches = self.progress.next_epoch
+        epoch, count = self.progress.next_epoch
         self.model.fit(
-            self._next(batches),
+            self.next_batches(count),
             initial_epoch=epoch,
             epochs=epoch + 1,
-            steps_per_epoch=batches,
+            steps_per_epoch=count,
             callbacks=self.events,
             shuffle=False,
             verbose=0,
         )
         self.progress.finished = self.is_over()
+
+    def next_batches(self, count):
+        """The next `count` batches, in the form that `model.fit` takes."""
+        start = self.progress.batch
+        if keras.backend.backend() == "tensorflow" and self.devices.replicas > 1:
+            # On several devices TensorFlow reads a batch to see its shape, and then begins again.
+            read = functools.partial(feed.batches, self.model, self.shared, start, start + count)
+        else:
+            read = functools.partial(iter, itertools.islice(self.batches, count))
+        return self.devices.feed(feed.for_keras(read, self.example))
 
     def is_over(self):
         """Whether all batches are done, or a callback has ended the training."""
@@ -126,15 +149,15 @@ class Run:
     # ---- saving and stopping
 
     def save_or_stop(self):
-        """Saves where that is due, and stops where a signal asked for it, in all processes alike.
+        """Saves where that is due, and stops where a signal asked for it.
 
-        One that left the others would keep them waiting for ever. As asking one another takes time,
-        they do so at the end of an epoch and every few batches.
+        All processes must save and stop after the same batch. They compare their flags every
+        `_COMPARE_EVERY` batches and at the end of an epoch, as comparing takes time.
         """
         late, asked = self.save_every.is_late(), self.signals.asked is not None
         if self.devices.processes > 1:
-            talks = self.progress.ends_epoch or self.progress.batch % _TALK_EVERY == 0
-            late, asked = self.devices.any_of(late, asked) if talks else (False, False)
+            compare = self.progress.ends_epoch or self.progress.batch % _COMPARE_EVERY == 0
+            late, asked = self.devices.any_of(late, asked) if compare else (False, False)
         if asked:
             self.stop()
         if late or self.save_every.is_due(self.progress.updates):
@@ -143,17 +166,22 @@ class Run:
     def stop(self):
         """Saves, and raises what ends the process."""
         text = f"Stopped and saved: {self.save()}. The same command continues the run."
-        behind_a_bar = not (self.log.shown or self.progress.ends_epoch)
-        self.say("\n" * behind_a_bar + text)
-        raise Interrupted(128 + (self.signals.asked or signal.SIGTERM))  # of another process
+        if not (self.log.shown or self.progress.ends_epoch):  # the cursor is behind a progress bar
+            text = f"\n{text}"
+        self.say(text)
+        # Without a signal of its own, this process stops for another one's.
+        raise Interrupted(128 + (self.signals.asked or signal.SIGTERM))
 
     def save(self):
         """Writes a checkpoint of the present moment, and returns its path."""
-        meta = self.progress.to_meta()
-        meta |= {"settings": self.settings, "versions": same_run.versions()}
-        meta |= {"log": self.log.length}
-        meta |= {"callbacks": [callback.get_state() for callback in self.remembering]}
-        meta |= {"data": [data.get_state() for data in self.reading]}
+        meta = {
+            **self.progress.to_meta(),
+            "settings": self.settings,
+            "versions": same_run.versions(),
+            "log": self.log.length,
+            "callbacks": [callback.get_state() for callback in self.remembering],
+            "data": [data.get_state() for data in self.reading],
+        }
         try:
             arrays = checkpoint.read_state(self.model)
             path = self.checkpoints.save(self.progress.batch, arrays, meta)
@@ -171,11 +199,21 @@ class Run:
             RunEnded: the run has ended, and its checkpoints were removed.
             ValueError: the output has another run.
         """
-        ended = same_run.record_of_ended(self.output)
-        path, meta, arrays = self.checkpoints.latest() or ended or (None, {}, {})
-        new = self.progress
-        self.progress = Progress.from_meta(meta, new.total, new.per_epoch, new.accumulate)
-        self._open_data()
+        path, meta, arrays = None, {}, {}
+        record = same_run.record_of_ended(self.output)
+        if latest := self.checkpoints.latest():
+            path, meta, arrays = latest
+        elif record:
+            meta = record
+        self.progress = Progress.from_meta(meta, *self.lengths)
+        place, total = self.progress.batch, self.progress.total
+        if place < total:
+            batches = feed.batches(self.model, self.shared, place, total)
+            self.example = next(batches)
+            self.batches = itertools.chain([self.example], batches)  # the first is read once
+        else:  # nothing is left to train
+            self.example = next(feed.batches(self.model, self.shared, 0, 1))
+        look(self.model, "train", keras.utils.unpack_x_y_sample_weight(self.example)[0])
         with self.devices.scope():
             checkpoint.build_state(self.model, self.example)
         self.settings = same_run.describe(
@@ -186,18 +224,18 @@ class Run:
             data=getattr(self.data, "settings", None) or {},
             settings=self.settings,
         )
-        if path:
+        if meta:
             same_run.check_same_run(self.output, meta["settings"], self.settings)
-            if not arrays:
-                raise RunEnded(self.output, self.progress.history())
+        if meta and not path:
+            raise RunEnded(self.output, self.progress.history())
+        if path:
             self._restore(path, meta, arrays)
         self.metrics = {name: v for name, v in arrays.items() if name.startswith("metrics/")}
         if self.progress.seed is None and keras.backend.backend() == "torch":
             import torch
 
             self.progress.seed = int(torch.randint(2**31, ()))
-        place = {"batch": self.progress.batch}
-        self.devices.agree("run", place | self.settings | same_run.versions())
+        self.devices.agree("run", {"batch": place} | self.settings | same_run.versions())
         return meta.get("callbacks", ())
 
     def _restore(self, path, meta, arrays):
@@ -220,30 +258,6 @@ class Run:
             for name, value in self.metrics.items():
                 variables[name].assign(value)
         self.metrics = {}
-
-    # ---- data
-
-    def _open_data(self):
-        """Begins to read at the next batch; the first one is looked at, and read once."""
-        place = self.progress.batch
-        batches = feed.batches(self.model, self.shared, place, self.progress.total)
-        first = next(batches, None)
-        self.batches = itertools.chain([first], batches)
-        # Of a run that has ended no batch is left.
-        self.example = first or next(feed.batches(self.model, self.shared, 0, 1))
-        look(self.model, "train", keras.utils.unpack_x_y_sample_weight(self.example)[0])
-
-    def _next(self, count):
-        """The next batches, for `model.fit`."""
-        start, batches = self.progress.batch, itertools.islice(self.batches, count)
-
-        def begin():
-            # On several devices TensorFlow reads a batch to see what comes, and begins again.
-            if keras.backend.backend() == "tensorflow" and self.devices.replicas > 1:
-                return feed.batches(self.model, self.shared, start, start + count)
-            return batches
-
-        return self.devices.feed(feed.for_keras(begin, self.example))
 
     # ---- telling
 

@@ -138,6 +138,6 @@ def remove_checkpoints(output: str | os.PathLike[str]) -> None:
 
 
 def record_of_ended(output):
-    """(path, meta, {}) of a run whose checkpoints were removed when it had ended, or None."""
+    """The `meta` of a run whose checkpoints were removed when it had ended, or None."""
     path = output_place(pathlib.Path(output) / RECORD)
-    return (path, json.loads(path.read_text()), {}) if path.is_file() else None
+    return json.loads(path.read_text()) if path.is_file() else None

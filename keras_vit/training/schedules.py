@@ -136,7 +136,7 @@ class WarmupStairs(WarmupSchedule):
         self.boundaries = tuple(self.boundaries)
 
     def decay(self, step, progress):
-        rate = self.learning_rate + 0.0 * step
+        rate = ops.full_like(step, self.learning_rate)
         for boundary in self.boundaries:
             rate = ops.where(step > boundary, rate / 10, rate)
         return rate
@@ -145,7 +145,7 @@ class WarmupStairs(WarmupSchedule):
 def layer_rates(
     paths: Sequence[str], layer_decay: float | None, num_blocks: int | None = None
 ) -> tuple[float, ...]:
-    """The factor of the learning rate for each variable, from the names of the layers.
+    """A tuple with the factor of the learning rate for each path, from the names of the layers.
 
     The head and all that follows the blocks have the factor 1, as the biases of relative positions
     that all blocks share; the last block has `layer_decay`, the one before it `layer_decay`², and
@@ -155,12 +155,8 @@ def layer_rates(
         paths: paths of variables, such as `"block_3/attention/query/kernel"`; names of models
             around them do not matter.
         layer_decay: in (0, 1], or `None` for factors of 1.
-        num_blocks: depth of the network of blocks, with which layers of any other name have the
-            factor 1, as those that a user's model has around it; `None` counts up to the last block
-            among the paths, and takes no other names.
-
-    Returns:
-        A tuple of floats, one per path.
+        num_blocks: depth of the network; layers of any other name, as a user's model has them
+            around it, then have the factor 1. `None` counts the blocks, and takes no other names.
 
     Raises:
         ValueError: `layer_decay` is out of range, no variable belongs to a block, or a layer has
@@ -175,28 +171,34 @@ def layer_rates(
         raise ValueError(
             f"layer_decay must be a number in (0, 1], such as 0.75. Received: {layer_decay=}."
         )
-    places = [_place(path) for path in paths]
-    unknown = [path for path, place in zip(paths, places) if place is None]
-    if num_blocks:  # the blocks of a network, around which anything may stand, as a head
-        unknown, places = [], [math.inf if place is None else place for place in places]
-    blocks = [place for place in places if place not in (0, None, math.inf)]
-    if unknown or not (blocks or num_blocks):
+    depths = {path: _depth(path) for path in paths}
+    if num_blocks is None:
+        num_blocks = _last_block(depths)
+    head = positive_int(num_blocks, "num_blocks") + 1
+    depths = {path: head if depth is None else min(depth, head) for path, depth in depths.items()}
+    return tuple(float(layer_decay) ** (head - depths[path]) for path in paths)
+
+
+def _last_block(depths):
+    """The depth of the last block; all variables must be of a network of this library."""
+    blocks = [depth for depth in depths.values() if depth not in (0, None, math.inf)]
+    unknown = [path for path, depth in depths.items() if depth is None]
+    if unknown or not blocks:
         raise ValueError(
             "layer_decay needs the layers of a VisionTransformer, named block_0 and so on. "
-            f"Received: variables {(unknown or list(paths))[:3]}; leave layer_decay out, name what "
-            "follows the blocks 'head', or give num_blocks where all are frozen."
+            f"Received: variables {(unknown or list(depths))[:3]}; leave layer_decay out, name "
+            "what follows the blocks 'head', or give num_blocks where all are frozen."
         )
-    last = (max(blocks) if num_blocks is None else positive_int(num_blocks, "num_blocks")) + 1
-    return tuple(float(layer_decay) ** (last - min(place, last)) for place in places)
+    return max(blocks)
 
 
-def _place(path):
+def _depth(path):
     """0 before the blocks, i + 1 in block i, infinity after them, None for another layer."""
     if path.endswith("position/table"):  # biases of attention that all blocks share
         return math.inf
     for name in path.split("/"):
-        if found := re.fullmatch(r"(?:block|position|rotary)_(\d+)", name):
-            return int(found[1]) + 1
+        if match := re.fullmatch(r"(?:block|position|rotary)_(\d+)", name):
+            return int(match[1]) + 1
         if re.fullmatch(r"root|stage_\d+_unit_\d+|patches|patch_encoder|pre_norm|position", name):
             return 0
         if re.fullmatch(r"norm|pool|pre_logits|projection|head|head_distillation", name):

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import variants
+from keras_vit import plan, variants
 from keras_vit.job import Job
+from keras_vit.plan import planned
 from keras_vit.training import cost
 from keras_vit_cli import main, parser
 from keras_vit_cli.train_command import make_job
@@ -167,8 +168,8 @@ def test_a_dry_run_tells_what_it_costs_and_writes_nothing(
 
 
 def test_the_cost_is_what_the_run_takes(photos, weights):
-    job, model = job_of("--dataset", photos / "photos", "--weights", weights).plan()
-    found = job.cost(model)
+    job, model = planned(job_of("--dataset", photos / "photos", "--weights", weights))
+    found = plan.cost(job, model)
     assert found.parameters == found.trained == model.count_params()
     kept = [v for v in model.optimizer.variables if len(v.shape) and "float" in v.dtype]
     slots = sum(4 * math.prod(v.shape) for v in kept)
@@ -177,7 +178,7 @@ def test_the_cost_is_what_the_run_takes(photos, weights):
     assert found.seconds > 0 and found.macs > found.parameters
     assert found.updates == job.recipe.steps and found.steps_per_epoch == 2
     frozen = Job(**{**vars(job), "freeze": ("*", "!head")})
-    less = frozen.cost(frozen.plan()[1])
+    less = plan.cost(*planned(frozen))
     assert less.trained == 2 * 8 + 2 and less.optimizer == 4 * less.trained
 
 
@@ -197,7 +198,7 @@ def test_published_weights_are_planned_without_a_download(photos, monkeypatch, t
     name = "deit_tiny_patch16_224.fb_in1k"
     job = job_of("--dataset", photos / "photos", "--weights", name)
     assert job.recipe.image_size == (224, 224)
-    job, model = job.plan()
+    job, model = planned(job)
     assert model.name == "deit_ti16" and model.preprocessing.crop_fraction == 0.9
     assert job.recipe.eval.crop_fraction == 0.9 and [*tmp_path.rglob("*.*")] == []
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.distribution import setup
+from keras_vit.distribution import LAYOUT_RULES, setup
 from tests.distribution.processes import (
     all_trained,
     assert_agree,
@@ -125,6 +125,13 @@ with setup("fully_sharded") as devices:
     printed = run_in_fresh_process(code, XLA_FLAGS=flags)
     assert "made after" in printed and "(3, " in printed
     assert "Sharding NamedSharding" in printed.partition("by itself:")[2], printed
+
+
+def test_a_users_rule_stands_in_place_of_one_with_its_pattern():
+    pattern = next(pattern for pattern in LAYOUT_RULES if pattern.endswith("out/kernel"))
+    with setup("model_parallel", devices=1, rules={pattern: ()}) as devices:
+        (kernel,) = [v for v in tiny_vit(depth=1).variables if v.path.endswith("out/kernel")]
+        assert devices.distribution.get_variable_layout(kernel).axes == (None,) * 3
 
 
 def test_one_device_may_be_asked_to_be_parallel():

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.training import SGDM, AdamW, WarmupCosine
+from keras_vit.training import SGDM, AdamW, WarmupCosine, fused
 from tests.support import (
     ORACLES,
     assert_close,
@@ -170,15 +170,15 @@ def test_an_optimizer_that_is_loaded_decays_what_it_did(tmp_path):
 def test_the_fused_form_equals_the_rule(make, monkeypatch):
     weights, gradients = random_run("float32")
     runs = []
-    for fused in (True, False):
-        if not fused:
-            monkeypatch.setattr(make, "fused", None)
+    for is_fused in (True, False):
+        if not is_fused:
+            monkeypatch.setattr(fused, "UPDATES", {})
         variables = Variables(weights, "float32")
         optimizer = make(
             WarmupCosine(0.05, STEPS, 3), weight_decay=0.1, global_clipnorm=1.0, use_ema=True
         )
         runs.append([variables.step(optimizer, grads) for grads in gradients][-1])
-        assert optimizer.uses_fused == fused
+        assert (optimizer.fused_update is not None) == is_fused
         runs[-1] |= {f"average/{i}": to_numpy(a) for i, a in enumerate(optimizer.averages)}
     for path in runs[0]:
         assert_close(runs[0][path], runs[1][path], 2e-6)
@@ -226,6 +226,17 @@ class Still(SGDM):
 
 class Renamed(AdamW):
     """Adam as it is."""
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="the other backends have none")
+def test_a_rule_that_pytorch_does_not_compute_runs_as_written():
+    """Without momentum PyTorch keeps none, while the rule remembers the gradient."""
+    optimizers = [make(0.1) for make in (AdamW, SGDM, Renamed, Plain, Still)]
+    optimizers.append(SGDM(0.1, momentum=0.0))
+    for optimizer in optimizers:
+        one_update(optimizer)
+    is_fused = [optimizer.fused_update is not None for optimizer in optimizers]
+    assert is_fused == [True, True, True, False, False, False]
 
 
 @pytest.mark.parametrize("make, moved", [(Plain, 0.2), (Still, 0.0), (Renamed, 0.1)])
