@@ -7,6 +7,7 @@ Boxes and windows are (top, left, height, width).
 
 import math
 
+from keras_vit.data.pixels import ImageError
 from keras_vit.data.resize import center_window, covering_size
 
 _ATTEMPTS = 100  # of `tf.image.sample_distorted_bounding_box`
@@ -36,13 +37,16 @@ def inception_box(height, width, area, ratio, rng):
         low, high = (round(math.sqrt(share / aspect)) for share in (smallest, largest))
         if round(high * aspect) > width:
             high = int((width + 0.5 - 1e-7) / aspect)  # a width may not round up past the image
-            high -= round(high * aspect) > width
+            if round(high * aspect) > width:
+                high -= 1
         high = min(high, height)
         tall = min(low, high)
         tall += int(rng.integers(high - tall + 1))
         # Where rounding has left the bounds, one row more or less is tried, in this order.
-        tall += tall * round(tall * aspect) < smallest
-        tall -= tall * round(tall * aspect) > largest
+        if tall * round(tall * aspect) < smallest:
+            tall += 1
+        if tall * round(tall * aspect) > largest:
+            tall -= 1
         wide = round(tall * aspect)
         if smallest <= tall * wide <= largest and 0 < tall <= height and 0 < wide <= width:
             top = int(rng.integers(height - tall)) if tall < height else 0
@@ -85,7 +89,7 @@ def _pad_random(transform, sides, rng):
     padding, size = transform.padding, transform.image_size
     padded = [side + 2 * padding for side in sides]
     if padded[0] < size[0] or padded[1] < size[1]:
-        raise ValueError(
+        raise ImageError(
             f"crop='pad_random' cuts {size} from an image with {padding} pixels around it, which "
             f"must be as large. Received: an image of {tuple(sides)}; lower image_size, raise "
             "padding, or use another crop"

@@ -104,11 +104,9 @@ def _is_layer(value):
 def augment(batch, rng, configs):
     """(images, labels, notes) after the layers: float32 pixels of 0..255, and labels mixed alike.
 
-    Labels of several heads, a dict, go through the layers side by side.
-
     Args:
-        batch: images of shape (batch, height, width, channels) with values 0..255, labels of float
-            with the batch as their first axis, and what goes with them.
+        batch: images of shape (batch, height, width, channels) with values 0..255, float32 labels
+            of shape (batch, width), and what goes with them.
         rng: a `numpy.random.Generator`, which decides all that the layers draw.
         configs: of `layer_configs`.
     """
@@ -119,13 +117,13 @@ def augment(batch, rng, configs):
 
 
 @functools.cache
-def check(configs, batch_shape, label_shape):
+def check(configs, batch_shape, label_width):
     """Tries the layers on a batch of noise, and raises what a run would end with.
 
     Args:
         configs: of `layer_configs`.
         batch_shape: of the images, (batch, height, width, channels).
-        label_shape: of one label as it is in a batch for training.
+        label_width: numbers of one label in a batch.
 
     Raises:
         ImportError: KerasCV is not installed.
@@ -133,7 +131,7 @@ def check(configs, batch_shape, label_shape):
             or draws random numbers that no seed decides.
     """
     count = min(batch_shape[0], _TRIED)
-    shapes = (count, *batch_shape[1:]), (count, *label_shape)
+    shapes = (count, *batch_shape[1:]), (count, label_width)
     for config in configs:
         if wrong := _THREAD.submit(_fault, config, *shapes).result():
             raise ValueError(
@@ -177,18 +175,12 @@ def _noise(shape):
 
 
 def _apply(configs, images, labels, rng):
-    images, heads = images.astype(np.float32), labels if isinstance(labels, dict) else {"": labels}
-    parts = [part.reshape(len(images), -1).astype(np.float32) for part in heads.values()]
-    ends, rows = np.cumsum([part.shape[1] for part in parts]), np.concatenate(parts, axis=1)
+    images = images.astype(np.float32)
     with keras.device("cpu"):
-        for layer in _built(configs, images.shape, rows.shape):
-            images, rows = layer(images, rows, rng)
+        for layer in _built(configs, images.shape, labels.shape):
+            images, labels = layer(images, labels, rng)
             images = images.clip(0, 255)
-    mixed = {
-        head: part.reshape(-1, *given.shape[1:])
-        for (head, given), part in zip(heads.items(), np.split(rows, ends[:-1], axis=1))
-    }
-    return images, mixed if isinstance(labels, dict) else mixed[""]
+    return images, labels
 
 
 @functools.lru_cache(8)

@@ -35,14 +35,6 @@ def part_of(name):
     return match and match.lastgroup
 
 
-def has_label(labels):
-    """Whether each example has its label, (examples,): -1 and NaN are none."""
-    labels = np.asarray(labels)
-    if labels.dtype.kind != "f":
-        return labels >= 0
-    return ~np.isnan(labels).any(axis=tuple(range(1, labels.ndim)))
-
-
 class Source:
     """Labelled images that are read one by one; the base of every data source.
 
@@ -95,53 +87,9 @@ class Source:
                 sides.append(min(image.shape[:2]))
         return sorted(sides)[len(sides) // 2] if sides else 0
 
-    def missing(self, rows):
-        """{head: how many of the rows lack its label}, without those of 0."""
-        if not isinstance(self.problem, dict):
-            return {}
-        labels = [self.label(row) for row in rows]
-        known = {h: has_label(np.array([label[h] for label in labels])) for h in self.problem}
-        return {head: int((~each).sum()) for head, each in known.items() if not each.all()}
-
     def label(self, row):
         """The label alone."""
         return self[row][1]
-
-    def balanced_class_weights(self, rows):
-        """A weight for each class, for a loss to which all classes are as important: a tuple.
-
-        Of several heads it is a dict {head: weights}, which are () for other labels than classes.
-
-        It is n / (K · n_k) for n rows of K classes, n_k of them of class k, as scikit-learn's
-        `compute_class_weight("balanced")`: the mean over the images is 1.
-
-        Raises:
-            ValueError: images with other labels than one class of several, or a class without any.
-        """
-        has_heads = isinstance(self.problem, dict)
-        problems = self.problem.values() if has_heads else [self.problem]
-        if "single_label" not in problems:
-            raise ValueError(
-                "Weights balance classes of which each image has one. Received: images for "
-                f"problem={self.problem!r}; leave class weights out."
-            )
-
-        def balanced(problem, class_names, numbers):
-            if problem != "single_label":
-                return ()
-            numbers = np.array(numbers)
-            counts = np.bincount(numbers[numbers >= 0], minlength=len(class_names))
-            if missing := [str(class_names[k]) for k in np.flatnonzero(counts == 0)]:
-                raise ValueError(
-                    f"Balanced weights need an image of each class. Received: {len(rows)} images "
-                    f"of {self.name}, none of {', '.join(map(repr, missing[:10]))}."
-                )
-            return tuple((counts.sum() / (len(counts) * counts)).tolist())
-
-        labels = [self.label(row) for row in rows]
-        if has_heads:
-            labels = {head: [label[head] for label in labels] for head in self.problem}
-        return map_heads(balanced, self.problem, self.class_names, labels)
 
     def place(self, row):
         """Where an example lies, for messages."""
