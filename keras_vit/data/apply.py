@@ -65,7 +65,7 @@ def _augmented(pixels, augmentations, rng):
 
 
 def _cropped(image, crop, channels, upright, draft):
-    """(pixels, size, window): the box of a random crop, the size to resize it to, and its window."""
+    """(pixels, size, window): the box of a random crop, and what `resized` makes of it."""
     if draft and isinstance(image, bytes):
         with opened(image) as file:
             if file.format == "JPEG" and not (upright and orientation(file) > 1):

@@ -4,6 +4,7 @@ How images become batches stands in `keras_vit.data.batches.training_batches`, f
 """
 
 import copy
+import functools
 import os
 from typing import Any
 
@@ -82,8 +83,8 @@ def pipeline(
     if batch_size is None:
         batch_size = getattr(recipe, "micro_batch_size", recipe.batch_size)
     opened = open_source(source, data_dir, labels, problem)
-    given = getattr(model, "channels", None) or opened.channels or 3
-    channels = given if channels is None else channels
+    if channels is None:
+        channels = getattr(model, "channels", None) or opened.channels or 3
     check_choice("channels", channels, (1, 3))
     check_choice("training", training, (None, True, False))
     split = None if split is None else str(split)
@@ -94,7 +95,10 @@ def pipeline(
     # test part must not replace.
     elif (part := part_of(split)) in HELD_OUT and not opened.has_part(part):
         split = getattr(recipe, f"{part}_split", None) or split
-    usual = threads_for(opened, recipe.train.image_size)
+    if threads is not None:
+        threads = positive_int(threads, "threads")
+    if workers != 0:
+        workers = positive_int(workers, "workers")
     return Pipeline(
         opened,
         recipe,
@@ -103,8 +107,8 @@ def pipeline(
         training=starts_training(split) if training is None else bool(training),
         seed=seed,
         channels=channels,
-        threads=usual if threads is None else positive_int(threads, "threads"),
-        workers=workers and positive_int(workers, "workers"),
+        threads=threads_for(opened, recipe.train.image_size) if threads is None else threads,
+        workers=workers,
     )
 
 
@@ -117,11 +121,8 @@ class Pipeline(KerasBatches):
 
     In training, images are shuffled, augmented and mixed, an epoch has only full batches, and
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
-    is left out, and labels are int32. Images are float32 NumPy arrays. Labels of several classes
-    are float32 of shape (batch, classes) and values of shape (batch,) or (batch, targets), in
-    training and otherwise. Of several heads a batch is (images, {head: labels}), and where an image
-    lacks a label (images, {head: labels}, {head: weights}), with the weight 0 for the label 0 that
-    stands in its place; what is mixed with such an image lacks the label, too.
+    is left out, and labels are int32. Images are float32 NumPy arrays. What other labels become,
+    those of several classes, of several heads, or values, `keras_vit.data.label_rows` says.
 
     Iterating gives one epoch and reads ahead. `model.fit` takes the object as well: each epoch of
     Keras shows the next epoch, whose batches Keras puts in another order unless `shuffle=False`.
@@ -130,7 +131,7 @@ class Pipeline(KerasBatches):
     evaluation, with a warning, and listed in `skipped`; too many of them are an error.
 
     Attributes:
-        name, split, seed, training: what was loaded and how, see `pipeline`.
+        name, split, batch_size, seed, training: what was loaded and how, see `pipeline`.
         num_examples: in the split, unreadable ones included.
         problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
         num_classes, class_names: of the dataset; for regression of the targets, if these have any.
@@ -142,10 +143,11 @@ class Pipeline(KerasBatches):
         source, rows: where the examples are read, and their numbers there.
         steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
             is the same unless `from_step` changed it.
-        batch_size: images per batch, of all processes together.
         image_shape: (height, width, channels).
         start: the step at which this object begins.
     """
+
+    units = None  # of the values to estimate, see `keras_vit.data.units`
 
     def __init__(
         self,
@@ -161,15 +163,15 @@ class Pipeline(KerasBatches):
         workers: int,
     ):
         super().__init__()
-        self.source, self.rows, self.split = source, source.rows(split), split
-        self.name, self.left_out, self.class_names = (
-            source.name,
-            source.left_out,
-            source.class_names,
-        )
-        self.problem, self.num_classes = source.problem, source.num_classes
+        self.source, self.name, self.left_out = source, source.name, source.left_out
+        self.problem, self.class_names = source.problem, source.class_names
+        self.num_classes = source.num_classes
+        self.split, self.rows = split, source.rows(split)
+        self.num_examples, self.missing = len(self.rows), count_missing(source, self.rows)
         self.batch_size, self.training, self.seed = batch_size, training, seed
-        self.num_examples = len(self.rows)
+        self.start, self._steps = 0, None
+        self._threads, self._workers = threads, workers
+        self._unreadable = Unreadable()  # of all objects that are made of this one
         if training and batch_size > self.num_examples:
             raise ValueError(
                 "A batch for training must not be larger than the split. Received: batch_size="
@@ -181,25 +183,16 @@ class Pipeline(KerasBatches):
         if {len(self.preprocessing.mean), channels} == {1, 3}:
             self.preprocessing = self.preprocessing.for_channels(channels)
         self._normalization = per_channel(self.preprocessing, channels)
-        self.missing = count_missing(source, self.rows)
         self._label_rows = rows_for(source, self.missing, one_hot=training)
         self._read = Reader(source, self.rows, transform, channels, self._label_rows, training)
-        self._mixing = {}
+        make_batches = evaluation_batches
         if training:
-            self._mixing = {"mixup": recipe.mixup, "cutmix": recipe.cutmix}
-            self._mixing["layers"] = layers = getattr(recipe, "augment_layers", ())
+            layers = getattr(recipe, "augment_layers", ())
             keras_layers.check(layers, (batch_size, *self.image_shape), self._label_rows.width)
-        self._threads, self._workers = threads, workers
-        self._unreadable = Unreadable()  # of all objects that are made of this one
-        self.start, self._steps = 0, None
-        self._dataset = self._batches((0, 1))
-
-    def _batches(self, share):
-        """The `grain.MapDataset` of the part of a process."""
-        make = training_batches if self.training else evaluation_batches
-        return make(self._read, self.batch_size, self.seed, share=share, **self._mixing)
-
-    units = None  # of the values to estimate, see `keras_vit.data.units`
+            mixing = {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
+            make_batches = functools.partial(training_batches, **mixing)
+        self._batches = functools.partial(make_batches, self._read, batch_size, seed)
+        self._dataset = self._batches(share=(0, 1))
 
     @property
     def steps_per_epoch(self):
@@ -232,7 +225,8 @@ class Pipeline(KerasBatches):
 
         `steps` is how many there are: by default `steps_per_epoch` in training, the rest otherwise.
         """
-        step = step and positive_int(step, "step")
+        if step != 0:
+            step = positive_int(step, "step")
         steps = None if steps is None else positive_int(steps, "steps")
         if not self.training and step + (steps or 1) > self.steps_per_epoch:
             raise ValueError(
@@ -256,12 +250,12 @@ class Pipeline(KerasBatches):
                 f"Received: process={process}, processes={processes}, batch_size={self.batch_size}"
             )
         other = copy.copy(self)
-        other._dataset = self._batches((process, processes))
+        other._dataset = self._batches(share=(process, processes))
         return other
 
     def __iter__(self):
         dataset = self._dataset[self.start : self.start + len(self)]
-        seen = 0
+        batches_left = len(self)
         for images, rows, notes in read_ahead(
             dataset, *self._normalization, self._threads, self._workers
         ):
@@ -269,8 +263,8 @@ class Pipeline(KerasBatches):
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
             yield images, *self._label_rows.labels(rows, self.units)
-            seen += 1
-        for _ in range(len(self) - seen):  # of a process that has no row in the last batch
+            batches_left -= 1
+        for _ in range(batches_left):  # where a process has no row of the last batch
             images, rows, _ = self._read.collate([])
             yield images.astype(np.float32), *self._label_rows.labels(rows, self.units)
 

@@ -113,7 +113,7 @@ def picture_of(image, channels, turned=1):
 
 @contextlib.contextmanager
 def opened(encoded):
-    """The image of Pillow in the bytes of a file, or an `ImageError` that tells why there is none."""
+    """The image of Pillow in the bytes of a file, or an `ImageError` that says why not."""
     try:
         with open_image(encoded) as image:
             yield image

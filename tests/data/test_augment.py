@@ -290,5 +290,5 @@ def test_random_erasing_in_a_pipeline_and_what_it_refuses():
     with pytest.raises(ValueError, match="fill='pixel'"):
         random_erasing(Image.new("L", (8, 8)), np.random.default_rng(0), fill="pixel")
     asked = Transform(8, augment=[("random_erasing", 2.0)])
-    with pytest.raises(ValueError, match="^random_erasing takes"):  # no image is blamed for it
+    with pytest.raises(ValueError, match=r"^random_erasing takes"):  # no image is blamed for it
         list(pipeline(numbered(64), recipe(8, train=asked), training=True))
