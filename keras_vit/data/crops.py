@@ -98,22 +98,21 @@ def _pad_random(transform, sides, rng):
     return (top - padding, left - padding, *size), size, None
 
 
-def _window(keep_ratio):
-    """A window of an image whose shorter side, or both sides, are resized to `resize_small`."""
+def _resize_small_random(transform, sides, rng):
+    square = (transform.resize_small, transform.resize_small)
+    size = covering_size(sides, square, transform.preprocessing.library)
+    return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
 
-    def crop(transform, sides, rng):
-        size = (transform.resize_small,) * 2
-        if keep_ratio:
-            size = covering_size(sides, size, transform.preprocessing.library)
-        return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
 
-    return crop
+def _squash_random(transform, sides, rng):
+    size = (transform.resize_small, transform.resize_small)
+    return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
 
 
 CROPS = {
     "inception": _inception,
     "random_resized": _random_resized,
-    "resize_small_random": _window(keep_ratio=True),
-    "squash_random": _window(keep_ratio=False),
+    "resize_small_random": _resize_small_random,
+    "squash_random": _squash_random,
     "pad_random": _pad_random,
 }

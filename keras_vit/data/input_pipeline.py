@@ -21,7 +21,7 @@ from keras_vit.data.batches import (
     training_batches,
 )
 from keras_vit.data.dataset import problem_told
-from keras_vit.data.label_rows import balanced_class_weights, count_missing, rows_for
+from keras_vit.data.label_rows import LabelRows, balanced_class_weights, count_missing
 from keras_vit.data.load import check_seed, open_source
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.reader import Reader, Unreadable
@@ -183,12 +183,13 @@ class Pipeline(KerasBatches):
         if {len(self.preprocessing.mean), channels} == {1, 3}:
             self.preprocessing = self.preprocessing.for_channels(channels)
         self._normalization = per_channel(self.preprocessing, channels)
-        self._label_rows = rows_for(source, self.missing, one_hot=training)
-        self._read = Reader(source, self.rows, transform, channels, self._label_rows, training)
+        labels = LabelRows.of_source(source, one_hot=training, weighted=bool(self.missing))
+        self._label_rows = labels
+        self._read = Reader(source, self.rows, transform, channels, labels, training)
         make_batches = evaluation_batches
         if training:
             layers = getattr(recipe, "augment_layers", ())
-            keras_layers.check(layers, (batch_size, *self.image_shape), self._label_rows.width)
+            keras_layers.check(layers, (batch_size, *self.image_shape), labels.width)
             mixing = {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
             make_batches = functools.partial(training_batches, **mixing)
         self._batches = functools.partial(make_batches, self._read, batch_size, seed)

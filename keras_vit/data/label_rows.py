@@ -30,6 +30,16 @@ class LabelRows:
         self._heads = {head: (of_head(problem, head), of_head(shape, head)) for head in heads}
         self.width = sum(math.prod(shape) for _, shape in self._heads.values())
 
+    @classmethod
+    def of_source(cls, source, one_hot, weighted):
+        """Those of a source, where the row of one class is its number unless it is `one_hot`."""
+
+        def shape_of(problem, shape, classes):
+            return (classes,) if one_hot and problem == "single_label" else shape
+
+        shape = map_heads(shape_of, source.problem, source.label_shape, source.num_classes)
+        return cls(source.problem, shape, weighted)
+
     def row(self, label):
         """The row of one label of a source."""
         parts = []
@@ -70,16 +80,6 @@ class LabelRows:
 def is_missing(label, problem):
     """Whether a label is -1 or NaN, which stand for a label that an image lacks."""
     return label < 0 if problem == "single_label" else bool(np.isnan(label).any())
-
-
-def rows_for(source, missing, one_hot):
-    """The `LabelRows` of a source; those of one class are numbers unless they are `one_hot`."""
-
-    def shape_of(problem, shape, classes):
-        return (classes,) if one_hot and problem == "single_label" else shape
-
-    shape = map_heads(shape_of, source.problem, source.label_shape, source.num_classes)
-    return LabelRows(source.problem, shape, weighted=bool(missing))
 
 
 def count_missing(source, rows):

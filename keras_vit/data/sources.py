@@ -1,27 +1,22 @@
 """Data sources: labelled images that are read by number, and the splits of their parts."""
 
-import contextlib
 import math
 import re
 
 import numpy as np
 
-from keras_vit.data.pixels import open_image
 from keras_vit.heads import map_heads
 
 # What labels are: the number of the only class; one 0 or 1 for each class; one or more values.
 PROBLEMS = ("single_label", "multi_label", "regression")
 HELD_OUT = ("test", "validation")  # parts; in memory the first one is the test set
 # What people call the parts, in any case, also "training_set", "test-images" or "ValData".
-_NAMES = {
-    "train": "train training",
-    "validation": "val valid validation dev development",
-    "test": "test testing eval evaluation",
-}
 _CALLED = re.compile(
-    "(?:" + "|".join(f"(?P<{p}>{n.replace(' ', '|')})" for p, n in _NAMES.items()) + ")"
-    "(?:[-_ ]?(?:set|data|dataset|images|split))?",
-    re.IGNORECASE,
+    r"""(?:(?P<train>train|training)
+         |(?P<validation>val|valid|validation|dev|development)
+         |(?P<test>test|testing|eval|evaluation))
+        (?:[-_ ]?(?:set|data|dataset|images|split))?""",
+    re.IGNORECASE | re.VERBOSE,
 )
 _SLICES = 3  # seeds the order in which slices are drawn from class folders, in every run alike
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
@@ -74,18 +69,6 @@ class Source:
         A label is an int for `"single_label"`, else float32 of shape `label_shape`.
         """
         raise NotImplementedError
-
-    def shorter_side(self, rows, most=32):
-        """The median of the shorter sides of some images as they are, in pixels; 0 for none."""
-        sides = []
-        for row in rows[:: max(1, len(rows) // most)]:
-            image, _ = self[row]
-            if isinstance(image, bytes):
-                with contextlib.suppress(Exception), open_image(image) as opened:  # damaged ones
-                    sides.append(min(opened.size))
-            else:
-                sides.append(min(image.shape[:2]))
-        return sorted(sides)[len(sides) // 2] if sides else 0
 
     def label(self, row):
         """The label alone."""
