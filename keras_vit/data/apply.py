@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from keras_vit.data.crops import CROPS
-from keras_vit.data.pixels import opened, orientation, pixels_of
+from keras_vit.data.pixels import opened, orientation, picture_of, pixels_of
 from keras_vit.data.resize import cut, fit_image, resized
 
 
@@ -32,10 +32,11 @@ def apply(transform, image, rng=None, channels=3, upright=True):
     """
     if transform.crop in CROPS:
         crop = functools.partial(CROPS[transform.crop], transform, rng=rng)
-        pixels, size, window = _cropped(image, crop, channels, upright, draft=transform.draft)
+        options = {"channels": channels, "upright": upright, "draft": transform.draft}
+        pixels, size, window = _cropped(image, crop, **options)
         pixels = resized(pixels, size, transform.preprocessing, window)
     else:
-        pixels = _decoded(image, channels, upright)
+        pixels = _decoded(image, channels, upright=upright)
         pixels = fit_image(pixels, transform.image_size, transform.preprocessing)
     if transform.flip and rng.random() < 0.5:
         pixels = pixels[:, ::-1]
@@ -43,6 +44,32 @@ def apply(transform, image, rng=None, channels=3, upright=True):
         # An average of bytes passes 255 by a rounding error at most.
         pixels = np.clip(pixels + np.float32(0.5), 0, 255).astype(np.uint8)
     return _augmented(pixels, transform.augmentations(), rng)
+
+
+def _cropped(image, crop, channels, upright, draft):
+    """(pixels, size, window): the box of a random crop, and what `resized` makes of it."""
+    if draft and isinstance(image, bytes):
+        with opened(image) as file:
+            if file.format == "JPEG" and not (upright and orientation(file) > 1):
+                box, size, window = crop((file.height, file.width))
+                top, left, height, width = _drafted(file, box, size)
+                picture = picture_of(file, channels)
+                picture = picture.crop((left, top, left + width, top + height))
+                return pixels_of(picture, channels, upright=False), size, window
+    pixels = _decoded(image, channels, upright=upright)
+    box, size, window = crop(pixels.shape[:2])
+    return cut(pixels, box), size, window
+
+
+def _drafted(file, box, size):
+    """The box in a JPEG that is decoded at 1/2, 1/4 or 1/8 of its size, as far as `size` allows."""
+    height, width = file.height, file.width
+    enough = [math.ceil(a * new / old) for a, new, old in zip((height, width), size, box[2:])]
+    file.draft(None, (enough[1], enough[0]))
+    scales = file.height / height, file.width / width
+    starts = [int(start * scale + 0.5) for start, scale in zip(box[:2], scales)]
+    ends = [int((a + b) * scale + 0.5) for a, b, scale in zip(box[:2], box[2:], scales)]
+    return (*starts, *(end - start for start, end in zip(starts, ends)))
 
 
 def _decoded(image, channels, upright):
@@ -62,27 +89,3 @@ def _augmented(pixels, augmentations, rng):
     for function, arguments in augmentations:
         picture = function(picture, rng, *arguments)
     return np.asarray(picture).reshape(pixels.shape)
-
-
-def _cropped(image, crop, channels, upright, draft):
-    """(pixels, size, window): the box of a random crop, and what `resized` makes of it."""
-    if draft and isinstance(image, bytes):
-        with opened(image) as file:
-            if file.format == "JPEG" and not (upright and orientation(file) > 1):
-                box, size, window = crop((file.height, file.width))
-                box = _drafted(file, box, size)
-                return cut(pixels_of(file, channels, upright=False), box), size, window
-    pixels = _decoded(image, channels, upright)
-    box, size, window = crop(pixels.shape[:2])
-    return cut(pixels, box), size, window
-
-
-def _drafted(file, box, size):
-    """The box in a JPEG that is decoded at 1/2, 1/4 or 1/8 of its size, as far as `size` allows."""
-    height, width = file.height, file.width
-    enough = [math.ceil(a * new / old) for a, new, old in zip((height, width), size, box[2:])]
-    file.draft(None, (enough[1], enough[0]))
-    scales = file.height / height, file.width / width
-    starts = [int(start * scale + 0.5) for start, scale in zip(box[:2], scales)]
-    ends = [int((a + b) * scale + 0.5) for a, b, scale in zip(box[:2], box[2:], scales)]
-    return (*starts, *(end - start for start, end in zip(starts, ends)))

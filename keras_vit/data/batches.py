@@ -18,7 +18,7 @@ from keras_vit.data.pixels import normalized
 from keras_vit.workarounds import report_ended_workers
 
 
-def training_batches(read, batch_size, seed, *, layers=(), mixup=0.0, cutmix=0.0, share=(0, 1)):
+def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0, share=(0, 1)):
     """The batches to train on, by step and without end: a `grain.MapDataset`.
 
     Grain seeds each random step by its place in this chain, so that one step more or fewer would
@@ -38,7 +38,7 @@ def training_batches(read, batch_size, seed, *, layers=(), mixup=0.0, cutmix=0.0
 
     dataset = import_grain().MapDataset.source(read.rows).seed(seed)
     dataset = dataset.shuffle()  # anew in each epoch
-    dataset = dataset.random_map(read)  # read; and `apply`: crop, resize, flip, augment
+    dataset = dataset.random_map(read)  # the bytes, then `apply`: crop, resize, flip, augment
     dataset = dataset[: len(read.rows) // batch_size * batch_size]  # full batches only
     dataset = dataset.batch(batch_size // parts, batch_fn=list)[part::parts]
     dataset = dataset.map(read.collate)  # arrays of uint8 images, and of labels as rows of floats
@@ -51,18 +51,24 @@ def training_batches(read, batch_size, seed, *, layers=(), mixup=0.0, cutmix=0.0
     return dataset.repeat()
 
 
-def evaluation_batches(read, batch_size, seed, share=(0, 1)):
+def evaluation_batches(read, *, batch_size, seed, share=(0, 1)):
     """The batches to evaluate on, in order, by step: a `grain.MapDataset` of one pass."""
-    rows = _rows_of_process(read.rows, batch_size, share)
+    process, processes = share
+    # The process's part of every batch, the smaller last one included.
+    step, place = np.divmod(np.arange(len(read.rows)), batch_size)
+    size = np.minimum(batch_size, len(read.rows) - step * batch_size)
+    first, last = size * process // processes, size * (process + 1) // processes
+    rows = read.rows[(place >= first) & (place < last)]
+
     dataset = import_grain().MapDataset.source(rows).seed(seed)
     dataset = dataset.random_map(read)
-    return dataset.batch(batch_size // share[1], batch_fn=read.collate)
+    return dataset.batch(batch_size // processes, batch_fn=read.collate)
 
 
 def _mixed(batch, rng, mixup, cutmix):
     """A batch after `keras_vit.data.mixing.mix`."""
     images, labels, notes = batch
-    return *mix(images, labels, rng, mixup, cutmix), notes
+    return *mix(images, labels, rng, mixup_alpha=mixup, cutmix_alpha=cutmix), notes
 
 
 def _part_of_batch(batch, share):
@@ -73,16 +79,7 @@ def _part_of_batch(batch, share):
     return images[part], labels[part], notes
 
 
-def _rows_of_process(rows, batch_size, share):
-    """The rows that a process evaluates: its part of every batch, the smaller last one included."""
-    process, processes = share
-    step, place = np.divmod(np.arange(len(rows)), batch_size)
-    size = np.minimum(batch_size, len(rows) - step * batch_size)
-    first, last = size * process // processes, size * (process + 1) // processes
-    return rows[(place >= first) & (place < last)]
-
-
-def read_ahead(dataset, mean, std, threads, workers=0):
+def read_ahead(dataset, *, mean, std, threads, workers):
     """Yields the batches of a finite `grain.MapDataset`, read ahead, with images in float32.
 
     `mean` and `std` are those of `normalized`.
@@ -153,7 +150,6 @@ class KerasBatches(keras.utils.PyDataset):
     """
 
     passes = 0  # epochs that Keras has been through
-    num_batches = property(lambda self: len(self))
 
     def __getitem__(self, index):
         """The batch of that number in the epoch that Keras is in."""

@@ -185,14 +185,16 @@ class Pipeline(KerasBatches):
         self._normalization = per_channel(self.preprocessing, channels)
         labels = LabelRows.of_source(source, one_hot=training, weighted=bool(self.missing))
         self._label_rows = labels
-        self._read = Reader(source, self.rows, transform, channels, labels, training)
+        options = {"channels": channels, "label_rows": labels, "training": training}
+        self._read = Reader(source, self.rows, transform=transform, **options)
         make_batches = evaluation_batches
         if training:
             layers = getattr(recipe, "augment_layers", ())
             keras_layers.check(layers, (batch_size, *self.image_shape), labels.width)
             mixing = {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
             make_batches = functools.partial(training_batches, **mixing)
-        self._batches = functools.partial(make_batches, self._read, batch_size, seed)
+        options = {"batch_size": batch_size, "seed": seed}
+        self._batches = functools.partial(make_batches, self._read, **options)
         self._dataset = self._batches(share=(0, 1))
 
     @property
@@ -256,10 +258,9 @@ class Pipeline(KerasBatches):
 
     def __iter__(self):
         dataset = self._dataset[self.start : self.start + len(self)]
-        batches_left = len(self)
-        for images, rows, notes in read_ahead(
-            dataset, *self._normalization, self._threads, self._workers
-        ):
+        (mean, std), batches_left = self._normalization, len(self)
+        options = {"threads": self._threads, "workers": self._workers}
+        for images, rows, notes in read_ahead(dataset, mean=mean, std=std, **options):
             self._unreadable.add(notes, self.source, self.num_examples)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")

@@ -48,7 +48,7 @@ class LabelRows:
             if is_missing(part, problem):
                 part = np.full(shape, np.nan)
             elif problem == "single_label" and shape:
-                part = np.arange(*shape) == part
+                part = np.arange(shape[0]) == part
             parts.append(np.asarray(part, np.float32).reshape(-1))
         return np.concatenate(parts)
 
@@ -60,18 +60,17 @@ class LabelRows:
         """
         labels, weights, start = {}, {}, 0
         for head, (problem, shape) in self._heads.items():
-            part = rows[:, start : start + math.prod(shape)]
-            start += part.shape[1]
-            is_there = ~np.isnan(part).any(axis=1)
-            part = part.reshape(len(rows), *shape)
+            columns = rows[:, start : start + math.prod(shape)]
+            start += columns.shape[1]
+            is_known = ~np.isnan(columns).any(axis=1)
             if (of_values := of_head(units, head)) is not None:
-                mean, deviation = (np.reshape(each, shape) for each in of_values)
-                part = (part - mean) / deviation
+                mean, deviation = (np.reshape(each, -1) for each in of_values)
+                columns = (columns - mean) / deviation
             if self._weighted:
-                part = np.where(is_there.reshape(-1, *(1 for _ in shape)), part, 0)
-            is_number = problem == "single_label" and not shape
-            labels[head] = part.astype(np.int32 if is_number else np.float32)
-            weights[head] = is_there.astype(np.float32)
+                columns = np.where(is_known[:, None], columns, 0)
+            dtype = np.int32 if problem == "single_label" and not shape else np.float32
+            labels[head] = columns.astype(dtype).reshape(len(rows), *shape)
+            weights[head] = is_known.astype(np.float32)
         if not self._has_heads:
             labels, weights = labels[None], weights[None]
         return (labels, weights) if self._weighted else (labels,)

@@ -18,18 +18,18 @@ class Reader:
     the pixels are None. Notes are (row, reason) of those that cannot.
     """
 
-    def __init__(self, source, rows, transform, channels, label_rows, training):
+    def __init__(self, source, rows, *, transform, channels, label_rows, training):
         self.source, self.rows, self.transform = source, rows, transform
         self.channels, self.label_rows, self.training = channels, label_rows, training
 
     def __call__(self, row, rng):
-        notes = []
+        notes, options = [], {"channels": self.channels, "upright": self.source.upright}
         for candidate in self._candidates(row):
             try:
                 image, label = self._read(candidate)
                 if not isinstance(image, bytes):
                     image = bytes_of(image, self.channels)
-                pixels = apply(self.transform, image, rng, self.channels, self.source.upright)
+                pixels = apply(self.transform, image, rng=rng, **options)
                 return pixels, self.label_rows.row(label), notes
             except ImageError as error:
                 notes.append((int(candidate), str(error)))

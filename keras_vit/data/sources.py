@@ -113,9 +113,9 @@ def parse_split(split, sizes):
             it.
     """
 
-    def refuse(reason=""):
+    def refused(reason=""):
         parts = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
-        raise ValueError(
+        return ValueError(
             f"split must be one of {parts}, a slice of one by rows or percents, such as "
             f"'train[:98%]', or several joined by '+'. Received: split={split!r}{reason}"
         )
@@ -126,22 +126,27 @@ def parse_split(split, sizes):
         percent = bound.endswith("%")
         row = round(float(bound[:-1]) * size / 100.0) if percent else int(bound)
         if abs(row) > size:
-            refuse(f", which reaches outside the {size} examples")
+            raise refused(f", which reaches outside the {size} examples")
         return row + size if row < 0 else row
 
     slices = []
     for piece in split.split("+") if isinstance(split, str) else [""]:
-        match = _PART.fullmatch(piece.strip()) or refuse()
-        part, start, stop = match.groups()
-        if part not in sizes:
-            part = _nearest_part(part, sizes) or refuse()
+        match = _PART.fullmatch(piece.strip())
+        if match is None:
+            raise refused()
+        name, start, stop = match.groups()
+        part = name if name in sizes else _nearest_part(name, sizes)
+        if part is None:
+            raise refused()
         if start and stop and start.endswith("%") != stop.endswith("%"):
-            refuse(", whose ends must be both rows or both percents")
+            raise refused(", whose ends must be both rows or both percents")
         size = sizes[part]
         first, last = row(start, size, 0), row(stop, size, size)
         if first < last:
             slices.append((part, first, last))
-    return slices or refuse(", which has no examples")
+    if not slices:
+        raise refused(", which has no examples")
+    return slices
 
 
 def _nearest_part(name, parts):

@@ -244,9 +244,8 @@ def _of_head(model, images, top, class_names=None):
     if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
         return [([], [])] * len(images)
     teller = teller_of(model, top, class_names)
-    teller.names = teller.names[
-        -shape[1] :
-    ]  # of two names for one sigmoid, that of its probability
+    # Of two names for one sigmoid, that of its probability.
+    teller.names = teller.names[-shape[1] :]
     outputs = forward.outputs(model, model.outputs, images, 8)
     told = teller.tell(np.concatenate([forward.to_array(x)[:n] for (x,), n in outputs]))
     told = [best[:top] for best in told]  # of a regression all values are told
