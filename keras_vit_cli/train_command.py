@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import time
@@ -282,7 +283,7 @@ def shorter_side(source, rows, most=32):
                 sides.append(min(opened.size))
         else:
             sides.append(min(image.shape[:2]))
-    return sorted(sides)[len(sides) // 2] if sides else 0
+    return statistics.median_high(sides or [0])
 
 
 def test_again(output):

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_vit.checks import check_choice
+from keras_vit.checks import check_choice, needs_extra
 from keras_vit.data.dataset import (
     MAX_BYTES,
     MOST_CLASSES,
     ImageDataset,
     check_images,
     check_labels,
+    check_parts,
     split_rows,
 )
 from keras_vit.data.sources import PROBLEMS, Source
@@ -75,15 +76,7 @@ def array_source(source, problem=None):
     problem = map_heads(problem_of, labels, problem)
 
     def checked(labels, problem):
-        """The labels of each part, of all or of one head."""
-        pairs = zip(labels, images)
-        labels = [check_labels(y, x, problem=problem, partly=has_heads) for y, x in pairs]
-        if len({each.shape[1:] for each in labels}) > 1:
-            raise ValueError(
-                "Labels to train and to test must have as many columns. Received: shapes "
-                f"{' and '.join(str(each.shape) for each in labels)}"
-            )
-        return labels
+        return check_parts(images, labels, problem, partly=has_heads)
 
     labels = map_heads(checked, labels, problem)
     class_names, arrays = map_heads(numbered_classes, labels, problem), {}
@@ -139,13 +132,8 @@ def split_dataset(name, images, labels, class_names, test_fraction, seed, proble
 
 def load_digits(test_fraction, seed):
     """The `ImageDataset` of scikit-learn's digits."""
-    try:
+    with needs_extra("data", "'digits' comes with scikit-learn"):
         from sklearn import datasets
-    except ImportError as error:
-        raise ImportError(
-            "'digits' comes with scikit-learn, which is not installed. Install it with: "
-            'pip install "keras3-vit[data]"'
-        ) from error
     digits = datasets.load_digits()
     # 17 gray levels, 0..16, spread over the range that every other source has.
     images = np.round(digits.images * (255.0 / 16.0)).astype(np.uint8)[..., None]

@@ -11,6 +11,7 @@ import sys
 import keras
 import numpy as np
 
+from keras_vit.checks import needs_extra
 from keras_vit.data.arrays import ArraySource
 from keras_vit.data.keras_layers import augment
 from keras_vit.data.mixing import mix
@@ -132,13 +133,8 @@ def threads_for(source, image_size):
 
 
 def import_grain():
-    """The `grain` module, or an ImportError that names the extra."""
-    try:
+    with needs_extra("data", "A pipeline needs Grain"):
         import grain
-    except ImportError as error:
-        raise ImportError(
-            'A pipeline needs Grain. Install it with: pip install "keras3-vit[data]"'
-        ) from error
     return grain
 
 

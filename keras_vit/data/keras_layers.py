@@ -13,6 +13,7 @@ import re
 import keras
 import numpy as np
 
+from keras_vit.checks import needs_extra
 from keras_vit.text import abridged, brief
 from keras_vit.workarounds import draw_apart, python_random
 
@@ -239,14 +240,10 @@ def _import_keras_cv():
 
     Layers of KerasCV keep the generator that is TensorFlow's global one when they are made.
     """
-    try:
+    need = "Layers of keras_cv need KerasCV, which computes with TensorFlow on every backend"
+    with needs_extra("cv", need):
         import keras_cv  # noqa: F401
         import tensorflow as tf
-    except ImportError as error:
-        raise ImportError(
-            "Layers of keras_cv need KerasCV, which computes with TensorFlow on every backend. "
-            'Install it with: pip install "keras3-vit[cv]"'
-        ) from error
     if not _GENERATOR:
         _GENERATOR.append(tf.random.Generator.from_seed(0))
         tf.random.set_global_generator(_GENERATOR[0])

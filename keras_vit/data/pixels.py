@@ -121,11 +121,9 @@ def opened(encoded):
         raise
     # Pillow's decoders answer damaged files with errors of many unrelated types.
     except Exception as error:
-        is_unknown = isinstance(error, UnidentifiedImageError)  # whose text names an object
-        reason = "Pillow knows no such format" if is_unknown else f"{type(error).__name__}: {error}"
         raise ImageError(
             f"The image cannot be decoded. Received: {len(encoded)} bytes that begin with "
-            f"{encoded[:8]!r} ({reason})"
+            f"{encoded[:8]!r} ({type(error).__name__}: {error})"
         ) from error
 
 
