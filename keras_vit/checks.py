@@ -1,5 +1,6 @@
 """Checks of arguments that the whole package shares, and the fields of architectures."""
 
+import contextlib
 import dataclasses
 import math
 
@@ -7,6 +8,15 @@ from keras_vit.text import brief, unknown
 
 MAX_PATCHES = 1 << 22  # of an image; those of ViT-B have then positions of 12 GiB
 MAX_PAIRED = 1 << 15  # where positions are relative; their pairs have then an index of 8 GiB
+
+
+@contextlib.contextmanager
+def needs_extra(extra, purpose):
+    """An import within it that fails is an ImportError that says what to install, and for what."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(f'{purpose}: pip install "keras3-vit[{extra}]" ({error})') from error
 
 
 def positive_int(value, name):

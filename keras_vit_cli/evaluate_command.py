@@ -96,21 +96,23 @@ class Batches:
         return -(-len(self.rows) // self.size)
 
     def __iter__(self):
-        import keras
         import numpy as np
 
-        from keras_vit.data.batches import with_weights
+        from keras_vit.data.label_rows import LabelRows
         from keras_vit.data.pixels import pixels_of
         from keras_vit.data.preprocess import input_of, prepare, warn_of_unreadable
         from keras_vit.heads import map_heads
 
-        wanted = input_of(self.model)
+        wanted, problem = input_of(self.model), self.source.problem
         channels = wanted[1]
+        shape = map_heads(shape_of, problem, self.source.label_shape, self.outputs)
+        label_rows = LabelRows(problem, shape, weighted=isinstance(problem, dict))
         labels = {}
 
         def read(row):
             image, label = self.source[row]
-            labels[row] = map_heads(label_of, label, self.problem, self.numbers, self.outputs)
+            label = map_heads(label_of, label, problem, self.numbers, self.outputs)
+            labels[row] = label_rows.row(label)
             return pixels_of(image, channels, self.source.upright)
 
         for start in range(0, len(self.rows), self.size):
@@ -121,11 +123,14 @@ class Batches:
             self.skipped += places.values()
             kept = [index for index in range(len(rows)) if index not in errors]
             if kept:  # as a pipeline leaves them out
-                rows_of = [labels[rows[index]] for index in kept]
-                together = keras.tree.map_structure(lambda *each: np.array(each), *rows_of)
-                batch = images[kept], together
-                yield with_weights(*batch) if isinstance(self.problem, dict) else batch
+                together = np.stack([labels[rows[index]] for index in kept])
+                yield images[kept], *label_rows.labels(together)
             labels.clear()
+
+
+def shape_of(problem, shape, outputs):
+    """The shape of a label as the model wants it, of all labels or of those of one head."""
+    return (outputs,) if problem == "multi_label" and outputs else shape
 
 
 def label_of(given, problem, numbers, outputs):

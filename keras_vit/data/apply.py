@@ -1,14 +1,13 @@
-"""What a `Transform` does to one image: decode, crop, resize, flip, augment."""
+"""What a `Transform` does to one image: crop, resize, flip, augment."""
 
-import contextlib
 import functools
 import math
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from keras_vit.data.crops import CROPS
-from keras_vit.data.pixels import open_image, orientation, picture_of
+from keras_vit.data.pixels import opened, orientation, picture_of, pixels_of
 from keras_vit.data.resize import cut, fit_image, resized
 
 
@@ -26,27 +25,59 @@ def apply(transform, image, rng=None, channels=3, upright=True):
         Shape (*transform.image_size, channels), values 0..255: uint8, or float32 where the resize
         keeps fractions; see `Transform.library`.
 
+    Raises:
+        ImageError: an image that cannot be decoded, or is too small or too long for the transform.
+
     Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
     """
-    is_file = isinstance(image, bytes)
     if transform.crop in CROPS:
         crop = functools.partial(CROPS[transform.crop], transform, rng=rng)
-        if is_file:
-            pixels, size, window = _cut_file(image, crop, channels, upright, transform.draft)
-        else:
-            box, size, window = crop(image.shape[:2])
-            pixels = cut(image, box)
-        mirrored = transform.flip and rng.random() < 0.5
-        pixels = resized(pixels, size, transform.preprocessing, window, mirrored)
+        options = {"channels": channels, "upright": upright, "draft": transform.draft}
+        pixels, size, window = _cropped(image, crop, **options)
+        pixels = resized(pixels, size, transform.preprocessing, window)
     else:
-        pixels = _decoded(image, channels, upright) if is_file else image
+        pixels = _decoded(image, channels, upright=upright)
         pixels = fit_image(pixels, transform.image_size, transform.preprocessing)
-        if transform.flip and rng.random() < 0.5:
-            pixels = pixels[:, ::-1]
+    if transform.flip and rng.random() < 0.5:
+        pixels = pixels[:, ::-1]
     if pixels.dtype != np.uint8 and transform.is_random:
         # An average of bytes passes 255 by a rounding error at most.
         pixels = np.clip(pixels + np.float32(0.5), 0, 255).astype(np.uint8)
     return _augmented(pixels, transform.augmentations(), rng)
+
+
+def _cropped(image, crop, channels, upright, draft):
+    """(pixels, size, window): the box of a random crop, and what `resized` makes of it."""
+    if draft and isinstance(image, bytes):
+        with opened(image) as file:
+            if file.format == "JPEG" and not (upright and orientation(file) > 1):
+                box, size, window = crop((file.height, file.width))
+                top, left, height, width = _drafted(file, box, size)
+                picture = picture_of(file, channels)
+                picture = picture.crop((left, top, left + width, top + height))
+                return pixels_of(picture, channels, upright=False), size, window
+    pixels = _decoded(image, channels, upright=upright)
+    box, size, window = crop(pixels.shape[:2])
+    return cut(pixels, box), size, window
+
+
+def _drafted(file, box, size):
+    """The box in a JPEG that is decoded at 1/2, 1/4 or 1/8 of its size, as far as `size` allows."""
+    height, width = file.height, file.width
+    enough = [math.ceil(a * new / old) for a, new, old in zip((height, width), size, box[2:])]
+    file.draft(None, (enough[1], enough[0]))
+    scales = file.height / height, file.width / width
+    starts = [int(start * scale + 0.5) for start, scale in zip(box[:2], scales)]
+    ends = [int((a + b) * scale + 0.5) for a, b, scale in zip(box[:2], box[2:], scales)]
+    return (*starts, *(end - start for start, end in zip(starts, ends)))
+
+
+def _decoded(image, channels, upright):
+    """The uint8 pixels of the bytes of a file, or those that are given."""
+    if not isinstance(image, bytes):
+        return image
+    with opened(image) as file:
+        return pixels_of(file, channels, upright)
 
 
 def _augmented(pixels, augmentations, rng):
@@ -58,59 +89,3 @@ def _augmented(pixels, augmentations, rng):
     for function, arguments in augmentations:
         picture = function(picture, rng, *arguments)
     return np.asarray(picture).reshape(pixels.shape)
-
-
-def _decoded(encoded, channels, upright):
-    """All the pixels of a file."""
-    with _opened(encoded) as image:
-        return _pixels(picture_of(image, channels, orientation(image) if upright else 1), channels)
-
-
-def _cut_file(encoded, crop, channels, upright, draft):
-    """(pixels, size, window): the box of a random crop of a file, and what becomes of it."""
-    with _opened(encoded) as image:
-        turned = orientation(image) if upright else 1
-        if draft and image.format == "JPEG" and turned == 1:
-            box, size, window = crop((image.height, image.width))
-            box = _drafted(image, box, size)
-            picture = picture_of(image, channels, turned)
-        else:
-            picture = picture_of(image, channels, turned)
-            box, size, window = crop((picture.height, picture.width))
-        top, left, height, width = box
-        if box != (0, 0, picture.height, picture.width):  # cut before it leaves Pillow
-            picture = picture.crop((left, top, left + width, top + height))
-        return _pixels(picture, channels), size, window
-
-
-def _drafted(image, box, size):
-    """The box in a JPEG that is decoded at 1/2, 1/4 or 1/8 of its size, as far as `size` allows."""
-    height, width = image.height, image.width
-    enough = [math.ceil(a * new / old) for a, new, old in zip((height, width), size, box[2:])]
-    image.draft(None, (enough[1], enough[0]))
-    scales = image.height / height, image.width / width
-    starts = [int(start * scale + 0.5) for start, scale in zip(box[:2], scales)]
-    ends = [int((a + b) * scale + 0.5) for a, b, scale in zip(box[:2], box[2:], scales)]
-    return (*starts, *(end - start for start, end in zip(starts, ends)))
-
-
-def _pixels(picture, channels):
-    return np.asarray(picture).reshape(picture.height, picture.width, channels)
-
-
-@contextlib.contextmanager
-def _opened(encoded):
-    """The image of Pillow in the bytes of a file, or a ValueError that tells why there is none."""
-    try:
-        with open_image(encoded) as image:
-            yield image
-    except MemoryError:
-        raise
-    # Pillow's decoders answer damaged files with errors of many unrelated types.
-    except Exception as error:
-        is_unknown = isinstance(error, UnidentifiedImageError)  # whose text names an object
-        reason = "Pillow knows no such format" if is_unknown else f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"The image cannot be decoded. Received: {len(encoded)} bytes that begin with "
-            f"{encoded[:8]!r} ({reason})"
-        ) from error

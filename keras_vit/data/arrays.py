@@ -1,19 +1,21 @@
 """Datasets of arrays: a user's own, .npz archives, IDX files, and scikit-learn's digits."""
 
 import gzip
+import operator
 import zipfile
 import zlib
 from collections.abc import Mapping
 
 import numpy as np
 
-from keras_vit.checks import check_choice
+from keras_vit.checks import check_choice, needs_extra
 from keras_vit.data.dataset import (
     MAX_BYTES,
     MOST_CLASSES,
     ImageDataset,
     check_images,
     check_labels,
+    check_parts,
     split_rows,
 )
 from keras_vit.data.sources import PROBLEMS, Source
@@ -65,40 +67,26 @@ def array_source(source, problem=None):
             "Arrays come as (images, labels), or as ((train_images, train_labels), (test_images, "
             f"test_labels)). Received: {type(source).__name__}"
         ) from error
-    given, checked = [labels for _, labels in pairs], []
-    has_heads = isinstance(given[0], Mapping)
-    heads = _heads_among(given, problem) if has_heads else None
-    problem = map_heads(problem_of, _by_head(given, heads), problem)
-    for images, labels in pairs:
-        images = np.asarray(images)
-        images = check_images(images[..., None] if images.ndim == 3 else images)
+    images = [np.asarray(images) for images, _ in pairs]
+    images = [check_images(x[..., None] if x.ndim == 3 else x) for x in images]
+    labels = [labels for _, labels in pairs]
+    has_heads = isinstance(labels[0], Mapping)
+    if has_heads:
+        labels = _by_head(labels, problem)
+    problem = map_heads(problem_of, labels, problem)
 
-        def check(problem, labels, images=images):
-            return check_labels(labels, images, problem=problem, partly=has_heads)
+    def checked(labels, problem):
+        return check_parts(images, labels, problem, partly=has_heads)
 
-        checked.append((images, map_heads(check, problem, labels)))
-
-    def check_columns(labels):
-        if len({each.shape[1:] for each in labels}) > 1:
-            raise ValueError(
-                "Labels to train and to test must have as many columns. Received: shapes "
-                f"{' and '.join(str(each.shape) for each in labels)}"
-            )
-
-    given = _by_head([labels for _, labels in checked], heads)
-    map_heads(check_columns, given)
-    names = ("train", "test") if nested else ("all",)
-    class_names = map_heads(numbered_classes, given, problem)
-    return ArraySource("arrays", class_names, dict(zip(names, checked)), problem)
+    labels = map_heads(checked, labels, problem)
+    class_names, arrays = map_heads(numbered_classes, labels, problem), {}
+    for index, part in enumerate(("train", "test") if nested else ("all",)):
+        arrays[part] = images[index], map_heads(operator.itemgetter(index), labels)
+    return ArraySource("arrays", class_names, arrays, problem)
 
 
-def _by_head(parts, heads):
-    """{head: its labels in each part} of the labels of each part; themselves without heads."""
-    return parts if heads is None else {head: [part[head] for part in parts] for head in heads}
-
-
-def _heads_among(parts, problem):
-    """The names of the heads, which all parts and the problems, where these are said, must have."""
+def _by_head(parts, problem):
+    """{head: its labels in each part}; all parts and the problems must have the same heads."""
     names = [*parts, *([problem] if problem is not None else [])]
     if any(not isinstance(each, Mapping) or set(each) != set(parts[0]) for each in names):
         received = [list(each) if isinstance(each, Mapping) else each for each in names]
@@ -107,7 +95,7 @@ def _heads_among(parts, problem):
             "problem a dict of these heads, or left out. Received: heads and problem "
             f"{', '.join(map(repr, received)):.200}"
         )
-    return list(problem or parts[0])
+    return {head: [part[head] for part in parts] for head in problem or parts[0]}
 
 
 def problem_of(labels, problem=None):
@@ -144,13 +132,8 @@ def split_dataset(name, images, labels, class_names, test_fraction, seed, proble
 
 def load_digits(test_fraction, seed):
     """The `ImageDataset` of scikit-learn's digits."""
-    try:
+    with needs_extra("data", "'digits' comes with scikit-learn"):
         from sklearn import datasets
-    except ImportError as error:
-        raise ImportError(
-            "'digits' comes with scikit-learn, which is not installed. Install it with: "
-            'pip install "keras3-vit[data]"'
-        ) from error
     digits = datasets.load_digits()
     # 17 gray levels, 0..16, spread over the range that every other source has.
     images = np.round(digits.images * (255.0 / 16.0)).astype(np.uint8)[..., None]

@@ -88,10 +88,9 @@ def random_erasing(
     """
     largest = 1 / min_aspect if max_aspect is None and min_aspect else max_aspect
     is_fill = fill == "random" or (not isinstance(fill, str) and 0 <= fill <= 255)
-    if not (0 <= probability <= 1 and 0 < min_area <= max_area <= 1 and is_fill) or not (
-        0 < min_aspect <= largest
-    ):  # no ValueError, which would say that the image cannot be read
-        raise RuntimeError(
+    fits = 0 <= probability <= 1 and 0 < min_area <= max_area <= 1 and 0 < min_aspect <= largest
+    if not (fits and is_fill):
+        raise ValueError(
             "random_erasing takes a probability of 0 to 1, 0 < min_area <= max_area <= 1, 0 < "
             "min_aspect <= max_aspect, and for fill 'random' or a number of 0 to 255. Received: "
             f"{probability=}, {min_area=}, {max_area=}, {min_aspect=}, {max_aspect=}, {fill=}."

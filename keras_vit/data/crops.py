@@ -7,6 +7,7 @@ Boxes and windows are (top, left, height, width).
 
 import math
 
+from keras_vit.data.pixels import ImageError
 from keras_vit.data.resize import center_window, covering_size
 
 _ATTEMPTS = 100  # of `tf.image.sample_distorted_bounding_box`
@@ -36,13 +37,16 @@ def inception_box(height, width, area, ratio, rng):
         low, high = (round(math.sqrt(share / aspect)) for share in (smallest, largest))
         if round(high * aspect) > width:
             high = int((width + 0.5 - 1e-7) / aspect)  # a width may not round up past the image
-            high -= round(high * aspect) > width
+            if round(high * aspect) > width:
+                high -= 1
         high = min(high, height)
         tall = min(low, high)
         tall += int(rng.integers(high - tall + 1))
         # Where rounding has left the bounds, one row more or less is tried, in this order.
-        tall += tall * round(tall * aspect) < smallest
-        tall -= tall * round(tall * aspect) > largest
+        if tall * round(tall * aspect) < smallest:
+            tall += 1
+        if tall * round(tall * aspect) > largest:
+            tall -= 1
         wide = round(tall * aspect)
         if smallest <= tall * wide <= largest and 0 < tall <= height and 0 < wide <= width:
             top = int(rng.integers(height - tall)) if tall < height else 0
@@ -85,7 +89,7 @@ def _pad_random(transform, sides, rng):
     padding, size = transform.padding, transform.image_size
     padded = [side + 2 * padding for side in sides]
     if padded[0] < size[0] or padded[1] < size[1]:
-        raise ValueError(
+        raise ImageError(
             f"crop='pad_random' cuts {size} from an image with {padding} pixels around it, which "
             f"must be as large. Received: an image of {tuple(sides)}; lower image_size, raise "
             "padding, or use another crop"
@@ -94,22 +98,21 @@ def _pad_random(transform, sides, rng):
     return (top - padding, left - padding, *size), size, None
 
 
-def _window(keep_ratio):
-    """A window of an image whose shorter side, or both sides, are resized to `resize_small`."""
+def _resize_small_random(transform, sides, rng):
+    square = (transform.resize_small, transform.resize_small)
+    size = covering_size(sides, square, transform.preprocessing.library)
+    return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
 
-    def crop(transform, sides, rng):
-        size = (transform.resize_small,) * 2
-        if keep_ratio:
-            size = covering_size(sides, size, transform.preprocessing.library)
-        return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
 
-    return crop
+def _squash_random(transform, sides, rng):
+    size = (transform.resize_small, transform.resize_small)
+    return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
 
 
 CROPS = {
     "inception": _inception,
     "random_resized": _random_resized,
-    "resize_small_random": _window(keep_ratio=True),
-    "squash_random": _window(keep_ratio=False),
+    "resize_small_random": _resize_small_random,
+    "squash_random": _squash_random,
     "pad_random": _pad_random,
 }

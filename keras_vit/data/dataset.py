@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Mapping
 
 import numpy as np
@@ -61,34 +62,30 @@ class ImageDataset:
 
     def __post_init__(self):
         check_problem(self.problem)
-        map_heads(self._check_names, self.problem, self.class_names)
-        for part in ("train", "test"):
-            images = check_images(getattr(self, f"{part}_images"), f"{part}_images")
+        names = ("train_images", "test_images")
+        images = [check_images(getattr(self, name), name) for name in names]
 
-            def checked(problem, labels, names, images=images, name=f"{part}_labels"):
-                count, partly = len(names or ()) or MOST_CLASSES, isinstance(self.problem, Mapping)
-                return check_labels(labels, images, name, count, problem, partly)
+        def checked(problem, train_labels, test_labels, class_names):
+            if not class_names and problem != "regression":
+                raise ValueError(
+                    "class_names must name at least one class. Received: "
+                    f"{class_names!r} for {self.name!r}"
+                )
+            partly, labels = isinstance(self.problem, Mapping), (train_labels, test_labels)
+            return check_parts(images, labels, problem, class_names=class_names, partly=partly)
 
-            labels = map_heads(
-                checked, self.problem, getattr(self, f"{part}_labels"), self.class_names
+        labels = self.train_labels, self.test_labels
+        labels = map_heads(checked, self.problem, *labels, self.class_names)
+        for index, part in enumerate(("train", "test")):
+            object.__setattr__(self, f"{part}_images", images[index])
+            object.__setattr__(
+                self, f"{part}_labels", map_heads(operator.itemgetter(index), labels)
             )
-            object.__setattr__(self, f"{part}_images", images)
-            object.__setattr__(self, f"{part}_labels", labels)
-        map_heads(
-            _check_columns, self.problem, self.train_labels, self.test_labels, self.class_names
-        )
         shapes = self.image_shape, self.test_images.shape[1:]
         if shapes[0] != shapes[1]:
             raise ValueError(
                 "train_images and test_images must have the same (height, width, channels). "
                 f"Received: {shapes[0]} and {shapes[1]}; resize one of them"
-            )
-
-    def _check_names(self, problem, class_names):
-        if not class_names and problem != "regression":
-            raise ValueError(
-                "class_names must name at least one class. Received: "
-                f"{class_names!r} for {self.name!r}"
             )
 
     @property
@@ -115,17 +112,25 @@ class ImageDataset:
         )
 
 
-def _check_columns(problem, train_labels, test_labels, class_names):
-    """Raises ValueError unless labels have a column for each name."""
-    shape = train_labels.shape[1:]
+def check_parts(images, labels, problem, *, class_names=None, partly=False):
+    """The labels of one or two parts of a set as of `check_labels`, which have the same columns."""
+    count = len(class_names or ()) or MOST_CLASSES
+    names = ("train_labels", "test_labels") if len(labels) == 2 else ("labels",)
+    checked = [
+        check_labels(y, x, name, count, problem, partly)
+        for name, x, y in zip(names, images, labels)
+    ]
+    shapes = [each.shape[1:] for each in checked]
+    columns = (0, math.prod(shapes[0]))
     if problem != "single_label" and (
-        shape != test_labels.shape[1:] or len(class_names or ()) not in (0, math.prod(shape))
+        len(set(shapes)) > 1 or len(class_names or ()) not in columns
     ):
         raise ValueError(
-            "train_labels and test_labels must have one column for each of class_names. "
-            f"Received: shapes {train_labels.shape} and {test_labels.shape}, and "
+            f"{' and '.join(names)} must have as many columns, one column for each of class_names. "
+            f"Received: shapes {' and '.join(str(each.shape) for each in checked)}, and "
             f"class_names={class_names!r:.80}"
         )
+    return checked
 
 
 def check_problem(problem):

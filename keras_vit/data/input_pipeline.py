@@ -1,22 +1,31 @@
-"""`pipeline`: batches of a dataset as a recipe wants them, on Grain."""
+"""From a data set to batches for `model.fit`: `pipeline` opens one, a `Pipeline` feeds Keras.
+
+How images become batches stands in `keras_vit.data.batches.training_batches`, from top to bottom.
+"""
 
 import copy
+import functools
 import os
-import warnings
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.data import batches, keras_layers, reader, units
+from keras_vit.data import keras_layers
+from keras_vit.data.batches import (
+    KerasBatches,
+    evaluation_batches,
+    read_ahead,
+    threads_for,
+    training_batches,
+)
 from keras_vit.data.dataset import problem_told
-from keras_vit.data.files import LISTED, listed
-from keras_vit.data.keras_side import KerasSide
+from keras_vit.data.label_rows import LabelRows, balanced_class_weights, count_missing
 from keras_vit.data.load import check_seed, open_source
 from keras_vit.data.pixels import per_channel
+from keras_vit.data.reader import Reader, Unreadable
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
-from keras_vit.heads import map_heads
 
 
 def pipeline(
@@ -74,8 +83,8 @@ def pipeline(
     if batch_size is None:
         batch_size = getattr(recipe, "micro_batch_size", recipe.batch_size)
     opened = open_source(source, data_dir, labels, problem)
-    given = getattr(model, "channels", None) or opened.channels or 3
-    channels = given if channels is None else channels
+    if channels is None:
+        channels = getattr(model, "channels", None) or opened.channels or 3
     check_choice("channels", channels, (1, 3))
     check_choice("training", training, (None, True, False))
     split = None if split is None else str(split)
@@ -86,7 +95,10 @@ def pipeline(
     # test part must not replace.
     elif (part := part_of(split)) in HELD_OUT and not opened.has_part(part):
         split = getattr(recipe, f"{part}_split", None) or split
-    usual = batches.threads_for(opened, recipe.train.image_size)
+    if threads is not None:
+        threads = positive_int(threads, "threads")
+    if workers != 0:
+        workers = positive_int(workers, "workers")
     return Pipeline(
         opened,
         recipe,
@@ -95,12 +107,12 @@ def pipeline(
         training=starts_training(split) if training is None else bool(training),
         seed=seed,
         channels=channels,
-        threads=usual if threads is None else positive_int(threads, "threads"),
-        workers=workers and positive_int(workers, "workers"),
+        threads=threads_for(opened, recipe.train.image_size) if threads is None else threads,
+        workers=workers,
     )
 
 
-class Pipeline(KerasSide):
+class Pipeline(KerasBatches):
     """Batches of a split as a recipe wants them; made by `pipeline`.
 
     The batch of a step is a function of (seed, step): it does not depend on threads and processes
@@ -109,11 +121,8 @@ class Pipeline(KerasSide):
 
     In training, images are shuffled, augmented and mixed, an epoch has only full batches, and
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
-    is left out, and labels are int32. Images are float32 NumPy arrays. Labels of several classes
-    are float32 of shape (batch, classes) and values of shape (batch,) or (batch, targets), in
-    training and otherwise. Of several heads a batch is (images, {head: labels}), and where an image
-    lacks a label (images, {head: labels}, {head: weights}), with the weight 0 for the label 0 that
-    stands in its place; what is mixed with such an image lacks the label, too.
+    is left out, and labels are int32. Images are float32 NumPy arrays. What other labels become,
+    those of several classes, of several heads, or values, `keras_vit.data.label_rows` says.
 
     Iterating gives one epoch and reads ahead. `model.fit` takes the object as well: each epoch of
     Keras shows the next epoch, whose batches Keras puts in another order unless `shuffle=False`.
@@ -122,7 +131,7 @@ class Pipeline(KerasSide):
     evaluation, with a warning, and listed in `skipped`; too many of them are an error.
 
     Attributes:
-        name, split, seed, training: what was loaded and how, see `pipeline`.
+        name, split, batch_size, seed, training: what was loaded and how, see `pipeline`.
         num_examples: in the split, unreadable ones included.
         problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
         num_classes, class_names: of the dataset; for regression of the targets, if these have any.
@@ -134,10 +143,11 @@ class Pipeline(KerasSide):
         source, rows: where the examples are read, and their numbers there.
         steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
             is the same unless `from_step` changed it.
-        batch_size: images per batch, of all processes together.
         image_shape: (height, width, channels).
         start: the step at which this object begins.
     """
+
+    units = None  # of the values to estimate, see `keras_vit.data.units`
 
     def __init__(
         self,
@@ -145,66 +155,68 @@ class Pipeline(KerasSide):
         recipe: Any,
         split: str,
         *,
-        batch_size: int | None,
-        training: bool | None,
-        seed: int | None,
-        channels: int | None,
-        threads: int | None,
+        batch_size: int,
+        training: bool,
+        seed: int,
+        channels: int,
+        threads: int,
         workers: int,
     ):
         super().__init__()
-        self.name, self.split, self.class_names = source.name, split, source.class_names
+        self.source, self.name, self.left_out = source, source.name, source.left_out
+        self.problem, self.class_names = source.problem, source.class_names
+        self.num_classes = source.num_classes
+        self.split, self.rows = split, source.rows(split)
+        self.num_examples, self.missing = len(self.rows), count_missing(source, self.rows)
         self.batch_size, self.training, self.seed = batch_size, training, seed
+        self.start, self._steps = 0, None
         self._threads, self._workers = threads, workers
-        transform = recipe.train if training else recipe.eval
-        self._read = reader.Reader(source, source.rows(split), transform, channels, training)
-        self.preprocessing = recipe.eval.preprocessing
-        if len(self.preprocessing.mean) in {1, 3} - {channels}:
-            self.preprocessing = self.preprocessing.for_channels(channels)
-        self._normalization = per_channel(self.preprocessing, channels)
+        self._unreadable = Unreadable()  # of all objects that are made of this one
         if training and batch_size > self.num_examples:
             raise ValueError(
                 "A batch for training must not be larger than the split. Received: batch_size="
                 f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}"
             )
-        self._mixing = (recipe.mixup, recipe.cutmix) if training else (0, 0)
-        self._layers = getattr(recipe, "augment_layers", ()) if training else ()
-        widths = keras.tree.flatten(self.num_classes)  # of the labels of all heads side by side
-        keras_layers.check(self._layers, (batch_size, *self.image_shape), (sum(widths),))
-        self.missing = source.missing(self.rows)
-        self._unreadable = {}  # row -> reason, of all objects that are made of this one
-        self.start, self._steps = 0, None
-        self._cut((0, 1))
-
-    def _cut(self, share):
-        options = self.batch_size, self.seed, self.num_classes, self._mixing, share, self._layers
-        self._dataset = batches.make_batches(self._read, *options)
-
-    units = None  # of the values to estimate, see `keras_vit.data.units`
-    source = property(lambda self: self._read.source)
-    rows = property(lambda self: self._read.rows)
-    problem = property(lambda self: self._read.source.problem)
-    num_classes = property(lambda self: self._read.source.num_classes)
-    left_out = property(lambda self: self._read.source.left_out)
-    num_examples = property(lambda self: len(self._read.rows))
-    image_shape = property(lambda self: self._read.image_shape)
+        transform = recipe.train if training else recipe.eval
+        self.image_shape = (*transform.image_size, channels)
+        self.preprocessing = recipe.eval.preprocessing
+        if {len(self.preprocessing.mean), channels} == {1, 3}:
+            self.preprocessing = self.preprocessing.for_channels(channels)
+        self._normalization = per_channel(self.preprocessing, channels)
+        labels = LabelRows.of_source(source, one_hot=training, weighted=bool(self.missing))
+        self._label_rows = labels
+        options = {"channels": channels, "label_rows": labels, "training": training}
+        self._read = Reader(source, self.rows, transform=transform, **options)
+        make_batches = evaluation_batches
+        if training:
+            layers = getattr(recipe, "augment_layers", ())
+            keras_layers.check(layers, (batch_size, *self.image_shape), labels.width)
+            mixing = {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
+            make_batches = functools.partial(training_batches, **mixing)
+        options = {"batch_size": batch_size, "seed": seed}
+        self._batches = functools.partial(make_batches, self._read, **options)
+        self._dataset = self._batches(share=(0, 1))
 
     @property
     def steps_per_epoch(self):
-        full, rest = divmod(self.num_examples, self.batch_size)
-        return full if self.training or not rest else full + 1
+        full, left = divmod(self.num_examples, self.batch_size)
+        return full if self.training or not left else full + 1
 
     @property
     def skipped(self):
         """Where the examples lie that could not be read so far, a tuple of text."""
-        return tuple(self._read.source.place(row) for row in sorted(self._unreadable))
+        return tuple(self.source.place(row) for row in sorted(self._unreadable))
 
     @property
     def settings(self):
         """What decides about the batches, besides the recipe, as a dict that JSON can hold."""
-        names = "name split num_examples batch_size seed training problem units".split()
-        as_ever = {"problem": "single_label", "units": None}  # which older runs do not name
-        return {n: getattr(self, n) for n in names if as_ever.get(n, ...) != getattr(self, n)}
+        names = ("name", "split", "num_examples", "batch_size", "seed", "training")
+        settings = {name: getattr(self, name) for name in names}
+        if self.problem != "single_label":  # which runs of before did not name
+            settings["problem"] = self.problem
+        if self.units is not None:
+            settings["units"] = self.units
+        return settings
 
     def __len__(self):
         if self._steps is not None:
@@ -216,7 +228,8 @@ class Pipeline(KerasSide):
 
         `steps` is how many there are: by default `steps_per_epoch` in training, the rest otherwise.
         """
-        step = step and positive_int(step, "step")
+        if step != 0:
+            step = positive_int(step, "step")
         steps = None if steps is None else positive_int(steps, "steps")
         if not self.training and step + (steps or 1) > self.steps_per_epoch:
             raise ValueError(
@@ -240,47 +253,26 @@ class Pipeline(KerasSide):
                 f"Received: process={process}, processes={processes}, batch_size={self.batch_size}"
             )
         other = copy.copy(self)
-        other._cut((process, processes))
+        other._dataset = self._batches(share=(process, processes))
         return other
 
     def __iter__(self):
-        dataset, missing = self._dataset[self.start : self.start + len(self)], len(self)
-        for images, labels, notes in batches.read_ahead(
-            dataset, *self._normalization, self._threads, self._workers
-        ):
-            self._note(notes)
+        dataset = self._dataset[self.start : self.start + len(self)]
+        (mean, std), batches_left = self._normalization, len(self)
+        options = {"threads": self._threads, "workers": self._workers}
+        for images, rows, notes in read_ahead(dataset, mean=mean, std=std, **options):
+            self._unreadable.add(notes, self.source, self.num_examples)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
-            yield self._finished(images, labels)
-            missing -= 1
-        for _ in range(missing):  # of a share that has no row in the last batch
-            yield self._finished(self._read.empty[0].astype(np.float32), self._read.empty[1])
-
-    def _finished(self, images, labels):
-        """The batch, with values in the units of the run, and weights where labels lack."""
-        if self.units is not None:
-            labels = map_heads(units.standardized, labels, self.units)
-        return batches.with_weights(images, labels) if self.missing else (images, labels)
-
-    def _note(self, notes):
-        """Records unreadable examples, with a warning for each of the first ones."""
-        place, unreadable = self._read.source.place, self._unreadable
-        for row, reason in notes:
-            if row in unreadable:
-                continue
-            unreadable[row] = reason
-            if len(unreadable) > max(1, self.num_examples // reader.LOST_AT_MOST):
-                lines = [f"{place(row)}: {reason}" for row, reason in unreadable.items()]
-                raise ValueError(
-                    f"{len(unreadable)} of {self.num_examples} examples cannot be read. Received:\n"
-                    f"{listed(lines)}\nRepair or remove them."
-                )
-            if len(unreadable) <= LISTED:  # `skipped` tells the others
-                warnings.warn(f"{place(row)} is left out: {reason}", stacklevel=3)
+            yield images, *self._label_rows.labels(rows, self.units)
+            batches_left -= 1
+        for _ in range(batches_left):  # where a process has no row of the last batch
+            images, rows, _ = self._read.collate([])
+            yield images.astype(np.float32), *self._label_rows.labels(rows, self.units)
 
     def balanced_class_weights(self) -> tuple[float, ...] | dict[str, tuple[float, ...]]:
-        """Weights of the classes, see `keras_vit.data.sources.Source.balanced_class_weights`."""
-        return self._read.source.balanced_class_weights(self._read.rows)
+        """Weights of the classes, see `keras_vit.data.label_rows.balanced_class_weights`."""
+        return balanced_class_weights(self.source, self.rows)
 
     def get_state(self):
         """What a run remembers: (row, reason) of each example that could not be read."""

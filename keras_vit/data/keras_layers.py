@@ -13,6 +13,7 @@ import re
 import keras
 import numpy as np
 
+from keras_vit.checks import needs_extra
 from keras_vit.text import abridged, brief
 from keras_vit.workarounds import draw_apart, python_random
 
@@ -104,11 +105,9 @@ def _is_layer(value):
 def augment(batch, rng, configs):
     """(images, labels, notes) after the layers: float32 pixels of 0..255, and labels mixed alike.
 
-    Labels of several heads, a dict, go through the layers side by side.
-
     Args:
-        batch: images of shape (batch, height, width, channels) with values 0..255, labels of float
-            with the batch as their first axis, and what goes with them.
+        batch: images of shape (batch, height, width, channels) with values 0..255, float32 labels
+            of shape (batch, width), and what goes with them.
         rng: a `numpy.random.Generator`, which decides all that the layers draw.
         configs: of `layer_configs`.
     """
@@ -119,13 +118,13 @@ def augment(batch, rng, configs):
 
 
 @functools.cache
-def check(configs, batch_shape, label_shape):
+def check(configs, batch_shape, label_width):
     """Tries the layers on a batch of noise, and raises what a run would end with.
 
     Args:
         configs: of `layer_configs`.
         batch_shape: of the images, (batch, height, width, channels).
-        label_shape: of one label as it is in a batch for training.
+        label_width: numbers of one label in a batch.
 
     Raises:
         ImportError: KerasCV is not installed.
@@ -133,7 +132,7 @@ def check(configs, batch_shape, label_shape):
             or draws random numbers that no seed decides.
     """
     count = min(batch_shape[0], _TRIED)
-    shapes = (count, *batch_shape[1:]), (count, *label_shape)
+    shapes = (count, *batch_shape[1:]), (count, label_width)
     for config in configs:
         if wrong := _THREAD.submit(_fault, config, *shapes).result():
             raise ValueError(
@@ -177,18 +176,12 @@ def _noise(shape):
 
 
 def _apply(configs, images, labels, rng):
-    images, heads = images.astype(np.float32), labels if isinstance(labels, dict) else {"": labels}
-    parts = [part.reshape(len(images), -1).astype(np.float32) for part in heads.values()]
-    ends, rows = np.cumsum([part.shape[1] for part in parts]), np.concatenate(parts, axis=1)
+    images = images.astype(np.float32)
     with keras.device("cpu"):
-        for layer in _built(configs, images.shape, rows.shape):
-            images, rows = layer(images, rows, rng)
+        for layer in _built(configs, images.shape, labels.shape):
+            images, labels = layer(images, labels, rng)
             images = images.clip(0, 255)
-    mixed = {
-        head: part.reshape(-1, *given.shape[1:])
-        for (head, given), part in zip(heads.items(), np.split(rows, ends[:-1], axis=1))
-    }
-    return images, mixed if isinstance(labels, dict) else mixed[""]
+    return images, labels
 
 
 @functools.lru_cache(8)
@@ -247,14 +240,10 @@ def _import_keras_cv():
 
     Layers of KerasCV keep the generator that is TensorFlow's global one when they are made.
     """
-    try:
+    need = "Layers of keras_cv need KerasCV, which computes with TensorFlow on every backend"
+    with needs_extra("cv", need):
         import keras_cv  # noqa: F401
         import tensorflow as tf
-    except ImportError as error:
-        raise ImportError(
-            "Layers of keras_cv need KerasCV, which computes with TensorFlow on every backend. "
-            'Install it with: pip install "keras3-vit[cv]"'
-        ) from error
     if not _GENERATOR:
         _GENERATOR.append(tf.random.Generator.from_seed(0))
         tf.random.set_global_generator(_GENERATOR[0])

@@ -6,15 +6,12 @@ share holds for the whole batch, as in big_vision.
 
 import numpy as np
 
-from keras_vit.heads import map_heads
-
 
 def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
     """Mixes a batch by `mixup` or `cutmix`; where both have an alpha, each is equally likely.
 
     Images are uint8 or float32 of shape (batch, height, width, channels), and float32 where they
-    were blended; labels are float32 of shape (batch, classes) or (batch,), of several heads a dict
-    of them. An alpha of 0 means no mixing.
+    were blended; labels are float32 of shape (batch, classes). An alpha of 0 means no mixing.
     """
     if cutmix_alpha and (not mixup_alpha or rng.random() < 0.5):
         return cutmix(images, labels, rng, cutmix_alpha)
@@ -32,8 +29,8 @@ def mixup(images, labels, rng, alpha):
     Source: `get_mixup`, utils.py of big_vision; https://arxiv.org/abs/1710.09412.
     """
     a = rng.beta(alpha, alpha)
-    share = np.float32(max(a, 1 - a))
-    return tuple(map_heads(_blended, x, share) for x in (images, labels))
+    a = np.float32(max(a, 1 - a))
+    return _blended(images, a), _blended(labels, a)
 
 
 def cutmix(images, labels, rng, alpha):
@@ -53,10 +50,10 @@ def cutmix(images, labels, rng, alpha):
     box = (slice(None), *bounds)
     mixed = images.copy()
     mixed[box] = np.roll(images, 1, axis=0)[box]
-    share = np.float32(mixed[box][0, ..., 0].size / (height * width))
-    return mixed, map_heads(_blended, labels, 1 - share)
+    covered = np.float32(mixed[box][0, ..., 0].size / (height * width))
+    return mixed, _blended(labels, 1 - covered)
 
 
-def _blended(rows, share):
-    """Each row with its partner, of which it keeps the share `own`."""
-    return rows * share + np.roll(rows, 1, axis=0) * (1 - share)
+def _blended(batch, share):
+    """`share` of each image or label, and 1 - `share` of its partner's."""
+    return batch * share + np.roll(batch, 1, axis=0) * (1 - share)

@@ -1,5 +1,6 @@
 """The pixels of files, PIL images and arrays, with 8 bits and the channels that are wanted."""
 
+import contextlib
 import io
 import math
 import os
@@ -20,6 +21,10 @@ _UPRIGHT |= {5: _TURN.TRANSPOSE, 6: _TURN.ROTATE_270, 7: _TURN.TRANSVERSE, 8: _T
 # Pillow warns of every damaged tag by itself, of which only the orientation is read: 240 kB of EXIF
 # data make 20,000 warnings.
 warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")
+
+
+class ImageError(ValueError):
+    """An image that cannot be decoded, or that a transform cannot take for its size."""
 
 
 def open_image(source):
@@ -106,6 +111,22 @@ def picture_of(image, channels, turned=1):
     return image if turned == 1 else image.transpose(_UPRIGHT[turned])
 
 
+@contextlib.contextmanager
+def opened(encoded):
+    """The image of Pillow in the bytes of a file, or an `ImageError` that says why not."""
+    try:
+        with open_image(encoded) as image:
+            yield image
+    except (MemoryError, ImageError):
+        raise
+    # Pillow's decoders answer damaged files with errors of many unrelated types.
+    except Exception as error:
+        raise ImageError(
+            f"The image cannot be decoded. Received: {len(encoded)} bytes that begin with "
+            f"{encoded[:8]!r} ({type(error).__name__}: {error})"
+        ) from error
+
+
 def convert_channels(images, channels):
     """Repeats grayscale, or makes luma of RGB; uint8 or float32, the channels on the last axis."""
     present = images.shape[-1]
@@ -123,6 +144,13 @@ def convert_channels(images, channels):
         return np.asarray(Image.fromarray(rows).convert("L")).reshape(*images.shape[:-1], 1)
     weights = np.array([19595, 38470, 7471], np.float32) / 2**16  # Pillow's 0.299, 0.587, 0.114
     return (images @ weights)[..., None].astype(images.dtype)
+
+
+def bytes_of(image, channels):
+    """An array of uint8, or of floats in [0, 1], as uint8 of so many channels."""
+    if image.dtype != np.uint8:
+        image = np.rint(image * np.float32(255)).astype(np.uint8)
+    return convert_channels(image, channels)
 
 
 def normalized(images, mean, std):

@@ -121,7 +121,7 @@ def predict(
     tellers = {}
     for head, its_options in for_each(heads or (None,), **options).items():
         with errors_of(head):
-            tellers[head] = _teller(heads.get(head, model), **its_options)
+            tellers[head] = teller_of(heads.get(head, model), **its_options)
     wanted = input_of(model)
     items = list_images(images, channels := wanted[1], must_exist=not skip_corrupt)
     read = functools.partial(pixels_of, channels=channels)
@@ -147,7 +147,7 @@ def predict(
 
 
 @dataclasses.dataclass
-class _Teller:
+class Teller:
     """What `predict` makes of the outputs of a model, or of one of its heads."""
 
     reading: Reading
@@ -168,15 +168,15 @@ class _Teller:
         ]
 
 
-def _teller(model, top=5, class_names=None, threshold=None, reading=None, from_logits="auto"):
-    """The `_Teller` of a model with one output, for arguments as of `predict`."""
+def teller_of(model, top=5, class_names=None, threshold=None, reading=None, from_logits="auto"):
+    """The `Teller` of a model with one output, for arguments as of `predict`."""
     reading, names = reading_and_names(model, class_names, reading, from_logits)
     if threshold is not None and (reading.name == "values" or not 0 <= threshold <= 1):
         raise ValueError(
             "threshold must be a probability in [0, 1], and the outputs those of classes. "
             f"Received: threshold={threshold!r}, for outputs read as {reading.name!r}."
         )
-    return _Teller(reading, names, positive_int(top, "top"), threshold or 0)
+    return Teller(reading, names, positive_int(top, "top"), threshold or 0)
 
 
 def reading_and_names(model, class_names=None, reading=None, from_logits="auto"):

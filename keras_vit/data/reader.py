@@ -1,53 +1,47 @@
-"""An example of a source, read and transformed; the next readable one in place of a damaged one."""
+"""Examples of a source, read and transformed; the next readable one in place of a damaged one."""
+
+import warnings
 
 import numpy as np
 
 from keras_vit.data.apply import apply
-from keras_vit.data.pixels import convert_channels
-from keras_vit.heads import map_heads
+from keras_vit.data.files import LISTED, listed
+from keras_vit.data.pixels import ImageError, bytes_of
 
 LOST_AT_MOST = 4  # one in four examples may be unreadable
 
 
 class Reader:
-    """(row, rng) -> (pixels, label, notes): reads an example and transforms it.
+    """(row, rng) -> (pixels, label row, notes): reads an example and transforms it.
 
     In training the next readable example of the split replaces one that cannot be read; otherwise
-    the pixels are None.
+    the pixels are None. Notes are (row, reason) of those that cannot.
     """
 
-    def __init__(self, source, rows, transform, channels, training):
+    def __init__(self, source, rows, *, transform, channels, label_rows, training):
         self.source, self.rows, self.transform = source, rows, transform
-        self.image_shape, self.training = (*transform.image_size, channels), training
-
-        def none(problem, shape):
-            return np.zeros((0, *shape), np.int32 if problem == "single_label" else np.float32)
-
-        labels = map_heads(none, source.problem, source.label_shape)
-        self.empty = np.zeros((0, *self.image_shape), np.uint8), labels  # a batch of no examples
+        self.channels, self.label_rows, self.training = channels, label_rows, training
 
     def __call__(self, row, rng):
-        notes, channels = [], self.image_shape[-1]
+        notes, options = [], {"channels": self.channels, "upright": self.source.upright}
         for candidate in self._candidates(row):
             try:
                 image, label = self._read(candidate)
                 if not isinstance(image, bytes):
-                    if image.dtype != np.uint8:
-                        image = np.rint(image * np.float32(255)).astype(np.uint8)
-                    image = convert_channels(image, channels)
-                pixels = apply(self.transform, image, rng, channels, self.source.upright)
-                return pixels, label, notes
-            except (OSError, ValueError) as error:
-                notes.append((int(candidate), f"{type(error).__name__}: {error}"))
-        return None, -1, notes
+                    image = bytes_of(image, self.channels)
+                pixels = apply(self.transform, image, rng=rng, **options)
+                return pixels, self.label_rows.row(label), notes
+            except ImageError as error:
+                notes.append((int(candidate), str(error)))
+        return None, None, notes
 
     def _read(self, row):
         try:
             return self.source[row]
-        except (MemoryError, OSError, ValueError):
+        except MemoryError:
             raise
-        except Exception as error:  # of any kind, from the codecs of damaged records
-            raise ValueError(f"{type(error).__name__}: {error}") from error
+        except Exception as error:  # of any type, from the codecs of damaged records
+            raise ImageError(f"{type(error).__name__}: {error}") from error
 
     def _candidates(self, row):
         yield row
@@ -55,3 +49,36 @@ class Reader:
             first = int(np.flatnonzero(self.rows == row)[0]) + 1
             tried = range(first, first + len(self.rows) // LOST_AT_MOST + 2)
             yield from (self.rows[index % len(self.rows)] for index in tried)
+
+    def collate(self, examples):
+        """(images, label rows, notes) of a batch, without the examples that could not be read."""
+        images = [pixels for pixels, _, _ in examples if pixels is not None]
+        labels = [label for pixels, label, _ in examples if pixels is not None]
+        notes = [note for _, _, notes in examples for note in notes]
+        if images:
+            return np.stack(images), np.stack(labels), notes
+        shape = (0, *self.transform.image_size, self.channels)
+        return np.zeros(shape, np.uint8), np.zeros((0, self.label_rows.width), np.float32), notes
+
+
+class Unreadable(dict):
+    """{row: reason} of the examples of a split that could not be read so far."""
+
+    def add(self, notes, source, num_examples):
+        """Adds notes of a `Reader`, with a warning for each of the first examples.
+
+        Raises:
+            ValueError: more than one of `LOST_AT_MOST` examples cannot be read.
+        """
+        for row, reason in notes:
+            if row in self:
+                continue
+            self[row] = reason
+            if len(self) > max(1, num_examples // LOST_AT_MOST):
+                lines = [f"{source.place(row)}: {reason}" for row, reason in self.items()]
+                raise ValueError(
+                    f"{len(self)} of {num_examples} examples cannot be read. Received:\n"
+                    f"{listed(lines)}\nRepair or remove them."
+                )
+            if len(self) <= LISTED:  # `Pipeline.skipped` tells the others
+                warnings.warn(f"{source.place(row)} is left out: {reason}", stacklevel=4)

@@ -10,6 +10,7 @@ import math
 import numpy as np
 from PIL import Image
 
+from keras_vit.data.pixels import ImageError
 from keras_vit.preprocessing import BY_PILLOW
 
 _TABLE = 1024  # TensorFlow tabulates its cubic kernel at so many places between two pixels
@@ -48,20 +49,18 @@ def fit_image(image, image_size, preprocessing):
     return resized(image, size, preprocessing, center_window(size, image_size, library))
 
 
-def resized(image, size, preprocessing, window=None, mirrored=False):
+def resized(image, size, preprocessing, window=None):
     """Resizes an image with the interpolation and the library of a `Preprocessing`.
 
     Shapes: (height, width, channels) of uint8 or float32 -> (*size, channels), or that of the
-    window (top, left, height, width) of it; mirrored if asked for. uint8 where the result has
-    whole grey levels.
+    window (top, left, height, width) of it. uint8 where the result has whole grey levels.
     """
     library, method = preprocessing.library, preprocessing.interpolation
     if tuple(size) == image.shape[:2] or library in BY_PILLOW:
         if tuple(size) != image.shape[:2]:
             image = pillow_resize(image, size, method)
-        image = image if window is None else cut(image, window)
-        return image[:, ::-1] if mirrored else image
-    pixels = tensorflow_resize(image, size, method, window, mirrored)
+        return image if window is None else cut(image, window)
+    pixels = tensorflow_resize(image, size, method, window)
     if library == "tensorflow_uint8":
         return np.clip(pixels, 0, 255).astype(np.uint8)
     return pixels
@@ -124,27 +123,26 @@ def pillow_resize(image, size, method):
 
 
 def _check_memory(image, size, pixels):
-    """Raises a ValueError where a resize would need many more pixels than the image has."""
+    """Raises an ImageError where a resize would need many more pixels than the image has."""
     most = Image.MAX_IMAGE_PIXELS
     if most is not None and pixels > max(most, image.shape[0] * image.shape[1]):
-        raise ValueError(
+        raise ImageError(
             f"an image of {image.shape[1]} x {image.shape[0]} pixels, too long and narrow to "
             f"become one of {size[1]} x {size[0]}, which takes {pixels} pixels at once; cut it, or "
             f"raise PIL.Image.MAX_IMAGE_PIXELS, {most}"
         )
 
 
-def tensorflow_resize(image, size, method, window=None, mirrored=False):
+def tensorflow_resize(image, size, method, window=None):
     """`tf.image.resize` without antialias, by `"bilinear"`, `"bicubic"` or `"area"`.
 
     Shapes: (height, width, channels) of uint8 or float32 -> (*size, channels) of float32; or that
-    of the window (top, left, height, width), the part of the result that is computed, mirrored if
-    asked for.
+    of the window (top, left, height, width), the part of the result that is computed.
 
     Source: resize_bilinear_op.cc, resize_bicubic_op.cc, resize_area_op.cc of TensorFlow.
     """
     top, left, height, width = window or (0, 0, *size)
-    wanted = np.arange(top, top + height), np.arange(left, left + width)[:: -1 if mirrored else 1]
+    wanted = np.arange(top, top + height), np.arange(left, left + width)
     between = height * image.shape[1] if method == "bicubic" else len(image) * width
     _check_memory(image, size, between)
     scales = [np.float32(old) / np.float32(new) for old, new in zip(image.shape, size)]

@@ -1,27 +1,22 @@
 """Data sources: labelled images that are read by number, and the splits of their parts."""
 
-import contextlib
 import math
 import re
 
 import numpy as np
 
-from keras_vit.data.pixels import open_image
 from keras_vit.heads import map_heads
 
 # What labels are: the number of the only class; one 0 or 1 for each class; one or more values.
 PROBLEMS = ("single_label", "multi_label", "regression")
 HELD_OUT = ("test", "validation")  # parts; in memory the first one is the test set
 # What people call the parts, in any case, also "training_set", "test-images" or "ValData".
-_NAMES = {
-    "train": "train training",
-    "validation": "val valid validation dev development",
-    "test": "test testing eval evaluation",
-}
 _CALLED = re.compile(
-    "(?:" + "|".join(f"(?P<{p}>{n.replace(' ', '|')})" for p, n in _NAMES.items()) + ")"
-    "(?:[-_ ]?(?:set|data|dataset|images|split))?",
-    re.IGNORECASE,
+    r"""(?:(?P<train>train|training)
+         |(?P<validation>val|valid|validation|dev|development)
+         |(?P<test>test|testing|eval|evaluation))
+        (?:[-_ ]?(?:set|data|dataset|images|split))?""",
+    re.IGNORECASE | re.VERBOSE,
 )
 _SLICES = 3  # seeds the order in which slices are drawn from class folders, in every run alike
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
@@ -33,14 +28,6 @@ def part_of(name):
     """`"train"`, `"validation"` or `"test"` for a name that people give that part; else None."""
     match = _CALLED.fullmatch(name)
     return match and match.lastgroup
-
-
-def has_label(labels):
-    """Whether each example has its label, (examples,): -1 and NaN are none."""
-    labels = np.asarray(labels)
-    if labels.dtype.kind != "f":
-        return labels >= 0
-    return ~np.isnan(labels).any(axis=tuple(range(1, labels.ndim)))
 
 
 class Source:
@@ -83,65 +70,9 @@ class Source:
         """
         raise NotImplementedError
 
-    def shorter_side(self, rows, most=32):
-        """The median of the shorter sides of some images as they are, in pixels; 0 for none."""
-        sides = []
-        for row in rows[:: max(1, len(rows) // most)]:
-            image, _ = self[row]
-            if isinstance(image, bytes):
-                with contextlib.suppress(Exception), open_image(image) as opened:  # damaged ones
-                    sides.append(min(opened.size))
-            else:
-                sides.append(min(image.shape[:2]))
-        return sorted(sides)[len(sides) // 2] if sides else 0
-
-    def missing(self, rows):
-        """{head: how many of the rows lack its label}, without those of 0."""
-        if not isinstance(self.problem, dict):
-            return {}
-        labels = [self.label(row) for row in rows]
-        known = {h: has_label(np.array([label[h] for label in labels])) for h in self.problem}
-        return {head: int((~each).sum()) for head, each in known.items() if not each.all()}
-
     def label(self, row):
         """The label alone."""
         return self[row][1]
-
-    def balanced_class_weights(self, rows):
-        """A weight for each class, for a loss to which all classes are as important: a tuple.
-
-        Of several heads it is a dict {head: weights}, which are () for other labels than classes.
-
-        It is n / (K · n_k) for n rows of K classes, n_k of them of class k, as scikit-learn's
-        `compute_class_weight("balanced")`: the mean over the images is 1.
-
-        Raises:
-            ValueError: images with other labels than one class of several, or a class without any.
-        """
-        has_heads = isinstance(self.problem, dict)
-        problems = self.problem.values() if has_heads else [self.problem]
-        if "single_label" not in problems:
-            raise ValueError(
-                "Weights balance classes of which each image has one. Received: images for "
-                f"problem={self.problem!r}; leave class weights out."
-            )
-
-        def balanced(problem, class_names, numbers):
-            if problem != "single_label":
-                return ()
-            numbers = np.array(numbers)
-            counts = np.bincount(numbers[numbers >= 0], minlength=len(class_names))
-            if missing := [str(class_names[k]) for k in np.flatnonzero(counts == 0)]:
-                raise ValueError(
-                    f"Balanced weights need an image of each class. Received: {len(rows)} images "
-                    f"of {self.name}, none of {', '.join(map(repr, missing[:10]))}."
-                )
-            return tuple((counts.sum() / (len(counts) * counts)).tolist())
-
-        labels = [self.label(row) for row in rows]
-        if has_heads:
-            labels = {head: [label[head] for label in labels] for head in self.problem}
-        return map_heads(balanced, self.problem, self.class_names, labels)
 
     def place(self, row):
         """Where an example lies, for messages."""
@@ -182,9 +113,9 @@ def parse_split(split, sizes):
             it.
     """
 
-    def refuse(reason=""):
+    def refused(reason=""):
         parts = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
-        raise ValueError(
+        return ValueError(
             f"split must be one of {parts}, a slice of one by rows or percents, such as "
             f"'train[:98%]', or several joined by '+'. Received: split={split!r}{reason}"
         )
@@ -195,22 +126,27 @@ def parse_split(split, sizes):
         percent = bound.endswith("%")
         row = round(float(bound[:-1]) * size / 100.0) if percent else int(bound)
         if abs(row) > size:
-            refuse(f", which reaches outside the {size} examples")
+            raise refused(f", which reaches outside the {size} examples")
         return row + size if row < 0 else row
 
     slices = []
     for piece in split.split("+") if isinstance(split, str) else [""]:
-        match = _PART.fullmatch(piece.strip()) or refuse()
-        part, start, stop = match.groups()
-        if part not in sizes:
-            part = _nearest_part(part, sizes) or refuse()
+        match = _PART.fullmatch(piece.strip())
+        if match is None:
+            raise refused()
+        name, start, stop = match.groups()
+        part = name if name in sizes else _nearest_part(name, sizes)
+        if part is None:
+            raise refused()
         if start and stop and start.endswith("%") != stop.endswith("%"):
-            refuse(", whose ends must be both rows or both percents")
+            raise refused(", whose ends must be both rows or both percents")
         size = sizes[part]
         first, last = row(start, size, 0), row(stop, size, size)
         if first < last:
             slices.append((part, first, last))
-    return slices or refuse(", which has no examples")
+    if not slices:
+        raise refused(", which has no examples")
+    return slices
 
 
 def _nearest_part(name, parts):

@@ -9,6 +9,7 @@ import os
 import re
 from pathlib import Path
 
+from keras_vit.checks import needs_extra
 from keras_vit.data.dataset import MOST_CLASSES
 from keras_vit.data.sources import Source
 
@@ -78,13 +79,8 @@ class PreparedSource(Source):
     """
 
     def __init__(self, name, folder, task=None):
-        try:
+        with needs_extra("tfds", f"{folder} was prepared by TensorFlow Datasets, which reads it"):
             import tensorflow_datasets as tfds
-        except ImportError as error:
-            raise ImportError(
-                f"{folder} was prepared by TensorFlow Datasets, which is not installed. Install it "
-                'with: pip install "keras3-vit[tfds]"'
-            ) from error
         self._folder, self._task, self._examples = folder, task, {}
         self._skip = {"image": tfds.decode.SkipDecoding()}
         try:
@@ -149,14 +145,10 @@ class PreparedSource(Source):
                 f"TFRecord files are read into memory up to {MAX_BYTES / 2**30:.3g} GiB. Received: "
                 f"{size / 2**30:.3g} GiB in the part {part!r}. {convert}"
             )
-        try:
+        need = f"{convert}\nOr read the TFRecord files of {self._folder} with TensorFlow"
+        with needs_extra("tensorflow", need):
             import tensorflow as tf
             import tensorflow_datasets as tfds
-        except ImportError as error:
-            raise ImportError(
-                f"The TFRecord files of {self._folder} need TensorFlow. Install it with "
-                f'pip install "keras3-vit[tensorflow]". {convert}'
-            ) from error
         dataset = self._builder.as_dataset(part, decoders=self._skip, shuffle_files=False)
         try:
             return list(tfds.as_numpy(dataset))

@@ -12,7 +12,7 @@ from keras_vit.data.crops import CROPS
 from keras_vit.preprocessing import BY_PILLOW, INTERPOLATIONS, LIBRARIES, Preprocessing
 from keras_vit.text import brief
 
-# What is not left to chance in a crop, as `Preprocessing` calls it; the others are of `CROPS`.
+# Crops without chance, and what `Preprocessing.resize` calls them. `CROPS` has the random ones.
 RESIZES = {
     "resize_small_center": "shortest",
     "center_square": "center_square",
@@ -136,20 +136,20 @@ class Transform:
             crop: whether the crop is that of the preprocessing too, which leaves nothing of it to
                 chance; flip and augmentations stay.
         """
-        p, same = preprocessing, dict.fromkeys(("mean", "std"))  # the usual [-1, 1] if None
-        if {*p.mean, *p.std} != {0.5}:
-            same = {"mean": p.mean, "std": p.std}
-        same |= {"value_range": (-1.0, 1.0), "interpolation": p.interpolation}
-        same |= {"library": None, "round_to_uint8": p.library == "tensorflow_uint8"}
-        if p.library in BY_PILLOW:
-            same["library"] = p.library
+        p, changes = preprocessing, {"value_range": (-1.0, 1.0), "mean": None, "std": None}
+        if {*p.mean, *p.std} != {0.5}:  # which that range stands for
+            changes |= {"mean": p.mean, "std": p.std}
+        changes["interpolation"] = p.interpolation
+        changes["library"] = p.library if p.library in BY_PILLOW else None
+        changes["round_to_uint8"] = p.library == "tensorflow_uint8"
         if crop:
-            (name, *_) = [name for name, resize in RESIZES.items() if resize == p.resize]
-            if p.resize == "squash":
-                name = "squash" if p.crop_fraction == 1 else "squash_center"
+            names = {resize: name for name, resize in RESIZES.items()}
+            name = names[p.resize]
+            if name == "squash" and p.crop_fraction != 1:
+                name = "squash_center"
             fraction = p.crop_fraction if name in CENTERED else None
-            same |= {"crop": name, "crop_fraction": fraction, "resize_small": None}
-        return dataclasses.replace(self, **same)
+            changes |= {"crop": name, "crop_fraction": fraction, "resize_small": None}
+        return dataclasses.replace(self, **changes)
 
     def augmentations(self):
         """(function, arguments) of each `(image, rng, *arguments) -> image` after the flip."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 
-from keras_vit.data.sources import has_label
 from keras_vit.heads import of_head
 
 _MOST = 1000  # labels that mean and deviation are taken of
@@ -42,7 +41,7 @@ def _units(pipeline, problem, head):
             targets.append(np.asarray(label, "float64").reshape(-1))
         except (OSError, ValueError):  # which the pipeline reports when it gets there
             continue
-    targets = [label for label in targets if has_label(label[None])]
+    targets = [label for label in targets if not np.isnan(label).any()]
     if not targets:
         return None
     mean, deviation = np.mean(targets, axis=0), np.std(targets, axis=0)
@@ -60,14 +59,6 @@ def in_units(pipeline, units):
     other = copy.copy(pipeline)
     other.units = units
     return other
-
-
-def standardized(labels, units):
-    """Labels (batch,) or (batch, targets) in units of `units_of`, or as they are without any."""
-    if units is None:
-        return labels
-    mean, deviation = (np.reshape(each, labels.shape[1:]) for each in units)
-    return ((labels - mean) / deviation).astype("float32")
 
 
 def turn_head(model, units, back=False):

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_vit.checks import check_choice, positive_float, positive_int, rate
+from keras_vit.checks import check_choice, needs_extra, positive_float, positive_int, rate
 from keras_vit.evaluation.features import extract_features
 from keras_vit.evaluation.fewshot import FewShot, fewshot
 from keras_vit.evaluation.metrics import Result, class_numbers
@@ -215,10 +215,6 @@ def probe(
 
 
 def _sklearn(module):
-    try:
+    with needs_extra("data", "Neighbours and probes are scikit-learn's"):
         importlib.import_module("sklearn")
         return importlib.import_module(f"sklearn.{module}")
-    except ImportError as error:
-        raise ImportError(
-            'Neighbours and probes are scikit-learn\'s: pip install "keras3-vit[data]"'
-        ) from error

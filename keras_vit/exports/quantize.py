@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.checks import needs_extra
 from keras_vit.exports.formats import save_openvino
 from keras_vit.writing import replacing_files
 
@@ -130,12 +131,8 @@ def _quantize_openvino(path, output, images):
 
 
 def _package(name):
-    try:
+    with needs_extra("export", f"Quantising an exported file needs {name}"):
         return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(
-            f'Quantising an exported file needs {name}: pip install "keras3-vit[export]" ({error}).'
-        ) from error
 
 
 def _check_graph(path, operators, sign, inputs):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
-from keras_vit.data.predict import reading_and_names
+from keras_vit.data.predict import teller_of
 from keras_vit.heads import errors_of, for_each, heads_of
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
@@ -243,20 +243,21 @@ def _of_head(model, images, top, class_names=None):
     shape = model.output_shape
     if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
         return [([], [])] * len(images)
-    reading, names = reading_and_names(model, class_names)
+    teller = teller_of(model, top, class_names)
+    # Of two names for one sigmoid, that of its probability.
+    teller.names = teller.names[-shape[1] :]
     outputs = forward.outputs(model, model.outputs, images, 8)
-    scores = reading.scores(np.concatenate([forward.to_array(x)[:n] for (x,), n in outputs]))
-    names = names[-scores.shape[1] :]  # of two names for one sigmoid, that of its probability
-    is_value = reading.name == "values"
-    order = np.argsort(0 * scores if is_value else -scores, axis=1, kind="stable")[:, :top]
-    maps = [relevance_maps(model, images, order[:, rank]) for rank in range(order.shape[1])]
-    field = "value" if is_value else "probability"
+    told = teller.tell(np.concatenate([forward.to_array(x)[:n] for (x,), n in outputs]))
+    told = [best[:top] for best in told]  # of a regression all values are told
+    indices = np.array([[one.index for one in best] for best in told])
+    maps = [relevance_maps(model, images, column) for column in indices.T]
+    field = "value" if teller.reading.name == "values" else "probability"
     return [
         (
-            [{"label": visible(names[k]), field: round(float(scores[i, k]), 6)} for k in order[i]],
+            [{"label": visible(label), field: round(number, 6)} for label, _, number in best],
             [deflated(np.rint(255 * m[i] / (m[i].max() or 1.0)).astype("uint8")) for m in maps],
         )
-        for i in range(len(images))
+        for i, best in enumerate(told)
     ]
 
 

@@ -5,18 +5,15 @@ import io
 
 import numpy as np
 
+from keras_vit.checks import needs_extra
 from keras_vit.text import visible
 from keras_vit.writing import save_figure
 
 
 def new_figure(size):
     """An empty figure of (width, height) inches that needs no screen."""
-    try:
+    with needs_extra("plot", "Figures are drawn with matplotlib"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            'Figures are drawn with matplotlib: pip install "keras3-vit[plot]"'
-        ) from error
     figure = Figure(figsize=size, layout="constrained")
     # Notebooks show figures by themselves only once matplotlib.pyplot has made one.
     figure._repr_png_ = functools.partial(_as_png, figure)

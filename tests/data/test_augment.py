@@ -285,7 +285,10 @@ def test_random_erasing_in_a_pipeline_and_what_it_refuses():
     changed = (plain != train).any(axis=(1, 2, 3))
     assert 4 <= changed.sum() <= 32
     for wrong in [(2.0,), (0.5, 0.0), (0.5, 0.4, 0.3), (0.5, 0.1, 0.2, 0.0), (0.5, 0.1, 0.2, 3, 2)]:
-        with pytest.raises(RuntimeError, match=r"random_erasing takes.*Received: probability="):
+        with pytest.raises(ValueError, match=r"random_erasing takes.*Received: probability="):
             random_erasing(Image.new("L", (8, 8)), np.random.default_rng(0), *wrong)
-    with pytest.raises(RuntimeError, match="fill='pixel'"):
+    with pytest.raises(ValueError, match="fill='pixel'"):
         random_erasing(Image.new("L", (8, 8)), np.random.default_rng(0), fill="pixel")
+    asked = Transform(8, augment=[("random_erasing", 2.0)])
+    with pytest.raises(ValueError, match=r"^random_erasing takes"):  # no image is blamed for it
+        list(pipeline(numbered(64), recipe(8, train=asked), training=True))

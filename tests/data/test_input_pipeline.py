@@ -159,7 +159,7 @@ def test_unmixed_images_are_read_by_one_process_each(tmp_path):
     class_folders(folder, per_class=8)
     read = []
     train = pipeline(tmp_path, recipe(8, train=RANDOM), threads=1)
-    source = train._read.source
+    source = train.source
 
     class Counting(type(source)):
         def __getitem__(self, row):

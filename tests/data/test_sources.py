@@ -40,7 +40,7 @@ def test_npz_folders_archives_and_slices_of_them(tmp_path):
     sizes = [pipeline(folder, made, part).num_examples for part in ("val", "test")]
     assert sizes == [4, 6]
     parts = [pipeline(folder, made, f"train[{cut}]", training=False) for cut in (":50%", "50%:")]
-    files = [{p._read.source.place(row) for row in p._read.rows} for p in parts]
+    files = [{p.source.place(row) for row in p.rows} for p in parts]
     assert not files[0] & files[1] and len(files[0] | files[1]) == 40
     # Files are sorted by class, but a slice of them is not all of one class.
     assert {"cat", "dog"} == {path.split("/")[-2] for path in files[0]}

@@ -1,0 +1,129 @@
+"""Labels as a pipeline carries them: one row of numbers for each image, whatever they mean.
+
+Rows of a batch are mixed as its pixels are. What Keras is fed is made of them at the end.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from keras_vit.heads import map_heads, of_head
+
+
+class LabelRows:
+    """Labels of a source -> float32 rows of `width` numbers -> labels for Keras.
+
+    The row of one class is one-hot, or its number alone where `shape` is (); that of several
+    classes has a 0 or 1 for each, that of a regression its values. Those of several heads stand
+    side by side. NaN is a label that an image lacks.
+
+    Args:
+        problem: what labels are, see `keras_vit.data.sources.PROBLEMS`, or a dict by head.
+        shape: of a label for Keras, without the batch, or a dict by head.
+        weighted: whether images may lack labels, so that Keras is fed weights of 0 and 1, too.
+    """
+
+    def __init__(self, problem, shape, weighted=False):
+        self._has_heads, self._weighted = isinstance(problem, Mapping), weighted
+        heads = problem if self._has_heads else [None]
+        self._heads = {head: (of_head(problem, head), of_head(shape, head)) for head in heads}
+        self.width = sum(math.prod(shape) for _, shape in self._heads.values())
+
+    @classmethod
+    def of_source(cls, source, one_hot, weighted):
+        """Those of a source, where the row of one class is its number unless it is `one_hot`."""
+
+        def shape_of(problem, shape, classes):
+            return (classes,) if one_hot and problem == "single_label" else shape
+
+        shape = map_heads(shape_of, source.problem, source.label_shape, source.num_classes)
+        return cls(source.problem, shape, weighted)
+
+    def row(self, label):
+        """The row of one label of a source."""
+        parts = []
+        for head, (problem, shape) in self._heads.items():
+            part = of_head(label, head)
+            if is_missing(part, problem):
+                part = np.full(shape, np.nan)
+            elif problem == "single_label" and shape:
+                part = np.arange(shape[0]) == part
+            parts.append(np.asarray(part, np.float32).reshape(-1))
+        return np.concatenate(parts)
+
+    def labels(self, rows, units=None):
+        """(labels,) of a batch of rows as Keras takes them, or (labels, weights) if `weighted`.
+
+        Numbers of classes are int32. Values are in the `units` of `keras_vit.data.units`, or as
+        they are. A label that lacks is 0, with the weight 0.
+        """
+        labels, weights, start = {}, {}, 0
+        for head, (problem, shape) in self._heads.items():
+            columns = rows[:, start : start + math.prod(shape)]
+            start += columns.shape[1]
+            is_known = ~np.isnan(columns).any(axis=1)
+            if (of_values := of_head(units, head)) is not None:
+                mean, deviation = (np.reshape(each, -1) for each in of_values)
+                columns = (columns - mean) / deviation
+            if self._weighted:
+                columns = np.where(is_known[:, None], columns, 0)
+            dtype = np.int32 if problem == "single_label" and not shape else np.float32
+            labels[head] = columns.astype(dtype).reshape(len(rows), *shape)
+            weights[head] = is_known.astype(np.float32)
+        if not self._has_heads:
+            labels, weights = labels[None], weights[None]
+        return (labels, weights) if self._weighted else (labels,)
+
+
+def is_missing(label, problem):
+    """Whether a label is -1 or NaN, which stand for a label that an image lacks."""
+    return label < 0 if problem == "single_label" else bool(np.isnan(label).any())
+
+
+def count_missing(source, rows):
+    """{head: how many of the rows of a source lack its label}, without those of 0."""
+    if not isinstance(source.problem, Mapping):
+        return {}
+    counts = dict.fromkeys(source.problem, 0)
+    for row in rows:
+        for head, label in source.label(row).items():
+            counts[head] += is_missing(label, source.problem[head])
+    return {head: int(count) for head, count in counts.items() if count}
+
+
+def balanced_class_weights(source, rows):
+    """A weight for each class, for a loss to which all classes are as important: a tuple.
+
+    Of several heads it is a dict {head: weights}, which are () for other labels than classes.
+
+    It is n / (K · n_k) for n rows of K classes, n_k of them of class k, as scikit-learn's
+    `compute_class_weight("balanced")`: the mean over the images is 1.
+
+    Raises:
+        ValueError: images with other labels than one class of several, or a class without any.
+    """
+    has_heads = isinstance(source.problem, Mapping)
+    problems = source.problem.values() if has_heads else [source.problem]
+    if "single_label" not in problems:
+        raise ValueError(
+            "Weights balance classes of which each image has one. Received: images for "
+            f"problem={source.problem!r}; leave class weights out."
+        )
+
+    def balanced(problem, class_names, numbers):
+        if problem != "single_label":
+            return ()
+        numbers = np.array(numbers)
+        counts = np.bincount(numbers[numbers >= 0], minlength=len(class_names))
+        if missing := [str(class_names[k]) for k in np.flatnonzero(counts == 0)]:
+            raise ValueError(
+                f"Balanced weights need an image of each class. Received: {len(rows)} images "
+                f"of {source.name}, none of {', '.join(map(repr, missing[:10]))}."
+            )
+        return tuple((counts.sum() / (len(counts) * counts)).tolist())
+
+    labels = [source.label(row) for row in rows]
+    if has_heads:
+        labels = {head: [label[head] for label in labels] for head in source.problem}
+    return map_heads(balanced, source.problem, source.class_names, labels)
