@@ -4,13 +4,13 @@ import dataclasses
 
 from keras_vit.checks import pair
 from keras_vit.variants import VARIANTS
-from keras_vit.weights.canonical import check_architecture, reading_of_config
 from keras_vit.weights.evidence import CATALOGUE
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import (
     aimv2,
+    big_vision,
     bit,
     google,
     huggingface,
@@ -24,8 +24,10 @@ from keras_vit.weights.formats import (
     torchvision,
     vision_towers,
 )
+from keras_vit.weights.huggingface_images import reading_of_config
 from keras_vit.weights.locate import locate
 from keras_vit.weights.parts import find_model
+from keras_vit.weights.reading import check_architecture
 
 # No two recognise the same file, but for timm's and the last, whose names official ones and
 # big_vision share, and which come after these.
@@ -43,7 +45,7 @@ FAMILIES = (
     *bit.FAMILIES,
     torchvision.FAMILY,
     keras_hub.FAMILY,
-    google.BIG_VISION_FAMILY,
+    big_vision.FAMILY,
     google.FAMILY,
 )
 

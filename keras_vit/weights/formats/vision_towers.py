@@ -44,7 +44,7 @@ class VisionTower(Family):
             raise unsupported("positions other than a table")
         processor = contents.processor or {"image_processor_type": self.processor}
         recipe, further = huggingface.preprocessing_of(processor)
-        canonical.prepare(recipe, (*unsaid, *further), contents.processor)
+        canonical.set_preprocessing(recipe, (*unsaid, *further), contents.processor)
         canonical.class_names = huggingface.class_names_of(contents.config, evidence["num_classes"])
 
     def settle(self, canonical):
