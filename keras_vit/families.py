@@ -59,10 +59,11 @@ def _counted(side, offset=1.0):
     return {"rotary": {"reference": (side, side), "offset": offset, "order": "columns"}}
 
 
+# Fields that several lines have; `A | B` has those of both.
 TORCH = {"gelu": "erf", "interpolation": "bicubic"}  # what most authors on PyTorch compute
 PATCHES = {"pool": "mean", "class_token": False}
 MEAN = {"pool": "mean", "class_token": True, "norm_after_pool": True}
-GATED, FLEXIBLE = {"mlp": "swiglu"}, {"interpolation": "bilinear_antialias"}
+GATED = {"mlp": "swiglu"}
 GATED_GIANT = _size(1536, 40, 24, 4096, **GATED)  # Oquab et al., 2024
 
 CLIP = TORCH | {"pre_norm": "layer_norm", "patch_bias": False, "epsilon": 1e-5}
@@ -244,7 +245,12 @@ FAMILIES = (
     ),
     Line("IJEPA-{}", "I-JEPA (Assran et al., 2023)", _sizes("H/14 H/16 g/16"), TORCH | PATCHES),
     Line("MAE-{}", "The encoder of MAE (He et al., 2022)", _sizes("B/16 L/16 H/14"), TORCH),
-    Line("FlexiViT-{}", "FlexiViT (Beyer et al., 2023)", _sizes("S/16 B/16 L/16"), FLEXIBLE),
+    Line(
+        "FlexiViT-{}",
+        "FlexiViT (Beyer et al., 2023)",
+        _sizes("S/16 B/16 L/16"),
+        {"interpolation": "bilinear_antialias"},
+    ),
     Line(
         "TIPSv2-{}",
         "The image encoder of TIPS v2 (Google DeepMind)",

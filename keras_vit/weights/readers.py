@@ -144,7 +144,7 @@ def read_checkpoint(path, caller, prefix=None):
             f"{path!r}, or the config beside it, says what cannot be of a model of "
             f"{family.name}: {type(error).__name__}: {error}. Nothing was loaded."
         ) from error
-    part.settle(canonical, contents.arrays)
+    part.restore_names(canonical, contents.arrays)
     if base is not None:
         canonical.family += f", with an adapter of PEFT on {base}"
     canonical.path = path

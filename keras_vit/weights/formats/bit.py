@@ -16,7 +16,7 @@ from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
 from keras_vit.weights import huggingface_images, tables
 from keras_vit.weights.canonical import ROOT, Canonical, units_of
-from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM, Evidence
+from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Evidence
 from keras_vit.weights.extensions import resnet_of
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import CheckpointError
@@ -65,7 +65,7 @@ class BiTFamily(Family):
         self.complete(canonical, contents)
         evidence.add(CUSTOM, "the custom; a ResNet takes any size", image_size=224)
         if size := evidence.caller.get("image_size"):
-            evidence.add(CALLER, "", image_size=size)
+            evidence.add(CALLER, UNREPORTED, image_size=size)
         evidence["image_size"] = pair(evidence["image_size"], "image_size")
         return canonical
 

@@ -2,6 +2,14 @@
 
 The head of Dinov2 sees the class token and the mean of the patches, one after the other; its
 registers have no positions. DINOv3 has rotary positions and no head.
+
+How a row acts on a file: `encoder.layer.3.layer_scale1.lambda1` fits the row of `layer_scale{n}`
+in `LAYERS`, so its array gets the canonical name `block_3/layer_scale_1/gamma`, the path of the
+model's variable, in `canonical.arrays`. `config` takes `layerscale_value` of `config.json` for the
+argument `layer_scale` in `canonical.evidence`, which keeps of each argument the source that counts
+most; `complete` then decides what neither arrays nor config say. To write, the table is read from
+right to left, and `holds` names the values for which the format has a place. `sign` is how the
+format is recognised, `parts` are arrays that are there just where a key of the config is true.
 """
 
 import dataclasses
@@ -27,7 +35,12 @@ LINEAR = {  # names of `Extensions.biases` -> layers of a block
 
 
 class Dino(huggingface.HuggingFace):
-    """What the three families share."""
+    """What the three families share.
+
+    To read, `recognises`, `unstacked` and `flat_config` come before `complete`; to write,
+    `impossible`, `write`, and of `json_files` `config_for`. Each class does its part and calls the
+    next above it: `Dinov2` or `Dinov3`, `Dino`, `HuggingFace`, `Family`.
+    """
 
     def unstacked(self, tower):
         """Without the empty array of a model without registers."""
@@ -182,13 +195,13 @@ LAYERS = (
     *tables.torch_norm("norm{n}", "block_{i}/norm_{n}"),
     ("layer_scale{n}.lambda1", "block_{i}/layer_scale_{n}/gamma", SAME),
 )
-PLAIN = tables.torch_linear("mlp.fc{n}", "block_{i}/mlp/dense_{n}")
-GATED = (
+PLAIN_MLP = tables.torch_linear("mlp.fc{n}", "block_{i}/mlp/dense_{n}")
+GATED_MLP = (
     *tables.torch_linear("mlp.gate_proj", "block_{i}/mlp/gate"),
     *tables.torch_linear("mlp.up_proj", "block_{i}/mlp/dense_1"),
     *tables.torch_linear("mlp.down_proj", "block_{i}/mlp/dense_2"),
 )
-PACKED = (  # as in files; the modules of transformers 5 are those of `GATED`
+PACKED_MLP = (  # as in files; the modules of transformers 5 are those of `GATED_MLP`
     *tables.torch_linear("mlp.weights_in", "block_{i}/mlp/[gate|dense_1]"),
     *tables.torch_linear("mlp.weights_out", "block_{i}/mlp/dense_2"),
 )
@@ -211,7 +224,10 @@ def _dinov2(is_gated, registers):
             *huggingface.EMBEDDINGS,
             ("embeddings.register_tokens", REGISTERS, SAME),
             *huggingface.ATTENTION,
-            *_in(huggingface.BLOCK, (*LAYERS, *PACKED, *GATED) if is_gated else (*LAYERS, *PLAIN)),
+            *_in(
+                huggingface.BLOCK,
+                (*LAYERS, *PACKED_MLP, *GATED_MLP) if is_gated else (*LAYERS, *PLAIN_MLP),
+            ),
             *tables.torch_norm("layernorm", "norm"),
             *tables.torch_linear("classifier", "head"),
         ),
@@ -253,7 +269,7 @@ DINOV3 = Dinov3(
         ("embeddings.register_tokens", REGISTERS, SAME),
         *tables.torch_linear("embeddings.patch_embeddings", "patch_encoder/projection", CONV),
         *tables.torch_attention(DINOV3_BLOCK + "attention.", "q_proj k_proj v_proj o_proj"),
-        *_in(DINOV3_BLOCK, (*LAYERS, *GATED)),
+        *_in(DINOV3_BLOCK, (*LAYERS, *GATED_MLP)),
         *tables.torch_norm("norm", "norm"),
     ),
     defaults={
