@@ -63,6 +63,7 @@ def _counted(side, offset=1.0):
 TORCH = {"gelu": "erf", "interpolation": "bicubic"}  # what most authors on PyTorch compute
 PATCHES = {"pool": "mean", "class_token": False}
 MEAN = {"pool": "mean", "class_token": True, "norm_after_pool": True}
+FLEXIBLE = {"interpolation": "bilinear_antialias"}
 GATED = {"mlp": "swiglu"}
 GATED_GIANT = _size(1536, 40, 24, 4096, **GATED)  # Oquab et al., 2024
 
@@ -245,12 +246,7 @@ FAMILIES = (
     ),
     Line("IJEPA-{}", "I-JEPA (Assran et al., 2023)", _sizes("H/14 H/16 g/16"), TORCH | PATCHES),
     Line("MAE-{}", "The encoder of MAE (He et al., 2022)", _sizes("B/16 L/16 H/14"), TORCH),
-    Line(
-        "FlexiViT-{}",
-        "FlexiViT (Beyer et al., 2023)",
-        _sizes("S/16 B/16 L/16"),
-        {"interpolation": "bilinear_antialias"},
-    ),
+    Line("FlexiViT-{}", "FlexiViT (Beyer et al., 2023)", _sizes("S/16 B/16 L/16"), FLEXIBLE),
     Line(
         "TIPSv2-{}",
         "The image encoder of TIPS v2 (Google DeepMind)",

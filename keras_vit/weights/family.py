@@ -117,9 +117,8 @@ class Family:
         configurable = {field for _, field, _ in self.settings()}
         for field, value in self.defaults.items():
             if field != "stem_numerics" or ROOT in arrays:
-                evidence.add(
-                    CUSTOM, None if field in configurable else UNREPORTED, **{field: value}
-                )
+                why = None if field in configurable else UNREPORTED
+                evidence.add(CUSTOM, why, **{field: value})
         self.complete(canonical, contents)
         if self.joined_heads:
             sources.settle_heads(evidence)

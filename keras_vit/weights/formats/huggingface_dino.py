@@ -214,6 +214,7 @@ def _in(block, rows):
 def _dinov2(is_gated, registers):
     name = "Dinov2WithRegisters" if registers else "Dinov2"
     model_type = "dinov2_with_registers" if registers else "dinov2"
+    mlp = (*PACKED_MLP, *GATED_MLP) if is_gated else PLAIN_MLP
     signs = r"(weights_in|gate_proj)" if is_gated else "fc1"
     settings = {k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"}
     return Dinov2(
@@ -224,10 +225,7 @@ def _dinov2(is_gated, registers):
             *huggingface.EMBEDDINGS,
             ("embeddings.register_tokens", REGISTERS, SAME),
             *huggingface.ATTENTION,
-            *_in(
-                huggingface.BLOCK,
-                (*LAYERS, *PACKED_MLP, *GATED_MLP) if is_gated else (*LAYERS, *PLAIN_MLP),
-            ),
+            *_in(huggingface.BLOCK, (*LAYERS, *mlp)),
             *tables.torch_norm("layernorm", "norm"),
             *tables.torch_linear("classifier", "head"),
         ),

@@ -5,13 +5,11 @@ of texts, which is left aside together with the temperature of the loss. What a 
 not say has the value that its class gives it. A classifier stands on the mean of the patches: in
 CLIP on that of the last block, in SigLIP on that of the last norm, and their poolings are not used.
 
-How a row acts on a file: `post_layernorm.weight` fits the row of `torch_norm("post_layernorm",
-"norm")`, so its array gets the canonical name `norm/gamma`, the path of the model's variable, in
-`canonical.arrays`. `SETTINGS` takes `hidden_act` of `config.json` for the argument `activation` in
-`canonical.evidence`, which keeps of each argument the source that counts most; `complete` then
-decides what neither arrays nor config say. To write, the table is read from right to left, and
-`holds` names the values for which the format has a place. `sign` is how the format is recognised,
-`parts` are arrays that are there just where a key of the config is true.
+What acts on a file, in this order: `sign`, a name by which the format is recognised; `table`, by
+which `post_layernorm.weight` becomes `norm/gamma`, the path of the model's variable, in
+`canonical.arrays`; `SETTINGS`, by which `hidden_act` of `config.json` becomes the argument
+`activation` in `canonical.evidence`; `parts`, arrays that are there just where a key of the config
+is true; `complete`, which decides what is still open. `holds` are values that can be written.
 """
 
 import numpy as np
