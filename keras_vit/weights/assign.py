@@ -11,6 +11,7 @@ from keras_vit.weights.tables import shortened
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
 DISTILLATION_HEAD = ("head_distillation/kernel", "head_distillation/bias")
+FITTING = "keras_vit.from_checkpoint builds the model that fits a file."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +41,7 @@ class Plan:
         return not (self.missing or self.unused or self.misshapen)
 
 
-def assign(
-    model,
-    canonical,
-    fresh_head=False,
-    advice="keras_vit.from_checkpoint builds the model that fits a file.",
-):
+def assign(model, canonical, fresh_head=False, advice=FITTING):
     """Gives a model the arrays of a checkpoint, all or none, and returns a `LoadReport`.
 
     The model keeps the report, too.
@@ -60,13 +56,23 @@ def assign(
         CheckpointError: the two do not fit, or an array is not finite; the model is unchanged.
     """
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
+    plan = fitting_plan(model, canonical, variables=variables, fresh_head=fresh_head, advice=advice)
+    _commit(plan, model, canonical=canonical, variables=variables)
+    model.load_report = report_of(plan, model, canonical=canonical)
+    return model.load_report
+
+
+def fitting_plan(model, canonical, variables, fresh_head=False, advice=FITTING):
+    """A `Plan` that fits; `variables` are those of the model by their paths.
+
+    Raises:
+        CheckpointError: as in `assign`.
+    """
     plan = make_plan(canonical.arrays, variables, fresh_head=fresh_head)
     if not plan.fits:
         raise misfit(plan, model, canonical=canonical, advice=advice)
     _check_values(plan, canonical)
-    _commit(plan, model, canonical=canonical, variables=variables)
-    model.load_report = report_of(plan, model, canonical=canonical)
-    return model.load_report
+    return plan
 
 
 def make_plan(arrays, variables, fresh_head=False):
