@@ -23,7 +23,7 @@ def build_and_load(variant, weights, options):
     name = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
     check_names(type(row), options, argument_names(MODELS[name]))  # before a long download
     try:
-        source, record = locate(weights)
+        _, record = locate(weights)
     except ValueError as error:
         raise ValueError(f"{error} {published_for(variant)}.") from None
     _check_variant(record, variant, row=row, options=options)
@@ -31,7 +31,7 @@ def build_and_load(variant, weights, options):
     names = ("width", "num_heads", "interpolation")
     of_row = {n: getattr(row, n) for n in names if name == "VisionTransformer"}
     known = {**of_row, **computed_positions(row), **options}
-    canonical = read(source, record, known)
+    canonical = read(weights, known)
     if canonical.model != name:
         raise CheckpointError(
             f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "

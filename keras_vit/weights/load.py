@@ -1,7 +1,8 @@
-"""Published checkpoints into models: locate -> read -> fit to the model -> assign -> report.
+"""Published checkpoints into models: read -> fit to the model -> assign -> report.
 
-`read` brings a file of any format into one form, a `Canonical`: its arrays by the paths of the
-model's variables, and the arguments of the model that they are of.
+`read` finds the file, downloads it if it must, tells its format by the names of its arrays, and
+brings it into one form, a `Canonical`: its arrays by the paths of the model's variables, and the
+arguments of the model that they are of.
 """
 
 import dataclasses
@@ -25,7 +26,6 @@ from keras_vit.weights.canonical import ROOT
 from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
 from keras_vit.weights.extensions import fold_layer_scale
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.locate import locate
 from keras_vit.weights.readers import read
 from keras_vit.weights.report import LoadReport
 
@@ -73,8 +73,7 @@ def load_weights(
             model is then unchanged.
     """
     model = check_model(model)
-    source, record = locate(weights)
-    checkpoint = read(source, record, _known_arguments(model, file_image_size), prefix)
+    checkpoint = read(weights, _known_arguments(model, file_image_size), prefix)
     checkpoint = fit_to_model(checkpoint, model, interpolation, resize_patches)
     report = assign(model, checkpoint, fresh_head=fresh_head)
     if report.differs:
@@ -109,8 +108,7 @@ def from_checkpoint(
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    source, record = locate(weights)
-    checkpoint = read(source, record, {**overrides, "file_image_size": file_image_size}, prefix)
+    checkpoint = read(weights, {**overrides, "file_image_size": file_image_size}, prefix)
     arguments = {**checkpoint.evidence, **building_arguments(overrides)}
     model = MODELS[checkpoint.model](**arguments)
     interpolation, patches = overrides.get("interpolation"), "patch_size" in overrides

@@ -60,20 +60,20 @@ def file_of(source, record):
         raise DownloadError(f"{record.name}: {error}" if record else str(error)) from error
 
 
-def read(source, record, caller, prefix=None):
-    """The `Canonical` of a path or URL, with what its record in the catalogue says.
+def read(weights, known, prefix=None):
+    """The `Canonical` of a path, URL or name, with what the catalogue says of it.
 
-    `caller` is a dict of arguments that a caller gave, or that the model to be filled has.
+    `known` is a dict of arguments that a caller gave, or that the model to be filled has.
     """
-    known = computed_positions(VARIANTS.get(record.variant)) if record else {}
-    canonical = read_checkpoint(file_of(source, record), {**known, **caller}, prefix)
+    source, record = locate(weights)
+    positions = computed_positions(VARIANTS.get(record.variant)) if record else {}
+    canonical = read_checkpoint(file_of(source, record), {**positions, **known}, prefix)
     if record is None:
         canonical.source = source if isinstance(source, str) else source.resolve().name
         return canonical
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
-    canonical.evidence.assumed.pop(
-        "preprocessing", None
-    )  # the catalogue says it, or that it is the usual
+    # The catalogue says it, or that it is the usual one.
+    canonical.evidence.assumed.pop("preprocessing", None)
     canonical.label_set, canonical.source = record.label_set, record.name
     canonical.evidence.add(CATALOGUE, **dict(record.overrides))
     return canonical
@@ -87,10 +87,10 @@ def image_size_of(weights):
     Raises:
         FileNotFoundError, ValueError: as `from_checkpoint`.
     """
-    source, record = locate(weights)
+    _, record = locate(weights)
     if record is not None and record.image_size:
         return pair(record.image_size, "image_size")
-    return read(source, record, caller={}).evidence["image_size"]
+    return read(weights, known={}).evidence["image_size"]
 
 
 def unfetched(weights):
@@ -111,8 +111,11 @@ def computed_positions(row):
     return {} if position == "learned_1d" else {"position": position}
 
 
-def read_checkpoint(path, caller, prefix=None):
-    """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
+def read_checkpoint(path, known, prefix=None):
+    """The `Canonical` of a file or folder of any family, told by the names of its arrays.
+
+    Arguments are as in `read`.
+    """
     (contents, base), path = peft.open_model(path, FAMILIES), str(path)
     try:
         part = find_model(contents.arrays, FAMILIES, prefix)
@@ -134,7 +137,7 @@ def read_checkpoint(path, caller, prefix=None):
             "this model beside the file, or none."
         )
     try:
-        canonical = family.read(dataclasses.replace(contents, arrays=part.arrays), caller)
+        canonical = family.read(dataclasses.replace(contents, arrays=part.arrays), known)
         check_architecture(canonical)
         canonical.reading = reading_of_config(contents.config) or canonical.reading
     except CheckpointError as error:

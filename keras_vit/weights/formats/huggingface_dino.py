@@ -3,13 +3,13 @@
 The head of Dinov2 sees the class token and the mean of the patches, one after the other; its
 registers have no positions. DINOv3 has rotary positions and no head.
 
-How a row acts on a file: `encoder.layer.3.layer_scale1.lambda1` fits the row of `layer_scale{n}`
-in `LAYERS`, so its array gets the canonical name `block_3/layer_scale_1/gamma`, the path of the
-model's variable, in `canonical.arrays`. `config` takes `layerscale_value` of `config.json` for the
-argument `layer_scale` in `canonical.evidence`, which keeps of each argument the source that counts
-most; `complete` then decides what neither arrays nor config say. To write, the table is read from
-right to left, and `holds` names the values for which the format has a place. `sign` is how the
-format is recognised, `parts` are arrays that are there just where a key of the config is true.
+A file is recognised by `sign`, the pattern of a name in it. By a row of `LAYERS` its array
+`encoder.layer.3.layer_scale1.lambda1` becomes `block_3/layer_scale_1/gamma`, the path of the
+model's variable, in `canonical.arrays`; to write, the row is read from right to left. By `config`
+`layerscale_value` of `config.json` becomes the argument `layer_scale` in `canonical.evidence`,
+which keeps of each argument the source that counts most. `parts` are arrays that are there just
+where a key of the config is true. `complete` decides what is still open: `evidence.settle(SOURCE,
+field=value)` sets an argument whoever says otherwise. `holds` are the values that can be written.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ class Dino(huggingface.HuggingFace):
     """What the three families share.
 
     To read, `recognises`, `unstacked` and `flat_config` come before `complete`; to write,
-    `impossible`, `write`, and of `json_files` `config_for`. Each class does its part and calls the
-    next above it: `Dinov2` or `Dinov3`, `Dino`, `HuggingFace`, `Family`.
+    `impossible`, `write`, and in `json_files` `config_for`. Each class does its part of them and
+    calls its base: `Dinov2` or `Dinov3`, then `Dino`, `HuggingFace`, `Family`.
     """
 
     def unstacked(self, tower):
@@ -52,9 +52,6 @@ class Dino(huggingface.HuggingFace):
         shape = (1,) * self.mask_axes + file[token].shape[-1:]
         file[token.replace("cls_token", "mask_token")] = np.zeros(shape, file[token].dtype)
         return file
-
-    def config_for(self, model):
-        return {**super().config_for(model), "layerscale_value": model.variant.layer_scale}
 
     def impossible(self, model):
         lacks_scale = {"layer_scale=None": model.variant.layer_scale is None}
@@ -98,8 +95,7 @@ class Dinov2(Dino):
     def config_for(self, model):
         v = model.variant
         mlp = {"mlp_ratio": _ratio(v), "use_swiglu_ffn": v.mlp == "swiglu"}
-        registers = {"num_register_tokens": v.registers} if self.registers else {}
-        return {**super().config_for(model), **mlp, **registers}
+        return {**super().config_for(model), **mlp}
 
     def impossible(self, model):
         v = model.variant

@@ -5,11 +5,11 @@ of texts, which is left aside together with the temperature of the loss. What a 
 not say has the value that its class gives it. A classifier stands on the mean of the patches: in
 CLIP on that of the last block, in SigLIP on that of the last norm, and their poolings are not used.
 
-What acts on a file, in this order: `sign`, a name by which the format is recognised; `table`, by
-which `post_layernorm.weight` becomes `norm/gamma`, the path of the model's variable, in
-`canonical.arrays`; `SETTINGS`, by which `hidden_act` of `config.json` becomes the argument
-`activation` in `canonical.evidence`; `parts`, arrays that are there just where a key of the config
-is true; `complete`, which decides what is still open. `holds` are values that can be written.
+A file is recognised by `sign`, a name in it. By `table` its `post_layernorm.weight` becomes
+`norm/gamma`, the path of the model's variable, in `canonical.arrays`; by `SETTINGS` `hidden_act` of
+`config.json` becomes the argument `activation` in `canonical.evidence`. `parts` are arrays that are
+there just where a key of the config is true. `complete` decides what is still open. `holds` are the
+values that can be written.
 """
 
 import numpy as np
@@ -30,8 +30,8 @@ ROWS = Layout(2, lambda a: a[None], lambda a: a[0])
 class VisionTower(Family):
     """One of these families.
 
-    To read, `Family.read` calls `flat_config` and then `complete`, which calls `choose_pooling`;
-    to write, `save_weights` calls `impossible`, `write` and `json_files`.
+    To read, `flat_config` comes before `complete`, which calls `choose_pooling`; to write,
+    `impossible`, `write`, and in `json_files` `config_for`.
     """
 
     prefix = "CLIP"  # of the names of its classes
@@ -69,10 +69,7 @@ class VisionTower(Family):
             evidence.assume("pool")
 
     def config_for(self, model):
-        return {
-            **super().config_for(model),
-            "hidden_act": huggingface.hidden_act(model.variant),
-        }
+        return super().config_for(model) | {"hidden_act": huggingface.hidden_act(model.variant)}
 
     def impossible(self, model):
         v, size = model.variant, model.image_size
