@@ -11,7 +11,7 @@ from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
 from keras_vit.models.backbone import MODELS
 from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS, get_variant
-from keras_vit.weights.load import build_and_load
+from keras_vit.weights.build import build_and_load
 from keras_vit.weights.locate import variants_named
 
 _ARGUMENTS = """

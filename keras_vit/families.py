@@ -59,10 +59,12 @@ def _counted(side, offset=1.0):
     return {"rotary": {"reference": (side, side), "offset": offset, "order": "columns"}}
 
 
+# Fields that several lines have; `A | B` has those of both.
 TORCH = {"gelu": "erf", "interpolation": "bicubic"}  # what most authors on PyTorch compute
 PATCHES = {"pool": "mean", "class_token": False}
 MEAN = {"pool": "mean", "class_token": True, "norm_after_pool": True}
-GATED, FLEXIBLE = {"mlp": "swiglu"}, {"interpolation": "bilinear_antialias"}
+FLEXIBLE = {"interpolation": "bilinear_antialias"}
+GATED = {"mlp": "swiglu"}
 GATED_GIANT = _size(1536, 40, 24, 4096, **GATED)  # Oquab et al., 2024
 
 CLIP = TORCH | {"pre_norm": "layer_norm", "patch_bias": False, "epsilon": 1e-5}

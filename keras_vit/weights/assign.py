@@ -4,15 +4,14 @@ import dataclasses
 
 import numpy as np
 
-from keras_vit.checks import marked
-from keras_vit.text import visible
-from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.report import misfit, report_of
 from keras_vit.weights.tables import shortened
 
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
 DISTILLATION_HEAD = ("head_distillation/kernel", "head_distillation/bias")
+FITTING = "keras_vit.from_checkpoint builds the model that fits a file."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,29 +41,38 @@ class Plan:
         return not (self.missing or self.unused or self.misshapen)
 
 
-def assign(model, canonical, changes=(), fresh_head=False, choices=None):
+def assign(model, canonical, fresh_head=False, advice=FITTING):
     """Gives a model the arrays of a checkpoint, all or none, and returns a `LoadReport`.
 
     The model keeps the report, too.
 
     Args:
         model: a `VisionTransformer` or a `BiT`.
-        canonical, changes: the checkpoint, and the rows of its arrays that `resized` changed.
+        canonical: the checkpoint, in the sizes of the model.
         fresh_head: whether the model keeps its own head even where that of the file fits.
-        choices: of a model that was built for the file, the names of the arguments that the caller
-            wanted otherwise than in the file, of which a misfit can come.
+        advice: what the error for a misfit says to do.
 
     Raises:
         CheckpointError: the two do not fit, or an array is not finite; the model is unchanged.
     """
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
+    plan = fitting_plan(model, canonical, variables=variables, fresh_head=fresh_head, advice=advice)
+    _commit(plan, model, canonical=canonical, variables=variables)
+    model.load_report = report_of(plan, model, canonical=canonical)
+    return model.load_report
+
+
+def fitting_plan(model, canonical, variables, fresh_head=False, advice=FITTING):
+    """A `Plan` that fits; `variables` are those of the model by their paths.
+
+    Raises:
+        CheckpointError: as in `assign`.
+    """
     plan = make_plan(canonical.arrays, variables, fresh_head=fresh_head)
     if not plan.fits:
-        raise misfit(plan, model, canonical=canonical, choices=choices)
+        raise misfit(plan, model, canonical=canonical, advice=advice)
     _check_values(plan, canonical)
-    _commit(plan, model, canonical=canonical, variables=variables)
-    model.load_report = report(plan, model, canonical=canonical, resized=changes)
-    return model.load_report
+    return plan
 
 
 def make_plan(arrays, variables, fresh_head=False):
@@ -105,6 +113,9 @@ def _last_layers_left_out(arrays, variables, fresh_head):
             for name in layer
         )
 
+    def is_half(layer, side):
+        return sum(name in side for name in layer) == 1
+
     sides = (arrays, variables)
     has_pre_logits = any(name in side for name in PRE_LOGITS for side in sides)
     if has_pre_logits and not equal(PRE_LOGITS):
@@ -113,9 +124,13 @@ def _last_layers_left_out(arrays, variables, fresh_head):
         layers = (HEAD, DISTILLATION_HEAD)
     else:
         layers = ()
-    # Half a layer is damage: its kernel or its bias is then missing or unused.
-    whole = [la for la in layers if all(sum(name in side for name in la) != 1 for side in sides)]
-    return [name for layer in whole for name in layer if name in arrays or name in variables]
+    return [
+        name
+        for layer in layers
+        if not any(is_half(layer, side) for side in sides)  # damage: it is missing or unused then
+        for name in layer
+        if name in arrays or name in variables
+    ]
 
 
 def _what_becomes_of_the_head(arrays, variables, left_out):
@@ -167,133 +182,3 @@ def _commit(plan, model, canonical, variables):
     if HEAD[0] in plan.values:
         model.class_names, model.label_set = canonical.class_names, canonical.label_set
         model.reading = canonical.reading or model.reading
-
-
-# ---- what became of a checkpoint, and why one does not fit
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadReport:
-    """What became of a checkpoint: every variable and every array of it is accounted for.
-
-    Attributes:
-        loaded: canonical names of the variables that took their value from the file.
-        initial: variables left at their initial value: a fresh head, if anything.
-        ignored: arrays of the file that the model has no use for: its head, a text tower.
-        resized: (variable, shape in the file, shape in the model, method) for each that was.
-        head: what became of the head, in words.
-        assumed: (argument, value, where it is from) for what the arrays do not say.
-        differs: (argument, value in the file's family, value in the model) where the model
-            computes something else than the file was trained with.
-        family: whose format the file has.
-        path: the file or folder.
-        prefix: what the names of the model's arrays begin with in the file, and is left out.
-        others: prefixes of further models in the file, which `prefix=` would choose.
-    """
-
-    loaded: tuple[str, ...]
-    initial: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
-    resized: tuple[tuple, ...] = ()
-    head: str = ""
-    assumed: tuple[tuple, ...] = ()
-    differs: tuple[tuple, ...] = ()
-    family: str = ""
-    path: str = ""
-    prefix: str = ""
-    others: tuple[str, ...] = ()
-
-    def __str__(self):
-        rows = {
-            "checkpoint": [f"{self.path} ({self.family})"],
-            "prefix": [f"{self.prefix!r}, left out of the names" if self.prefix else ""],
-            "other models": [", ".join(map(repr, self.others))],
-            "loaded": [f"{len(self.loaded)} variables"],
-            "resized": [f"{n} {old} -> {new}, {method}" for n, old, new, method in self.resized],
-            "head": [self.head],
-            "left at initial value": [_names(self.initial)],
-            "ignored": [_names(self.ignored)],
-            "assumed": [f"{name}={value!r}: {source}" for name, value, source in self.assumed],
-            "differs": [
-                f"{name}: {in_file!r} in the checkpoint, {in_model!r} in the model"
-                for name, in_file, in_model in self.differs
-            ],
-        }
-        lines = [f"{title:<22} {visible(text)}" for title in rows for text in rows[title] if text]
-        return "\n".join(lines)
-
-
-def _names(names, limit=6):
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
-def report(plan, model, canonical, resized):
-    """The `LoadReport` of a plan that was carried out; `resized` are the rows of its arrays."""
-    architecture = {**canonical.evidence, "preprocessing": str(canonical.preprocessing)}
-    compared = [n for n in marked(type(model.variant), "compared") if n in architecture]
-    return LoadReport(
-        loaded=tuple(plan.values),
-        initial=plan.initial,
-        ignored=(*(canonical.origin[name] for name in plan.dropped), *canonical.ignored),
-        resized=tuple(resized),
-        head=plan.head,
-        assumed=tuple(
-            (n, architecture.get(n), source) for n, source in canonical.evidence.assumed.items()
-        ),
-        differs=tuple(
-            (name, architecture[name], getattr(model.variant, name))
-            for name in compared
-            if architecture[name] != getattr(model.variant, name)
-        ),
-        family=canonical.family,
-        path=canonical.path,
-        prefix=canonical.prefix,
-        others=canonical.others,
-    )
-
-
-def misfit(plan, model, canonical, choices=None):
-    """The error for a plan that leaves variables or arrays over; `choices` as in `assign`."""
-    advice = "keras_vit.from_checkpoint builds the model that fits a file."
-    if choices is not None:
-        advice = "Its arrays contradict each other, or the config beside them."
-    if choices:
-        advice = f"Leave out what the file has otherwise, of {', '.join(choices)}."
-    unused = [canonical.origin[name] for name in plan.unused]
-    misshapen = [
-        f"{path}: {in_file} in the file, {in_model} in the model"
-        for path, (in_file, in_model) in plan.misshapen.items()
-    ]
-    return CheckpointError(
-        f"The checkpoint {canonical.path!r} does not fit the model {model.name!r}; "
-        f"nothing was loaded. {_likely_cause(model, canonical)}{advice}\n"
-        f"  In the model only: {shortened(plan.missing, 6)}\n"
-        f"  In the file only: {shortened(unused, 6)}\n"
-        f"  Of another shape: {shortened(misshapen, 6)}"
-    )
-
-
-def _likely_cause(model, canonical):
-    """Which two architectures do not fit, in the terms of the paper."""
-    in_file = canonical.evidence
-    in_model = {**vars(model.variant), "channels": model.channels}
-    if canonical.model == "VisionTransformer" and _size_of(in_file) != _size_of(in_model):
-        return f"This is {_size_of(in_file)} file; the model is {_size_of(in_model)}. "
-    differing = [
-        f"{name}={in_file[name]!r} in the file, {value!r} in the model"
-        for name, value in in_model.items()
-        if name in in_file and in_file[name] != value
-    ]
-    return f"They differ in: {'; '.join(differing)}. " if differing else ""
-
-
-def _size_of(architecture):
-    """`"a ViT-L/16"`, or the numbers where no published size has them."""
-    width, depth, patch_size = (architecture[n] for n in ("width", "depth", "patch_size"))
-    for name, variant in VARIANTS.items():
-        if (variant.width, variant.depth) == (width, depth):
-            is_square = patch_size[0] == patch_size[1]
-            patch = patch_size[0] if is_square else "{}x{}".format(*patch_size)
-            return f"a {size_of(name)}/{patch}"
-    return f"a ViT of width {width}, depth {depth} and patches of {patch_size} pixels"

@@ -1,36 +1,20 @@
-"""The one form that every format is brought into, and what it tells about the architecture.
+"""The one form that every format is brought into, and what its arrays tell of the architecture.
 
 Canonical names are the variable paths of the models. `keras_vit.weights.evidence` decides what the
-arrays do not tell.
+arrays do not tell, and `keras_vit.weights.extensions` knows the parts of later models.
 """
 
 import dataclasses
-import re
 
 import numpy as np
 
-from keras_vit.checks import check_choice, pair, positive_int
-from keras_vit.extensions import BIASES
-from keras_vit.layers.resnet import ROOT_FILTERS
-from keras_vit.models.bit import BiTVariant
+from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.variants import Variant
 from keras_vit.weights.evidence import POSITION, Evidence
-from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.extensions import ROOT, extensions_of, pooling_of, resnet_of
+from keras_vit.weights.reading import CheckpointError, expect
 
-PROJECTION = "patch_encoder/projection/kernel"
-ROOT = "root/conv/kernel"
-# How outputs are read, by the names that configs of Hugging Face have for the problems.
-PROBLEM_TYPES = {
-    "single_label_classification": "softmax",
-    "multi_label_classification": "sigmoid",
-    "regression": "values",
-}
 IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
-MAX_SIDE = 1 << 14  # pixels; no image that a config names is larger
-MAX_EPSILON = 0.1
-FRESH_SCALE = 1e-5  # of a LayerScale whose first value no config says
-QKV = {"query", "key", "value"}  # of which `qkv_bias` takes the biases away
 REQUIRED = (
     PROJECTION,
     "block_0/attention/query/kernel",
@@ -57,16 +41,22 @@ class Canonical:
     source: str = ""  # a name of the catalogue, a URL, or the name of a local file
     prefix: str = ""  # what the names in the file begin with, where the tables do not know it
     others: tuple = ()  # prefixes of further models in the file
+    resized: tuple = ()  # a row of `LoadReport.resized` for each array that fits a model now
     model: str = "VisionTransformer"  # the name of the class of the architecture
 
-    def prepare(self, preprocessing, unsaid, source):
-        """Sets how images are prepared, and reports the texts for what no recipe here can say.
+    def set_preprocessing(self, recipe, unsaid, source):
+        """Sets how images are prepared, and adds `unsaid`, what no recipe can say, to `ignored`.
 
-        `source` is what it was read from; where that is empty, it is assumed.
+        `source` is the config that says it; without one the report calls the recipe assumed.
         """
-        self.preprocessing, self.ignored = preprocessing, (*unsaid, *self.ignored)
+        self.preprocessing, self.ignored = recipe, (*unsaid, *self.ignored)
         if not source:
             self.evidence.assumed["preprocessing"] = IMAGES
+
+    def replace_array(self, name, array, method):
+        """Replaces an array by one of another shape, and reports it."""
+        self.resized += ((name, self.arrays[name].shape, array.shape, method),)
+        self.arrays[name] = array
 
     def leave_out(self, *starts):
         """Takes the arrays of layers away that a model does not use, and reports their names."""
@@ -91,15 +81,6 @@ class Canonical:
 # ---- what the shapes of arrays tell
 
 
-def expect(fits, name, array, expected):
-    """Raises a CheckpointError for an array whose shape does not fit."""
-    if not fits:
-        raise CheckpointError(
-            f"{name!r} must have {expected}. Received: shape {array.shape}; the file is damaged "
-            "or of another format."
-        )
-
-
 def architecture_of(arrays, family, optional=()):
     """Arguments of `VisionTransformer` that the shapes of canonical arrays tell.
 
@@ -118,14 +99,8 @@ def architecture_of(arrays, family, optional=()):
     expect(position is None or position.ndim == 3, POSITION, position, "3 axes")
     representation_size = units_of(arrays, "pre_logits", width) or None
     projection = units_of(arrays, "projection", representation_size or width) or None
+    pool, pooled = pooling_of(arrays, width, projection or representation_size or width)
     registers = arrays.get("patch_encoder/registers")
-    class_token = "patch_encoder/class_token" in arrays
-    pool = "token" if class_token else "mean"
-    if "pool/probe" in arrays:
-        pool = "map" if "pool/attention/query/kernel" in arrays else "probe"
-    pooled, head = projection or representation_size or width, arrays.get("head/kernel")
-    if class_token and head is not None and head.shape[:1] == (2 * width,) != (pooled,):
-        pool, pooled = "token_mean", 2 * width
     arguments = {
         "width": width,
         "depth": len(blocks),
@@ -133,7 +108,7 @@ def architecture_of(arrays, family, optional=()):
         "patch_size": tuple(patch_size),
         "channels": channels,
         "pool": pool,
-        "class_token": class_token,
+        "class_token": "patch_encoder/class_token" in arrays,
         "registers": 0 if registers is None else registers.shape[1],
         "representation_size": representation_size,
         "num_classes": units_of(arrays, "head", pooled),
@@ -152,53 +127,6 @@ def architecture_of(arrays, family, optional=()):
     return arguments
 
 
-def extensions_of(arrays):
-    """The fields of `Extensions` that canonical arrays tell; others are left to be refused."""
-    has_bias = lambda name: f"block_0/{name}/bias" in arrays  # noqa: E731
-    biased = {part for part in ("query", "key", "value", "out") if has_bias(f"attention/{part}")}
-    biased |= {"mlp"} if has_bias("mlp/dense_1") or has_bias("mlp/dense_2") else set()
-    if biased and "query" not in biased:
-        biased |= QKV
-    biases = next((name for name, row in BIASES.items() if set(row) == biased), "all")
-    pre_norm = norm_of(arrays, "pre_norm")
-    return {
-        "norm": norm_of(arrays, "block_0/norm_1") or "layer_norm",
-        "block": "pre_norm" if "block_0/norm_2/gamma" in arrays else "parallel",
-        "mlp": "swiglu" if "block_0/mlp/gate/kernel" in arrays else "mlp",
-        "layer_scale": FRESH_SCALE if "block_0/layer_scale_1/gamma" in arrays else None,
-        "qk_norm": norm_of(arrays, "block_0/attention/query_norm"),
-        "mlp_norm": norm_of(arrays, "block_0/mlp/norm"),
-        "attention_norm": norm_of(arrays, "block_0/attention/norm"),
-        "patch_norm": norm_of(arrays, "patch_encoder/norm"),
-        "pre_norm": pre_norm,
-        "final_norm": "norm/gamma" in arrays,
-        "biases": biases,
-        # A norm that follows takes a bias away again, and only then authors leave it out.
-        "patch_bias": "patch_encoder/projection/bias" in arrays or pre_norm is None,
-        "distillation": "patch_encoder/distillation_token" in arrays,
-        "rotary": "mixed" if "rotary_0/frequencies" in arrays else None,
-    }
-
-
-def smallest_fitting(names):
-    """The (biases, qkv_bias) of `Extensions` with fewest biases beside those that are named."""
-    rows = [
-        (biases, qkv_bias, set(parts) - (set() if qkv_bias else QKV))
-        for biases, parts in BIASES.items()
-        for qkv_bias in (True, False)
-    ]
-    fitting = [row for row in rows if names <= row[2]]
-    biases, qkv_bias, _ = min(fitting, key=lambda row: len(row[2]))
-    return biases, qkv_bias and bool(names)
-
-
-def norm_of(arrays, layer):
-    """The name of a norm, or `None` where there is none."""
-    if f"{layer}/gamma" not in arrays:
-        return None
-    return "layer_norm" if f"{layer}/beta" in arrays else "rms_norm"
-
-
 def units_of(arrays, layer, inputs=None):
     """The outputs of a last layer, 0 without one; half a layer, or one that cannot be, is damage.
 
@@ -214,74 +142,9 @@ def units_of(arrays, layer, inputs=None):
     return kernel.shape[-1]
 
 
-def resnet_of(arrays, what):
-    """(units of each stage, width factor, channels of the images) of a ResNet."""
-    matches = (re.match(r"stage_(\d+)_unit_(\d+)/", name) for name in arrays)
-    units = sorted({(int(match[1]), int(match[2])) for match in matches if match})
-    stages = range(1, 1 + max((stage for stage, _ in units), default=0))
-    counts = tuple(sum(stage == s for s, _ in units) for stage in stages)
-    whole = [(stage, unit) for stage in stages for unit in range(1, counts[stage - 1] + 1)]
-    if units != whole or 0 in counts:
-        raise CheckpointError(
-            f"The {what} has gaps. Received: units (stage, unit) {units[:20]}; expected stages and "
-            "units that are numbered from 1 without one. Check that the file is whole."
-        )
-    shape = arrays[ROOT].shape
-    expect(len(shape) == 4 and shape[3], ROOT, arrays[ROOT], "4 axes")
-    return counts, shape[3] / ROOT_FILTERS, shape[2]
-
-
 def heads_of(arrays):
     """The number of heads in formats that keep it as an axis."""
     kernel = arrays["block_0/attention/query/kernel"]
     fits = kernel.ndim == 3 and kernel.shape[0] == kernel.shape[1] * kernel.shape[2]
     expect(fits, "query/kernel", kernel, "3 axes (width, heads, width / heads)")
     return kernel.shape[1]
-
-
-def check_architecture(canonical):
-    """Raises an error for an architecture that cannot be, or is larger than its file.
-
-    A config may say anything, and an array may have a shape that no other array confirms: a model
-    of that size is not built before the file has shown that it has its weights.
-    """
-    arguments = canonical.evidence
-    positive_int(arguments["channels"], "channels")
-    if max(pair(arguments["image_size"], "image_size")) > MAX_SIDE:
-        raise ValueError(f"image_size={arguments['image_size']} is above {MAX_SIDE} pixels.")
-    variant_class = Variant if canonical.model == "VisionTransformer" else BiTVariant
-    names = {field.name for field in dataclasses.fields(variant_class)} & set(arguments)
-    v = variant_class(**{name: arguments[name] for name in names})
-    if variant_class is Variant:
-        if v.epsilon > MAX_EPSILON:
-            raise ValueError(f"epsilon={v.epsilon} is above {MAX_EPSILON}.")
-        v.grid(arguments["image_size"])
-        needed = v.depth * v.width * (4 * v.width + 2 * v.mlp_dim)
-        blocks, width = v.stem or (), v.stem_width
-    else:
-        needed, blocks, width = 0, v.blocks, v.width
-    for stage, units in enumerate(blocks):
-        needed += 13 * units * (ROOT_FILTERS * width * 2**stage) ** 2
-    present = sum(array.size for array in canonical.arrays.values())
-    if needed > 2 * present:
-        raise CheckpointError(
-            f"Its arrays tell of a model with {needed:.3g} weights, and it has {present}: the file "
-            "is damaged or of another format."
-        )
-
-
-def reading_of_config(config):
-    """The reading that `problem_type` in the config of a checkpoint stands for, or `None`.
-
-    Raises:
-        ValueError: it is of another problem.
-    """
-    problem = (config or {}).get("problem_type")
-    check_choice("problem_type", problem, (*PROBLEM_TYPES, None))
-    return PROBLEM_TYPES.get(problem)
-
-
-def config_of(model):
-    """What a config beside weights says of the reading, as a dict: nothing where it is unknown."""
-    problems = [name for name, reading in PROBLEM_TYPES.items() if reading == model.reading]
-    return {"problem_type": problems[0]} if problems else {}

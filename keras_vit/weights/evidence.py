@@ -12,12 +12,13 @@ from keras_vit.weights.files import CheckpointError
 # The sources, of which the first counts most.
 ORDER = ("caller", "config", "catalogue", "arrays", "custom")
 CALLER, CONFIG, CATALOGUE, ARRAYS, CUSTOM = ORDER
+UNREPORTED = ""  # of a source that a load report does not name
 # What a load report says of a source; nothing of the arrays, which are no assumption.
 REPORTED = {
     CALLER: "{} as given",
     CONFIG: "its config.json",
     CATALOGUE: "the catalogue",
-    ARRAYS: "",
+    ARRAYS: UNREPORTED,
     CUSTOM: "the family's, as no config.json says it",
 }
 # What arrays only suggest, and a config may say otherwise.
@@ -50,7 +51,7 @@ class Evidence(dict):
     def add(self, source, why=None, **values):
         """Takes over what a source says, unless one before it in `ORDER` says it already.
 
-        `why` is what the load report says instead of the usual; nothing where it is empty.
+        `why` is what the load report says instead of the usual, or `UNREPORTED`.
         """
         for field, value in values.items():
             if ORDER.index(source) <= ORDER.index(self.source_of(field)):
@@ -63,6 +64,10 @@ class Evidence(dict):
             self.assumed.pop(field, None)
             if text := REPORTED[source].format(field) if why is None else why:
                 self.assumed[field] = text
+
+    def assume(self, field):
+        """Reports the present value of an argument as the custom of the family."""
+        self.settle(CUSTOM, **{field: self[field]})
 
     def source_of(self, field):
         """The source whose value of an argument counts; `CUSTOM` where nobody has named one."""
@@ -163,7 +168,7 @@ def settle_image_size(canonical):
         custom = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
         why = "the file has no positions: about 224 pixels, the custom"
         rows = (
-            (caller.get("image_size"), CALLER, ""),
+            (caller.get("image_size"), CALLER, UNREPORTED),
             (configured, CONFIG, None),
             (custom, CUSTOM, why),
         )
@@ -176,7 +181,7 @@ def _size_of_offsets(table, shape, evidence):
     offsets = table.shape[0] - 3 * evidence["class_token"]
     side = (math.isqrt(max(offsets, 0)) + 1) // 2
     rows = [
-        (evidence.caller.get("file_image_size"), CALLER, ""),
+        (evidence.caller.get("file_image_size"), CALLER, UNREPORTED),
         (evidence.from_config("image_size"), CONFIG, None),
         (tuple(side * stride for stride in shape.stride), ARRAYS, SQUARE),
     ]
@@ -222,7 +227,7 @@ def find_image_size(patches, shape, caller, configured=None):
     fits. `shape` is a `Variant` with the patch size and the stem of the file.
     """
     what = f"The file has positions for {patches} patches"
-    given = (caller.get("file_image_size"), CALLER, "", "file_image_size")
+    given = (caller.get("file_image_size"), CALLER, UNREPORTED, "file_image_size")
     for size, source, why, words in (given, (configured, CONFIG, None, "its config.json")):
         if size is not None:
             size, grid = pair(size, "image_size"), grid_for(size, shape)

@@ -8,7 +8,7 @@ from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights import canonical as form
 from keras_vit.weights import evidence as sources
 from keras_vit.weights.canonical import PROJECTION, ROOT, Canonical
-from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, Evidence
+from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Evidence
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
@@ -117,7 +117,8 @@ class Family:
         configurable = {field for _, field, _ in self.settings()}
         for field, value in self.defaults.items():
             if field != "stem_numerics" or ROOT in arrays:
-                evidence.add(CUSTOM, None if field in configurable else "", **{field: value})
+                why = None if field in configurable else UNREPORTED
+                evidence.add(CUSTOM, why, **{field: value})
         self.complete(canonical, contents)
         if self.joined_heads:
             sources.settle_heads(evidence)
@@ -163,7 +164,7 @@ class Family:
             lacks_scale = field == "layer_scale" and not (value and evidence["layer_scale"])
             if not (field is None or evidence.is_shown(field) or is_map or lacks_scale):
                 silent = field in ("layer_scale", "position")
-                evidence.add(CONFIG, "" if silent else None, **{field: value})
+                evidence.add(CONFIG, UNREPORTED if silent else None, **{field: value})
 
     def check_parts(self, origin, config):
         """Raises a CheckpointError where the arrays are not those of the model of a config.

@@ -1,14 +1,20 @@
-"""Hugging Face's `preprocessor_config.json`.
+"""What Hugging Face's JSON files say besides the architecture.
 
-It says how an image is resized, cropped if the processor crops, multiplied by `rescale_factor` and
-normalised.
+`preprocessor_config.json` says how an image is resized, cropped if the processor crops, multiplied
+by `rescale_factor` and normalised; `problem_type` of `config.json`, how outputs are read.
 """
 
 import math
 
+from keras_vit.checks import check_choice
 from keras_vit.preprocessing import CLIP, HUGGING_FACE, Preprocessing
 from keras_vit.weights.files import CheckpointError
 
+PROBLEM_TYPES = {  # -> `Reading.name` of keras_vit.outputs
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+    "regression": "values",
+}
 RESAMPLES = {2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
 # Processors of other models fill in other values than ViT's where a folder does not say them.
 BY_SHORTER_EDGE = ("Bit", "CLIP", "ConvNext")
@@ -117,3 +123,20 @@ def processor_of(model):
         "image_mean": list(recipe.mean),
         "image_std": list(recipe.std),
     }
+
+
+def reading_of_config(config):
+    """The reading that `problem_type` in the config of a checkpoint stands for, or `None`.
+
+    Raises:
+        ValueError: it is of another problem.
+    """
+    problem = (config or {}).get("problem_type")
+    check_choice("problem_type", problem, (*PROBLEM_TYPES, None))
+    return PROBLEM_TYPES.get(problem)
+
+
+def config_of(model):
+    """What a config beside weights says of the reading, as a dict: nothing where it is unknown."""
+    problems = [name for name, reading in PROBLEM_TYPES.items() if reading == model.reading]
+    return {"problem_type": problems[0]} if problems else {}

@@ -1,22 +1,33 @@
-"""Checkpoints into models: read -> canonical names -> resize -> assign -> report."""
+"""Published checkpoints into models: read -> fit to the model -> assign -> report.
+
+`read` finds the file, downloads it if it must, tells its format by the names of its arrays, and
+brings it into one form, a `Canonical`: its arrays by the paths of the model's variables, and the
+arguments of the model that they are of.
+"""
 
 import dataclasses
 import os
+import re
 import warnings
 from typing import Any
 
-from keras_vit.checks import check_names, marked
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.backbone import MODELS, check_model
-from keras_vit.models.bit import BIT_VARIANTS
-from keras_vit.models.classifier import argument_names
+from keras_vit.models.resize_weights import (
+    POSITIONS,
+    PROJECTION,
+    adapt_channels,
+    resize_patches,
+    resize_positions,
+)
 from keras_vit.models.surgery import building_arguments
-from keras_vit.variants import VARIANTS, get_variant
-from keras_vit.weights.assign import LoadReport, assign
+from keras_vit.weights.assign import assign
+from keras_vit.weights.canonical import ROOT
+from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
+from keras_vit.weights.extensions import fold_layer_scale
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.locate import SIZE, locate, published_for
-from keras_vit.weights.readers import computed_positions, read
-from keras_vit.weights.resize import resized
+from keras_vit.weights.readers import read
+from keras_vit.weights.report import LoadReport
 
 
 def load_weights(
@@ -57,19 +68,14 @@ def load_weights(
 
     Raises:
         FileNotFoundError: there is no such file.
-        TypeError: `model` is neither.
+        TypeError: `model` is no `VisionTransformer` or `BiT`, and has none inside.
         ValueError: checkpoint and model do not fit; lists both sides and the likely cause. The
             model is then unchanged.
     """
     model = check_model(model)
-    caller = {f.name: getattr(model.variant, f.name) for f in dataclasses.fields(model.variant)}
-    caller |= {"image_size": model.image_size, "file_image_size": file_image_size}
-    source, record = locate(weights)
-    canonical = read(source, record, caller=caller, prefix=prefix)
-    canonical, changes = resized(
-        canonical, model, interpolation=interpolation, patches_too=resize_patches
-    )
-    report = assign(model, canonical, changes=changes, fresh_head=fresh_head)
+    checkpoint = read(weights, _known_arguments(model, file_image_size), prefix)
+    checkpoint = fit_to_model(checkpoint, model, interpolation, resize_patches)
+    report = assign(model, checkpoint, fresh_head=fresh_head)
     if report.differs:
         warnings.warn(
             f"The model computes something else than its weights:\n{report}", stacklevel=2
@@ -102,63 +108,91 @@ def from_checkpoint(
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    source, record = locate(weights)
-    caller = {**overrides, "file_image_size": file_image_size}
-    canonical = read(source, record, caller=caller, prefix=prefix)
-    model = MODELS[canonical.model](**{**canonical.evidence, **building_arguments(overrides)})
-    canonical, changes = resized(
-        canonical,
-        model,
-        interpolation=overrides.get("interpolation"),
-        patches_too="patch_size" in overrides,
-    )
-    assign(model, canonical, changes=changes, choices=tuple(overrides))
+    checkpoint = read(weights, {**overrides, "file_image_size": file_image_size}, prefix)
+    arguments = {**checkpoint.evidence, **building_arguments(overrides)}
+    model = MODELS[checkpoint.model](**arguments)
+    interpolation, patches = overrides.get("interpolation"), "patch_size" in overrides
+    checkpoint = fit_to_model(checkpoint, model, interpolation, patches)
+    advice = "Its arrays contradict each other, or the config beside them."
+    if overrides:
+        advice = f"Leave out what the file has otherwise, of {', '.join(overrides)}."
+    assign(model, checkpoint, advice=advice)
     return model
 
 
-def build_and_load(variant, weights, options):
-    """A model of a published size with the weights of a checkpoint, for the builders.
+def _known_arguments(model, file_image_size):
+    """The arguments of a model, which tell what its file may leave open, such as the heads."""
+    size = {"image_size": model.image_size, "file_image_size": file_image_size}
+    return {**vars(model.variant), **size}
 
-    A field of the variant that a checkpoint decides (`inherited`) and that is not in `options`
-    comes from the checkpoint.
+
+def fit_to_model(checkpoint, model, interpolation=None, patches_too=False):
+    """A copy of a `Canonical` with its arrays in the sizes of a model.
+
+    Args:
+        checkpoint: the `Canonical`.
+        model: a `VisionTransformer` or a `BiT`.
+        interpolation: how position embeddings are resampled; `None` for the rule of the family.
+        patches_too: whether patch kernels may be resized.
+
+    Raises:
+        CheckpointError: the checkpoint is of a model of another class.
     """
-    row = BIT_VARIANTS.get(variant) or get_variant(variant)
-    name = "BiT" if variant in BIT_VARIANTS else "VisionTransformer"
-    check_names(type(row), options, argument_names(MODELS[name]))  # before a long download
-    try:
-        source, record = locate(weights)
-    except ValueError as error:
-        raise ValueError(f"{error} {published_for(variant)}.") from None
-    _check_variant(record, variant, row=row, options=options)
-    # The row says what the arrays of a file may not; all else is the file's to say.
-    names = ("width", "num_heads", "interpolation")
-    of_row = {n: getattr(row, n) for n in names if hasattr(row, "num_heads")}
-    caller = {**of_row, **computed_positions(row), **options}
-    canonical = read(source, record, caller=caller)
-    if canonical.model != name:
+    if not isinstance(model, MODELS[checkpoint.model]):
         raise CheckpointError(
-            f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
-            "keras_vit.from_checkpoint builds the model that fits a file."
+            f"{checkpoint.path!r} holds a {checkpoint.model}; the model {model.name!r} is a "
+            f"{type(model).__name__}. Nothing was loaded."
         )
-    of_file = canonical.evidence
-    inherited = {n: of_file[n] for n in marked(type(row), "inherited") if n in of_file}
-    model = MODELS[name](variant, **{**inherited, **building_arguments(options)})
-    canonical, changes = resized(canonical, model, interpolation=options.get("interpolation"))
-    assign(model, canonical, changes=changes)
-    return model
+    arrays, origin = dict(checkpoint.arrays), dict(checkpoint.origin)
+    checkpoint = dataclasses.replace(checkpoint, arrays=arrays, origin=origin)
+    if checkpoint.model == "VisionTransformer":
+        if model.variant.layer_scale is None and model.variant.block != "parallel":
+            fold_layer_scale(checkpoint)
+        if patches_too:
+            _fit_patches(checkpoint, model)
+        _fit_positions(checkpoint, model, interpolation)
+    if checkpoint.evidence["channels"] == 3 and model.channels != 3:
+        _fit_channels(checkpoint, model.channels)
+    return checkpoint
 
 
-def _check_variant(record, variant, row, options):
-    """Raises a ValueError, before anything is downloaded, for weights of another variant."""
-    published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
-    of_weights = published.get(record.variant) if record else None
-    if of_weights is None:
+def _fit_patches(checkpoint, model):
+    old_size, new_size = checkpoint.evidence["patch_size"], model.variant.patch_size
+    if old_size == new_size:
         return
-    names = [n for n in (*SIZE, "patch_size") if hasattr(row, n) and n not in options]
-    is_other = type(of_weights) is not type(row)
-    if is_other or any(getattr(of_weights, n) != getattr(row, n) for n in names):
-        raise ValueError(
-            f"The weights are of another model. Received: weights={record.name!r}, which are of "
-            f"{record.variant}, for {variant}. {published_for(variant)}; "
-            "keras_vit.from_checkpoint builds the model that fits its weights."
-        )
+    # FlexiViT's authors resize a patch without antialias, timm by its rule for positions.
+    flexible = checkpoint.evidence["interpolation"] == "bilinear_antialias"
+    method = "bilinear" if flexible else "bicubic"
+    kernel = resize_patches(checkpoint.arrays[PROJECTION], old_size, new_size, method)
+    checkpoint.replace_array(PROJECTION, kernel, f"pseudo-inverse, {method}")
+
+
+def _fit_positions(checkpoint, model, interpolation):
+    """Resamples position embeddings from the grid of the file's images to that of the model's."""
+    of_file, v = checkpoint.evidence, model.variant
+    tokens = learned_tokens(of_file)
+    has_grid = v.position in ("learned_1d", "relative_2d")
+    if not has_grid or of_file["position"] != v.position or tokens != v.learned_tokens:
+        return
+    grid = grid_for(of_file["image_size"], shape_of(of_file))
+    method = interpolation or of_file["interpolation"]
+    tables = {
+        name: array.astype("float64")
+        for name, array in checkpoint.arrays.items()
+        if re.fullmatch(POSITIONS, name)
+    }
+    changed = resize_positions(tables, grid, model.grid, tokens, method)
+    checkpoint.arrays.update(changed)
+    checkpoint.resized += tuple((name, grid, model.grid, method) for name in changed)
+
+
+def _fit_channels(checkpoint, channels):
+    """Adapts the kernel that sees the images, and their mean and standard deviation."""
+    name = ROOT if ROOT in checkpoint.arrays else PROJECTION
+    old = checkpoint.arrays[name]
+    new = adapt_channels(old.reshape(-1, 3, old.shape[-1]), channels)
+    shape = (*old.shape[:-2], channels) if name == ROOT else (-1,)
+    rule = f"those of red, green and blue in turn, times 3 / {channels}"
+    rule = "sum over the colours" if channels == 1 else rule
+    checkpoint.replace_array(name, new.reshape(*shape, old.shape[-1]), rule)
+    checkpoint.preprocessing = checkpoint.preprocessing.for_channels(channels)

@@ -44,7 +44,7 @@ class Part:
     prefix: str = ""
     others: tuple = ()
 
-    def settle(self, canonical, everything):
+    def restore_names(self, canonical, everything):
         """Gives arrays their names in the file back, and reports all that is outside."""
         name_of = lambda name: self.origin.get(name, name)  # noqa: E731
         outside = everything.keys() - set(self.origin.values())

@@ -4,13 +4,13 @@ import dataclasses
 
 from keras_vit.checks import pair
 from keras_vit.variants import VARIANTS
-from keras_vit.weights.canonical import check_architecture, reading_of_config
 from keras_vit.weights.evidence import CATALOGUE
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import (
     aimv2,
+    big_vision,
     bit,
     google,
     huggingface,
@@ -24,8 +24,10 @@ from keras_vit.weights.formats import (
     torchvision,
     vision_towers,
 )
+from keras_vit.weights.huggingface_images import reading_of_config
 from keras_vit.weights.locate import locate
 from keras_vit.weights.parts import find_model
+from keras_vit.weights.reading import check_architecture
 
 # No two recognise the same file, but for timm's and the last, whose names official ones and
 # big_vision share, and which come after these.
@@ -43,7 +45,7 @@ FAMILIES = (
     *bit.FAMILIES,
     torchvision.FAMILY,
     keras_hub.FAMILY,
-    google.BIG_VISION_FAMILY,
+    big_vision.FAMILY,
     google.FAMILY,
 )
 
@@ -58,20 +60,20 @@ def file_of(source, record):
         raise DownloadError(f"{record.name}: {error}" if record else str(error)) from error
 
 
-def read(source, record, caller, prefix=None):
-    """The `Canonical` of a path or URL, with what its record in the catalogue says.
+def read(weights, known, prefix=None):
+    """The `Canonical` of a path, URL or name, with what the catalogue says of it.
 
-    `caller` is a dict of arguments that a caller gave, or that the model to be filled has.
+    `known` is a dict of arguments that a caller gave, or that the model to be filled has.
     """
-    known = computed_positions(VARIANTS.get(record.variant)) if record else {}
-    canonical = read_checkpoint(file_of(source, record), {**known, **caller}, prefix)
+    source, record = locate(weights)
+    positions = computed_positions(VARIANTS.get(record.variant)) if record else {}
+    canonical = read_checkpoint(file_of(source, record), {**positions, **known}, prefix)
     if record is None:
         canonical.source = source if isinstance(source, str) else source.resolve().name
         return canonical
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
-    canonical.evidence.assumed.pop(
-        "preprocessing", None
-    )  # the catalogue says it, or that it is the usual
+    # The catalogue says it, or that it is the usual one.
+    canonical.evidence.assumed.pop("preprocessing", None)
     canonical.label_set, canonical.source = record.label_set, record.name
     canonical.evidence.add(CATALOGUE, **dict(record.overrides))
     return canonical
@@ -85,10 +87,10 @@ def image_size_of(weights):
     Raises:
         FileNotFoundError, ValueError: as `from_checkpoint`.
     """
-    source, record = locate(weights)
+    _, record = locate(weights)
     if record is not None and record.image_size:
         return pair(record.image_size, "image_size")
-    return read(source, record, caller={}).evidence["image_size"]
+    return read(weights, known={}).evidence["image_size"]
 
 
 def unfetched(weights):
@@ -109,8 +111,11 @@ def computed_positions(row):
     return {} if position == "learned_1d" else {"position": position}
 
 
-def read_checkpoint(path, caller, prefix=None):
-    """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
+def read_checkpoint(path, known, prefix=None):
+    """The `Canonical` of a file or folder of any family, told by the names of its arrays.
+
+    Arguments are as in `read`.
+    """
     (contents, base), path = peft.open_model(path, FAMILIES), str(path)
     try:
         part = find_model(contents.arrays, FAMILIES, prefix)
@@ -132,7 +137,7 @@ def read_checkpoint(path, caller, prefix=None):
             "this model beside the file, or none."
         )
     try:
-        canonical = family.read(dataclasses.replace(contents, arrays=part.arrays), caller)
+        canonical = family.read(dataclasses.replace(contents, arrays=part.arrays), known)
         check_architecture(canonical)
         canonical.reading = reading_of_config(contents.config) or canonical.reading
     except CheckpointError as error:
@@ -142,7 +147,7 @@ def read_checkpoint(path, caller, prefix=None):
             f"{path!r}, or the config beside it, says what cannot be of a model of "
             f"{family.name}: {type(error).__name__}: {error}. Nothing was loaded."
         ) from error
-    part.settle(canonical, contents.arrays)
+    part.restore_names(canonical, contents.arrays)
     if base is not None:
         canonical.family += f", with an adapter of PEFT on {base}"
     canonical.path = path

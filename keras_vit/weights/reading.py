@@ -4,15 +4,22 @@ Whatever a library raises over a damaged file becomes a `CheckpointError`.
 """
 
 import contextlib
+import dataclasses
 import os
 import zipfile
 
+from keras_vit.checks import pair, positive_int
+from keras_vit.layers.resnet import ROOT_FILTERS
+from keras_vit.models.bit import BiTVariant
 from keras_vit.text import abridged
+from keras_vit.variants import Variant
 
 MAX_ARRAYS = 20_000  # the largest published model has 1,200
 MAX_HEADER = 8 << 20  # bytes of JSON; that of the largest published model has 0.2 MB
 SPARE = 16 << 20  # bytes that a small file may unpack to
 MAX_RATIO = 20  # of unpacked to packed: weights hardly compress, fresh zeros do
+MAX_SIDE = 1 << 14  # pixels; no image that a config names is larger
+MAX_EPSILON = 0.1
 
 
 class CheckpointError(ValueError):
@@ -26,6 +33,15 @@ def require(fits, text):
     """Raises an error that `reading` explains, unless a part of a file fits."""
     if not fits:
         raise ValueError(text)
+
+
+def expect(fits, name, array, expected):
+    """Raises a CheckpointError for an array whose shape does not fit."""
+    if not fits:
+        raise CheckpointError(
+            f"{name!r} must have {expected}. Received: shape {array.shape}; the file is damaged "
+            "or of another format."
+        )
 
 
 @contextlib.contextmanager
@@ -74,3 +90,35 @@ def as_plain(array):
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         return array.astype("float64")  # no backend knows a longer one
     return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def check_architecture(canonical):
+    """Raises an error for an architecture that cannot be, or is larger than its file.
+
+    A config may say anything, and an array may have a shape that no other array confirms: a model
+    of that size is not built before the file has shown that it has its weights.
+    """
+    arguments = canonical.evidence
+    positive_int(arguments["channels"], "channels")
+    if max(pair(arguments["image_size"], "image_size")) > MAX_SIDE:
+        raise ValueError(f"image_size={arguments['image_size']} is above {MAX_SIDE} pixels.")
+    variant_class = Variant if canonical.model == "VisionTransformer" else BiTVariant
+    names = {field.name for field in dataclasses.fields(variant_class)} & set(arguments)
+    v = variant_class(**{name: arguments[name] for name in names})
+    if variant_class is Variant:
+        if v.epsilon > MAX_EPSILON:
+            raise ValueError(f"epsilon={v.epsilon} is above {MAX_EPSILON}.")
+        v.grid(arguments["image_size"])
+        needed = v.depth * v.width * (4 * v.width + 2 * v.mlp_dim)  # attention, MLP
+        blocks, width = v.stem or (), v.stem_width
+    else:
+        needed, blocks, width = 0, v.blocks, v.width
+    for stage, units in enumerate(blocks):
+        filters = ROOT_FILTERS * width * 2**stage
+        needed += units * (9 + 4) * filters**2  # 3 x 3 convolution, and that to 4 times as many
+    present = sum(array.size for array in canonical.arrays.values())
+    if needed > 2 * present:  # an estimate: only what is far off is refused
+        raise CheckpointError(
+            f"Its arrays tell of a model with {needed:.3g} weights, and it has {present}: the file "
+            "is damaged or of another format."
+        )

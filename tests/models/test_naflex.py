@@ -92,8 +92,8 @@ def test_other_files_and_architectures_are_refused(tmp_path):
 
     refuses("model_type='siglip'", model_type="siglip")
     refuses("hidden_act='relu'", hidden_act="relu")
-    refuses("projection/kernel.* must have the shape", patch_size=8)
-    refuses("Only in the file: .*pool", vision_use_head=False)
+    refuses("patch_embedding.* must have the shape .* for patch_size=8", patch_size=8)
+    refuses("vision_use_head=False, and the file has .*probe", vision_use_head=False)
     with pytest.raises(keras_vit.CheckpointError, match=r"keras_vit\.naflex_from_checkpoint"):
         keras_vit.from_checkpoint(FOLDER / "map")
     with pytest.raises(ValueError, match="Unknown checkpoint"):

@@ -8,9 +8,9 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.assign import assign
-from keras_vit.weights.canonical import check_architecture
 from keras_vit.weights.files import Contents, open_checkpoint
 from keras_vit.weights.formats import bit
+from keras_vit.weights.reading import check_architecture
 from tests.support import ORACLES, OracleCase, assert_same
 
 

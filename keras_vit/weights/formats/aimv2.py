@@ -27,8 +27,8 @@ class Aimv2(vision_towers.VisionTower):
         table = {"learned_positions": not config["is_native"]} if "is_native" in config else {}
         return {**config, **table}
 
-    def settle(self, canonical):
-        super().settle(canonical)
+    def choose_pooling(self, canonical):
+        super().choose_pooling(canonical)
         evidence = canonical.evidence
         if heads := evidence["width"] // HEAD_WIDTH:
             why = f"heads of width {HEAD_WIDTH} are AIMv2's custom"
@@ -40,7 +40,8 @@ class Aimv2(vision_towers.VisionTower):
             canonical.origin[POSITION] = f"sines and cosines for {grid}"
             evidence.add(CONFIG, image_size=size)
 
-    def strange_heads(self, model, v):
+    def impossible_heads(self, model):
+        v = model.variant
         partly = v.has_bias("out") != (v.has_bias("query") and v.qkv_bias)
         return reasons(
             {
@@ -101,7 +102,7 @@ FAMILY = Aimv2(
     },
     config={**vision_towers.SETTINGS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
     holds={
-        **vision_towers.HELD,
+        **vision_towers.HOLDS,
         "class_token": (False,),
         "pool": ("probe", "mean", None),
         "norm": ("rms_norm",),

@@ -15,8 +15,9 @@ from keras_vit.layers.resnet import GROUPS
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
 from keras_vit.weights import huggingface_images, tables
-from keras_vit.weights.canonical import ROOT, Canonical, resnet_of, units_of
-from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM, Evidence
+from keras_vit.weights.canonical import ROOT, Canonical, units_of
+from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Evidence
+from keras_vit.weights.extensions import resnet_of
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import google, huggingface, timm
@@ -64,7 +65,7 @@ class BiTFamily(Family):
         self.complete(canonical, contents)
         evidence.add(CUSTOM, "the custom; a ResNet takes any size", image_size=224)
         if size := evidence.caller.get("image_size"):
-            evidence.add(CALLER, "", image_size=size)
+            evidence.add(CALLER, UNREPORTED, image_size=size)
         evidence["image_size"] = pair(evidence["image_size"], "image_size")
         return canonical
 
@@ -144,7 +145,7 @@ class Timm(BiTFamily):
         evidence = canonical.evidence
         images = evidence.config.get("pretrained_cfg", {})
         settings = {"crop_pct": 0.875, "interpolation": "bilinear", **images}  # of resnetv2.py
-        canonical.prepare(*timm.preprocessing_of(settings), images)
+        canonical.set_preprocessing(*timm.preprocessing_of(settings), images)
         canonical.class_names = timm.class_names_of(evidence.config, evidence["num_classes"])
         if size := tuple(settings.get("input_size", ())[1:]):
             evidence.add(CONFIG, image_size=size)
@@ -193,7 +194,7 @@ class HuggingFace(BiTFamily):
     def complete(self, canonical, contents):
         evidence, processor = canonical.evidence, contents.processor
         config = evidence.config
-        canonical.prepare(*huggingface.preprocessing_of(processor), processor)
+        canonical.set_preprocessing(*huggingface.preprocessing_of(processor), processor)
         canonical.class_names = huggingface.class_names_of(config, evidence["num_classes"])
         size = processor.get("crop_size", processor.get("size"))
         if size:

@@ -12,12 +12,12 @@ import numpy as np
 
 from keras_vit.layers.resample import resize_grid
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION, config_of
+from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.evidence import find_image_size, grid_for, learned_tokens, shape_of
 from keras_vit.weights.family import ANY, Family, reasons
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import timm
-from keras_vit.weights.huggingface_images import preprocessing_of, processor_of
+from keras_vit.weights.huggingface_images import config_of, preprocessing_of, processor_of
 from keras_vit.weights.tables import CONV, SAME, Table
 
 # Files name the blocks `encoder.layer.0`; the modules of transformers 5 are called `layers.0`.
@@ -103,7 +103,7 @@ class HuggingFace(Family):
         activation, usual = evidence["gelu"], "silu" if evidence["mlp"] == "swiglu" else "gelu_"
         evidence["activation"] = None if activation.startswith(usual) else activation
         evidence["gelu"] = "tanh" if activation == "gelu_tanh" else "erf"
-        canonical.prepare(*preprocessing_of(contents.processor), contents.processor)
+        canonical.set_preprocessing(*preprocessing_of(contents.processor), contents.processor)
         canonical.class_names = class_names_of(config, evidence["num_classes"])
 
     def write(self, model, arrays):

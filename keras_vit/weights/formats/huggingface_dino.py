@@ -2,6 +2,14 @@
 
 The head of Dinov2 sees the class token and the mean of the patches, one after the other; its
 registers have no positions. DINOv3 has rotary positions and no head.
+
+A file is recognised by `sign`, the pattern of a name in it. By a row of `LAYERS` its array
+`encoder.layer.3.layer_scale1.lambda1` becomes `block_3/layer_scale_1/gamma`, the path of the
+model's variable, in `canonical.arrays`; to write, the row is read from right to left. By `config`
+`layerscale_value` of `config.json` becomes the argument `layer_scale` in `canonical.evidence`,
+which keeps of each argument the source that counts most. `parts` are arrays that are there just
+where a key of the config is true. `complete` decides what is still open: `evidence.settle(SOURCE,
+field=value)` sets an argument whoever says otherwise. `holds` are the values that can be written.
 """
 
 import dataclasses
@@ -10,8 +18,9 @@ import numpy as np
 
 from keras_vit.extensions import BIASES, ROTARIES
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION, QKV, smallest_fitting
+from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.evidence import CUSTOM
+from keras_vit.weights.extensions import QKV, smallest_fitting
 from keras_vit.weights.family import ANY, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
@@ -26,7 +35,12 @@ LINEAR = {  # names of `Extensions.biases` -> layers of a block
 
 
 class Dino(huggingface.HuggingFace):
-    """What the three families share."""
+    """What the three families share.
+
+    To read, `recognises`, `unstacked` and `flat_config` come before `complete`; to write,
+    `impossible`, `write`, and in `json_files` `config_for`. Each class does its part of them and
+    calls its base: `Dinov2` or `Dinov3`, then `Dino`, `HuggingFace`, `Family`.
+    """
 
     def unstacked(self, tower):
         """Without the empty array of a model without registers."""
@@ -38,9 +52,6 @@ class Dino(huggingface.HuggingFace):
         shape = (1,) * self.mask_axes + file[token].shape[-1:]
         file[token.replace("cls_token", "mask_token")] = np.zeros(shape, file[token].dtype)
         return file
-
-    def config_for(self, model):
-        return {**super().config_for(model), "layerscale_value": model.variant.layer_scale}
 
     def impossible(self, model):
         lacks_scale = {"layer_scale=None": model.variant.layer_scale is None}
@@ -84,8 +95,7 @@ class Dinov2(Dino):
     def config_for(self, model):
         v = model.variant
         mlp = {"mlp_ratio": _ratio(v), "use_swiglu_ffn": v.mlp == "swiglu"}
-        registers = {"num_register_tokens": v.registers} if self.registers else {}
-        return {**super().config_for(model), **mlp, **registers}
+        return {**super().config_for(model), **mlp}
 
     def impossible(self, model):
         v = model.variant
@@ -181,13 +191,13 @@ LAYERS = (
     *tables.torch_norm("norm{n}", "block_{i}/norm_{n}"),
     ("layer_scale{n}.lambda1", "block_{i}/layer_scale_{n}/gamma", SAME),
 )
-PLAIN = tables.torch_linear("mlp.fc{n}", "block_{i}/mlp/dense_{n}")
-GATED = (
+PLAIN_MLP = tables.torch_linear("mlp.fc{n}", "block_{i}/mlp/dense_{n}")
+GATED_MLP = (
     *tables.torch_linear("mlp.gate_proj", "block_{i}/mlp/gate"),
     *tables.torch_linear("mlp.up_proj", "block_{i}/mlp/dense_1"),
     *tables.torch_linear("mlp.down_proj", "block_{i}/mlp/dense_2"),
 )
-PACKED = (  # as in files; the modules of transformers 5 are those of `GATED`
+PACKED_MLP = (  # as in files; the modules of transformers 5 are those of `GATED_MLP`
     *tables.torch_linear("mlp.weights_in", "block_{i}/mlp/[gate|dense_1]"),
     *tables.torch_linear("mlp.weights_out", "block_{i}/mlp/dense_2"),
 )
@@ -200,6 +210,7 @@ def _in(block, rows):
 def _dinov2(is_gated, registers):
     name = "Dinov2WithRegisters" if registers else "Dinov2"
     model_type = "dinov2_with_registers" if registers else "dinov2"
+    mlp = (*PACKED_MLP, *GATED_MLP) if is_gated else PLAIN_MLP
     signs = r"(weights_in|gate_proj)" if is_gated else "fc1"
     settings = {k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"}
     return Dinov2(
@@ -210,7 +221,7 @@ def _dinov2(is_gated, registers):
             *huggingface.EMBEDDINGS,
             ("embeddings.register_tokens", REGISTERS, SAME),
             *huggingface.ATTENTION,
-            *_in(huggingface.BLOCK, (*LAYERS, *PACKED, *GATED) if is_gated else (*LAYERS, *PLAIN)),
+            *_in(huggingface.BLOCK, (*LAYERS, *mlp)),
             *tables.torch_norm("layernorm", "norm"),
             *tables.torch_linear("classifier", "head"),
         ),
@@ -252,7 +263,7 @@ DINOV3 = Dinov3(
         ("embeddings.register_tokens", REGISTERS, SAME),
         *tables.torch_linear("embeddings.patch_embeddings", "patch_encoder/projection", CONV),
         *tables.torch_attention(DINOV3_BLOCK + "attention.", "q_proj k_proj v_proj o_proj"),
-        *_in(DINOV3_BLOCK, (*LAYERS, *GATED)),
+        *_in(DINOV3_BLOCK, (*LAYERS, *GATED_MLP)),
         *tables.torch_norm("norm", "norm"),
     ),
     defaults={

@@ -57,7 +57,7 @@ class KerasHub(Family):
         converter = converter or _config_in(folder / "image_converter.json")
         evidence = canonical.evidence
         recipe, unsaid = _preprocessing(converter, evidence["channels"], evidence["image_size"])
-        canonical.prepare(recipe, unsaid, converter)
+        canonical.set_preprocessing(recipe, unsaid, converter)
         return canonical
 
     def flat_config(self, contents):

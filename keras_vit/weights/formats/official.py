@@ -63,7 +63,7 @@ class Dino(Family):
             why = "its rotary periods, four values of a head for each"
             evidence.add(ARRAYS, why, num_heads=heads)
         if not evidence["num_classes"]:
-            evidence.settle(CUSTOM, pool=evidence["pool"])
+            evidence.assume("pool")
         if evidence["registers"] and POSITION in canonical.arrays:
             evidence["interpolation"] = "bicubic"
             # Positions were added before the registers came.

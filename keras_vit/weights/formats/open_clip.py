@@ -16,7 +16,7 @@ from keras_vit.weights.evidence import CUSTOM
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import timm
-from keras_vit.weights.formats.vision_towers import ROWS, TOKEN, settle_activation
+from keras_vit.weights.formats.vision_towers import ROWS, TOKEN, choose_gelu
 from keras_vit.weights.tables import CONV, SAME, Table
 
 BLOCK = "transformer.resblocks.{i}."
@@ -53,7 +53,7 @@ class OpenClip(Family):
         canonical.preprocessing = preprocessing_of(contents.config)
         if any(name in names for name in OF_OPENAI):
             evidence.add(CUSTOM, activation="quick_gelu")
-        settle_activation(canonical)
+        choose_gelu(evidence)
         if evidence["pool"] == "map" or not evidence["final_norm"]:
             offset = 1.0 if evidence["class_token"] else 0.0  # the class token has the place 0
             evidence.update(rotary=Rotary(offset=offset, order="columns"), interpolation="bilinear")

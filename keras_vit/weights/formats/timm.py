@@ -10,7 +10,7 @@ import dataclasses
 import re
 
 from keras_vit.preprocessing import TIMM
-from keras_vit.weights.canonical import POSITION, config_of
+from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.evidence import (
     ARRAYS,
     CONFIG,
@@ -24,6 +24,7 @@ from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, ROWS, split
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, arguments_of, rotary_of
+from keras_vit.weights.huggingface_images import config_of
 from keras_vit.weights.tables import Table, key_of
 
 POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
@@ -72,7 +73,7 @@ class Timm(Family):
                 evidence.add(CONFIG, position="none")  # timm has no computed ones
         give_learned_tokens_positions(canonical)
         settings = config.get("pretrained_cfg", {})
-        canonical.prepare(*preprocessing_of(settings), settings)
+        canonical.set_preprocessing(*preprocessing_of(settings), settings)
         canonical.class_names = class_names_of(config, evidence["num_classes"])
 
 

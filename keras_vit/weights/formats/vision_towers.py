@@ -4,13 +4,19 @@ The towers come alone (`CLIPVisionModel`), with a projection, with a classifier,
 of texts, which is left aside together with the temperature of the loss. What a `config.json` does
 not say has the value that its class gives it. A classifier stands on the mean of the patches: in
 CLIP on that of the last block, in SigLIP on that of the last norm, and their poolings are not used.
+
+A file is recognised by `sign`, a name in it. By `table` its `post_layernorm.weight` becomes
+`norm/gamma`, the path of the model's variable, in `canonical.arrays`; by `SETTINGS` `hidden_act` of
+`config.json` becomes the argument `activation` in `canonical.evidence`. `parts` are arrays that are
+there just where a key of the config is true. `complete` decides what is still open. `holds` are the
+values that can be written.
 """
 
 import numpy as np
 
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import CUSTOM
+from keras_vit.weights.evidence import UNREPORTED
 from keras_vit.weights.family import ANY, Family, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
@@ -22,7 +28,11 @@ ROWS = Layout(2, lambda a: a[None], lambda a: a[0])
 
 
 class VisionTower(Family):
-    """One of these families."""
+    """One of these families.
+
+    To read, `flat_config` comes before `complete`, which calls `choose_pooling`; to write,
+    `impossible`, `write`, and in `json_files` `config_for`.
+    """
 
     prefix = "CLIP"  # of the names of its classes
     processor = "CLIPImageProcessor"  # of a folder that has none
@@ -37,17 +47,17 @@ class VisionTower(Family):
 
     def complete(self, canonical, contents):
         evidence = canonical.evidence
-        unsaid = _settle_edges(evidence)
-        self.settle(canonical)
-        settle_activation(canonical)
+        beyond_patches = _whole_patches(evidence)
+        self.choose_pooling(canonical)
+        choose_gelu(evidence)
         if POSITION not in canonical.arrays:
             raise unsupported("positions other than a table")
         processor = contents.processor or {"image_processor_type": self.processor}
-        recipe, further = huggingface.preprocessing_of(processor)
-        canonical.prepare(recipe, (*unsaid, *further), contents.processor)
+        recipe, unsaid = huggingface.preprocessing_of(processor)
+        canonical.set_preprocessing(recipe, (*beyond_patches, *unsaid), contents.processor)
         canonical.class_names = huggingface.class_names_of(contents.config, evidence["num_classes"])
 
-    def settle(self, canonical):
+    def choose_pooling(self, canonical):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
         evidence = canonical.evidence
         if "pool/probe" in canonical.arrays:
@@ -56,13 +66,10 @@ class VisionTower(Family):
                 evidence.update(pool="mean", pool_mlp_dim=None)
                 canonical.leave_out("pool/")
         elif not evidence["num_classes"]:
-            evidence.settle(CUSTOM, pool=evidence["pool"])
+            evidence.assume("pool")
 
     def config_for(self, model):
-        return {
-            **super().config_for(model),
-            "hidden_act": huggingface.hidden_act(model.variant),
-        }
+        return super().config_for(model) | {"hidden_act": huggingface.hidden_act(model.variant)}
 
     def impossible(self, model):
         v, size = model.variant, model.image_size
@@ -70,7 +77,11 @@ class VisionTower(Family):
             f"image_size={size}": size[0] != size[1],
             f"patch_size={v.patch_size}": v.patch_size[0] != v.patch_size[1],
         }
-        return [*super().impossible(model), *reasons(sides), *self.strange_heads(model, v)]
+        return [*super().impossible(model), *reasons(sides), *self.impossible_heads(model)]
+
+    def impossible_heads(self, model):
+        """What of pooling, head and projection none of the classes has, as texts."""
+        return []
 
     def named(self, model, suffix, nested, **settings):
         """`config.json` and `preprocessor_config.json` of a class, with or without a part."""
@@ -86,7 +97,7 @@ class VisionTower(Family):
 class Clip(VisionTower):
     """Folders of `CLIPVisionModel` and of the classes around it, and of those of MetaCLIP 2."""
 
-    def settle(self, canonical):
+    def choose_pooling(self, canonical):
         if is_classifier(canonical):
             canonical.evidence.update(pool="mean", final_norm=False, projection=None)
             canonical.leave_out("norm/", "projection/")
@@ -99,11 +110,13 @@ class Clip(VisionTower):
         prefix = "vision_model." if v.projection or not v.final_norm else ""
         return huggingface.with_prefix(super().write(model, arrays), prefix)
 
-    def strange_heads(self, model, v):
-        heads = {"token": (True, False), "mean": (False, True)}  # final norm, classes
-        strange = (v.final_norm, bool(model.num_classes)) != heads.get(v.pool)
+    def impossible_heads(self, model):
+        v, has_classes = model.variant, bool(model.num_classes)
+        is_encoder = v.pool == "token" and v.final_norm and not has_classes
+        is_classifier = v.pool == "mean" and not v.final_norm and has_classes
+        fits = is_encoder or (is_classifier and v.projection is None)
         what = f"pool={v.pool!r}, final_norm={v.final_norm}, num_classes={model.num_classes}"
-        return reasons({what: strange or (v.pool == "mean" and v.projection is not None)})
+        return reasons({what: not fits})
 
     def json_files(self, model):
         v = model.variant
@@ -131,7 +144,8 @@ class Siglip(VisionTower):
         prefix = "vision_model." if model.num_classes else ""
         return huggingface.with_prefix(super().write(model, arrays), prefix)
 
-    def strange_heads(self, model, v):
+    def impossible_heads(self, model):
+        v = model.variant
         pools = ("mean",) if model.num_classes else ("map", "mean", None)
         what = f"pool={v.pool!r}, num_classes={model.num_classes}"
         return reasons({what: v.pool not in pools})
@@ -151,21 +165,20 @@ def is_classifier(canonical):
     return named or "head/kernel" in canonical.arrays
 
 
-def settle_activation(canonical):
-    """Sets `gelu` instead of an activation that is one, and none where a gate has its own."""
-    evidence = canonical.evidence
+def choose_gelu(evidence):
+    """Moves an activation that is a GELU to the field `gelu`; the silu of a gate is its default."""
     activation, source = evidence["activation"], evidence.source_of("activation")
     if evidence["mlp"] == "swiglu" and activation == "silu":
         evidence.settle(source, activation=None)
     elif evidence["mlp"] == "mlp" and activation.startswith("gelu_"):
-        evidence.settle(source, "", activation=None)
+        evidence.settle(source, UNREPORTED, activation=None)
         evidence.settle(source, gelu=activation.removeprefix("gelu_"))
     else:
         evidence.settle(source, activation=activation)
 
 
-def _settle_edges(evidence):
-    """Cuts an image to the patches that it fills, as these classes do, and says it."""
+def _whole_patches(evidence):
+    """Rounds `image_size` down to whole patches, as these classes do; returns notes to report."""
     size = evidence.from_config("image_size")
     if not isinstance(size, int):
         return ()
@@ -204,7 +217,7 @@ TOWER_FIELDS = {
     "joined_heads": True,
     "needs_config": True,
 }
-HELD = {
+HOLDS = {
     "registers": (0,),
     "position": huggingface.TABLES,
     "representation_size": (None,),
@@ -230,7 +243,7 @@ CLIP = Clip(
     },
     config={**SETTINGS, "layer_norm_eps": "epsilon"},
     holds={
-        **HELD,
+        **HOLDS,
         "class_token": (True,),
         "qkv_bias": (True,),
         "pre_norm": ("layer_norm",),
@@ -253,6 +266,6 @@ SIGLIP = Siglip(
         "epsilon": 1e-6,
     },
     config={**SETTINGS, "layer_norm_eps": "epsilon"},
-    holds={**HELD, "class_token": (False,), "qkv_bias": (True,)},
+    holds={**HOLDS, "class_token": (False,), "qkv_bias": (True,)},
     **TOWER_FIELDS,
 )
