@@ -20,7 +20,7 @@ from keras_vit.layers.resnet import (
     GroupNorm,
     resnet_stages,
 )
-from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
+from keras_vit.models.classifier import Classifier, argument_names, check_settings, image_input
 from keras_vit.preprocessing import BIT
 from keras_vit.text import brief
 
@@ -150,9 +150,16 @@ class BiT(Classifier):
     ):
         checks.check_names(BiTVariant, architecture, argument_names(BiT))
         v = get_bit_variant(variant, **architecture)
-        checked = arguments(image_size, num_classes, include_top, channels, head_bias, dtype)
-        policy, num_classes = checked["dtype_policy"], checked["num_classes"]
-        images = image_input(None, None, checked["channels"], policy)
+        settings = check_settings(
+            image_size,
+            num_classes=num_classes,
+            include_top=include_top,
+            channels=channels,
+            head_bias=head_bias,
+            dtype=dtype,
+        )
+        policy, num_classes = settings["dtype_policy"], settings["num_classes"]
+        images = image_input(height=None, width=None, channels=settings["channels"], policy=policy)
         x = resnet_stages(
             images,
             v.blocks,
@@ -167,8 +174,8 @@ class BiT(Classifier):
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
         if num_classes:
-            x = linear_head(2, num_classes, head_bias, dtype=policy)(x)
-        super().__init__(images, x, v, checked, BIT, name)
+            x = linear_head(rank=2, num_classes=num_classes, bias=head_bias, dtype=policy)(x)
+        super().__init__(images, x, v, settings, BIT, name)
 
     variant_of = staticmethod(get_bit_variant)
 

@@ -10,7 +10,7 @@ from keras_vit.layers.resnet import NUMERICS, Bottleneck, Root, standardize
 from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
 from keras_vit.models.resize_weights import PROJECTION, resize_patches, resize_positions
-from keras_vit.models.vit import VisionTransformer
+from keras_vit.models.vision_transformer import VisionTransformer
 
 Model = TypeVar("Model", bound=keras.Model)
 
