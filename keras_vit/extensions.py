@@ -165,6 +165,56 @@ class Extensions:
 EXTENSIONS = tuple(field.name for field in dataclasses.fields(Extensions))
 
 
+def check_exclusions(v):
+    """Raises a ValueError where fields of a `Variant` exclude each other."""
+    rules = (  # what is required, whether it is missed, the fields that decide
+        (
+            "pool='token' and 'token_mean' need class_token=True, and pool='first' needs a model "
+            "without learned tokens; choose pool='mean', 'map', 'first' or None for a model "
+            "without class token.",
+            (v.pool in ("token", "token_mean") and not v.class_token)
+            or (v.pool == "first" and v.learned_tokens),
+            ("pool", "class_token", "registers", "distillation"),
+        ),
+        (
+            "Relative positions belong to the attention of a block, and have no place at the "
+            "input; choose position_at='every_layer' or 'shared'.",
+            v.is_relative and v.position_at == "input",
+            ("position", "position_at"),
+        ),
+        (
+            "Attention has rotary or relative positions, not both.",
+            v.is_relative and v.rotary,
+            ("rotary", "position"),
+        ),
+        (
+            "norm_after_pool needs pool='token' or 'mean', and final_norm=True.",
+            v.norm_after_pool and (v.pool not in ("token", "mean") or not v.final_norm),
+            ("norm_after_pool", "pool", "final_norm"),
+        ),
+        (
+            "A distillation token needs pool='token', and nothing between pooling and heads.",
+            v.distillation and (v.pool != "token" or v.representation_size or v.projection),
+            ("distillation", "pool", "representation_size", "projection"),
+        ),
+        (
+            "block='axial' needs class_token=False, so a pool such as 'mean', and no registers, "
+            "distillation, relative or rotary positions.",
+            v.block == "axial" and (v.learned_tokens or v.is_relative or v.rotary),
+            ("pool", "class_token", "registers", "distillation", "position", "rotary"),
+        ),
+        (
+            "position='relative_2d' has a place for a class token, and for no other learned token.",
+            v.position == "relative_2d" and (v.registers or v.distillation),
+            ("registers", "distillation"),
+        ),
+    )
+    for requirement, is_missed, names in rules:
+        if is_missed:
+            received = ", ".join(f"{name}={getattr(v, name)!r}" for name in names)
+            raise ValueError(f"{requirement} Received: {received}.")
+
+
 def get_extensions(extensions=None):
     """The `Extensions` that `extensions` stands for: itself, a dict of its fields, or `None`."""
     if isinstance(extensions, Extensions):
