@@ -105,27 +105,25 @@ class Extensions:
             and texts share (Radford et al., 2021), or `None`.
     """
 
-    norm: str = choice("layer_norm", NORMS, inherited=True)
-    block: str = choice("pre_norm", BLOCKS, inherited=True, compared=True)
-    mlp: str = choice("mlp", MLPS, inherited=True)
-    activation: str | None = choice(None, (None, *ACTIVATIONS), inherited=True, compared=True)
-    layer_scale: float | None = choice(None, inherited=True)
-    qk_norm: str | None = choice(None, (None, *NORMS), inherited=True)
-    mlp_norm: str | None = choice(None, (None, *NORMS), inherited=True)
-    attention_norm: str | None = choice(None, (None, *NORMS), inherited=True)
-    patch_norm: str | None = choice(None, (None, *NORMS), inherited=True)
-    pre_norm: str | None = choice(None, (None, *NORMS), inherited=True)
-    final_norm: bool | None = choice(None, inherited=True)
-    biases: str = choice("all", tuple(BIASES), inherited=True)
-    patch_bias: bool = choice(True, inherited=True)
-    rotary: Rotary | str | dict | None = choice(  # noqa: RUF009
-        None, inherited=True, compared=True
-    )
-    distillation: bool = choice(False, inherited=True)
-    pool_heads: int | None = choice(None, inherited=True, compared=True)
-    pool_mlp_dim: int | None = choice(None, inherited=True)
-    pool_patches: bool = choice(False, inherited=True, compared=True)
-    projection: int | None = choice(None, inherited=True)
+    norm: str = choice("layer_norm", NORMS)
+    block: str = choice("pre_norm", BLOCKS, compared=True)
+    mlp: str = choice("mlp", MLPS)
+    activation: str | None = choice(None, (None, *ACTIVATIONS), compared=True)
+    layer_scale: float | None = choice(None)
+    qk_norm: str | None = choice(None, (None, *NORMS))
+    mlp_norm: str | None = choice(None, (None, *NORMS))
+    attention_norm: str | None = choice(None, (None, *NORMS))
+    patch_norm: str | None = choice(None, (None, *NORMS))
+    pre_norm: str | None = choice(None, (None, *NORMS))
+    final_norm: bool | None = choice(None)
+    biases: str = choice("all", tuple(BIASES))
+    patch_bias: bool = choice(True)
+    rotary: Rotary | str | dict | None = choice(None, compared=True)  # noqa: RUF009
+    distillation: bool = choice(False)
+    pool_heads: int | None = choice(None, compared=True)
+    pool_mlp_dim: int | None = choice(None)
+    pool_patches: bool = choice(False, compared=True)
+    projection: int | None = choice(None)
 
     def __post_init__(self):
         check_choices(self)

@@ -82,21 +82,21 @@ class Variant(Extensions):
     num_heads: int = 12
     mlp_dim: int | None = None
     patch_size: int | tuple[int, int] = 16
-    pool: str | None = choice("token", POOLS, inherited=True, compared=True)
-    class_token: bool | None = choice(None, inherited=True)
+    pool: str | None = choice("token", POOLS, compared=True)
+    class_token: bool | None = choice(None)
     representation_size: int | None = None
-    position: str | None = choice("learned_1d", POSITIONS, inherited=True, compared=True)
-    position_at: str | None = choice(None, ("input", "every_layer", "shared"), inherited=True)
-    interpolation: str = choice("align_corners", INTERPOLATIONS, inherited=True)
-    registers: int = choice(0, inherited=True)
-    norm_after_pool: bool = choice(False, inherited=True, compared=True)
+    position: str | None = choice("learned_1d", POSITIONS, compared=True)
+    position_at: str | None = choice(None, ("input", "every_layer", "shared"))
+    interpolation: str = choice("align_corners", INTERPOLATIONS)
+    registers: int = choice(0)
+    norm_after_pool: bool = choice(False, compared=True)
     stem: tuple[int, ...] | None = None
     stem_width: float = 1.0
-    stem_numerics: str = choice("google", ("google", "timm"), inherited=True, compared=True)
+    stem_numerics: str = choice("google", ("google", "timm"), compared=True)
     stem_folded: bool = False
-    gelu: str = choice("tanh", GELUS, inherited=True, compared=True)
-    qkv_bias: bool = choice(True, inherited=True)
-    epsilon: float = choice(1e-6, inherited=True, compared=True)
+    gelu: str = choice("tanh", GELUS, compared=True)
+    qkv_bias: bool = choice(True)
+    epsilon: float = choice(1e-6, compared=True)
 
     def __post_init__(self):
         for name in ("width", "depth", "num_heads"):

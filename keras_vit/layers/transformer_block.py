@@ -49,9 +49,8 @@ class TransformerBlock(Layer):
         self.drop_path_2 = StochasticDepth.of(stochastic_depth, dtype=dtype, name="drop_path_2")
 
     def build(self, input_shape):
-        for layer in (self.norm_1, self.attention, self.dropout, self.drop_path_1):
-            layer.build(input_shape)
-        for layer in (self.norm_2, self.mlp, self.drop_path_2):
+        attention = (self.norm_1, self.attention, self.dropout, self.drop_path_1)
+        for layer in (*attention, self.norm_2, self.mlp, self.drop_path_2):
             layer.build(input_shape)
 
     def call(self, x, training=False):

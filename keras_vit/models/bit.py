@@ -44,8 +44,8 @@ class BiTVariant:
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
     width: float = 1.0
-    version: str = choice("v2", VERSIONS, inherited=True, compared=True)
-    numerics: str = choice("bit", tuple(NUMERICS), inherited=True, compared=True)
+    version: str = choice("v2", VERSIONS, compared=True)
+    numerics: str = choice("bit", tuple(NUMERICS), compared=True)
     folded: bool = False
 
     def __post_init__(self):
