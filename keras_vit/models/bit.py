@@ -17,7 +17,7 @@ from keras_vit.layers.resnet import (
     NUMERICS,
     ROOT_FILTERS,
     VERSIONS,
-    GroupNorm,
+    ResNetStyle,
     resnet_stages,
 )
 from keras_vit.models.classifier import Classifier, argument_names, check_settings, image_input
@@ -33,11 +33,8 @@ class BiTVariant:
         blocks: units of each stage.
         width: factor of the channels, a multiple of 0.5; with 1, stages have 256, 512, 1024 and
             2048.
-        version: `"v2"`, norms before convolutions, as published; `"v1"`, after them, as in
+        version, numerics, folded: as in `ResNetStyle`; `"v2"` is what was published, `"v1"` is
             big_vision's `bit.py`.
-        numerics: whose constants (epsilons, padding of the max pooling) it has, a name of
-            `keras_vit.layers.resnet.NUMERICS`.
-        folded: whether the kernels are standardised already (`keras_vit.fold`).
 
     Source: section 3.1 and bit_tf2/models.py of google-research/big_transfer.
     """
@@ -59,17 +56,19 @@ class BiTVariant:
             )
 
     @property
+    def style(self):
+        """Version, numerics and folding as its layers take them."""
+        return ResNetStyle(self.version, self.numerics, folded=self.folded)
+
+    @property
     def features(self):
         """The length of the pooled features: the channels of the last stage."""
-        return self.channels_of(len(self.blocks))
+        return self.channels[-1]
 
-    def channels_of(self, stage):
-        """The channels that a stage gives; the first stage has number 1."""
-        return 4 * self.filters_of(stage)
-
-    def filters_of(self, stage):
-        """The channels of the 3 x 3 convolutions of a stage; those of the first are the root's."""
-        return int(ROOT_FILTERS * self.width) * 2 ** (stage - 1)
+    @property
+    def channels(self):
+        """The channels that each stage gives; the root gives a quarter of those of the first."""
+        return [4 * int(ROOT_FILTERS * self.width) * 2**stage for stage in range(len(self.blocks))]
 
     def replace(self, **choices):
         """A copy with the named fields changed."""
@@ -117,9 +116,7 @@ class BiT(Classifier):
     version `"v2"`), `pool` and `head` (with classes). These names and the paths of the variables
     under them are part of the interface.
 
-    What came with the weights is kept in `preprocessing` (how images are prepared), `class_names`
-    and `label_set` (what the logits stand for, or `None`), and `weights_from` (the checkpoint that
-    was loaded last, by its name or address, or `None`).
+    What came with the weights is kept in the attributes that `VisionTransformer` has for it.
 
     Shapes: (batch, height, width, channels), values in [-1, 1], images of any size ->
     (batch, num_classes) logits; (batch, features), the mean of the last feature map, where there
@@ -150,32 +147,20 @@ class BiT(Classifier):
     ):
         checks.check_names(BiTVariant, architecture, argument_names(BiT))
         v = get_bit_variant(variant, **architecture)
+        classes = num_classes if include_top else 0
         settings = check_settings(
-            image_size,
-            num_classes=num_classes,
-            include_top=include_top,
-            channels=channels,
-            head_bias=head_bias,
-            dtype=dtype,
+            image_size, num_classes=classes, channels=channels, head_bias=head_bias, dtype=dtype
         )
-        policy, num_classes = settings["dtype_policy"], settings["num_classes"]
+        policy, classes = settings["dtype_policy"], settings["num_classes"]
         images = image_input(height=None, width=None, channels=settings["channels"], policy=policy)
-        x = resnet_stages(
-            images,
-            v.blocks,
-            width=v.width,
-            version=v.version,
-            numerics=v.numerics,
-            folded=v.folded,
-            dtype=policy,
-        )
-        if v.version == "v2":  # the units of v1 end with both
-            x = GroupNorm(NUMERICS[v.numerics].norm_epsilon, dtype=policy, name="norm")(x)
+        x = resnet_stages(images, v.blocks, width=v.width, style=v.style, dtype=policy)
+        if v.version == "v2":  # units of v1 end with a norm and a ReLU
+            x = v.style.norm(dtype=policy, name="norm")(x)
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
-        if num_classes:
-            x = linear_head(rank=2, num_classes=num_classes, bias=head_bias, dtype=policy)(x)
-        super().__init__(images, x, v, settings, BIT, name)
+        if classes:
+            x = linear_head(rank=2, num_classes=classes, bias=head_bias, dtype=policy)(x)
+        super().__init__(images, x, variant=v, settings=settings, preprocessing=BIT, name=name)
 
     variant_of = staticmethod(get_bit_variant)
 

@@ -28,9 +28,7 @@ def argument_names(model_class):
     return [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
 
 
-def check_settings(
-    image_size, num_classes=1000, include_top=True, channels=3, head_bias=0.0, dtype=None
-):
+def check_settings(image_size, num_classes, channels, head_bias=0.0, dtype=None):
     """The arguments that every classifier takes, checked, by the attributes that they become."""
     policy = own_policy(keras.dtype_policies.get(dtype or keras.config.dtype_policy()))
     given = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(np.zeros(())).dtype)
@@ -39,10 +37,9 @@ def check_settings(
             f"The backend cuts float64 down to {given}. Received: dtype policy {policy.name!r}; "
             "with JAX, set the environment variable JAX_ENABLE_X64=1 before Python starts."
         )
-    num_classes = positive_int(num_classes, "num_classes") if include_top and num_classes else 0
     return {
         "image_size": pair(image_size, "image_size"),
-        "num_classes": num_classes,
+        "num_classes": positive_int(num_classes, "num_classes") if num_classes else 0,
         "channels": positive_int(channels, "channels"),
         "head_bias": head_bias,
         "dtype_policy": policy,

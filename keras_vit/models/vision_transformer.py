@@ -87,13 +87,9 @@ class VisionTransformer(Classifier):
     ):
         check_names(Variant, architecture, argument_names(VisionTransformer))
         v = get_variant(variant, **architecture)
+        classes = num_classes if include_top else 0
         settings = check_settings(
-            image_size,
-            num_classes=num_classes,
-            include_top=include_top,
-            channels=channels,
-            head_bias=head_bias,
-            dtype=dtype,
+            image_size, num_classes=classes, channels=channels, head_bias=head_bias, dtype=dtype
         )
         options = {
             "dropout": dropout,
@@ -115,7 +111,15 @@ class VisionTransformer(Classifier):
         )
         height, width = (None, None) if variable_size else settings["image_size"]
         images = image_input(height, width, channels=settings["channels"], policy=policy)
-        super().__init__(images, network(images), v, settings, Preprocessing(), name, **options)
+        super().__init__(
+            images,
+            network(images),
+            variant=v,
+            settings=settings,
+            preprocessing=Preprocessing(),
+            name=name,
+            **options,
+        )
 
     variant_of = staticmethod(get_variant)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from keras_vit.layers import LayerNorm, PatchEncoder, Patches, TokenPool, TransformerBlock
 from keras_vit.layers.head import linear_head, pre_logits
-from keras_vit.layers.resnet import resnet_stages
+from keras_vit.layers.resnet import ResNetStyle, resnet_stages
 from keras_vit.variants import Variant
 
 
@@ -55,9 +55,7 @@ class Network:
             images,
             v.stem,
             width=v.stem_width,
-            version="v1",
-            numerics=v.stem_numerics,
-            folded=v.stem_folded,
+            style=ResNetStyle("v1", v.stem_numerics, folded=v.stem_folded),
             dtype=self.dtype,
         )
 
