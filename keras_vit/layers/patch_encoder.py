@@ -55,7 +55,8 @@ class PatchEncoder(Layer):
         super().__init__(**kwargs)
         self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
         self.has_class_token, self.has_distillation_token = class_token, distillation
-        self.num_registers, policy = registers, self.dtype_policy
+        self.num_registers = registers
+        policy = self.dtype_policy
         self.projection = Linear(
             "bnp,pd->bnd",
             (None, width),
