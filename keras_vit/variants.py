@@ -77,6 +77,7 @@ class Variant(Extensions):
         epsilon: added to the variance in every LayerNorm.
     """
 
+    # `checks.choice`: a default and the allowed values of a field that weights bring with them.
     width: int = 768
     depth: int = 12
     num_heads: int = 12
@@ -173,7 +174,7 @@ class Variant(Extensions):
         return tuple(side * self._stem_stride for side in self.patch_size)
 
     def replace(self, **choices):
-        """A copy with the named fields changed; see also `RESET_WHEN_CHANGED`."""
+        """A copy with the named fields changed, and reset what `RESET_WHEN_CHANGED` says."""
         checks.check_names(self, choices)
         reset = {RESET_WHEN_CHANGED[name]: None for name in choices if name in RESET_WHEN_CHANGED}
         return dataclasses.replace(self, **(reset | choices))

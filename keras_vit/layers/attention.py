@@ -30,7 +30,8 @@ class MultiHeadSelfAttention(Layer):
 
     def __init__(self, num_heads, qkv_bias=True, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
-        self.num_heads, self.qkv_bias = positive_int(num_heads, "num_heads"), qkv_bias
+        self.num_heads = positive_int(num_heads, "num_heads")
+        self.qkv_bias = qkv_bias
         self.dropout = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape):

@@ -33,8 +33,7 @@ class PatchEncoder(Layer):
         interpolation: how the position embedding is resampled, a method of `resize_matrix`.
         distillation: whether a distillation token, which is learned, follows the class token.
         bias: whether the projection has a bias.
-        norm: norm of the patches' tokens, a name of `keras_vit.Extensions.norm` or `None`.
-        epsilon: of that norm.
+        norm, epsilon: norm of the patches' tokens, a name of `keras_vit.Extensions.norm` or `None`.
     """
 
     def __init__(

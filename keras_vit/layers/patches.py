@@ -41,11 +41,10 @@ class Patches(Layer):
         self._grid(input_shape)
 
     def call(self, images):
+        self._grid(images.shape)  # an error where patches do not tile the images
         p_h, p_w = self.patch_size
         _, height, width, channels = ops.shape(images)
-        rows, columns = self._grid(images.shape)
-        rows = height // p_h if rows is None else rows
-        columns = width // p_w if columns is None else columns
+        rows, columns = height // p_h, width // p_w
         if self.drop_incomplete:
             images = images[:, : rows * p_h, : columns * p_w]
         x = ops.reshape(images, (-1, rows, p_h, columns, p_w, channels))
@@ -69,8 +68,7 @@ class Patches(Layer):
         """
         rows, columns = grid_of(image_size, self.patch_size)
         p_h, p_w = self.patch_size
-        shape = tuple(patches.shape)
-        pixels = p_h * p_w
+        pixels, shape = p_h * p_w, tuple(patches.shape)
         if len(shape) != 3 or shape[1] != rows * columns or shape[2] % pixels:
             raise ValueError(
                 f"Expected patches of shape (batch, {rows * columns}, a multiple of {pixels}) for "

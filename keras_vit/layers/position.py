@@ -68,7 +68,7 @@ class PositionEmbedding(Layer):
             grid: (rows, columns) of the patches, ints or tensors; `None` for those of the layer.
             like: a tensor, on whose device the table is made; `None` for Keras's device.
         """
-        return self.scheme.table(grid, like)
+        return self.scheme.table(grid, like=ops.zeros(()) if like is None else like)
 
     def after_zeros(self, patches):
         """A table that is zero for the learned tokens, from the vectors of the patches."""
@@ -89,7 +89,6 @@ class PositionEmbedding(Layer):
         the images is known only when the graph runs, the graph computes it.
         """
         if all(isinstance(each, (int, str)) for each in keras.tree.flatten(arguments)):
-            like = ops.zeros(()) if like is None else like
             return kernels.computed(function, *arguments, like=like, dtype=self.precise_dtype)
         return ops.cast(function(*arguments, ops, self.precise_dtype), self.precise_dtype)
 
@@ -153,7 +152,6 @@ class SinCos2D:
     def table(self, grid, like):
         layer = self.layer
         if grid is None:
-            like = ops.zeros(()) if like is None else like
             return layer.after_zeros(layer.fixed.tensor(like, layer.compute_dtype))
         table = layer.computed(sincos_2d, tuple(grid), self.width, like=like)
         return layer.after_zeros(ops.cast(table, layer.compute_dtype))

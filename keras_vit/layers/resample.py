@@ -64,9 +64,8 @@ def _align_corners(xp, old, new, dtype):
 
 
 def _scipy_zoom(xp, old, new, dtype):
-    # SciPy has no tensors, so `xp` is NumPy here.
-    place = np.arange(new) * ((old - 1) / max(new - 1, 1))
-    return np.where(place[:, None] > old - 1, 0.0, _align_corners(np, old, new, dtype))
+    place = xp.arange(new) * ((old - 1) / max(new - 1, 1))
+    return xp.where(place[:, None] > old - 1, 0.0, _align_corners(xp, old, new, dtype))
 
 
 def _bilinear(xp, old, new, dtype):

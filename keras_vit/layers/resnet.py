@@ -232,8 +232,7 @@ class Bottleneck(Layer):
         self.norm1 = style.norm(dtype=dtype, name="norm1")
         self.norm2 = style.norm(dtype=dtype, name="norm2")
         # A fresh unit of version 1 gives relu(shortcut).
-        gamma = 0.0 if version == "v1" else 1.0
-        self.norm3 = style.norm(gamma=gamma, dtype=dtype, name="norm3")
+        self.norm3 = style.norm(gamma=0.0 if version == "v1" else 1.0, dtype=dtype, name="norm3")
 
     def build(self, input_shape):
         # Only the number of channels, which is last, matters to the layers inside.

@@ -35,8 +35,6 @@ class BiTVariant:
             2048.
         version, numerics, folded: as in `ResNetStyle`; `"v2"` is what was published, `"v1"` is
             big_vision's `bit.py`.
-
-    Source: section 3.1 and bit_tf2/models.py of google-research/big_transfer.
     """
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
@@ -54,11 +52,6 @@ class BiTVariant:
                 f"width must be a multiple of {GROUPS / ROOT_FILTERS}, because group norm splits "
                 f"the channels into {GROUPS} groups. Received: width={self.width}."
             )
-
-    @property
-    def style(self):
-        """Version, numerics and folding as its layers take them."""
-        return ResNetStyle(self.version, self.numerics, folded=self.folded)
 
     @property
     def features(self):
@@ -130,7 +123,7 @@ class BiT(Classifier):
         name, dtype: as in Keras.
         **architecture: fields of `keras_vit.BiTVariant` to change or to give.
 
-    Source: bit_tf2/models.py and bit_jax/models.py of google-research/big_transfer.
+    Source: section 3.1, bit_tf2/models.py and bit_jax/models.py of google-research/big_transfer.
     """
 
     def __init__(
@@ -153,9 +146,10 @@ class BiT(Classifier):
         )
         policy, classes = settings["dtype_policy"], settings["num_classes"]
         images = image_input(height=None, width=None, channels=settings["channels"], policy=policy)
-        x = resnet_stages(images, v.blocks, width=v.width, style=v.style, dtype=policy)
+        style = ResNetStyle(v.version, v.numerics, folded=v.folded)
+        x = resnet_stages(images, v.blocks, width=v.width, style=style, dtype=policy)
         if v.version == "v2":  # units of v1 end with a norm and a ReLU
-            x = v.style.norm(dtype=policy, name="norm")(x)
+            x = style.norm(dtype=policy, name="norm")(x)
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
         if classes:

@@ -36,10 +36,8 @@ def network(v, grid, options, **arguments):
     """The `Network` of a `Variant`, extended if it has anything that the paper has not.
 
     Args:
-        v: the `Variant`.
-        grid: (rows, columns) of the patches.
+        v, grid, **arguments: as in `Network`.
         options: the arguments of `VisionTransformer` that are in `RATES` or in `METHODS`.
-        **arguments: further ones of `Network`.
     """
     check_options(v, options)
     is_extended = (
@@ -136,8 +134,12 @@ class ExtendedNetwork(Network):
         v, arguments = self.variant, self.block_arguments(i)
         if v.extensions == Extensions() and not v.is_relative:
             return (RematTransformerBlock if self.remat else TransformerBlock)(**arguments)
-        if v.block == "axial":
-            arguments |= {"grid": self.grid, "axis": ("row", "column")[i % 2]}
+        if v.block == "axial":  # two layers in place of one block
+            arguments |= {
+                "grid": self.grid,
+                "axis": ("row", "column")[i % 2],
+                "stochastic_depth": self.stochastic_depth * i / (2 * v.depth - 1),
+            }
         blocks = REMAT_BLOCKS if self.remat else BLOCKS
         return blocks[v.block](**arguments, extensions=v.extensions)
 

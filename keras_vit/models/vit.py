@@ -11,10 +11,12 @@ from keras_vit.variants import Variant
 
 @dataclasses.dataclass
 class Network:
-    """The network of the paper. A call makes its layers and applies them to images.
+    """The network of the paper. A call makes its layers and applies them to images:
 
-    `keras_vit.VisionTransformer` makes a Keras model of it. What the paper has not, such as the
-    blocks of later families, is in the subclass `ExtendedNetwork`, and nothing of it is here.
+        logits = Network(get_variant("B/16"), grid=(14, 14))(keras.Input((224, 224, 3)))
+
+    `keras_vit.VisionTransformer` is the Keras model of these logits. What the paper has not, such
+    as the blocks of later families, is in the subclass `ExtendedNetwork`.
 
     Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
     without classes (batch, representation_size or width).
@@ -23,11 +25,7 @@ class Network:
         variant: the architecture.
         grid: (rows, columns) of the patches of an image.
         num_classes: K, or 0 for no head.
-        head_bias: initial bias of the head.
-        dropout: rate after the position embedding, after the attention and in the MLP.
-        attention_dropout: rate at which attention weights are dropped.
-        stochastic_depth: probability that the last block is left out for an example; grows
-            linearly from 0 at the first block.
+        head_bias, dropout, attention_dropout, stochastic_depth: as in `VisionTransformer`.
         dtype: dtype policy of the layers.
     """
 
@@ -90,7 +88,7 @@ class Network:
         return x
 
     def block_arguments(self, i):
-        """The arguments of block `i`."""
+        """The arguments of block `i`; stochastic depth grows from 0 at the first block."""
         v = self.variant
         return {
             "num_heads": v.num_heads,
@@ -100,7 +98,7 @@ class Network:
             "epsilon": v.epsilon,
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
-            "stochastic_depth": self.stochastic_depth * i / max(v.block_layers - 1, 1),
+            "stochastic_depth": self.stochastic_depth * i / max(v.depth - 1, 1),
             "dtype": self.dtype,
             "name": f"block_{i}",
         }
