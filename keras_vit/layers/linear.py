@@ -25,8 +25,9 @@ class Linear(EinsumDense):
     def __init__(self, equation, output_shape, **kwargs):
         super().__init__(equation, output_shape, **kwargs)
         inputs, kernel = equation.split("->")[0].split(",")
-        self.contracted = sum(axis in inputs for axis in kernel)  # axes that the product sums over
-        self.features = len(kernel) - self.contracted  # axes of the kernel that the output has
+        # In "btd,dhk->bthk" the product sums over one axis (d), and two are features (h, k).
+        self.contracted = sum(axis in inputs for axis in kernel)
+        self.features = len(kernel) - self.contracted
 
     def add_weight(self, shape=None, initializer=None, *args, **kwargs):
         if kwargs.get("name") == "kernel":

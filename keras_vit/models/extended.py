@@ -5,20 +5,9 @@ from collections.abc import Sequence
 
 import keras
 
+from keras_vit import layers
 from keras_vit.checks import rate
 from keras_vit.extensions import Extensions
-from keras_vit.layers import (
-    AttentionPool,
-    ExtendedTokenPool,
-    PatchDropout,
-    PositionEmbedding,
-    RelativePosition,
-    RelativePosition2D,
-    RematTransformerBlock,
-    RotaryPosition,
-    TokenPool,
-    TransformerBlock,
-)
 from keras_vit.layers.extensions.blocks import BLOCKS
 from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.extensions.remat import REMAT_BLOCKS
@@ -95,7 +84,7 @@ class ExtendedNetwork(Network):
         v, positions = self.variant, self.position_layers()
         rotations = {each: each(patches) for each in positions} if v.rotary else {}
         if self.patch_dropout:
-            drop = PatchDropout(
+            drop = layers.PatchDropout(
                 self.patch_dropout, v.learned_tokens, dtype=self.dtype, name="patch_dropout"
             )
             x, *kept = drop([x, *rotations.values()]) if rotations else [drop(x)]
@@ -133,7 +122,8 @@ class ExtendedNetwork(Network):
         """Block `i`: one of the paper's, unless the variant has extensions."""
         v, arguments = self.variant, self.block_arguments(i)
         if v.extensions == Extensions() and not v.is_relative:
-            return (RematTransformerBlock if self.remat else TransformerBlock)(**arguments)
+            block = layers.RematTransformerBlock if self.remat else layers.TransformerBlock
+            return block(**arguments)
         if v.block == "axial":  # two layers in place of one block
             arguments |= {
                 "grid": self.grid,
@@ -157,7 +147,7 @@ class ExtendedNetwork(Network):
         """One of the position layers; the suffix ends its name."""
         v, dtype = self.variant, self.dtype
         if v.rotary:
-            return RotaryPosition(
+            return layers.RotaryPosition(
                 v.rotary,
                 v.num_heads,
                 head_width=v.width // v.num_heads,
@@ -168,12 +158,12 @@ class ExtendedNetwork(Network):
             )
         name = f"position{suffix}"
         if v.position == "relative":
-            return RelativePosition(v.num_heads, dtype=dtype, name=name)
+            return layers.RelativePosition(v.num_heads, dtype=dtype, name=name)
         if v.position == "relative_2d":
-            return RelativePosition2D(
+            return layers.RelativePosition2D(
                 v.num_heads, self.grid, class_token=v.class_token, dtype=dtype, name=name
             )
-        return PositionEmbedding(
+        return layers.PositionEmbedding(
             v.position,
             self.grid,
             class_token=v.class_token,
@@ -196,7 +186,9 @@ class ExtendedNetwork(Network):
         x = self.head(x)
         if not v.distillation:
             return x
-        second = ExtendedTokenPool("distillation", True, dtype=dtype, name="distillation_token")
+        second = layers.ExtendedTokenPool(
+            "distillation", True, dtype=dtype, name="distillation_token"
+        )
         y = self.head(norm(second(tokens)), name="head_distillation")
         return keras.layers.Average(dtype=x.dtype, name="mean")([x, y])
 
@@ -206,7 +198,7 @@ class ExtendedNetwork(Network):
         if v.pool is None:
             return norm(x)
         if v.pool in ("map", "probe"):
-            pool = AttentionPool(
+            pool = layers.AttentionPool(
                 v.pool_heads or v.num_heads,
                 (v.pool_mlp_dim or v.mlp_dim) if v.pool == "map" else None,
                 gelu=v.gelu,
@@ -218,7 +210,7 @@ class ExtendedNetwork(Network):
                 name="pool",
             )
             return pool(norm(x), size=size)
-        make_pool = ExtendedTokenPool if v.pool == "token_mean" else TokenPool
+        make_pool = layers.ExtendedTokenPool if v.pool == "token_mean" else layers.TokenPool
         registers = v.learned_tokens - int(v.class_token)
         pool = make_pool(v.pool, v.class_token, registers=registers, dtype=dtype, name="pool")
         # A norm works on each token by itself: normalising the one that is read is enough.
