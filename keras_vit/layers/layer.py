@@ -123,8 +123,8 @@ class Layer(FloatInputs, keras.layers.Layer):
 _GIVEN_POLICY = keras.layers.EinsumDense.dtype_policy.fget
 
 
-class EinsumDense(FloatInputs, keras.layers.EinsumDense):
-    """Keras's layer, with what its quantisation and LoRA lack in Keras 3.15."""
+class AdaptableKernel:
+    """LoRA and quantisation of a subclass of `EinsumDense`, where Keras 3.15 lacks something."""
 
     @keras.layers.EinsumDense.dtype_policy.getter
     def dtype_policy(self):

@@ -3,11 +3,11 @@
 import keras
 
 from keras_vit.layers import kernels
-from keras_vit.layers.layer import EinsumDense
+from keras_vit.layers.layer import AdaptableKernel, FloatInputs
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Linear(EinsumDense):
+class Linear(AdaptableKernel, FloatInputs, keras.layers.EinsumDense):
     """activation(x·W + b): `keras.layers.EinsumDense` as one product of two matrices.
 
     The kernel keeps the axes of the equation (heads, for one), as checkpoints and sharding rules

@@ -18,23 +18,19 @@ VERSIONS = ("v1", "v2")
 class Numerics:
     """The constants in which the published ResNets differ."""
 
-    of_variance: bool  # weight_epsilon is added to the variance, not to the standard deviation
     weight_epsilon: float  # keeps a constant kernel from a division by zero
     norm_epsilon: float  # added to the variance in group norm
+    of_variance: bool = True  # whether weight_epsilon is added to it, or to its square root
     pool_padding: float = 0.0  # around the feature map before the max pooling of a v2 root
 
 
 NUMERICS = {
     # google-research/vision_transformer (hybrids) and bit.py of google-research/big_vision
-    "google": Numerics(of_variance=False, weight_epsilon=1e-5, norm_epsilon=1e-6),
-    # timm and Hugging Face, hybrids and BiT
-    "timm": Numerics(of_variance=True, weight_epsilon=1e-8, norm_epsilon=1e-5),
-    # google-research/big_transfer, the published BiT
-    "bit": Numerics(of_variance=True, weight_epsilon=1e-10, norm_epsilon=1e-5),
+    "google": Numerics(weight_epsilon=1e-5, norm_epsilon=1e-6, of_variance=False),
+    "timm": Numerics(weight_epsilon=1e-8, norm_epsilon=1e-5),  # timm and Hugging Face
+    "bit": Numerics(weight_epsilon=1e-10, norm_epsilon=1e-5),  # google-research/big_transfer
     # bit_paper.py of google-research/big_vision
-    "bit_paper": Numerics(
-        of_variance=True, weight_epsilon=1e-10, norm_epsilon=1e-5, pool_padding=-float("inf")
-    ),
+    "bit_paper": Numerics(weight_epsilon=1e-10, norm_epsilon=1e-5, pool_padding=-float("inf")),
 }
 
 
@@ -94,9 +90,7 @@ class StdConv2D(Layer):
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / stride), ..., filters).
 
     Args:
-        filters: output channels.
-        kernel_size: side of the kernel.
-        strides: of the convolution.
+        filters, kernel_size, strides: output channels, side of the kernel, and stride.
         explicit_padding: whether to pad by (kernel_size - 1) / 2, as in BiT, or as `"same"` does.
         numerics, folded: as in `ResNetStyle`.
     """
