@@ -94,7 +94,6 @@ class PatchEncoder(Layer):
         if self.num_registers:
             self.register_tokens = self._token("registers", small_normal(), self.num_registers)
         if self.position is not None:
-            # Patches that keep their grid may be of another one than the position embedding.
             tokens = self.compute_output_shape(input_shape)[1] if len(grid) == 1 else None
             self.position.build((batch, tokens, self.width))
         self.dropout.build(None)

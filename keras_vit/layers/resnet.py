@@ -51,7 +51,6 @@ class ResNetStyle:
 
     def __post_init__(self):
         check_choice("version", self.version, VERSIONS)
-        check_choice("numerics", self.numerics, tuple(NUMERICS))
 
     def conv(self, filters, size, **options):
         """A convolution of this style; `options` are further arguments of `StdConv2D`."""
@@ -108,6 +107,7 @@ class StdConv2D(Layer):
         super().__init__(**kwargs)
         self.filters = positive_int(filters, "filters")
         self.kernel_size = positive_int(kernel_size, "kernel_size")
+        check_choice("numerics", numerics, tuple(NUMERICS))
         self.strides, self.explicit_padding = strides, explicit_padding
         self.numerics, self.folded = numerics, folded
 
