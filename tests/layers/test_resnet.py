@@ -9,7 +9,7 @@ from tests.support import to_numpy
 
 @pytest.mark.parametrize("make", [Root, Bottleneck, lambda n, **k: StdConv2D(n, 1, **k)])
 def test_unknown_numerics(make):
-    with pytest.raises(ValueError, match="Unknown numerics.*'caffe'.*'google', 'timm'"):
+    with pytest.raises(ValueError, match=r"Unknown numerics.*'caffe'.*'google', 'timm'"):
         make(32, numerics="caffe")
 
 
