@@ -128,17 +128,16 @@ def unit_counts(value, name, least=0):
     return tuple(positive_int(units, f"each number of {name}") for units in value)
 
 
-def choice(default, of=None, inherited=False, compared=False):
-    """A field of a variant.
+def choice(default, of=None, compared=False):
+    """A field of a variant that a builder inherits from the checkpoint, unless it is an argument.
 
     Args:
         default: its value.
         of: the values that it may have, or `None` where `check_choices` does not know them.
-        inherited: whether a builder takes it from the checkpoint, unless it is told otherwise.
-        compared: whether a checkpoint that says otherwise fits all the same, and the model then
-            computes other numbers than its authors, which the report names.
+        compared: whether weights of a checkpoint with another value fit too. The model then
+            computes other numbers than that of the checkpoint, and the load report names the field.
     """
-    marks = {"of": of, "inherited": inherited, "compared": compared}
+    marks = {"of": of, "inherited": True, "compared": compared}
     return dataclasses.field(default=default, metadata=marks)
 
 

@@ -105,27 +105,25 @@ class Extensions:
             and texts share (Radford et al., 2021), or `None`.
     """
 
-    norm: str = choice("layer_norm", NORMS, inherited=True)
-    block: str = choice("pre_norm", BLOCKS, inherited=True, compared=True)
-    mlp: str = choice("mlp", MLPS, inherited=True)
-    activation: str | None = choice(None, (None, *ACTIVATIONS), inherited=True, compared=True)
-    layer_scale: float | None = choice(None, inherited=True)
-    qk_norm: str | None = choice(None, (None, *NORMS), inherited=True)
-    mlp_norm: str | None = choice(None, (None, *NORMS), inherited=True)
-    attention_norm: str | None = choice(None, (None, *NORMS), inherited=True)
-    patch_norm: str | None = choice(None, (None, *NORMS), inherited=True)
-    pre_norm: str | None = choice(None, (None, *NORMS), inherited=True)
-    final_norm: bool | None = choice(None, inherited=True)
-    biases: str = choice("all", tuple(BIASES), inherited=True)
-    patch_bias: bool = choice(True, inherited=True)
-    rotary: Rotary | str | dict | None = choice(  # noqa: RUF009
-        None, inherited=True, compared=True
-    )
-    distillation: bool = choice(False, inherited=True)
-    pool_heads: int | None = choice(None, inherited=True, compared=True)
-    pool_mlp_dim: int | None = choice(None, inherited=True)
-    pool_patches: bool = choice(False, inherited=True, compared=True)
-    projection: int | None = choice(None, inherited=True)
+    norm: str = choice("layer_norm", NORMS)
+    block: str = choice("pre_norm", BLOCKS, compared=True)
+    mlp: str = choice("mlp", MLPS)
+    activation: str | None = choice(None, (None, *ACTIVATIONS), compared=True)
+    layer_scale: float | None = choice(None)
+    qk_norm: str | None = choice(None, (None, *NORMS))
+    mlp_norm: str | None = choice(None, (None, *NORMS))
+    attention_norm: str | None = choice(None, (None, *NORMS))
+    patch_norm: str | None = choice(None, (None, *NORMS))
+    pre_norm: str | None = choice(None, (None, *NORMS))
+    final_norm: bool | None = choice(None)
+    biases: str = choice("all", tuple(BIASES))
+    patch_bias: bool = choice(True)
+    rotary: Rotary | str | dict | None = choice(None, compared=True)  # noqa: RUF009
+    distillation: bool = choice(False)
+    pool_heads: int | None = choice(None, compared=True)
+    pool_mlp_dim: int | None = choice(None)
+    pool_patches: bool = choice(False, compared=True)
+    projection: int | None = choice(None)
 
     def __post_init__(self):
         check_choices(self)
@@ -163,6 +161,56 @@ class Extensions:
 
 
 EXTENSIONS = tuple(field.name for field in dataclasses.fields(Extensions))
+
+
+def check_exclusions(v):
+    """Raises a ValueError where fields of a `Variant` exclude each other."""
+    rules = (  # what is required, whether it is missed, the fields that decide
+        (
+            "pool='token' and 'token_mean' need class_token=True, and pool='first' needs a model "
+            "without learned tokens; choose pool='mean', 'map', 'first' or None for a model "
+            "without class token.",
+            (v.pool in ("token", "token_mean") and not v.class_token)
+            or (v.pool == "first" and v.learned_tokens),
+            ("pool", "class_token", "registers", "distillation"),
+        ),
+        (
+            "Relative positions belong to the attention of a block, and have no place at the "
+            "input; choose position_at='every_layer' or 'shared'.",
+            v.is_relative and v.position_at == "input",
+            ("position", "position_at"),
+        ),
+        (
+            "Attention has rotary or relative positions, not both.",
+            v.is_relative and v.rotary,
+            ("rotary", "position"),
+        ),
+        (
+            "norm_after_pool needs pool='token' or 'mean', and final_norm=True.",
+            v.norm_after_pool and (v.pool not in ("token", "mean") or not v.final_norm),
+            ("norm_after_pool", "pool", "final_norm"),
+        ),
+        (
+            "A distillation token needs pool='token', and nothing between pooling and heads.",
+            v.distillation and (v.pool != "token" or v.representation_size or v.projection),
+            ("distillation", "pool", "representation_size", "projection"),
+        ),
+        (
+            "block='axial' needs class_token=False, so a pool such as 'mean', and no registers, "
+            "distillation, relative or rotary positions.",
+            v.block == "axial" and (v.learned_tokens or v.is_relative or v.rotary),
+            ("pool", "class_token", "registers", "distillation", "position", "rotary"),
+        ),
+        (
+            "position='relative_2d' has a place for a class token, and for no other learned token.",
+            v.position == "relative_2d" and (v.registers or v.distillation),
+            ("registers", "distillation"),
+        ),
+    )
+    for requirement, is_missed, names in rules:
+        if is_missed:
+            received = ", ".join(f"{name}={getattr(v, name)!r}" for name in names)
+            raise ValueError(f"{requirement} Received: {received}.")
 
 
 def get_extensions(extensions=None):

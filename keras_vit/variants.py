@@ -12,23 +12,34 @@ from typing import Any
 
 from keras_vit import checks
 from keras_vit.checks import choice, grid_of, pair, positive_int
-from keras_vit.extensions import Extensions
+from keras_vit.extensions import Extensions, check_exclusions
 from keras_vit.families import FAMILIES, SIZES
 
 POOLS = ("token", "mean", "token_mean", "map", "probe", "first", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "relative_2d", "none")
 GELUS = ("tanh", "erf")
-# Field -> the one whose default follows from it.
-FOLLOWS = dict(width="mlp_dim", pool="class_token", position="position_at", block="final_norm")
-INTERPOLATIONS = tuple("align_corners bilinear bilinear_antialias bicubic".split())
-INTERPOLATIONS += ("bicubic_no_antialias", "bicubic_align_corners")
+INTERPOLATIONS = (
+    "align_corners",
+    "bilinear",
+    "bilinear_antialias",
+    "bicubic",
+    "bicubic_no_antialias",
+    "bicubic_align_corners",
+)
+# `Variant.replace` of the first field gives the second one its default again.
+RESET_WHEN_CHANGED = {
+    "width": "mlp_dim",
+    "pool": "class_token",
+    "position": "position_at",
+    "block": "final_norm",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant(Extensions):
     """The architecture of one Vision Transformer; the defaults are ViT-B/16 (Table 1).
 
-    The fields of `Extensions` are further fields of it, as keywords.
+    What later families added are further fields, by keyword: those of `Extensions`.
 
     Args:
         width: D, the length of a token.
@@ -49,9 +60,9 @@ class Variant(Extensions):
             `"none"`; the fixed `"sincos_2d"` of the "better plain ViT" baseline; or
             `"relative_2d"`, a bias of attention for each offset of row and column (Bao et al.,
             2022).
-        position_at: where it is added: at the `"input"`, in `"every_layer"` another one, or in
-            every block the same one, `"shared"`. `None` means `"input"`, but `"every_layer"` for
-            relative positions, which have no place at the input.
+        position_at: where it is added: `"input"`, once, before the blocks; `"every_layer"`, in each
+            block one of its own; or `"shared"`, in each block the same one. `None` means `"input"`,
+            and `"every_layer"` for relative positions, which belong to the attention.
         interpolation: how position embeddings are resampled for images of another size:
             `"align_corners"`, the authors' rule, or another of `keras_vit.layers.resize_matrix`.
         registers: number of register tokens between class token and patches (Darcet et al., 2024).
@@ -66,26 +77,27 @@ class Variant(Extensions):
         epsilon: added to the variance in every LayerNorm.
     """
 
+    # `checks.choice`: a default and the allowed values of a field that weights bring with them.
     width: int = 768
     depth: int = 12
     num_heads: int = 12
     mlp_dim: int | None = None
     patch_size: int | tuple[int, int] = 16
-    pool: str | None = choice("token", POOLS, inherited=True, compared=True)
-    class_token: bool | None = choice(None, inherited=True)
+    pool: str | None = choice("token", POOLS, compared=True)
+    class_token: bool | None = choice(None)
     representation_size: int | None = None
-    position: str | None = choice("learned_1d", POSITIONS, inherited=True, compared=True)
-    position_at: str | None = choice(None, ("input", "every_layer", "shared"), inherited=True)
-    interpolation: str = choice("align_corners", INTERPOLATIONS, inherited=True)
-    registers: int = choice(0, inherited=True)
-    norm_after_pool: bool = choice(False, inherited=True, compared=True)
+    position: str | None = choice("learned_1d", POSITIONS, compared=True)
+    position_at: str | None = choice(None, ("input", "every_layer", "shared"))
+    interpolation: str = choice("align_corners", INTERPOLATIONS)
+    registers: int = choice(0)
+    norm_after_pool: bool = choice(False, compared=True)
     stem: tuple[int, ...] | None = None
     stem_width: float = 1.0
-    stem_numerics: str = choice("google", ("google", "timm"), inherited=True, compared=True)
+    stem_numerics: str = choice("google", ("google", "timm"), compared=True)
     stem_folded: bool = False
-    gelu: str = choice("tanh", GELUS, inherited=True, compared=True)
-    qkv_bias: bool = choice(True, inherited=True)
-    epsilon: float = choice(1e-6, inherited=True, compared=True)
+    gelu: str = choice("tanh", GELUS, compared=True)
+    qkv_bias: bool = choice(True)
+    epsilon: float = choice(1e-6, compared=True)
 
     def __post_init__(self):
         for name in ("width", "depth", "num_heads"):
@@ -101,55 +113,14 @@ class Variant(Extensions):
         self._set("position", "none" if self.position is None else self.position)
         if self.position_at is None:
             self._set("position_at", "every_layer" if self.is_relative else "input")
-        self._set("registers", self.registers and positive_int(self.registers, "registers"))
+        if self.registers:
+            self._set("registers", positive_int(self.registers, "registers"))
         if self.stem is not None:
             self._set("stem", checks.unit_counts(self.stem, "stem"))
         self._set("stem_width", checks.positive_float(self.stem_width, "stem_width"))
         checks.positive_float(self.epsilon, "epsilon")
         super().__post_init__()
-        lacks_token = self.pool in ("token", "token_mean") and not self.class_token
-        if lacks_token or (self.pool == "first" and self.learned_tokens):
-            raise ValueError(
-                "pool='token' reads the class token, and pool='first' the first patch of a model "
-                f"without one. Received: pool={self.pool!r}, class_token={self.class_token}; "
-                "choose pool='mean', 'map', 'first' or None for a model without class token."
-            )
-        if self.is_relative and self.position_at == "input":
-            raise ValueError(
-                "Relative positions belong to the attention of a block. Received: position="
-                f"{self.position!r}, position_at='input'; choose 'every_layer' or 'shared'."
-            )
-        if self.is_relative and self.rotary:
-            raise ValueError(
-                "Attention has rotary or relative positions, not both. Received: "
-                f"rotary={self.rotary!r}, position={self.position!r}."
-            )
-        if self.norm_after_pool and self.pool not in ("token", "mean"):
-            raise ValueError(
-                "norm_after_pool needs pool='token' or 'mean'. "
-                f"Received: norm_after_pool=True, pool={self.pool!r}."
-            )
-        if self.norm_after_pool and not self.final_norm:
-            raise ValueError("norm_after_pool needs the norm that final_norm=False takes away.")
-        if self.distillation and (
-            self.pool != "token" or self.representation_size or self.projection
-        ):
-            raise ValueError(
-                "A distillation token is read beside the class token, and nothing stands before "
-                f"both heads. Received: distillation=True, pool={self.pool!r}, representation_size="
-                f"{self.representation_size}, projection={self.projection}."
-            )
-        if self.block == "axial" and (self.learned_tokens or self.is_relative or self.rotary):
-            raise ValueError(
-                "block='axial' needs class_token=False, so a pool such as 'mean', and no registers,"
-                f" distillation, relative or rotary positions. Received: pool={self.pool!r}, "
-                f"class_token={self.class_token}, position={self.position!r}."
-            )
-        if self.position == "relative_2d" and self.learned_tokens > self.class_token:
-            raise ValueError(
-                "position='relative_2d' has a place for a class token, and for no other learned "
-                f"one. Received: registers={self.registers}, distillation={self.distillation}."
-            )
+        check_exclusions(self)
 
     def _set(self, name, value):
         object.__setattr__(self, name, value)  # of a frozen dataclass
@@ -172,19 +143,19 @@ class Variant(Extensions):
     def grid(self, image_size):
         """The (rows, columns) of patches of an image, whose size is in pixels.
 
-        In a hybrid they are cut from the stem's output, where every stride of 2 rounds up, and
-        rows and columns that fill no patch are dropped, as by the authors' VALID convolution.
+        In a hybrid, patches are cut from the feature map of the stem, whose strides round up. Its
+        last rows and columns that fill no patch are dropped, as by the authors' VALID convolution.
 
         Raises:
-            ValueError: the patches do not tile the image, or it is smaller than one of them.
+            ValueError: the patches do not tile the image, or the image is smaller than one patch.
         """
         if self.stem is None:
             return grid_of(image_size, self.patch_size, self.is_relative)
         size = pair(image_size, "image_size")
-        feature_map = [-(-side // self._shrink) for side in size]
+        feature_map = [-(-side // self._stem_stride) for side in size]
         grid = tuple(side // patch for side, patch in zip(feature_map, self.patch_size))
         if 0 in grid:
-            least = tuple(self._shrink * (patch - 1) + 1 for patch in self.patch_size)
+            least = tuple(self._stem_stride * (patch - 1) + 1 for patch in self.patch_size)
             raise ValueError(
                 f"image_size must be at least {least}, for one patch of the stem's output. "
                 f"Received: image_size={size}."
@@ -192,33 +163,30 @@ class Variant(Extensions):
         return checks.bounded(grid, size, self.is_relative)
 
     @property
-    def _shrink(self):
-        # Pixels for one place of the feature map: the root halves twice, later stages once.
+    def _stem_stride(self):
+        # Pixels for one place of the feature map: the root halves the image twice, the first stage
+        # not at all, each later stage once.
         return 1 if self.stem is None else 2 ** (2 + max(len(self.stem) - 1, 0))
 
     @property
     def stride(self):
         """(height, width) in pixels between one patch and the next."""
-        return tuple(side * self._shrink for side in self.patch_size)
+        return tuple(side * self._stem_stride for side in self.patch_size)
 
     def replace(self, **choices):
-        """A copy with the named fields changed.
-
-        A field that `FOLLOWS` from a changed one takes its default again unless it is named too.
-        """
+        """A copy with the named fields changed, and reset what `RESET_WHEN_CHANGED` says."""
         checks.check_names(self, choices)
-        freed = {follower: None for leader, follower in FOLLOWS.items() if leader in choices}
-        return dataclasses.replace(self, **{**freed, **choices})
+        reset = {RESET_WHEN_CHANGED[name]: None for name in choices if name in RESET_WHEN_CHANGED}
+        return dataclasses.replace(self, **(reset | choices))
 
 
 def _table():
     table = {}
     for name in "Ti/16 S/32 S/16 B/32 B/16 B/8 L/32 L/16 H/14 g/14 G/14 So400m/14".split():
         size, patch = name.split("/")
-        table[name] = Variant(*SIZES[size], int(patch))
-    # Section 3.1 and Table 6: R50 without its last stage, lengthened, or with it; "How to train
-    # your ViT?" for the small ones. What follows the slash is the stride in pixels, but for the
-    # last one, which by its authors' count is 16 and really 32.
+        table[name] = Variant(**_numbers(size), patch_size=int(patch))
+    # Section 3.1 and Table 6: R50 with its stage 4 merged into stage 3, or the whole R50; the small
+    # ones are from "How to train your ViT?". The number of a name is the stride in pixels.
     for name, size, stem, patch in (
         ("R50+B/16", "B/16", (3, 4, 9), 1),
         ("R50+L/16", "L/16", (3, 4, 9), 1),
@@ -226,24 +194,37 @@ def _table():
         ("R50+L/32", "L/32", (3, 4, 6, 3), 1),
         ("R26+S/32", "S/32", (2, 2, 2, 2), 1),
         ("R26+B/32", "B/32", (2, 2, 2, 2), 1),
-        ("R+Ti/16", "Ti/16", (), 8),
+        ("R+Ti/16", "Ti/16", (), 8),  # the authors' name; the stride is 4 * 8 = 32 pixels
     ):
         table[name] = table[size].replace(stem=stem, patch_size=patch)
     # Beyer et al., 2022, "Better plain ViT baselines for ImageNet-1k".
-    plain = {"pool": "mean", "position": "sincos_2d", "representation_size": 384}
-    table["S/16-plain"] = table["S/16"].replace(**plain)
+    table["S/16-plain"] = table["S/16"].replace(
+        pool="mean", position="sincos_2d", representation_size=384
+    )
     # Dehghani et al., 2023: norms without centering and bias, projections without bias.
-    norms = {"norm": "rms_norm", "qk_norm": "rms_norm"}
     table["22B/14"] = Variant(
-        *SIZES["22B"], 14, pool="map", block="parallel", qkv_bias=False, **norms
+        **_numbers("22B"),
+        patch_size=14,
+        pool="map",
+        block="parallel",
+        qkv_bias=False,
+        norm="rms_norm",
+        qk_norm="rms_norm",
     )
     for line in FAMILIES:
-        for size, of_size in line.sizes.items():
-            name, _, patch = size.partition("/")
-            numbers = dict(zip(("width", "depth", "num_heads", "mlp_dim"), SIZES.get(name, ())))
-            fields = {**numbers, "patch_size": int(patch), **line.fields, **of_size}
-            table[line.name.format(size)] = Variant(**fields)
+        for name, of_size in line.sizes.items():
+            size, _, patch = name.partition("/")
+            fields = {**_numbers(size), "patch_size": int(patch), **line.fields, **of_size}
+            table[line.name.format(name)] = Variant(**fields)
     return table
+
+
+def _numbers(size):
+    """The fields of a row of `SIZES`; none for a size that its family describes by itself."""
+    if size not in SIZES:
+        return {}
+    width, depth, num_heads, mlp_dim = SIZES[size]
+    return {"width": width, "depth": depth, "num_heads": num_heads, "mlp_dim": mlp_dim}
 
 
 VARIANTS = _table()

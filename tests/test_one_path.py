@@ -20,7 +20,6 @@ from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder, NaFlexPositio
 from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.extensions.token_merging import MergingBlock, MergingPostNormBlock
 from keras_vit.layers.layer import Layer
-from keras_vit.layers.position import POSITIONS
 from keras_vit.models.bit import GlobalMean
 from keras_vit.models.intermediate import BlockAttention, Tokens
 from keras_vit.training import freeze
@@ -268,7 +267,6 @@ def test_every_layer_class_has_a_case():
     known = {cls for cls in layers_of_the_library() if not issubclass(cls, keras.Model)}
     # These are of models with other inputs or outputs, which have but one way to run.
     known -= {NaFlexPatchEncoder, NaFlexPosition, BlockAttention, Tokens}
-    known -= set(POSITIONS.values())  # which have the `call` of their base
     assert known == {cls for cls, _ in (*CASES, *FURTHER_CASES)}
 
 

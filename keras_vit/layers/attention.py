@@ -16,31 +16,33 @@ class MultiHeadSelfAttention(Layer):
 
     The projections [q, k, v] = z U_qkv (Eq. 5) are three layers with kernels of shape (width,
     heads, head width), that of the output (heads, head width, width), as in the authors' files.
-    A = softmax(q kᵀ / √D_h) (Eq. 6) stays inside the backend's fused kernel; `scores` computes it.
+    A call leaves A = softmax(q kᵀ / √D_h) (Eq. 6) inside the backend's fused kernel; `scores` and
+    `with_scores` compute the same in two steps.
 
     Shapes: (batch, tokens, width) -> the same.
 
     Args:
         num_heads: k; must divide the width of the input.
         qkv_bias: whether the query, key and value projections have a bias.
-        dropout: rate at which attention weights are dropped in training; above 0 there is no
-            fused kernel.
+        dropout: rate at which attention weights are dropped in training; a rate above 0 disables
+            the fused kernel in training.
     """
 
     def __init__(self, num_heads, qkv_bias=True, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
-        self.num_heads, self.qkv_bias = positive_int(num_heads, "num_heads"), qkv_bias
+        self.num_heads = positive_int(num_heads, "num_heads")
+        self.qkv_bias = qkv_bias
         self.dropout = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape):
-        self.query = self.into_heads("query", input_shape, has_bias=self.qkv_bias)
-        self.key = self.into_heads("key", input_shape, has_bias=self.qkv_bias)
-        self.value = self.into_heads("value", input_shape, has_bias=self.qkv_bias)
-        self.out = self.out_of_heads(input_shape)
+        self.query = self.head_projection("query", input_shape, has_bias=self.qkv_bias)
+        self.key = self.head_projection("key", input_shape, has_bias=self.qkv_bias)
+        self.value = self.head_projection("value", input_shape, has_bias=self.qkv_bias)
+        self.out = self.output_projection(input_shape)
         self.dropout.build(None)
 
-    def into_heads(self, name, input_shape, has_bias):
-        """A projection of Eq. 5, built: (batch, tokens, width) -> (batch, tokens, heads, D_h)."""
+    def head_projection(self, name, input_shape, has_bias):
+        """A layer of Eq. 5, built: (batch, tokens, width) -> (batch, tokens, heads, D_h)."""
         width = input_shape[-1]
         check_heads(width, self.num_heads)
         layer = Linear(
@@ -53,7 +55,7 @@ class MultiHeadSelfAttention(Layer):
         layer.build(input_shape)
         return layer
 
-    def out_of_heads(self, input_shape, has_bias=True):
+    def output_projection(self, input_shape, has_bias=True):
         """U_msa of Eq. 8, built: (batch, tokens, heads, D_h) -> (batch, tokens, width)."""
         *batch_and_tokens, width = input_shape
         layer = Linear(
@@ -67,21 +69,17 @@ class MultiHeadSelfAttention(Layer):
         return layer
 
     def call(self, x, memory=None, bias=None, rotation=None, training=False):
-        """
+        """The paper's blocks give `x` alone; the other arguments are for later families.
+
         Args:
-            x: the tokens that ask.
-            memory: the tokens of keys and values, if they are others.
+            x: tokens of the queries, and of keys and values.
+            memory: tokens of keys and values, where these are not `x` (attention pooling).
             bias: added to q kᵀ / √D_h; a tensor that (batch, heads, queries, keys) fits.
             rotation: cosines and sines by which queries and keys are turned (`kernels.rotate`).
         """
         memory = x if memory is None else memory
         q, k = self.queries(x, rotation), self.keys(memory, rotation)  # Eq. 5
-        return self.attend(q, k, self.value(memory), bias=bias, training=training)
-
-    def attend(self, q, k, v, bias=None, training=False):
-        """Eq. 6 to 8: three times (batch, tokens, heads, D_h) -> (batch, tokens, width)."""
-        dropout = self.dropout if training and self.dropout.rate else None
-        heads = kernels.attention(q, k, v, bias=bias, dropout=dropout)  # Eq. 6 and 7
+        heads = self.attend(q, k, self.value(memory), bias=bias, training=training)  # Eq. 6 and 7
         return self.join(heads)  # Eq. 8
 
     def queries(self, x, rotation=None):
@@ -92,8 +90,16 @@ class MultiHeadSelfAttention(Layer):
         """k of Eq. 5; shapes as in `queries`."""
         return kernels.rotate(self.key(x), rotation)
 
+    def attend(self, q, k, v, bias=None, training=False):
+        """softmax(q kᵀ / √D_h + bias) v, Eq. 6 and 7: (batch, tokens, heads, D_h) -> the same."""
+        dropout = self.dropout if training and self.dropout.rate else None
+        return kernels.attention(q, k, v, bias=bias, dropout=dropout)
+
     def join(self, heads):
-        """MSA of the heads, Eq. 8: (batch, tokens, heads, D_h) -> (batch, tokens, width)."""
+        """Eq. 8: (batch, tokens, heads, D_h) -> (batch, tokens, width).
+
+        `ExtendedAttention` normalises the heads first.
+        """
         return self.out(heads)
 
     def scores(self, x, memory=None, bias=None, rotation=None):
@@ -102,7 +108,7 @@ class MultiHeadSelfAttention(Layer):
         return kernels.attention_weights(q, k, bias)
 
     def with_scores(self, x, scores):
-        """Eq. 7 and 8 for a given A.
+        """Eq. 7 and 8 for a given A, as `keras_vit.inspection.relevance` varies it.
 
         Shapes: (batch, tokens, width), (batch, heads, tokens, tokens) -> (batch, tokens, width).
         """

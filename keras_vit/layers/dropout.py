@@ -50,7 +50,7 @@ class Dropout(Layer):
 
     @classmethod
     def of(cls, rate, **kwargs):
-        """This layer, or `Identity` where nothing is dropped."""
+        """A layer of this class, or, for a rate of 0, an `Identity`, which is no layer of Keras."""
         return (cls if checks.rate(rate, "rate") else Identity)(rate, **kwargs)
 
     def call(self, inputs, training=False):

@@ -8,6 +8,7 @@ import threading
 import keras
 
 from keras_vit.layers import kernels
+from keras_vit.workarounds import policy_at
 
 
 class _Called(threading.local):
@@ -145,6 +146,48 @@ class Layer(FloatInputs, keras.layers.Layer):
         layer = super(Layer, current).from_config(config)
         layer.origin = origin and keras.saving.deserialize_keras_object(origin)
         return layer
+
+
+_GIVEN_POLICY = keras.layers.EinsumDense.dtype_policy.fget
+
+
+class AdaptableKernel:
+    """LoRA and quantisation of a subclass of `EinsumDense`, where Keras 3.15 lacks something."""
+
+    @keras.layers.EinsumDense.dtype_policy.getter
+    def dtype_policy(self):
+        # `super().dtype_policy` breaks PyTorch's compiler.
+        return policy_at(_GIVEN_POLICY(self), self.path)
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras skips subclasses, as they might compute something else: these do not.
+        super().quantize(mode, type_check=False, config=config)
+
+    @property
+    def exact_kernel(self):
+        """The kernel as a variable, or a ValueError where it is quantised, without its scale."""
+        if self.quantization_mode in ("int8", "int4"):
+            raise ValueError(
+                f"The kernel of {self.path!r} is quantised to {self.quantization_mode}, but its "
+                "exact values are needed here. Take the model as it was before `quantize`."
+            )
+        return self.kernel
+
+    def save_own_variables(self, store):
+        # With LoRA, Keras saves the sum alone and loads both factors as zero, where their
+        # gradients are zero too.
+        if self.lora_enabled:
+            for variable in self.weights:
+                store[variable.name] = variable
+        else:
+            super().save_own_variables(store)
+
+    def load_own_variables(self, store):
+        if self.lora_enabled and "lora_kernel_a" in store.keys():
+            for variable in self.weights:
+                variable.assign(store[variable.name])
+        else:
+            super().load_own_variables(store)
 
 
 class Identity:

@@ -25,14 +25,16 @@ class MLP(Layer):
     def __init__(self, hidden_dim, gelu="tanh", dropout=0.0, **kwargs):
         super().__init__(**kwargs)
         check_choice("gelu", gelu, GELUS)
-        self.hidden_dim, self.gelu = positive_int(hidden_dim, "hidden_dim"), gelu
+        self.hidden_dim = positive_int(hidden_dim, "hidden_dim")
+        self.gelu = gelu
         self.dropout_1 = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout_1")
         self.dropout_2 = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout_2")
 
     def build(self, input_shape):
-        width, gelu = input_shape[-1], kernels.ACTIVATIONS[f"gelu_{self.gelu}"]
-        self.dense_1 = self.linear("dense_1", width, self.hidden_dim, activation=gelu)
-        self.dense_2 = self.linear("dense_2", self.hidden_dim, width)
+        width = input_shape[-1]
+        gelu = kernels.ACTIVATIONS[f"gelu_{self.gelu}"]
+        self.dense_1 = self.linear("dense_1", width, units=self.hidden_dim, activation=gelu)
+        self.dense_2 = self.linear("dense_2", self.hidden_dim, units=width)
         self.dropout_1.build(None)
         self.dropout_2.build(None)
 

@@ -33,8 +33,7 @@ class PatchEncoder(Layer):
         interpolation: how the position embedding is resampled, a method of `resize_matrix`.
         distillation: whether a distillation token, which is learned, follows the class token.
         bias: whether the projection has a bias.
-        norm: norm of the patches' tokens, a name of `keras_vit.Extensions.norm` or `None`.
-        epsilon: of that norm.
+        norm, epsilon: norm of the patches' tokens, a name of `keras_vit.Extensions.norm` or `None`.
     """
 
     def __init__(
@@ -55,7 +54,8 @@ class PatchEncoder(Layer):
         super().__init__(**kwargs)
         self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
         self.has_class_token, self.has_distillation_token = class_token, distillation
-        self.num_registers, policy = registers, self.dtype_policy
+        self.num_registers = registers
+        policy = self.dtype_policy
         self.projection = Linear(
             "bnp,pd->bnd",
             (None, width),
@@ -94,7 +94,6 @@ class PatchEncoder(Layer):
         if self.num_registers:
             self.register_tokens = self._token("registers", small_normal(), self.num_registers)
         if self.position is not None:
-            # Patches that keep their grid may be of another one than the position embedding.
             tokens = self.compute_output_shape(input_shape)[1] if len(grid) == 1 else None
             self.position.build((batch, tokens, self.width))
         self.dropout.build(None)

@@ -28,12 +28,12 @@ class Patches(Layer):
 
     def __init__(self, patch_size, keep_grid=False, drop_incomplete=False, **kwargs):
         super().__init__(**kwargs)
-        self.patch_size, self.keep_grid = pair(patch_size, "patch_size"), keep_grid
-        self.drop_incomplete = drop_incomplete
+        self.patch_size = pair(patch_size, "patch_size")
+        self.keep_grid, self.drop_incomplete = keep_grid, drop_incomplete
 
     def build(self, input_shape):
-        _, *sides, channels = tuple(input_shape) if len(input_shape) == 4 else (None,) * 2
-        if channels is None or (None in sides and not self.keep_grid):
+        is_image = len(input_shape) == 4 and input_shape[3] is not None
+        if not is_image or (None in input_shape[1:3] and not self.keep_grid):
             raise ValueError(
                 "Expected images of shape (batch, height, width, channels), channels last and with "
                 f"known sizes. Received: shape {tuple(input_shape)}."
@@ -41,10 +41,10 @@ class Patches(Layer):
         self._grid(input_shape)
 
     def call(self, images):
-        (p_h, p_w), channels = self.patch_size, images.shape[3]
-        _, height, width, _ = ops.shape(images)
-        rows, columns = self._grid(images.shape)
-        rows, columns = rows or height // p_h, columns or width // p_w
+        self._grid(images.shape)  # an error where patches do not tile the images
+        p_h, p_w = self.patch_size
+        _, height, width, channels = ops.shape(images)
+        rows, columns = height // p_h, width // p_w
         if self.drop_incomplete:
             images = images[:, : rows * p_h, : columns * p_w]
         x = ops.reshape(images, (-1, rows, p_h, columns, p_w, channels))
@@ -66,8 +66,9 @@ class Patches(Layer):
 
         Shapes: (batch, N, P²·C) -> (batch, height, width, channels).
         """
-        (rows, columns), (p_h, p_w) = grid_of(image_size, self.patch_size), self.patch_size
-        shape, pixels = tuple(patches.shape), p_h * p_w
+        rows, columns = grid_of(image_size, self.patch_size)
+        p_h, p_w = self.patch_size
+        pixels, shape = p_h * p_w, tuple(patches.shape)
         if len(shape) != 3 or shape[1] != rows * columns or shape[2] % pixels:
             raise ValueError(
                 f"Expected patches of shape (batch, {rows * columns}, a multiple of {pixels}) for "
@@ -79,6 +80,7 @@ class Patches(Layer):
         return ops.reshape(x, (-1, rows * p_h, columns * p_w, channels))
 
     def compute_output_spec(self, images):
-        (rows, columns), (p_h, p_w) = self._grid(images.shape), self.patch_size
+        rows, columns = self._grid(images.shape)
+        p_h, p_w = self.patch_size
         tokens = (rows, columns) if self.keep_grid else (rows * columns,)
         return self._output((images.shape[0], *tokens, p_h * p_w * images.shape[3]))

@@ -57,7 +57,7 @@ class RelativeAttention(MultiHeadSelfAttention):
         memory = x if memory is None else memory
         q, k = self.queries(x, rotation), self.keys(memory, rotation)
         bias = bias if distances is None else distance_bias(q, distances)
-        return self.attend(q, k, self.value(memory), bias=bias, training=training)
+        return self.join(self.attend(q, k, self.value(memory), bias=bias, training=training))
 
     def scores(self, x, memory=None, bias=None, rotation=None, distances=None):
         q, k = self.queries(x, rotation), self.keys(x if memory is None else memory, rotation)

@@ -13,8 +13,8 @@ def resize_matrix(old, new, method, xp=np, dtype="float64"):
         method: where the new samples lie and how the old ones are weighted:
             `"align_corners"`: the first and last samples stay where they are, linear in between.
             The authors' rule (google-research/vision_transformer, `interpolate_posembed`).
-            `"scipy_zoom"`: the same with the fault of the routine that the authors call: at some
-            sizes rounding puts the last sample outside the grid, where it becomes zero.
+            `"scipy_zoom"`: align-corners with the rounding fault of `scipy.ndimage.zoom`, which
+            the authors call: at some sizes the last sample falls off the grid and becomes zero.
             `"bilinear"`: half-pixel centres, linear, no antialiasing.
             `"bilinear_antialias"`: half-pixel centres, linear, widened when shrinking (antialias),
             as in `jax.image.resize(..., "linear")`: the rule of FlexiViT and NaFlex.
@@ -64,8 +64,8 @@ def _align_corners(xp, old, new, dtype):
 
 
 def _scipy_zoom(xp, old, new, dtype):
-    place = np.arange(new) * ((old - 1) / max(new - 1, 1))
-    return np.where(place[:, None] > old - 1, 0.0, _align_corners(np, old, new, dtype))
+    place = xp.arange(new) * ((old - 1) / max(new - 1, 1))
+    return xp.where(place[:, None] > old - 1, 0.0, _align_corners(xp, old, new, dtype))
 
 
 def _bilinear(xp, old, new, dtype):
@@ -75,7 +75,7 @@ def _bilinear(xp, old, new, dtype):
 
 def _bilinear_antialias(xp, old, new, dtype):
     place = xp.arange(new, dtype=dtype)
-    return linear_weights(place, old, place[-1] + 1.0, xp, dtype)
+    return linear_weights(place, old, new=xp.array(new, dtype=dtype), xp=xp, dtype=dtype)
 
 
 def linear_weights(place, old, new, xp, dtype):
@@ -127,7 +127,7 @@ def _triangle(xp, place, old, dtype):
 def _half_pixel(xp, old, new, dtype):
     """Where the new samples lie among the old ones, and how many old ones a new one spans."""
     place = xp.arange(new, dtype=dtype)
-    scale = old / (place[-1] + 1.0)
+    scale = old / xp.array(new, dtype=dtype)
     return (place + 0.5) * scale - 0.5, scale
 
 

@@ -1,7 +1,4 @@
-"""The ResNet parts of hybrids (section 3.1) and of BiT (Kolesnikov et al., 2020).
-
-In version 1, which hybrids have, norms follow convolutions; in version 2, BiT's, they precede them.
-"""
+"""The ResNet parts of hybrids (section 3.1) and of BiT (Kolesnikov et al., 2020)."""
 
 import dataclasses
 
@@ -12,7 +9,8 @@ from keras_vit.checks import check_choice, positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
 
-GROUPS, ROOT_FILTERS = 32, 64  # of group norm, and of the root for a width factor of 1
+GROUPS = 32  # of group norm
+ROOT_FILTERS = 64  # output channels of the root for a width factor of 1
 VERSIONS = ("v1", "v2")
 
 
@@ -20,18 +18,54 @@ VERSIONS = ("v1", "v2")
 class Numerics:
     """The constants in which the published ResNets differ."""
 
-    of_variance: bool  # weight_epsilon is added to the variance, not to the standard deviation
     weight_epsilon: float  # keeps a constant kernel from a division by zero
     norm_epsilon: float  # added to the variance in group norm
+    of_variance: bool = True  # whether weight_epsilon is added to it, or to its square root
     pool_padding: float = 0.0  # around the feature map before the max pooling of a v2 root
 
 
 NUMERICS = {
-    "google": Numerics(False, 1e-5, 1e-6),  # hybrids, and big_vision's bit.py
-    "timm": Numerics(True, 1e-8, 1e-5),  # and Hugging Face
-    "bit": Numerics(True, 1e-10, 1e-5),  # big_transfer
-    "bit_paper": Numerics(True, 1e-10, 1e-5, pool_padding=-float("inf")),  # big_vision
+    # google-research/vision_transformer (hybrids) and bit.py of google-research/big_vision
+    "google": Numerics(weight_epsilon=1e-5, norm_epsilon=1e-6, of_variance=False),
+    "timm": Numerics(weight_epsilon=1e-8, norm_epsilon=1e-5),  # timm and Hugging Face
+    "bit": Numerics(weight_epsilon=1e-10, norm_epsilon=1e-5),  # google-research/big_transfer
+    # bit_paper.py of google-research/big_vision
+    "bit_paper": Numerics(weight_epsilon=1e-10, norm_epsilon=1e-5, pool_padding=-float("inf")),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNetStyle:
+    """What sets the published ResNets apart, and the convolutions and norms of one of them.
+
+    Args:
+        version: `"v1"`, of hybrids, whose norms follow convolutions, with padding as `"same"`; or
+            `"v2"`, of BiT, whose norms precede convolutions, with explicit padding.
+        numerics: constants, a name of `NUMERICS`.
+        folded: whether the kernels are standardised already (`keras_vit.fold`).
+    """
+
+    version: str = "v1"
+    numerics: str = "google"
+    folded: bool = False
+
+    def __post_init__(self):
+        check_choice("version", self.version, VERSIONS)
+
+    def conv(self, filters, size, **options):
+        """A convolution of this style; `options` are further arguments of `StdConv2D`."""
+        return StdConv2D(
+            filters,
+            size,
+            explicit_padding=self.version == "v2",
+            numerics=self.numerics,
+            folded=self.folded,
+            **options,
+        )
+
+    def norm(self, **options):
+        """A group norm of this style; `options` are further arguments of `GroupNorm`."""
+        return GroupNorm(NUMERICS[self.numerics].norm_epsilon, **options)
 
 
 def standardize(kernel, numerics):
@@ -55,12 +89,9 @@ class StdConv2D(Layer):
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / stride), ..., filters).
 
     Args:
-        filters: output channels.
-        kernel_size: side of the kernel.
-        strides: of the convolution.
+        filters, kernel_size, strides: output channels, side of the kernel, and stride.
         explicit_padding: whether to pad by (kernel_size - 1) / 2, as in BiT, or as `"same"` does.
-        numerics: a name of `NUMERICS`.
-        folded: whether the kernel is standardised already.
+        numerics, folded: as in `ResNetStyle`.
     """
 
     def __init__(
@@ -76,6 +107,7 @@ class StdConv2D(Layer):
         super().__init__(**kwargs)
         self.filters = positive_int(filters, "filters")
         self.kernel_size = positive_int(kernel_size, "kernel_size")
+        check_choice("numerics", numerics, tuple(NUMERICS))
         self.strides, self.explicit_padding = strides, explicit_padding
         self.numerics, self.folded = numerics, folded
 
@@ -98,8 +130,10 @@ class StdConv2D(Layer):
 
 
 def _strided(shape, strides, channels):
+    """The shape behind a layer whose strides round up; sides that are not known are `None`."""
     batch, *sides, _ = shape
-    return (batch, *(side and -(-side // strides) for side in sides), channels)
+    sides = [None if side is None else -(-side // strides) for side in sides]
+    return (batch, *sides, channels)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -139,40 +173,35 @@ class Root(Layer):
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / 4), ..., filters).
 
+    Version 1 has a norm and ReLU between the two; version 2 pads by `Numerics.pool_padding`.
+
     Args:
         filters: output channels.
-        version: `"v1"`, with norm and ReLU between the two, or `"v2"`, with
-            `Numerics.pool_padding` around what is pooled.
-        numerics, folded: as in `StdConv2D`.
+        version, numerics, folded: as in `ResNetStyle`.
     """
 
     def __init__(self, filters, version="v1", numerics="google", folded=False, **kwargs):
         super().__init__(**kwargs)
-        check_choice("version", version, VERSIONS)
-        self.filters, self.version = filters, version
-        self.numerics, self.folded = numerics, folded
-        self.conv = _conv(self, "conv", filters, 7, strides=2)
+        self.filters, self.style = filters, ResNetStyle(version, numerics, folded=folded)
+        self.conv = self.style.conv(filters, 7, strides=2, dtype=self.dtype_policy, name="conv")
+        if version == "v1":
+            self.norm = self.style.norm(dtype=self.dtype_policy, name="norm")
 
     def build(self, input_shape):
         self.conv.build(input_shape)
-        if self.version == "v1":
-            self.norm = _norm(self, "norm")
+        if self.style.version == "v1":
             self.norm.build(self.conv.compute_output_shape(input_shape))
 
     def call(self, x):
         x = self.conv(x)
-        if self.version == "v1":
+        if self.style.version == "v1":
             return kernels.max_pool(ops.relu(self.norm(x)), size=3, strides=2, same=True)
-        value = NUMERICS[self.numerics].pool_padding
+        value = NUMERICS[self.style.numerics].pool_padding
         x = ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=value)
         return kernels.max_pool(x, size=3, strides=2, same=False)
 
-    def convolutions(self):
-        """The standardised convolutions in it."""
-        return [self.conv]
-
     def compute_output_spec(self, x):
-        return self._output(_strided(_strided(x.shape, 2, None), 2, self.filters))
+        return self._output(_strided(x.shape, 4, self.filters))
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -183,44 +212,49 @@ class Bottleneck(Layer):
 
     Args:
         filters, strides: of the 3 x 3 convolution.
-        version: `"v1"`, whose norms follow the convolutions, or `"v2"`, whose norms precede them.
-        numerics, folded: as in `StdConv2D`.
+        version, numerics, folded: as in `ResNetStyle`.
     """
 
     def __init__(self, filters, strides=1, version="v1", numerics="google", folded=False, **kwargs):
         super().__init__(**kwargs)
-        check_choice("version", version, VERSIONS)
         self.filters, self.strides = positive_int(filters, "filters"), strides
-        self.version, self.numerics, self.folded = version, numerics, folded
-        self.conv1 = _conv(self, "conv1", filters, 1)
-        self.conv2 = _conv(self, "conv2", filters, 3, strides=strides)
-        self.conv3 = _conv(self, "conv3", 4 * filters, 1)
-        self.norm1, self.norm2 = _norm(self, "norm1"), _norm(self, "norm2")
-        # A fresh unit of version 1 is the identity.
-        self.norm3 = _norm(self, "norm3", gamma=0.0 if version == "v1" else 1.0)
+        self.style = style = ResNetStyle(version, numerics, folded=folded)
+        dtype = self.dtype_policy
+        self.conv1 = style.conv(filters, 1, dtype=dtype, name="conv1")
+        self.conv2 = style.conv(filters, 3, strides=strides, dtype=dtype, name="conv2")
+        self.conv3 = style.conv(4 * filters, 1, dtype=dtype, name="conv3")
+        self.norm1 = style.norm(dtype=dtype, name="norm1")
+        self.norm2 = style.norm(dtype=dtype, name="norm2")
+        # A fresh unit of version 1 gives relu(shortcut).
+        self.norm3 = style.norm(gamma=0.0 if version == "v1" else 1.0, dtype=dtype, name="norm3")
 
     def build(self, input_shape):
-        inner, outer = ((*input_shape[:-1], self.filters * factor) for factor in (1, 4))
+        # Only the number of channels, which is last, matters to the layers inside.
+        inner = (*input_shape[:-1], self.filters)
+        outer = (*input_shape[:-1], 4 * self.filters)
+        is_v1, dtype = self.style.version == "v1", self.dtype_policy
         self.conv1.build(input_shape)
         self.conv2.build(inner)
         self.conv3.build(inner)
-        self.norm1.build(inner if self.version == "v1" else input_shape)
+        self.norm1.build(inner if is_v1 else input_shape)
         self.norm2.build(inner)
-        self.norm3.build(outer if self.version == "v1" else inner)
+        self.norm3.build(outer if is_v1 else inner)
         # The shortcut has a convolution where channels or size change.
         self.needs_projection = input_shape[-1] != outer[-1] or self.strides != 1
         if self.needs_projection:
-            self.conv_proj = _conv(self, "conv_proj", outer[-1], 1, strides=self.strides)
+            self.conv_proj = self.style.conv(
+                outer[-1], 1, strides=self.strides, dtype=dtype, name="conv_proj"
+            )
             self.conv_proj.build(input_shape)
-            if self.version == "v1":
-                self.norm_proj = _norm(self, "norm_proj")
+            if is_v1:
+                self.norm_proj = self.style.norm(dtype=dtype, name="norm_proj")
                 self.norm_proj.build(outer)
 
     def call(self, x):
-        return self.norms_last(x) if self.version == "v1" else self.norms_first(x)
+        return self.norms_last(x) if self.style.version == "v1" else self.norms_first(x)
 
     def norms_last(self, x):
-        """relu(x' + norm(conv(relu(norm(conv(relu(norm(conv(x))))))))), x' = x, norm(conv(x))."""
+        """Version 1: a norm follows each convolution, and a ReLU the sum."""
         y = ops.relu(self.norm1(self.conv1(x)))
         y = ops.relu(self.norm2(self.conv2(y)))
         y = self.norm3(self.conv3(y))
@@ -228,40 +262,17 @@ class Bottleneck(Layer):
         return ops.relu(y + shortcut)
 
     def norms_first(self, x):
-        """x' + conv(relu(norm(conv(relu(norm(conv(y))))))), y = relu(norm(x)), x' = x, conv(y)."""
+        """Version 2: norm and ReLU precede each convolution, and nothing follows the sum."""
         y = ops.relu(self.norm1(x))
         shortcut = self.conv_proj(y) if self.needs_projection else x
         y = self.conv2(ops.relu(self.norm2(self.conv1(y))))
         return shortcut + self.conv3(ops.relu(self.norm3(y)))
 
-    def convolutions(self):
-        """The standardised convolutions in it."""
-        shortcut = [self.conv_proj] if self.needs_projection else []
-        return [self.conv1, self.conv2, self.conv3, *shortcut]
-
     def compute_output_spec(self, x):
         return self._output(_strided(x.shape, self.strides, 4 * self.filters))
 
 
-def _conv(layer, name, filters, size, strides=1):
-    return StdConv2D(
-        filters,
-        size,
-        strides=strides,
-        explicit_padding=layer.version == "v2",
-        numerics=layer.numerics,
-        folded=layer.folded,
-        dtype=layer.dtype_policy,
-        name=name,
-    )
-
-
-def _norm(layer, name, gamma=1.0):
-    epsilon = NUMERICS[layer.numerics].norm_epsilon
-    return GroupNorm(epsilon, gamma, dtype=layer.dtype_policy, name=name)
-
-
-def resnet_stages(x, blocks, *, width, **options):
+def resnet_stages(x, blocks, *, width, style, dtype):
     """The feature map of a ResNet, whose layers become part of a Functional graph.
 
     They are called `root` and `stage_1_unit_1`, `stage_1_unit_2` and so on. The root has stride 4,
@@ -272,8 +283,10 @@ def resnet_stages(x, blocks, *, width, **options):
         x: images, shape (batch, height, width, channels).
         blocks: number of units of each stage, such as (3, 4, 6, 3); empty for the root alone.
         width: factor of all channels.
-        **options: `version`, `numerics`, `folded` and `dtype` of the layers.
+        style: a `ResNetStyle`.
+        dtype: dtype policy of the layers.
     """
+    options = {**dataclasses.asdict(style), "dtype": dtype}
     filters = int(ROOT_FILTERS * width)
     x = Root(filters, **options, name="root")(x)
     for stage, units in enumerate(blocks):

@@ -42,6 +42,7 @@ class TransformerBlock(Layer):
         self.attention = MultiHeadSelfAttention(
             num_heads, qkv_bias, dropout=attention_dropout, dtype=dtype, name="attention"
         )
+        # `of` gives a layer, and for a rate of 0 an `Identity`, which returns its input.
         self.dropout = Dropout.of(dropout, dtype=dtype, name="dropout")
         self.drop_path_1 = StochasticDepth.of(stochastic_depth, dtype=dtype, name="drop_path_1")
         self.norm_2 = LayerNorm(epsilon, dtype=dtype, name="norm_2")
@@ -49,9 +50,8 @@ class TransformerBlock(Layer):
         self.drop_path_2 = StochasticDepth.of(stochastic_depth, dtype=dtype, name="drop_path_2")
 
     def build(self, input_shape):
-        for layer in (self.norm_1, self.attention, self.dropout, self.drop_path_1):
-            layer.build(input_shape)
-        for layer in (self.norm_2, self.mlp, self.drop_path_2):
+        attention = (self.norm_1, self.attention, self.dropout, self.drop_path_1)
+        for layer in (*attention, self.norm_2, self.mlp, self.drop_path_2):
             layer.build(input_shape)
 
     def call(self, x, training=False):

@@ -11,7 +11,7 @@ from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.models.bit import BiT
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.naflex import NaFlexVisionTransformer
-from keras_vit.models.vit import VisionTransformer
+from keras_vit.models.vision_transformer import VisionTransformer
 from keras_vit.text import brief
 
 MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # what checkpoints are of
@@ -121,7 +121,7 @@ def _view(graph, first):
     if view is not None:
         return view
     origin, layers = first.origin, {layer.name: layer for layer in graph.layers}
-    v, classes = origin.variant, origin.common["num_classes"]
+    v, classes = origin.variant, origin.settings["num_classes"]
     of_library = lambda name: type(layers[name]).__module__.startswith("keras_vit.")  # noqa: E731
     ends = ["mean", "head", "projection", "pre_logits", "norm", "pool"]
     ends = [name for name in ends if name in layers and (name == "mean" or of_library(name))]

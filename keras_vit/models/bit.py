@@ -17,10 +17,10 @@ from keras_vit.layers.resnet import (
     NUMERICS,
     ROOT_FILTERS,
     VERSIONS,
-    GroupNorm,
+    ResNetStyle,
     resnet_stages,
 )
-from keras_vit.models.classifier import Classifier, argument_names, arguments, image_input
+from keras_vit.models.classifier import Classifier, argument_names, check_settings, image_input
 from keras_vit.preprocessing import BIT
 from keras_vit.text import brief
 
@@ -33,19 +33,14 @@ class BiTVariant:
         blocks: units of each stage.
         width: factor of the channels, a multiple of 0.5; with 1, stages have 256, 512, 1024 and
             2048.
-        version: `"v2"`, norms before convolutions, as published; `"v1"`, after them, as in
+        version, numerics, folded: as in `ResNetStyle`; `"v2"` is what was published, `"v1"` is
             big_vision's `bit.py`.
-        numerics: whose constants (epsilons, padding of the max pooling) it has, a name of
-            `keras_vit.layers.resnet.NUMERICS`.
-        folded: whether the kernels are standardised already (`keras_vit.fold`).
-
-    Source: section 3.1 and bit_tf2/models.py of google-research/big_transfer.
     """
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
     width: float = 1.0
-    version: str = choice("v2", VERSIONS, inherited=True, compared=True)
-    numerics: str = choice("bit", tuple(NUMERICS), inherited=True, compared=True)
+    version: str = choice("v2", VERSIONS, compared=True)
+    numerics: str = choice("bit", tuple(NUMERICS), compared=True)
     folded: bool = False
 
     def __post_init__(self):
@@ -61,15 +56,12 @@ class BiTVariant:
     @property
     def features(self):
         """The length of the pooled features: the channels of the last stage."""
-        return self.channels_of(len(self.blocks))
+        return self.channels[-1]
 
-    def channels_of(self, stage):
-        """The channels that a stage gives; the first stage has number 1."""
-        return 4 * self.filters_of(stage)
-
-    def filters_of(self, stage):
-        """The channels of the 3 x 3 convolutions of a stage; those of the first are the root's."""
-        return int(ROOT_FILTERS * self.width) * 2 ** (stage - 1)
+    @property
+    def channels(self):
+        """The channels that each stage gives; the root gives a quarter of those of the first."""
+        return [4 * int(ROOT_FILTERS * self.width) * 2**stage for stage in range(len(self.blocks))]
 
     def replace(self, **choices):
         """A copy with the named fields changed."""
@@ -117,9 +109,7 @@ class BiT(Classifier):
     version `"v2"`), `pool` and `head` (with classes). These names and the paths of the variables
     under them are part of the interface.
 
-    What came with the weights is kept in `preprocessing` (how images are prepared), `class_names`
-    and `label_set` (what the logits stand for, or `None`), and `weights_from` (the checkpoint that
-    was loaded last, by its name or address, or `None`).
+    What came with the weights is kept in the attributes that `VisionTransformer` has for it.
 
     Shapes: (batch, height, width, channels), values in [-1, 1], images of any size ->
     (batch, num_classes) logits; (batch, features), the mean of the last feature map, where there
@@ -133,7 +123,7 @@ class BiT(Classifier):
         name, dtype: as in Keras.
         **architecture: fields of `keras_vit.BiTVariant` to change or to give.
 
-    Source: bit_tf2/models.py and bit_jax/models.py of google-research/big_transfer.
+    Source: section 3.1, bit_tf2/models.py and bit_jax/models.py of google-research/big_transfer.
     """
 
     def __init__(
@@ -150,25 +140,21 @@ class BiT(Classifier):
     ):
         checks.check_names(BiTVariant, architecture, argument_names(BiT))
         v = get_bit_variant(variant, **architecture)
-        checked = arguments(image_size, num_classes, include_top, channels, head_bias, dtype)
-        policy, num_classes = checked["dtype_policy"], checked["num_classes"]
-        images = image_input(None, None, checked["channels"], policy)
-        x = resnet_stages(
-            images,
-            v.blocks,
-            width=v.width,
-            version=v.version,
-            numerics=v.numerics,
-            folded=v.folded,
-            dtype=policy,
+        classes = num_classes if include_top else 0
+        settings = check_settings(
+            image_size, num_classes=classes, channels=channels, head_bias=head_bias, dtype=dtype
         )
-        if v.version == "v2":  # the units of v1 end with both
-            x = GroupNorm(NUMERICS[v.numerics].norm_epsilon, dtype=policy, name="norm")(x)
+        policy, classes = settings["dtype_policy"], settings["num_classes"]
+        images = image_input(height=None, width=None, channels=settings["channels"], policy=policy)
+        style = ResNetStyle(v.version, v.numerics, folded=v.folded)
+        x = resnet_stages(images, v.blocks, width=v.width, style=style, dtype=policy)
+        if v.version == "v2":  # units of v1 end with a norm and a ReLU
+            x = style.norm(dtype=policy, name="norm")(x)
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
-        if num_classes:
-            x = linear_head(2, num_classes, head_bias, dtype=policy)(x)
-        super().__init__(images, x, v, checked, BIT, name)
+        if classes:
+            x = linear_head(rank=2, num_classes=classes, bias=head_bias, dtype=policy)(x)
+        super().__init__(images, x, variant=v, settings=settings, preprocessing=BIT, name=name)
 
     variant_of = staticmethod(get_bit_variant)
 

@@ -28,7 +28,7 @@ def argument_names(model_class):
     return [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
 
 
-def arguments(image_size, num_classes, include_top, channels, head_bias, dtype):
+def check_settings(image_size, num_classes, channels, head_bias=0.0, dtype=None):
     """The arguments that every classifier takes, checked, by the attributes that they become."""
     policy = own_policy(keras.dtype_policies.get(dtype or keras.config.dtype_policy()))
     given = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(np.zeros(())).dtype)
@@ -37,10 +37,9 @@ def arguments(image_size, num_classes, include_top, channels, head_bias, dtype):
             f"The backend cuts float64 down to {given}. Received: dtype policy {policy.name!r}; "
             "with JAX, set the environment variable JAX_ENABLE_X64=1 before Python starts."
         )
-    num_classes = positive_int(num_classes, "num_classes") if include_top and num_classes else 0
     return {
         "image_size": pair(image_size, "image_size"),
-        "num_classes": num_classes,
+        "num_classes": positive_int(num_classes, "num_classes") if num_classes else 0,
         "channels": positive_int(channels, "channels"),
         "head_bias": head_bias,
         "dtype_policy": policy,
@@ -63,7 +62,7 @@ class Classifier(Trainer, keras.Model):
     Args:
         images, outputs: of the Functional graph.
         variant: the dataclass of its architecture.
-        common: what `arguments` returned.
+        settings: what `check_settings` returned.
         preprocessing: of its images.
         options: what else its constructor takes.
     """
@@ -73,10 +72,9 @@ class Classifier(Trainer, keras.Model):
     preprocessing, weights_from = kept("preprocessing"), kept("weights_from")
     class_names, label_set, reading = kept("class_names"), kept("label_set"), kept("reading")
 
-    def __init__(self, images, outputs, variant, common, preprocessing, name, **options):
-        self._set(
-            images, outputs, Origin(type(self), variant, common, options, preprocessing), name
-        )
+    def __init__(self, images, outputs, variant, settings, preprocessing, name, **options):
+        origin = Origin(type(self), variant, settings, options, preprocessing)
+        self._set(images, outputs, origin, name)
         first = next((layer for layer in self.layers if isinstance(layer, Layer)), None)
         if first is not None:
             first.origin = self.origin
@@ -95,22 +93,24 @@ class Classifier(Trainer, keras.Model):
 
     @classmethod
     def parts_of(cls, image_size, num_classes, channels, head_bias, dtype, **others):
-        """(class, variant, common, options) of the arguments of a model, for its `Origin`."""
+        """(class, variant, settings, options) of the arguments of a model, for its `Origin`."""
         names = [name for name in argument_names(cls) if name in others]
         options = {name: others.pop(name) for name in names}
-        common = arguments(image_size, num_classes, True, channels, head_bias, dtype)
-        return cls, cls.variant_of(**others), common, options
+        settings = check_settings(
+            image_size, num_classes, channels=channels, head_bias=head_bias, dtype=dtype
+        )
+        return cls, cls.variant_of(**others), settings, options
 
     def _set(self, images, outputs, origin, name):
         super().__init__(images, outputs, name=name)
         self.origin, self.variant = origin, origin.variant
         # Functional models ignore dtype as an argument. That of layers may change.
-        policy = own_policy(origin.common["dtype_policy"])
-        for attribute, value in {**origin.common, "dtype_policy": policy}.items():
+        policy = own_policy(origin.settings["dtype_policy"])
+        for attribute, value in {**origin.settings, "dtype_policy": policy}.items():
             setattr(self, attribute, value)
 
     def call(self, inputs, training=None, mask=None):
-        inputs = keras.tree.map_structure(_as_tensor, self.checked(inputs))
+        inputs = keras.tree.map_structure(_as_tensor, self.check_images(inputs))
         return super().call(inputs, training=training, mask=mask)
 
     def compile(self, *args, **kwargs):
@@ -129,10 +129,10 @@ class Classifier(Trainer, keras.Model):
         return super().train_step(*args, **kwargs)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
-        self.checked(inputs)
+        self.check_images(inputs)
         return super().compute_output_spec(inputs, training=training, mask=mask)
 
-    def checked(self, images):
+    def check_images(self, images):
         """The images, a tensor or what holds it alone, or a ValueError if it does not fit.
 
         On TensorFlow, sides that are known only when the graph runs are checked then.

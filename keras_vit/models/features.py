@@ -140,10 +140,10 @@ class Features(Trainer, keras.Model):
         self._network().preprocessing = value
 
     def call(self, inputs, training=None, mask=None):
-        return super().call(self._network().checked(inputs), training=training, mask=mask)
+        return super().call(self._network().check_images(inputs), training=training, mask=mask)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
-        self._network().checked(inputs)
+        self._network().check_images(inputs)
         return super().compute_output_spec(inputs, training=training, mask=mask)
 
     def get_config(self):

@@ -9,8 +9,8 @@ from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, pair, rate
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
-from keras_vit.models import extended
-from keras_vit.models.classifier import argument_names, arguments
+from keras_vit.models.classifier import argument_names, check_settings
+from keras_vit.models.extended import ExtendedNetwork
 from keras_vit.models.trainer import Trainer
 from keras_vit.variants import Variant, get_variant
 from keras_vit.workarounds import own_policy
@@ -92,8 +92,8 @@ class NaFlexVisionTransformer(Trainer, keras.Model):
             rate(value, key)
         grid = pair(grid, "grid")
         size = tuple(n * p for n, p in zip(grid, v.patch_size))
-        checked = arguments(size, num_classes, True, channels, 0.0, dtype)
-        policy, num_classes = checked["dtype_policy"], checked["num_classes"]
+        settings = check_settings(size, num_classes=num_classes, channels=channels, dtype=dtype)
+        policy, num_classes = settings["dtype_policy"], settings["num_classes"]
 
         values = v.patch_size[0] * v.patch_size[1] * channels
         precise = "float64" if policy.compute_dtype == "float64" else "float32"
@@ -105,13 +105,11 @@ class NaFlexVisionTransformer(Trainer, keras.Model):
         encoder = NaFlexPatchEncoder(v.width, grid, dtype=policy, name="patch_encoder")
         # Padding is a token that stands for no patch.
         x, size = encoder(inputs["patches"], inputs["shapes"]), inputs["mask"]
+        network = ExtendedNetwork(v, grid, num_classes=num_classes, dtype=policy, **rates)
         for i in range(v.depth):
-            options = extended.block_arguments(i, v, rates, dtype=policy)
-            x, size = MERGING_BLOCKS[v.block](**options, extensions=v.extensions)(x, size=size)
-        x = extended.read_out(
-            x, inputs["mask"], v, num_classes=num_classes, head_bias=0.0, dtype=policy
-        )
-        super().__init__(inputs, x, name=name)
+            block = MERGING_BLOCKS[v.block](**network.block_arguments(i), extensions=v.extensions)
+            x, size = block(x, size=size)
+        super().__init__(inputs, network.read_out(x, size=inputs["mask"]), name=name)
         self.variant, self.grid, self.channels, self._rates = v, grid, channels, rates
         self.num_classes, self.dtype_policy = num_classes, own_policy(policy)
 

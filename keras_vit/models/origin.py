@@ -20,14 +20,14 @@ class Origin:
     Attributes:
         model_class: a subclass of `Classifier`.
         variant: the dataclass of its architecture, as it was built.
-        common: what `arguments` of `keras_vit.models.classifier` returned.
+        settings: what `check_settings` of `keras_vit.models.classifier` returned.
         options: what else its constructor takes.
         preprocessing, class_names, label_set, reading, weights_from: as in `VisionTransformer`.
     """
 
     model_class: type
     variant: Any
-    common: dict[str, Any]
+    settings: dict[str, Any]
     options: dict[str, Any]
     preprocessing: Preprocessing
     class_names: tuple[str, ...] | None = None
@@ -42,10 +42,10 @@ class Origin:
         """The config of the model, as JSON can hold it, and its registered class."""
         return {
             "model_class": keras.saving.get_registered_name(_registered(self.model_class)),
-            **{name: self.common[name] for name in self.common if name != "dtype_policy"},
+            **{name: self.settings[name] for name in self.settings if name != "dtype_policy"},
             **self.options,
             **dataclasses.asdict(self.variant),
-            "dtype": keras.dtype_policies.serialize(self.common["dtype_policy"]),
+            "dtype": keras.dtype_policies.serialize(self.settings["dtype_policy"]),
             "preprocessing": self.preprocessing.to_config(),
             **{name: getattr(self, name) for name in CAME_WITH_WEIGHTS},
         }
@@ -84,7 +84,7 @@ def kept(name):
 
     def read(self):
         is_of_head = name in ("class_names", "label_set", "reading")
-        lacks = is_of_head and self.num_classes != self.origin.common["num_classes"]
+        lacks = is_of_head and self.num_classes != self.origin.settings["num_classes"]
         return None if lacks else getattr(self.origin, name)
 
     def write(self, value):

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 import keras
 
 from keras_vit.checks import pair
-from keras_vit.layers.resnet import NUMERICS, Bottleneck, Root, standardize
+from keras_vit.layers.resnet import NUMERICS, StdConv2D, standardize
 from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
 from keras_vit.models.resize_weights import PROJECTION, resize_patches, resize_positions
-from keras_vit.models.vit import VisionTransformer
+from keras_vit.models.vision_transformer import VisionTransformer
 
 Model = TypeVar("Model", bound=keras.Model)
 
@@ -148,9 +148,9 @@ def fold(model: Model) -> Model:
         )
     folded = _rebuilt(model, **{field: True})
     kernels = {}
-    for layer in model.layers:
-        for conv in layer.convolutions() if isinstance(layer, (Root, Bottleneck)) else ():
-            kernels[conv.kernel.path] = standardize(conv.kernel, NUMERICS[conv.numerics])
+    for layer in model._flatten_layers():
+        if isinstance(layer, StdConv2D):
+            kernels[layer.kernel.path] = standardize(layer.kernel, NUMERICS[layer.numerics])
     for old, new in zip(model.weights, folded.weights):
         new.assign(keras.ops.convert_to_numpy(kernels.get(old.path, old)))
     folded.trainable = False

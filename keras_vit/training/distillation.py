@@ -159,7 +159,7 @@ class Distiller(Trainer, keras.Model):
         if heads is None:
             labelled = distilled = logits = self.student(images, training=True)
         else:
-            labelled, distilled = heads(self.student.checked(images), training=True)
+            labelled, distilled = heads(self.student.check_images(images), training=True)
             logits = (labelled + distilled) / 2
         return {
             "logits": logits,

@@ -151,7 +151,7 @@ class MaskedAutoencoder(MaskedImageModel):
             noise: (batch, N) numbers that decide the masks instead of random ones: the patches
                 with the smallest stay visible.
         """
-        images = self.encoder.checked(images)
+        images = self.encoder.check_images(images)
         tokens = self.patch_encoder(self.patches(images), training=training)
         learned, patches = ops.split(tokens, [self.encoder.variant.learned_tokens], axis=1)
         order, places = self.masking(patches, noise=noise, training=training)

@@ -104,7 +104,7 @@ class MaskedDecoder(Layer):
 
     def build(self, input_shape):
         table = np.pad(
-            sincos_2d(self.grid, self.width, last=False), ((self.learned_tokens, 0), (0, 0))
+            sincos_2d(self.grid, self.width, endpoint=False), ((self.learned_tokens, 0), (0, 0))
         )
         self.mask = self.add_weight((1, 1, self.width), small_normal(), name="mask")
         self.position = self.add_weight(

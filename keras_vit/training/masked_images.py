@@ -9,7 +9,7 @@ from keras_vit.layers.position import PositionEmbedding
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.extended import position_argument
 from keras_vit.models.trainer import Trainer
-from keras_vit.models.vit import VisionTransformer
+from keras_vit.models.vision_transformer import VisionTransformer
 
 
 @keras.saving.register_keras_serializable("keras_vit")

@@ -82,7 +82,7 @@ class MaskedPatchModel(MaskedImageModel):
         self.built = True
 
     def call(self, images, training=False):
-        images, encoder = self.encoder.checked(images), self.patch_encoder
+        images, encoder = self.encoder.check_images(images), self.patch_encoder
         # Eq. 1 as `patch_encoder` computes it, with the corruption right after E.
         embedded = encoder.norm(encoder.projection(self.patches(images)))
         embedded, positions = self.corruption(embedded, training=training)

@@ -1,9 +1,16 @@
 """A constant kernel, and the padding that sets the ResNet generations apart."""
 
 import numpy as np
+import pytest
 
-from keras_vit.layers import Root, StdConv2D
+from keras_vit.layers import Bottleneck, Root, StdConv2D
 from tests.support import to_numpy
+
+
+@pytest.mark.parametrize("make", [Root, Bottleneck, lambda n, **k: StdConv2D(n, 1, **k)])
+def test_unknown_numerics(make):
+    with pytest.raises(ValueError, match=r"Unknown numerics.*'caffe'.*'google', 'timm'"):
+        make(32, numerics="caffe")
 
 
 def test_a_constant_kernel_gives_no_infinity():

@@ -2,11 +2,14 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 
-from keras_vit import VisionTransformer
+from keras_vit import VisionTransformer, get_variant
 from keras_vit.layers import Patches
+from keras_vit.models.extended import ExtendedNetwork
+from keras_vit.models.vit import Network
 from tests import definitions
 from tests.guides import blocks
 from tests.support import (
@@ -24,7 +27,8 @@ from tests.support import (
 )
 
 PAGE = ROOT / "docs" / "guides" / "paper_and_code.md"
-PLAIN = {"image_size": 16, "patch_size": 8, "width": 16, "depth": 3, "num_heads": 2}
+SIZE = {"patch_size": 8, "width": 16, "depth": 3, "num_heads": 2}
+PLAIN = {"image_size": 16, **SIZE}
 
 
 @pytest.mark.parametrize(
@@ -42,6 +46,20 @@ def test_the_plain_model_of_the_guide_is_the_same(size):
     plain.set_weights(model.get_weights())
     x = images((2, size["image_size"], size["image_size"], 3))
     np.testing.assert_array_equal(to_numpy(plain(x)), to_numpy(model(x)))
+
+
+@pytest.mark.parametrize("options", [{}, {"pool": "mean", "representation_size": 6}], ids=str)
+def test_the_extended_network_without_an_extension_is_the_plain_one(options):
+    """The same layers by the same names, and the same numbers to the last bit."""
+    v, outputs = get_variant(**{**SIZE, **options}), []
+    for make in (Network, ExtendedNetwork):
+        pixels = keras.Input((16, 16, 3))
+        model = keras.Model(pixels, make(v, v.grid(16), num_classes=3, dropout=0.1)(pixels))
+        names = [layer.name for layer in model.layers[1:]]
+        outputs.append((names, to_numpy(randomize(model)(images((2, 16, 16, 3))))))
+    (names, logits), (other_names, others) = outputs
+    assert names == other_names == [layer.name for layer in VisionTransformer(v, 16).layers[1:]]
+    np.testing.assert_array_equal(logits, others)
 
 
 # options of a model of 2 x 2 patches and width 8, and the shape that it gives for 4 images

@@ -103,7 +103,7 @@ class Merging:
         attention = self.attention
         q, k, v = attention.queries(x), attention.keys(x), attention.value(x)
         bias = None if size is None else log_size(size, self.compute_dtype)
-        y = attention.attend(q, k, v, bias=bias, training=training)
+        y = attention.join(attention.attend(q, k, v, bias=bias, training=training))
         return self.dropout(y, training=training), k
 
     def merge(self, x, size, keys):
