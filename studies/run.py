@@ -152,7 +152,7 @@ def run_all(name, study, seeds, file, lab_arguments, tuning, workers):
     rows, begin = read(file), time.perf_counter()
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
         while todo := planned(study.ARMS, seeds, rows, tuning):
-            print(estimate(study, seeds, rows, tuning, file), flush=True)
+            print(estimate(study, seeds, rows, tuning), flush=True)
             waiting = {pool.submit(execute, name, *run, lab_arguments): run for run in todo}
             try:
                 for count, future in enumerate(concurrent.futures.as_completed(waiting), 1):
@@ -163,7 +163,9 @@ def run_all(name, study, seeds, file, lab_arguments, tuning, workers):
                     arm, seed, rate = waiting[future]
                     at = f"{arm}, seed {seed}" + (f", rate {rate}" if rate else "")
                     print(f"{minutes:6.1f} min  {count}/{len(todo)}  {at}", flush=True)
-                    estimate(study, seeds, rows, tuning, file)
+                    # A page must not take a study that goes on for one that has ended.
+                    report = {"study": name, **progress(study, seeds, rows, tuning)}
+                    file.with_suffix(".json").write_text(json.dumps(report) + "\n", "utf-8")
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in multiprocessing.active_children():
@@ -172,20 +174,21 @@ def run_all(name, study, seeds, file, lab_arguments, tuning, workers):
     return rows
 
 
-def estimate(study, seeds, rows, tuning, file):
-    """How many runs are done, of how many at least, and the core-hours of the others.
-
-    NAME.json says so too, for a page must not take a study that goes on for one that has ended.
-    """
+def progress(study, seeds, rows, tuning):
+    """How many runs are done, and of how many at least."""
     left = len(planned(study.ARMS, seeds, rows, tuning))
     for arm, arguments in study.ARMS.items():  # those that wait for a learning rate
         if isinstance(arguments.get("rate"), tuple):
             left += len(seeds) * (chosen(arm, arguments["rate"], rows, tuning)[0] is None)
+    return {"done": len(rows), "of": len(rows) + left}
+
+
+def estimate(study, seeds, rows, tuning):
+    """How many runs are done, and the core-hours of the others."""
+    done, of = progress(study, seeds, rows, tuning).values()
     spent = [row["core_seconds"] for row in rows]
     each = sum(spent) / len(spent) if spent else getattr(study, "SECONDS", 30)
-    report = {"study": file.stem, "done": len(rows), "of": len(rows) + left}
-    file.with_suffix(".json").write_text(json.dumps(report) + "\n", encoding="utf-8")
-    return f"{len(rows)} of {len(rows) + left} runs done; {left * each / 3600:.2f} core-hours left"
+    return f"{done} of {of} runs done; {(of - done) * each / 3600:.2f} core-hours left"
 
 
 def processor():
@@ -275,7 +278,7 @@ def main():
         used += kept(module.ARMS, seeds, found, tuning)
     file = output / f"{args.name}.jsonl"
     if args.estimate:
-        return print(estimate(study, seeds, read(file), tuning, file))
+        return print(estimate(study, seeds, read(file), tuning))
     try:
         with filelock.FileLock(output / f"{args.name}.lock", timeout=0):
             rows = run_all(args.name, study, seeds, file, lab, tuning, args.workers)
