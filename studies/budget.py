@@ -11,7 +11,7 @@ at 0.00001.
 import numpy as np
 
 from studies import data
-from studies.lab import Finding, dots, log_axis
+from studies.lab import Finding, dots, levelled, log_axis
 
 PAPER = (
     "A ViT takes 2 to 4 times less compute than a ResNet for the same accuracy; hybrids lead at "
@@ -22,6 +22,10 @@ WITHDRAWN = (
     "some hundred seeds at this size. The operations and seconds of each model stand."
 )
 USES = ("data",)
+CAPTION = (
+    "Each dot is a seed, without what its draw of classes gives all arms alike; bars are means "
+    "with 95 % t-intervals."
+)
 WHOLE = data.COUNTS[-1]
 NAMES = ("ViT s", "ViT m", "ViT l", "hybrid s", "hybrid m", "hybrid l", "BiT s", "BiT m")
 STEPS = {500: NAMES, 2000: NAMES, 5000: ("ViT m", "hybrid m", "BiT s")}
@@ -57,7 +61,8 @@ def findings(results):
 
 def figure(results, figure):
     axes = figure.subplots(1, 2, sharey=True)
-    found = results.levelled("ten_shot", [arm(n, s) for s, names in STEPS.items() for n in names])
+    arms = [arm(name, steps) for steps, names in STEPS.items() for name in names]
+    found = levelled({each: results[each, "ten_shot"] for each in arms})
     for name in NAMES:
         steps = [each for each, names in STEPS.items() if name in names]
         values = [found[arm(name, each)] for each in steps]

@@ -89,7 +89,7 @@ def figure(results, figure):
         dots(axes[0], ["warm-up", "none"],
              [results[f"{place}, {warmup}", "test"] for warmup in ("warm-up", "none")],
              label=place, linestyle="none")  # fmt: skip
-        dots(axes[1], range(12), gradients(results, place).T, label=place)
+        dots(axes[1], range(12), np.log2(gradients(results, place)).T, label=place)
     axes[0].set(ylabel="test accuracy, %")
     axes[0].legend()
-    axes[1].set(yscale="log", xlabel="block", ylabel="norm of the gradient, before training")
+    axes[1].set(xlabel="block", ylabel="log2 of the gradient's norm, before training")

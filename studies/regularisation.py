@@ -11,7 +11,7 @@ import itertools
 
 import numpy as np
 
-from studies.lab import MODELS, Finding, accuracy, build, learn
+from studies.lab import MODELS, Finding, accuracy, build, dots, learn
 from studies.rates import chosen
 
 PAPER = (
@@ -64,11 +64,10 @@ def findings(results):
 
 def figure(results, figure):
     for axes, count in zip(figure.subplots(1, 2), COUNTS):
-        means = np.array([[test(results, count, a, b).mean() for b in DECAY] for a in DROPOUT])
-        drawn = axes.imshow(means)
-        for (i, j), value in np.ndenumerate(means):
-            axes.text(j, i, f"{value:.1f}", ha="center", va="center", color="white")
-        axes.set(title=f"{count:,} images", xlabel="weight decay", ylabel="dropout")
-        axes.set_xticks(range(len(DECAY)), DECAY)
-        axes.set_yticks(range(len(DROPOUT)), DROPOUT)
-        figure.colorbar(drawn, ax=axes, label="test accuracy, %", shrink=0.6)
+        for shift, dropout in zip((0, 0.1), DROPOUT):
+            values = [test(results, count, dropout, decay) for decay in DECAY]
+            places = np.arange(len(DECAY)) + shift
+            dots(axes, places, values, label=f"dropout {dropout:g}")
+        axes.set(title=f"{count:,} images", xlabel="weight decay", ylabel="test accuracy, %")
+        axes.set_xticks(np.arange(len(DECAY)) + 0.05, DECAY)
+        axes.legend()

@@ -9,7 +9,7 @@ It does not show the clean maps of the paper: 600 updates of 64 images make a be
 
 import numpy as np
 
-from studies.lab import Finding
+from studies.lab import Finding, dots
 
 PAPER = (
     "Positions end as a map of the image, with rows, columns and a sinusoidal structure "
@@ -39,10 +39,8 @@ def figure(results, figure):
     axes = figure.subplots()
     labels = {"distance": "-correlation with distance", "row": "explained by rows"}
     labels |= {"column": "explained by columns", "waves": "explained by sinusoids"}
-    for color, (measure, label) in enumerate(labels.items()):
+    for measure, label in labels.items():
         values = course(results, measure) * (-1 if measure == "distance" else 1)
-        moments = np.arange(values.shape[1]) * 60
-        axes.plot(moments, values.T, ".", color=f"C{color}", alpha=0.6)
-        axes.plot(moments, values.mean(axis=0), color=f"C{color}", label=label)
+        dots(axes, np.arange(values.shape[1]) * 60, values.T, label=label)
     axes.set(xlabel="updates", ylabel="of 1")
     axes.legend()
