@@ -1,8 +1,8 @@
 """Which model knows that an object that has moved is the same? (section 3.1, "Inductive bias")
 
 The models of "data" on images moved by 0 to 4 pixels, which none has seen in training. What a
-ResNet has built in, a ViT has to learn. The paper expects that BiT bears it best, then the
-hybrid, then the ViT, and gives no number.
+ResNet has built in, a ViT has to learn. Section 3.1 lets one expect that BiT bears it best, then
+the hybrid, then the ViT, and gives no number.
 
 It does not show moves by whole patches (8 pixels), which a ViT without positions would not notice.
 """

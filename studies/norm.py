@@ -1,8 +1,9 @@
 """Why did the norm move in front of attention and MLP? (a question of readers of section 3.1)
 
 Twelve blocks with their norms in front (the paper's) and after each sum (Vaswani et al., 2017),
-with a warm-up of a fifth of the updates and without. The paper says nothing but cites others for
-norms in front; they found that those after the sums do worse in deep models and without a warm-up.
+with a warm-up of a fifth of the updates and without. The paper gives no reason but cites Wang et
+al. (2019), who found that norms after the sums do worse in deep models; by Xiong et al. (2020)
+these need a warm-up too.
 
 It does not show models so deep that they diverge in every case: 12 blocks of width 32 are small.
 """

@@ -4,7 +4,7 @@ A ViT is pre-trained on five classes at 16 pixels and fine-tuned on the others: 
 with as much compute as 32 takes, at 32, and at 32 with images enlarged from 16, which have longer
 sequences but no more detail. The paper's sign: the higher resolution is better.
 
-It does not show why at the paper's sizes: there, too, images and sequences grow together.
+It does not show what a higher resolution brings at the paper's sizes, to photographs.
 """
 
 from studies.lab import (

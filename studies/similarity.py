@@ -1,8 +1,9 @@
 """How does the similarity of positions come about? (Figures 7 and 10)
 
-The learned 1-D positions of "positions" at 16 moments of their training. In the paper they end as a
+The learned 1-D positions of "positions" at moments of their training. In the paper they end as a
 map of the image: the nearer two patches, the more similar, above all in one row or one column, with
-a sinusoidal structure. Before training there is nothing of it.
+a sinusoidal structure. Before training they are random numbers, in which a regression on twelve
+sinusoids finds a quarter of the variance.
 
 It does not show the clean maps of the paper: 600 updates of 64 images make a beginning.
 """
