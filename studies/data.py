@@ -74,20 +74,21 @@ def transfer(lab, model, seed, rate):
 
 
 def findings(results):
-    def gap(model, other):
-        measures = [results[f"{model}, {n}", "ten_shot"] for n in COUNTS]
-        return measures - np.stack([results[f"{other}, {n}", "ten_shot"] for n in COUNTS])
+    def slope(model):
+        arms = [f"{model}, {count}" for count in COUNTS]
+        return results.slope("ten_shot", arms, np.log10(COUNTS))
 
-    slope = np.polyfit(np.log10(COUNTS), gap("ViT m", "BiT s"), 1)[0]
-    hybrid = np.polyfit(np.log10(COUNTS), gap("ViT m", "hybrid m"), 1)[0]
-    small = results["ViT l, 300", "ten_shot"] - results["ViT s, 300", "ten_shot"]
-    large = results["ViT l, 29000", "ten_shot"] - results["ViT s, 29000", "ten_shot"]
+    def gap(model, other, count):
+        return results[f"{model}, {count}", "ten_shot"] - results[f"{other}, {count}", "ten_shot"]
+
+    few, many = COUNTS[0], COUNTS[-1]
+    per = "per ten times as many images"
     return [
-        Finding("ViT m - BiT s, per ten times as many images", slope, "above"),
-        Finding("ViT l - ViT s at 300 images", small, "below"),
-        Finding("ViT l - ViT s at 29,000 images", large, "above"),
-        Finding("ViT m - hybrid m, per ten times as many images", hybrid),
-        Finding("ViT m - BiT s at 29,000 images", gap("ViT m", "BiT s")[-1]),
+        Finding(f"ViT m - BiT s, {per}", slope("ViT m") - slope("BiT s"), "above"),
+        Finding("ViT l - ViT s at 300 images", gap("ViT l", "ViT s", few), "below"),
+        Finding("ViT l - ViT s at 29,000 images", gap("ViT l", "ViT s", many), "above"),
+        Finding(f"ViT m - hybrid m, {per}", slope("ViT m") - slope("hybrid m")),
+        Finding("ViT m - BiT s at 29,000 images", gap("ViT m", "BiT s", many)),
     ]
 
 

@@ -15,7 +15,7 @@ from studies.lab import MODELS, Finding, Part, accuracy, build, dots, learn, log
 
 PAPER = "BiT ahead when pre-trained on ImageNet, ViT when pre-trained on JFT (Figure 3)."
 COUNTS = (1000, 10_000, 100_000)
-PER = "log-odds per ten times as many images"
+PER = "per ten times as many images"
 NAMES, RATES = ("ViT s", "BiT s"), (1e-3, 3e-3, 1e-2)
 SECONDS = 20
 ARMS = {
@@ -45,17 +45,17 @@ def run(lab, seed, model, count, rate):
     }
 
 
-def gap(results):
-    """(counts, seeds)"""
-    vit, bit = (np.stack([results[f"{m}, {n}", "log_odds"] for n in COUNTS]) for m in NAMES)
-    return vit - bit
-
-
 def findings(results):
-    slope = np.polyfit(np.log10(COUNTS), gap(results), 1)[0]
+    def slope(model):
+        arms = [f"{model}, {count}" for count in COUNTS]
+        return results.slope("log_odds", arms, np.log10(COUNTS))
+
+    most = [results[f"{name}, {COUNTS[-1]}", "log_odds"] for name in NAMES]
     return [
-        Finding("ViT s - BiT s, per ten times as many images", slope, "above", PER),
-        Finding("ViT s - BiT s with 100,000 images", gap(results)[-1], unit="log-odds"),
+        Finding(
+            f"ViT s - BiT s, {PER}", slope("ViT s") - slope("BiT s"), "above", f"log-odds {PER}"
+        ),
+        Finding("ViT s - BiT s with 100,000 images", most[0] - most[1], unit="log-odds"),
     ]
 
 

@@ -59,8 +59,11 @@ def names():
     """{name: question} of every study: the first line of its docstring."""
     files = [f for f in sorted(HERE.glob("*.py")) if f.stem not in NOT_STUDIES]
     texts = {file.stem: file.read_text(encoding="utf-8") for file in files}
-    found = {name: ast.get_docstring(ast.parse(text)) for name, text in texts.items()}
-    return {name: found[name].splitlines()[0] for name in found if "\ndef findings(" in texts[name]}
+    return {
+        name: ast.get_docstring(ast.parse(text)).splitlines()[0]
+        for name, text in texts.items()
+        if "\ndef findings(" in text
+    }
 
 
 def folder(output, quick):
@@ -91,13 +94,13 @@ def chosen(arm, grid, rows, tuning=TUNING):
     """
     if not tuning:
         return grid[len(grid) // 2], []
-    found = {(r["rate"], r["seed"]): r["held_out"] for r in rows if r["arm"] == arm}
+    reached = {(r["rate"], r["seed"]): r["held_out"] for r in rows if r["arm"] == arm}
     factor, rates = grid[1] / grid[0], list(grid)
     while True:
-        missing = [(arm, s, rate) for rate in rates for s in tuning if (rate, s) not in found]
+        missing = [(arm, s, rate) for rate in rates for s in tuning if (rate, s) not in reached]
         if missing:
             return None, missing
-        best = max(rates, key=lambda rate: sum(found[rate, seed] for seed in tuning))
+        best = max(rates, key=lambda rate: sum(reached[rate, seed] for seed in tuning))
         if best == rates[0]:
             rates.insert(0, float(f"{rates[0] / factor:.3g}"))
         elif best == rates[-1]:
@@ -267,15 +270,16 @@ def main():
 
     count = args.seeds or (2 if args.quick else getattr(study, "SEEDS", 10))
     seeds, tuning = range(args.first, args.first + count), () if args.quick else TUNING
-    kind = "rehearsal" if args.quick else "study"
     used = []
     for other in getattr(study, "USES", ()):
         module = importlib.import_module(f"studies.{other}")
-        found = read(output / f"{other}.jsonl")
-        if planned(module.ARMS, seeds, found, tuning):
+        others = read(output / f"{other}.jsonl")
+        if planned(module.ARMS, seeds, others, tuning):
             command = f"python studies/run.py {other}{' --quick' if args.quick else ''}"
-            return f"This {kind} reads the runs of {other!r}, of which some are missing: {command}"
-        used += kept(module.ARMS, seeds, found, tuning)
+            return (
+                f"{args.name!r} reads the runs of {other!r}, of which some are missing: {command}"
+            )
+        used += kept(module.ARMS, seeds, others, tuning)
     file = output / f"{args.name}.jsonl"
     if args.estimate:
         return print(estimate(study, seeds, read(file), tuning))

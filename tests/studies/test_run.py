@@ -132,6 +132,16 @@ def test_results_pair_the_seeds_that_every_arm_has():
     assert results.measures()["a"]["test"] == [0, 1]
 
 
+def test_levelled_intervals_of_two_arms_are_those_of_their_difference():
+    one, other = np.random.default_rng(0).normal([80, 82], 5, (6, 2)).T
+    draw = np.array([0, 30, -20, 10, 5, -7])  # of classes, which both arms share
+    moved = lab.levelled({"one": one + draw, "other": other + draw})
+    half = np.diff(Finding("", list(one - other)).interval()) / 2
+    for arm, mean in {"one": (one + draw).mean(), "other": (other + draw).mean()}.items():
+        low, high = Finding("", list(moved[arm])).interval()
+        np.testing.assert_allclose([low, high], mean + np.array([-1, 1]) * half / 2**0.5)
+
+
 def test_draws_are_five_and_five_classes_and_parts_are_numbered_anew():
     first, others = draw(3)
     assert sorted([*first, *others]) == list(range(10)) and len(first) == 5
