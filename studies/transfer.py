@@ -10,6 +10,7 @@ ahead.
 It does not show pre-training with labels, nor photographs: clothes are grey and 28 pixels large.
 """
 
+import keras
 import numpy as np
 
 import keras_vit
@@ -79,6 +80,7 @@ def run(lab, seed, way, count, rate=None, position="as trained"):
         )
         distances = inspection.attention_distances(model, test.rows(slice(64)).prepared()[0])
         return {"test": 100 * found.mean[count], "distances": distances.mean(axis=1).tolist()}
+    keras.utils.set_random_seed(seed)
     if way == "BiT s":
         model = keras_vit.BiT(image_size=56, num_classes=10, **MODELS["BiT s"])
     else:
