@@ -354,6 +354,18 @@ def dots(axes, x, values, label=None, **style):
         )
 
 
+def side_by_side(axes, categories, series):
+    """Draws dots at each category, those of each label beside those of the others.
+
+    `series` is {label: values of shape (categories, seeds)}.
+    """
+    places = np.arange(len(categories))
+    for shift, (label, values) in zip(np.linspace(-0.1, 0.1, len(series)), series.items()):
+        dots(axes, places + shift, values, label=label, linestyle="none")
+    axes.set_xticks(places, categories)
+    axes.legend()
+
+
 def log_axis(axes, ticks, label):
     """A logarithmic axis x with these ticks alone."""
     axes.set(xscale="log", xlabel=label)

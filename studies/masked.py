@@ -102,9 +102,9 @@ def findings(results):
 
 def figure(results, figure):
     for axes, count in zip(figure.subplots(1, 2), COUNTS):
-        values = {kind.replace(" ", "\n"): results[f"{kind}, {count}", "test"] for kind in KINDS}
-        values["nearest\nimage"] = results["nearest neighbour", f"test_{count}"]
+        values = {kind: results[f"{kind}, {count}", "test"] for kind in KINDS}
+        values["nearest neighbour"] = results["nearest neighbour", f"test_{count}"]
         dots(axes, list(values), levelled(values).values(), linestyle="none")
         axes.set(title=f"{count:,} labelled images of a class")
         axes.set(ylabel="test accuracy, %, draws levelled")
-        axes.tick_params(axis="x", labelsize="small")
+        axes.tick_params(axis="x", rotation=25, labelsize="small")

@@ -10,7 +10,7 @@ It does not show models so deep that they diverge in every case: 12 blocks of wi
 
 import numpy as np
 
-from studies.lab import Finding, accuracy, build, dots, learn
+from studies.lab import Finding, accuracy, build, dots, learn, side_by_side
 
 PLACES = {"in front": "pre_norm", "after the sum": "add_norm"}
 ARMS = {
@@ -85,12 +85,11 @@ def gradients(results, place):
 
 
 def figure(results, figure):
-    axes = figure.subplots(1, 2)
+    accuracies, norms = figure.subplots(1, 2)
+    warmups = ("warm-up", "none")
+    series = {p: [results[f"{p}, {warmup}", "test"] for warmup in warmups] for p in PLACES}
+    side_by_side(accuracies, ["warm-up", "no warm-up"], series)
+    accuracies.set(ylabel="test accuracy, %")
     for place in PLACES:
-        dots(axes[0], ["warm-up", "none"],
-             [results[f"{place}, {warmup}", "test"] for warmup in ("warm-up", "none")],
-             label=place, linestyle="none")  # fmt: skip
-        dots(axes[1], range(12), np.log2(gradients(results, place)).T, label=place)
-    axes[0].set(ylabel="test accuracy, %")
-    axes[0].legend()
-    axes[1].set(xlabel="block", ylabel="log2 of the gradient's norm, before training")
+        dots(norms, range(12), np.log2(gradients(results, place)).T, label=place)
+    norms.set(xlabel="block", ylabel="log2 of the gradient's norm, before training")

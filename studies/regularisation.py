@@ -9,9 +9,7 @@ It does not show long training: 1,200 updates are 128 passes through 600 images,
 
 import itertools
 
-import numpy as np
-
-from studies.lab import MODELS, Finding, accuracy, build, dots, learn
+from studies.lab import MODELS, Finding, accuracy, build, learn, side_by_side
 from studies.rates import chosen
 
 PAPER = (
@@ -64,10 +62,9 @@ def findings(results):
 
 def figure(results, figure):
     for axes, count in zip(figure.subplots(1, 2), COUNTS):
-        for shift, dropout in zip((0, 0.1), DROPOUT):
-            values = [test(results, count, dropout, decay) for decay in DECAY]
-            places = np.arange(len(DECAY)) + shift
-            dots(axes, places, values, label=f"dropout {dropout:g}")
+        series = {
+            f"dropout {dropout:g}": [test(results, count, dropout, decay) for decay in DECAY]
+            for dropout in DROPOUT
+        }
+        side_by_side(axes, DECAY, series)
         axes.set(title=f"{count:,} images", xlabel="weight decay", ylabel="test accuracy, %")
-        axes.set_xticks(np.arange(len(DECAY)) + 0.05, DECAY)
-        axes.legend()

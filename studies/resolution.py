@@ -90,4 +90,4 @@ def figure(results, figure):
         values = levelled({way: results[f"{way}, {count}", "test"] for way in WAYS})
         ways = [way.replace(", ", ",\n") for way in WAYS]
         dots(place, ways, values.values(), linestyle="none")
-        place.set(title=f"{count} images a class", ylabel="test accuracy, %, draws levelled")
+        place.set(title=f"{count:,} images a class", ylabel="test accuracy, %, draws levelled")

@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 
 from keras_vit.layers.position import sincos_2d
-from studies.lab import Finding, accuracy, build, dots, learn
+from studies.lab import Finding, accuracy, build, learn, side_by_side
 
 COUNTS = (50, 1200)
 TABLES, SCALES = ("random", "2-D", "sin-cos"), {"small": 0.02, "large": 0.7}
@@ -77,14 +77,12 @@ def findings(results):
 
 
 def figure(results, figure):
-    starts = list(itertools.product(TABLES, SCALES))
+    starts = [f"{table}, {scale}" for table, scale in itertools.product(TABLES, SCALES)]
     for axes, count in zip(figure.subplots(1, 2), COUNTS):
-        for learned in ("learned", "fixed"):
-            values = [results[f"{table}, {scale}, {learned}, {count}", "test"]
-                      for table, scale in starts]  # fmt: skip
-            places = np.arange(len(starts)) + 0.2 * (learned == "fixed")
-            dots(axes, places, values, label=learned, linestyle="none")
-        axes.set_xticks(np.arange(len(starts)) + 0.1, map(",\n".join, starts))
+        series = {
+            learned: [results[f"{start}, {learned}, {count}", "test"] for start in starts]
+            for learned in ("learned", "fixed")
+        }
+        side_by_side(axes, [start.replace(", ", ",\n") for start in starts], series)
         axes.set(title=f"{count:,} images", ylabel="test accuracy, %")
         axes.tick_params(axis="x", labelsize="small")
-    axes.legend()

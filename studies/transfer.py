@@ -15,7 +15,7 @@ import numpy as np
 
 import keras_vit
 from keras_vit import evaluation, inspection
-from studies.lab import MODELS, RESULTS, Finding, Part, accuracy, dots, learn, log_axis
+from studies.lab import MODELS, RESULTS, Finding, Part, accuracy, dots, learn, side_by_side
 
 PAPER = "Pre-trained on JFT-300M ViT is ahead of BiT, from 90 million images on (Figures 3 and 4)."
 FILE = RESULTS / "checkpoints" / "vit_s14.npz"
@@ -112,9 +112,14 @@ def findings(results):
 
 
 def figure(results, figure):
-    axes = figure.subplots()
-    for way in ("linear", *WAYS):
-        dots(axes, COUNTS, [results[f"{way}, {n}", "test"] for n in COUNTS], label=way)
-    log_axis(axes, COUNTS, "images of a class")
+    axes, positions = figure.subplots(1, 2, width_ratios=(3, 2))
+    ways = ("linear", *WAYS)
+    series = {
+        f"{count} images of a class": [results[f"{way}, {count}", "test"] for way in ways]
+        for count in COUNTS
+    }
+    side_by_side(axes, ways, series)
+    arms = ["linear, 10", *(f"positions {each}" for each in POSITIONS[1:])]
+    dots(positions, POSITIONS, [results[arm, "test"] for arm in arms], linestyle="none")
     axes.set(ylabel="test accuracy, %")
-    axes.legend()
+    positions.set(title="positions: linear, 10 images")
