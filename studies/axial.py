@@ -5,7 +5,7 @@ With patches of 4 pixels (49 tokens), and for fewer updates with patches of 2 (1
 full attention is dear. The paper's signs: an axial model is more accurate than one with as many
 blocks, and dearer.
 
-It does not show the paper's gain of memory, which comes with far longer sequences.
+It does not show a gain of memory, which would need far longer sequences.
 """
 
 from studies.compute import macs

@@ -158,8 +158,8 @@ def systems():
 def pretraining():
     """What the pre-training of the systems of Table 2 computes, and how fast it must have been."""
     for name, (builder, *_, side, images, days) in TABLE_2.items():
-        how = {"image_size": side, "include_top": False}
-        _, forward = described(getattr(keras_vit, builder), **how)
+        model = getattr(keras_vit, builder)
+        _, forward = described(model, image_size=side, include_top=False)
         total = exaflops(forward, images)
         share = total * 1e18 / (days * DAY * TPU_V3_CORE)
         hours = days * DAY * TPU_V3_CORE / (HOUR * H100)
@@ -181,9 +181,9 @@ def scaling():
 def axial():
     """What the axial models of appendix D.6 cost beside those of Table 1, at 224 pixels."""
     for name in ("B/32", "B/16"):
-        how = {"variant": name, "pool": "mean", "num_classes": 0}
+        arguments = {"variant": name, "pool": "mean", "num_classes": 0}
         plain, axial = (
-            described(keras_vit.VisionTransformer, block=block, **how)
+            described(keras_vit.VisionTransformer, block=block, **arguments)
             for block in ("pre_norm", "axial")
         )
         counts = [f"{n / 1e6:.1f}" for n in (plain[0], axial[0])]

@@ -2,8 +2,8 @@
 
 A small BiT ResNet learns from 2,000 images of Fashion-MNIST and becomes the teacher; a ViT learns
 from the same images alone, and with the teacher in three ways. In the last arm the teacher is
-another ViT that learned alone. DeiT's sign: a convolutional teacher helps, hard labels with a
-distillation token the most.
+another ViT that learned alone. DeiT's signs, which stand for the paper's here: a convolutional
+teacher helps, hard labels with a distillation token the most, soft labels not.
 
 It does not show a teacher that knows more than the labels of the student's own images: this one
 has seen nothing else.
@@ -15,6 +15,10 @@ from keras_vit import training
 from studies.lab import MODELS, RECIPE, Finding, accuracy, build, dots, learn
 from studies.rates import chosen
 
+PAPER = (
+    "81.8 % alone and with soft labels, 83.0 % with hard ones, 83.4 % with the token (DeiT-B on "
+    "ImageNet, Table 3)."
+)
 COUNT, ALONE = 2000, "alone"
 HARD = {"hard": True, "alpha": 0.5}
 ARMS = {  # arguments of the Distiller; Table 3 has alpha 0.1 and temperature 3 for soft labels
@@ -59,12 +63,13 @@ def findings(results):
     gain = lambda arm: results[arm, "test"] - results[ALONE, "test"]  # noqa: E731
     best = "hard labels, token"
     return [
-        Finding(f"{best} - alone", gain(best)),
-        Finding("soft labels - alone", gain("soft labels")),
-        Finding("hard labels - alone", gain("hard labels")),
+        Finding(f"{best} - alone", gain(best), "above"),
+        Finding("soft labels - alone", gain("soft labels"), "tie"),
+        Finding("hard labels - alone", gain("hard labels"), "above"),
         Finding(
             "BiT as the teacher - ViT as the teacher",
             gain(best) - gain(f"{best}, ViT teacher"),
+            "above",
         ),
         Finding("teacher - ViT alone", results[best, "teacher"] - results[ALONE, "test"]),
     ]

@@ -1,8 +1,8 @@
 """Which model knows that an object that has moved is the same? (section 3.1, "Inductive bias")
 
 The models of "data" on images moved by 0 to 4 pixels, which none has seen in training. What a
-ResNet has built in, a ViT has to learn. The paper expects that BiT bears it best, then the
-hybrid, then the ViT, and gives no number.
+ResNet has built in, a ViT has to learn. Section 3.1 lets one expect that BiT bears it best, then
+the hybrid, then the ViT, and gives no number.
 
 It does not show moves by whole patches (8 pixels), which a ViT without positions would not notice.
 """
@@ -10,7 +10,7 @@ It does not show moves by whole patches (8 pixels), which a ViT without position
 import numpy as np
 
 from studies import data
-from studies.lab import Finding
+from studies.lab import Finding, dots
 
 PAPER = (
     "Said, not measured: only MLPs are local and translation equivariant in a ViT (section 3.1)."
@@ -40,9 +40,7 @@ def findings(results):
 
 def figure(results, figure):
     for axes, count in zip(figure.subplots(1, 2, sharey=True), (data.COUNTS[0], data.COUNTS[-1])):
-        for color, name in enumerate(NAMES):
-            values = kept(results, name, count)
-            axes.plot(data.SHIFTS, values.T, ".", color=f"C{color}", alpha=0.6)
-            axes.plot(data.SHIFTS, values.mean(axis=0), color=f"C{color}", label=name)
+        for name in NAMES:
+            dots(axes, data.SHIFTS, kept(results, name, count).T, label=name)
         axes.set(title=f"{count:,} images", xlabel="moved by, pixels", ylabel="accuracy kept, %")
     axes.legend()

@@ -39,11 +39,14 @@ PROTOCOL = 2  # docs/studies/protocol.md; rows of another one are not read
 SHARES = 10  # of the test images, one for each seed
 MARGINS = {  # within which two values count as equal, by unit
     "points": 1.0,
+    "points of what was right": 1.0,
+    "points per doubling of the operations": 1.0,
     "log-odds": 0.1,
     "log-odds per ten times as many images": 0.1,
     "pixels": 0.5,
     "doublings": 0.5,
     "of 1": 0.05,
+    "of the uniform line": 0.05,
     "times": 0.1,
 }
 HELD_OUT = 1000  # training images that nothing learns from; they choose the learning rates
@@ -150,15 +153,11 @@ class Lab:
         """`count` updates, or a fortieth of them in a rehearsal."""
         return max(10, count // 40) if self.quick else count
 
-    @contextlib.contextmanager
-    def _lock(self, key):
-        self.cache.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(self.cache / f"{key}.lock"):
-            yield self.cache / f"{key}.keras"
-
     def once(self, key, make):
         """The model that `make()` gives, made by the first run that asks for `key`."""
-        with self._lock(key) as file:
+        self.cache.mkdir(parents=True, exist_ok=True)
+        file = self.cache / f"{key}.keras"
+        with filelock.FileLock(self.cache / f"{key}.lock"):
             if not file.exists():
                 make().save(file)
         return keras.saving.load_model(file)
@@ -263,30 +262,21 @@ class Finding:
 
     @property
     def margin(self):
-        return MARGINS.get(self.unit, 1.0)
+        return MARGINS[self.unit]
 
-    @property
-    def error(self):
-        """Of the mean; never zero, as a deviation of 0 is one that was rounded away."""
-        return max(statistics.stdev(self.values) / math.sqrt(len(self.values)), 1e-9)
-
-    def interval(self, level=0.05):
-        """The t-interval that misses the true mean with probability `level`."""
+    def interval(self, together=1):
+        """The t-interval at 95 %; of so many findings `together`, that by which the chance is 95 %
+        at least that the intervals of all hold their true means (Bonferroni).
+        """
         if len(self.values) < 2:
             return None
-        half = stats.t.ppf(1 - level / 2, len(self.values) - 1) * self.error
-        return self.mean - half, self.mean + half
+        # A deviation of 0 is one that was rounded away.
+        error = max(stats.sem(self.values), 1e-9)
+        ends = stats.t.interval(1 - 0.05 / together, len(self.values) - 1, self.mean, error)
+        return tuple(map(float, ends))
 
-    @property
-    def p(self):
-        """The smallest level whose interval has a verdict other than "not resolved"."""
-        if len(self.values) < 2:
-            return 1.0
-        apart = max(abs(self.mean), self.margin - abs(self.mean)) / self.error
-        return min(1.0, 2 * float(stats.t.sf(apart, len(self.values) - 1)))
-
-    def verdict(self, level=0.05):
-        low, high = self.interval(level) or (-math.inf, math.inf)
+    def verdict(self, together=1):
+        low, high = self.interval(together) or (-math.inf, math.inf)
         if -self.margin <= low and high <= self.margin:
             return "equal within the margin"
         return "higher" if low > 0 else "lower" if high < 0 else "not resolved"
@@ -302,16 +292,6 @@ class Finding:
     def __str__(self):
         between = " [{:+.2f}, {:+.2f}]".format(*self.interval()) if self.interval() else ""
         return f"{self.what}: {self.mean:+.2f}{between} {self.unit}, {self.verdict()}"
-
-
-def holm(findings):
-    """The level of each of several findings that keeps the chance of any false verdict at 5 %."""
-    levels, level, ruled_out = [0.0] * len(findings), 0.05, True
-    for rank, i in enumerate(sorted(range(len(findings)), key=lambda i: findings[i].p)):
-        level = 0.05 / (len(findings) - rank) if ruled_out else level
-        ruled_out = ruled_out and findings[i].p <= level
-        levels[i] = level
-    return levels
 
 
 def log_odds(model, part):
@@ -334,25 +314,31 @@ class Results:
         arm, measure = key
         return np.array([self.rows[arm, seed][measure] for seed in self.seeds], "float64")
 
-    def levelled(self, measure, arms):
-        """{arm: values}, for figures: each draw is moved so that its mean over `arms` is that of
-        all draws. What is left are the differences between arms, which are what is compared."""
-        values = np.stack([self[arm, measure] for arm in arms])
-        return dict(zip(arms, values - values.mean(axis=0) + values.mean()))
-
     def slope(self, measure, arms, x):
         """For each seed the slope of a straight line through a measure of `arms` at `x`."""
         values = np.stack([self[arm, measure] for arm in arms])
         return np.polyfit(np.asarray(x, "float64"), values, 1)[0]
 
     def measures(self):
-        """{arm: {measure: values}} of everything that is a number."""
+        """{arm: {measure: values}} of each measure that is a number."""
         table = {}
         for arm in self.arms:
             row = self.rows[arm, self.seeds[0]]
             names = [n for n, v in row.items() if isinstance(v, (int, float)) and n != "seed"]
             table[arm] = {name: [round(float(v), 4) for v in self[arm, name]] for name in names}
         return table
+
+
+def levelled(values):
+    """{arm: values} for figures: the same, without what the draws of the seeds give all arms alike.
+
+    What is left are the differences between arms, which are what is compared, and a spread that is
+    corrected for what the levelling took from it (Morey, 2008).
+    """
+    table = np.stack([*values.values()])
+    means = table.mean(axis=1, keepdims=True)
+    apart = table - means - (table - means).mean(axis=0)
+    return dict(zip(values, means + apart * math.sqrt(len(table) / (len(table) - 1))))
 
 
 def dots(axes, x, values, label=None, **style):
@@ -366,6 +352,18 @@ def dots(axes, x, values, label=None, **style):
         axes.plot(
             [place] * len(each.values), each.values, ".", color=bars[0].get_color(), alpha=0.4
         )
+
+
+def side_by_side(axes, categories, series):
+    """Draws dots at each category, those of each label beside those of the others.
+
+    `series` is {label: values of shape (categories, seeds)}.
+    """
+    places = np.arange(len(categories))
+    for shift, (label, values) in zip(np.linspace(-0.1, 0.1, len(series)), series.items()):
+        dots(axes, places + shift, values, label=label, linestyle="none")
+    axes.set_xticks(places, categories)
+    axes.legend()
 
 
 def log_axis(axes, ticks, label):

@@ -1,7 +1,7 @@
 """Class token or mean of the patches, and at which learning rate? (Figure 9)
 
 The paper's signs: both are equally good at their best learning rates, and the mean's is lower. Each
-arm finds its best rate by itself; every rate beside it is compared at the same rate too.
+arm chooses its best rate by itself; beside that, both are trained at each of four rates.
 
 It does not show other schedules.
 """

@@ -9,9 +9,7 @@ It does not show long training: 1,200 updates are 128 passes through 600 images,
 
 import itertools
 
-import numpy as np
-
-from studies.lab import MODELS, Finding, accuracy, build, learn
+from studies.lab import MODELS, Finding, accuracy, build, learn, side_by_side
 from studies.rates import chosen
 
 PAPER = (
@@ -64,11 +62,9 @@ def findings(results):
 
 def figure(results, figure):
     for axes, count in zip(figure.subplots(1, 2), COUNTS):
-        means = np.array([[test(results, count, a, b).mean() for b in DECAY] for a in DROPOUT])
-        drawn = axes.imshow(means)
-        for (i, j), value in np.ndenumerate(means):
-            axes.text(j, i, f"{value:.1f}", ha="center", va="center", color="white")
-        axes.set(title=f"{count:,} images", xlabel="weight decay", ylabel="dropout")
-        axes.set_xticks(range(len(DECAY)), DECAY)
-        axes.set_yticks(range(len(DROPOUT)), DROPOUT)
-        figure.colorbar(drawn, ax=axes, label="test accuracy, %", shrink=0.6)
+        series = {
+            f"dropout {dropout:g}": [test(results, count, dropout, decay) for decay in DECAY]
+            for dropout in DROPOUT
+        }
+        side_by_side(axes, DECAY, series)
+        axes.set(title=f"{count:,} images", xlabel="weight decay", ylabel="test accuracy, %")

@@ -59,8 +59,11 @@ def names():
     """{name: question} of every study: the first line of its docstring."""
     files = [f for f in sorted(HERE.glob("*.py")) if f.stem not in NOT_STUDIES]
     texts = {file.stem: file.read_text(encoding="utf-8") for file in files}
-    found = {name: ast.get_docstring(ast.parse(text)) for name, text in texts.items()}
-    return {name: found[name].splitlines()[0] for name in found if "\ndef findings(" in texts[name]}
+    return {
+        name: ast.get_docstring(ast.parse(text)).splitlines()[0]
+        for name, text in texts.items()
+        if "\ndef findings(" in text
+    }
 
 
 def folder(output, quick):
@@ -91,13 +94,13 @@ def chosen(arm, grid, rows, tuning=TUNING):
     """
     if not tuning:
         return grid[len(grid) // 2], []
-    found = {(r["rate"], r["seed"]): r["held_out"] for r in rows if r["arm"] == arm}
+    reached = {(r["rate"], r["seed"]): r["held_out"] for r in rows if r["arm"] == arm}
     factor, rates = grid[1] / grid[0], list(grid)
     while True:
-        missing = [(arm, s, rate) for rate in rates for s in tuning if (rate, s) not in found]
+        missing = [(arm, s, rate) for rate in rates for s in tuning if (rate, s) not in reached]
         if missing:
             return None, missing
-        best = max(rates, key=lambda rate: sum(found[rate, seed] for seed in tuning))
+        best = max(rates, key=lambda rate: sum(reached[rate, seed] for seed in tuning))
         if best == rates[0]:
             rates.insert(0, float(f"{rates[0] / factor:.3g}"))
         elif best == rates[-1]:
@@ -152,7 +155,7 @@ def run_all(name, study, seeds, file, lab_arguments, tuning, workers):
     rows, begin = read(file), time.perf_counter()
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
         while todo := planned(study.ARMS, seeds, rows, tuning):
-            print(estimate(study, seeds, rows, tuning, file), flush=True)
+            print(estimate(study, seeds, rows, tuning), flush=True)
             waiting = {pool.submit(execute, name, *run, lab_arguments): run for run in todo}
             try:
                 for count, future in enumerate(concurrent.futures.as_completed(waiting), 1):
@@ -163,7 +166,9 @@ def run_all(name, study, seeds, file, lab_arguments, tuning, workers):
                     arm, seed, rate = waiting[future]
                     at = f"{arm}, seed {seed}" + (f", rate {rate}" if rate else "")
                     print(f"{minutes:6.1f} min  {count}/{len(todo)}  {at}", flush=True)
-                    estimate(study, seeds, rows, tuning, file)
+                    # A page must not take a study that goes on for one that has ended.
+                    report = {"study": name, **progress(study, seeds, rows, tuning)}
+                    file.with_suffix(".json").write_text(json.dumps(report) + "\n", "utf-8")
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in multiprocessing.active_children():
@@ -172,20 +177,21 @@ def run_all(name, study, seeds, file, lab_arguments, tuning, workers):
     return rows
 
 
-def estimate(study, seeds, rows, tuning, file):
-    """How many runs are done, of how many at least, and the core-hours of the others.
-
-    NAME.json says so too, for a page must not take a study that goes on for one that has ended.
-    """
+def progress(study, seeds, rows, tuning):
+    """How many runs are done, and of how many at least."""
     left = len(planned(study.ARMS, seeds, rows, tuning))
     for arm, arguments in study.ARMS.items():  # those that wait for a learning rate
         if isinstance(arguments.get("rate"), tuple):
             left += len(seeds) * (chosen(arm, arguments["rate"], rows, tuning)[0] is None)
+    return {"done": len(rows), "of": len(rows) + left}
+
+
+def estimate(study, seeds, rows, tuning):
+    """How many runs are done, and the core-hours of the others."""
+    done, of = progress(study, seeds, rows, tuning).values()
     spent = [row["core_seconds"] for row in rows]
     each = sum(spent) / len(spent) if spent else getattr(study, "SECONDS", 30)
-    report = {"study": file.stem, "done": len(rows), "of": len(rows) + left}
-    file.with_suffix(".json").write_text(json.dumps(report) + "\n", encoding="utf-8")
-    return f"{len(rows)} of {len(rows) + left} runs done; {left * each / 3600:.2f} core-hours left"
+    return f"{done} of {of} runs done; {(of - done) * each / 3600:.2f} core-hours left"
 
 
 def processor():
@@ -264,18 +270,19 @@ def main():
 
     count = args.seeds or (2 if args.quick else getattr(study, "SEEDS", 10))
     seeds, tuning = range(args.first, args.first + count), () if args.quick else TUNING
-    kind = "rehearsal" if args.quick else "study"
     used = []
     for other in getattr(study, "USES", ()):
         module = importlib.import_module(f"studies.{other}")
-        found = read(output / f"{other}.jsonl")
-        if planned(module.ARMS, seeds, found, tuning):
+        others = read(output / f"{other}.jsonl")
+        if planned(module.ARMS, seeds, others, tuning):
             command = f"python studies/run.py {other}{' --quick' if args.quick else ''}"
-            return f"This {kind} reads the runs of {other!r}, of which some are missing: {command}"
-        used += kept(module.ARMS, seeds, found, tuning)
+            return (
+                f"{args.name!r} reads the runs of {other!r}, of which some are missing: {command}"
+            )
+        used += kept(module.ARMS, seeds, others, tuning)
     file = output / f"{args.name}.jsonl"
     if args.estimate:
-        return print(estimate(study, seeds, read(file), tuning, file))
+        return print(estimate(study, seeds, read(file), tuning))
     try:
         with filelock.FileLock(output / f"{args.name}.lock", timeout=0):
             rows = run_all(args.name, study, seeds, file, lab, tuning, args.workers)

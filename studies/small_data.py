@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 
 from keras_vit.layers.position import sincos_2d
-from studies.lab import Finding, accuracy, build, dots, learn, log_axis
+from studies.lab import Finding, accuracy, build, learn, side_by_side
 
 COUNTS = (50, 1200)
 TABLES, SCALES = ("random", "2-D", "sin-cos"), {"small": 0.02, "large": 0.7}
@@ -77,12 +77,12 @@ def findings(results):
 
 
 def figure(results, figure):
-    for place, learned in zip(figure.subplots(1, 2, sharey=True), ("learned", "fixed")):
-        for color, table in enumerate(TABLES):
-            for scale, style in zip(SCALES, ("--", "-")):
-                values = [results[f"{table}, {scale}, {learned}, {n}", "test"] for n in COUNTS]
-                label = f"{table}, {scale}"
-                dots(place, COUNTS, values, label=label, color=f"C{color}", linestyle=style)
-        log_axis(place, COUNTS, "images")
-        place.set(title=learned, ylabel="test accuracy, %")
-    place.legend(fontsize="small")
+    starts = [f"{table}, {scale}" for table, scale in itertools.product(TABLES, SCALES)]
+    for axes, count in zip(figure.subplots(1, 2), COUNTS):
+        series = {
+            learned: [results[f"{start}, {learned}, {count}", "test"] for start in starts]
+            for learned in ("learned", "fixed")
+        }
+        side_by_side(axes, [start.replace(", ", ",\n") for start in starts], series)
+        axes.set(title=f"{count:,} images", ylabel="test accuracy, %")
+        axes.tick_params(axis="x", labelsize="small")
