@@ -130,9 +130,10 @@ def sweep(job, learning_rates=None, validation=None, **options):
 
 def _loaded(report):
     """A `LoadReport` in one line, without what was assumed."""
-    told = [f"{len(report.loaded)} variables loaded", report.head and f"head: {report.head}"]
-    told += [f"{len(report.resized)} resized"] * bool(report.resized)
-    told += [
-        f"{what}={present!r} instead of {wanted!r}" for what, wanted, present in report.differs
+    parts = [
+        f"{len(report.loaded)} variables loaded",
+        report.head and f"head: {report.head}",
+        report.resized and f"{len(report.resized)} resized",
+        *(f"{name}={present!r} instead of {wanted!r}" for name, wanted, present in report.differs),
     ]
-    return f"{report.path} ({report.family}): {'; '.join(filter(None, told))}"
+    return f"{report.path} ({report.family}): {'; '.join(filter(None, parts))}"

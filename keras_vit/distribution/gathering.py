@@ -66,7 +66,7 @@ def to_numpy(value: object) -> np.ndarray:
 
 
 def add_up(values, before=None):
-    """Adds to PyTorch's tensors what those of other processes gained since `before`, or since 0."""
+    """Sums over processes the increase of each tensor of PyTorch since `before`, or since zero."""
     import torch
 
     if not values:

@@ -92,6 +92,7 @@ class JaxDevices(Devices):
         # Those of the user come first, and in place of one with the same pattern.
         self._rules = {**self._user_rules, **layout.LAYOUT_RULES, **self._user_rules}
         self.distribution = Sharding(mode, mesh, self._rules)
+        # For evaluation: of rows that the devices do not divide, each has all.
         self.whole_batches = Sharding(mode, mesh, self._rules, shards_batches=False)
         keras.distribution.set_distribution(self.distribution)
         if self.processes > 1:
@@ -122,7 +123,7 @@ class JaxDevices(Devices):
 
     @property
     def data_shard(self):
-        # The processes that share a model read the same rows.
+        # Processes that share a model read the same rows: of 4 with 2 replicas, shards 0, 0, 1, 1.
         count = min(self.processes, self.replicas)
         return self.process * count // self.processes, count
 

@@ -145,11 +145,11 @@ class SaveEvery:
         """Begins to count anew, as a checkpoint after so many updates was written or read."""
         self._last_update, self._last_time = updates, time.monotonic()
 
-    def is_due(self, updates):
+    def due_by_updates(self, updates):
         """Whether the updates ask for a checkpoint after so many of them."""
         return bool(self.updates) and updates // self.updates > self._last_update // self.updates
 
-    def is_late(self):
+    def due_by_clock(self):
         """Whether the clock asks for a checkpoint."""
         return self.seconds is not None and time.monotonic() - self._last_time >= self.seconds
 

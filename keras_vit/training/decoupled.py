@@ -48,7 +48,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     """
 
     slot_names = ()  # of what is remembered for each variable
-    clips_sum = True  # of all replicas of tf.distribute; Keras would clip each replica's
+    clips_sum = True  # for `TensorFlowDevices.prepare`: Keras's would clip on each replica
 
     def __init__(
         self,
@@ -134,6 +134,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self.fused_update = fused.update_for(self, variables)
 
     def _clip_gradients(self, grads):
+        """Sums the gradients over the replicas, keeps their norm, and clips them all together."""
         grads = sum_over_replicas(grads)
         norm = _norm(ops.stack([_norm(g) for g in grads if g is not None]))
         self.gradient_norm.assign(ops.cast(norm, "float32"))
@@ -148,6 +149,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         """Nothing: `descend` decays, where a layer has its own learning rate."""
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        """Updates all variables: by `update_step` one by one, or fused on PyTorch."""
         if self.fused_update is None:
             super()._backend_update_step(grads, trainable_variables, learning_rate)
         else:

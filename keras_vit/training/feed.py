@@ -71,8 +71,7 @@ def _check_labels(loss, labels, output_shape):
     if not isinstance(loss, ClassificationLoss):
         return
     labels = keras.ops.convert_to_numpy(labels)
-    classes, wrong = output_shape[-1], None
-    classes = max(classes, 2)  # one logit tells two classes
+    classes, wrong = max(output_shape[-1], 2), None  # one logit tells two classes
     if labels.ndim == len(output_shape) and labels.shape[-1] != 1:
         if labels.shape[-1] != classes:
             wrong = f"{labels.shape[-1]} classes"

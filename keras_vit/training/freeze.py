@@ -39,8 +39,9 @@ class TrainableSummary:
     def __str__(self):
         rows = [*self.layers, ("total", self.frozen, self.trainable)]
         shown = table([(n, f"{f:,}", f"{t:,}") for n, f, t in rows], ("layer", "frozen", "trained"))
-        advice = "\nThe model was compiled before this change: compile it again."
-        return shown + advice * self.compiled
+        if self.compiled:
+            shown += "\nThe model was compiled before this change: compile it again."
+        return shown
 
 
 def freeze(model: keras.Model, patterns: str | Sequence[str]) -> TrainableSummary:

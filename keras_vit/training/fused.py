@@ -12,12 +12,10 @@ def adam(optimizer, weights, gradients, slots, step, rate, decay):
     """One update of `AdamW` in place; weights, gradients and each slot are lists of tensors."""
     from torch.optim.adamw import adamw
 
-    momentums, velocities = slots
     adamw(
         weights,
         gradients,
-        momentums,
-        velocities,
+        *slots,  # momentums and velocities
         max_exp_avg_sqs=[],  # of AMSGrad
         state_steps=[step.float() - 1 for _ in weights],  # torch adds 1 to each in place
         fused=True,

@@ -154,13 +154,13 @@ class Run:
         All processes must save and stop after the same batch. They compare their flags every
         `_COMPARE_EVERY` batches and at the end of an epoch, as comparing takes time.
         """
-        late, asked = self.save_every.is_late(), self.signals.asked is not None
+        late, asked = self.save_every.due_by_clock(), self.signals.asked is not None
         if self.devices.processes > 1:
             compare = self.progress.ends_epoch or self.progress.batch % _COMPARE_EVERY == 0
             late, asked = self.devices.any_of(late, asked) if compare else (False, False)
         if asked:
             self.stop()
-        if late or self.save_every.is_due(self.progress.updates):
+        if late or self.save_every.due_by_updates(self.progress.updates):
             self.save()
 
     def stop(self):

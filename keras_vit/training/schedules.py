@@ -89,7 +89,7 @@ class WarmupLinear(WarmupSchedule):
 @keras.saving.register_keras_serializable("keras_vit")
 @dataclasses.dataclass(eq=False)
 class WarmupRsqrt(WarmupSchedule):
-    """The reciprocal of a square root, which needs no length of the run, and a linear cooldown.
+    """The reciprocal of a square root, whatever the length of the run, and a linear cooldown.
 
     base / √(1 + (step - warmup_steps) / timescale) after the warm-up, times
     min(1, (steps - step) / cooldown_steps).

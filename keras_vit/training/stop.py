@@ -78,8 +78,9 @@ class Signals:
         # output is no file; there the run says at its end what it did.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             place = sys.stdout.fileno()
-            on_a_new_line = "\n" * os.isatty(place)  # not behind `^C` and a progress bar
-            os.write(place, (on_a_new_line + text).encode())
+            if os.isatty(place):
+                text = f"\n{text}"  # not behind `^C` and a progress bar
+            os.write(place, text.encode())
 
 
 def only_run_in(folder):
