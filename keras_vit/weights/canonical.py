@@ -1,7 +1,8 @@
 """The one form that every format is brought into, and what its arrays tell of the architecture.
 
-Canonical names are the variable paths of the models. `keras_vit.weights.evidence` decides what the
-arrays do not tell, and `keras_vit.weights.extensions` knows the parts of later models.
+Canonical names are the variable paths of the models, such as `block_0/mlp/dense_1/kernel`, and
+canonical arrays have the shapes of these variables. `keras_vit.weights.evidence` decides what they
+do not tell of the model, and `keras_vit.weights.extensions` knows the parts of later models.
 """
 
 import dataclasses
@@ -99,7 +100,7 @@ def architecture_of(arrays, family, optional=()):
     expect(position is None or position.ndim == 3, POSITION, position, "3 axes")
     representation_size = units_of(arrays, "pre_logits", width) or None
     projection = units_of(arrays, "projection", representation_size or width) or None
-    pool, pooled = pooling_of(arrays, width, projection or representation_size or width)
+    pool, inputs_of_head = pooling_of(arrays, width, projection or representation_size or width)
     registers = arrays.get("patch_encoder/registers")
     arguments = {
         "width": width,
@@ -111,7 +112,7 @@ def architecture_of(arrays, family, optional=()):
         "class_token": "patch_encoder/class_token" in arrays,
         "registers": 0 if registers is None else registers.shape[1],
         "representation_size": representation_size,
-        "num_classes": units_of(arrays, "head", pooled),
+        "num_classes": units_of(arrays, "head", inputs_of_head),
         "qkv_bias": "block_0/attention/query/bias" in arrays,
         "norm_after_pool": False,
         "projection": projection,

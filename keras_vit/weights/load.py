@@ -127,7 +127,9 @@ def _known_arguments(model, file_image_size):
 
 
 def fit_to_model(checkpoint, model, interpolation=None, patches_too=False):
-    """A copy of a `Canonical` with its arrays in the sizes of a model.
+    """A copy of a `Canonical` with patches, positions and channels in the sizes of a model.
+
+    The head is left to `assign`, which leaves out one for other classes.
 
     Args:
         checkpoint: the `Canonical`.

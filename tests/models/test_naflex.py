@@ -10,6 +10,8 @@ import pytest
 import keras_vit
 from keras_vit.data import naflex_inputs
 from keras_vit.data.naflex import naflex_size
+from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, forward, randomize, slow_unless_torch, to_numpy
 
 FOLDER = ORACLES / "naflex"
@@ -94,6 +96,10 @@ def test_other_files_and_architectures_are_refused(tmp_path):
     refuses("hidden_act='relu'", hidden_act="relu")
     refuses("patch_embedding.* must have the shape .* for patch_size=8", patch_size=8)
     refuses("vision_use_head=False, and the file has .*probe", vision_use_head=False)
+    arrays = read_safetensors(FOLDER / "map" / "model.safetensors")
+    arrays[next(name for name in arrays if name.endswith("fc1.bias"))][0] = np.nan
+    write_safetensors(tmp_path / "other" / "model.safetensors", arrays)
+    refuses("NaN")
     with pytest.raises(keras_vit.CheckpointError, match=r"keras_vit\.naflex_from_checkpoint"):
         keras_vit.from_checkpoint(FOLDER / "map")
     with pytest.raises(ValueError, match="Unknown checkpoint"):

@@ -3,6 +3,10 @@
 They exist in two generations, which number the modules of a block differently (`LayerNorm_2`,
 `MlpBlock_3` and `MultiHeadDotProductAttention_1` in the published ones): both are read, and the
 published one is written.
+
+A row of `ROWS` is (name in the file, path of the model's variable, `Layout` of the array); of
+`[2|1]` both are read and the first is written. What arrays do not tell is in `defaults`, or in a
+`config.json`. `holds` are values that a file can have, `computes` those that the authors' code has.
 """
 
 from keras_vit.weights import tables
@@ -43,7 +47,7 @@ class Google(Family):
     """npz files of google-research/vision_transformer."""
 
     def obstacles(self, model):
-        """Also the mean, which the authors take over the class token too."""
+        """As of every family, and the mean, which the authors take over the class token too."""
         v = model.variant
         mixed = v.pool == "mean" and v.class_token
         return super().obstacles(model) + reasons({"pool='mean' with a class token": mixed})

@@ -93,8 +93,7 @@ class Dinov2(Dino):
         return super().write(model, arrays)
 
     def config_for(self, model):
-        v = model.variant
-        mlp = {"mlp_ratio": _ratio(v), "use_swiglu_ffn": v.mlp == "swiglu"}
+        mlp = {"mlp_ratio": _ratio(model.variant), "use_swiglu_ffn": model.variant.mlp == "swiglu"}
         return {**super().config_for(model), **mlp}
 
     def impossible(self, model):
@@ -175,7 +174,7 @@ def _complete_biases(canonical):
         for layer in LINEAR[name]:
             for i in range(evidence["depth"]):
                 canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
-                canonical.evidence.assumed["biases"] = "zeros where the file has none"
+                evidence.assumed["biases"] = "zeros where the file has none"
 
 
 HOLDS = {

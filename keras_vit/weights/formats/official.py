@@ -18,9 +18,10 @@ from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.evidence import ARRAYS, CUSTOM, find_image_size, shape_of
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.tables import CONV, SAME, Table
+from keras_vit.weights.formats import timm_arrays
+from keras_vit.weights.formats.timm_arrays import BLOCK
+from keras_vit.weights.tables import SAME, Table
 
-BLOCK = "blocks.{i}."
 PERIODS = "rope_embed.periods"
 IMAGENET = Preprocessing(
     mean=(0.485, 0.456, 0.406),
@@ -98,23 +99,15 @@ DINO = Dino(
     r"|decoder_embed\.weight$|blocks\.\d+\.mlp\.(w12|w[123])\.|blocks\.\d+\.attn\.qkv\.bias_mask$",
     beside=r"(^|\.)(teacher|student|target_encoder|(dino|ibot)_(head|loss))\.",
     table=Table(
-        ("cls_token", "patch_encoder/class_token", SAME),
+        *timm_arrays.PLAIN,
         ("[register|storage]_tokens", "patch_encoder/registers", SAME),
-        ("pos_embed", POSITION, SAME),
-        *tables.torch_linear("patch_embed.proj", "patch_encoder/projection", CONV),
-        *tables.torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
-        *tables.torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
         (BLOCK + "attn.qkv.q.bias", "block_{i}/attention/query/bias", SAME),
         (BLOCK + "attn.qkv.v.bias", "block_{i}/attention/value/bias", SAME),
-        *tables.torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
-        (BLOCK + "ls{n}.gamma", "block_{i}/layer_scale_{n}/gamma", SAME),
-        *tables.torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
         *tables.torch_linear(BLOCK + "mlp.w12", "block_{i}/mlp/[gate|dense_1]"),
         *tables.torch_linear(BLOCK + "mlp.w1", "block_{i}/mlp/gate"),
         *tables.torch_linear(BLOCK + "mlp.w2", "block_{i}/mlp/dense_1"),
         *tables.torch_linear(BLOCK + "mlp.w3", "block_{i}/mlp/dense_2"),
         *tables.torch_norm("norm", "norm"),
-        *tables.torch_linear("head", "head"),
     ),
     ignored=(
         r"mask_token|local_cls_norm\..*|decoder_.*",

@@ -11,25 +11,29 @@ from keras_vit.weights.tables import CONV, SAME
 
 BLOCK = "blocks.{i}."
 BACKBONE = "patch_embed.backbone."
-ROWS = (
+PLAIN = (  # as many authors have them
     ("cls_token", "patch_encoder/class_token", SAME),
-    ("dist_token", "patch_encoder/distillation_token", SAME),
-    ("reg_token", "patch_encoder/registers", SAME),
     ("pos_embed", POSITION, SAME),
     *tables.torch_linear("patch_embed.proj", "patch_encoder/projection", CONV),
-    *tables.torch_norm("patch_embed.norm", "patch_encoder/norm"),
-    *tables.torch_norm("norm_pre", "pre_norm"),
     *tables.torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
     *tables.torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
+    *tables.torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
+    *tables.torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
+    (BLOCK + "ls{n}.gamma", "block_{i}/layer_scale_{n}/gamma", SAME),
+    *tables.torch_linear("head", "head"),
+)
+ROWS = (
+    *PLAIN,
+    ("dist_token", "patch_encoder/distillation_token", SAME),
+    ("reg_token", "patch_encoder/registers", SAME),
+    *tables.torch_norm("patch_embed.norm", "patch_encoder/norm"),
+    *tables.torch_norm("norm_pre", "pre_norm"),
     *tables.torch_norm(BLOCK + "attn.q_norm", "block_{i}/attention/query_norm"),
     *tables.torch_norm(BLOCK + "attn.k_norm", "block_{i}/attention/key_norm"),
     *tables.torch_norm(BLOCK + "attn.norm", "block_{i}/attention/norm"),
-    *tables.torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
-    *tables.torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
     *tables.torch_linear(BLOCK + "mlp.fc1_g", "block_{i}/mlp/gate"),
     *tables.torch_linear(BLOCK + "mlp.fc1_x", "block_{i}/mlp/dense_1"),
     *tables.torch_norm(BLOCK + "mlp.norm", "block_{i}/mlp/norm"),
-    (BLOCK + "ls{n}.gamma", "block_{i}/layer_scale_{n}/gamma", SAME),
     ("rope.freqs.{i}", "rotary_{i}/frequencies", SAME),
     *tables.torch_norm("[|fc_]norm", "norm"),
     ("attn_pool.latent", "pool/probe", SAME),
@@ -38,7 +42,6 @@ ROWS = (
     *tables.torch_linear("attn_pool.proj", "pool/attention/out"),
     *tables.torch_norm("attn_pool.norm", "pool/norm"),
     *tables.torch_linear("attn_pool.mlp.fc{n}", "pool/mlp/dense_{n}"),
-    *tables.torch_linear("head", "head"),
     *tables.torch_linear("head_dist", "head_distillation"),
     # A stem without stages is the backbone itself.
     *tables.torch_resnet(
