@@ -1,13 +1,11 @@
 """`keras-vit train`: trains a model by a recipe, and shows what it has learned."""
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import math
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import time
@@ -261,6 +259,7 @@ def show(job):
 def own_recipe(args, images):
     """The recipe for a pipeline of one's own images, with the size of weights or of the images."""
     from keras_vit import recipes
+    from keras_vit.data.pixels import shorter_side
     from keras_vit.recipes.listing import size_from_scratch
     from keras_vit.weights.readers import image_size_of
 
@@ -271,21 +270,6 @@ def own_recipe(args, images):
         size = size_from_scratch(shorter_side(images.source, images.rows))
     options = {"image_size": size, "pretrained": bool(args.weights)}
     return recipes.own_images(images.num_examples, None, args.model, **options)
-
-
-def shorter_side(source, rows, most=32):
-    """The median of the shorter sides of some images as they are, in pixels; 0 for none."""
-    from keras_vit.data.pixels import open_image
-
-    sides = []
-    for row in rows[:: max(1, len(rows) // most)]:
-        image, _ = source[row]
-        if isinstance(image, bytes):
-            with contextlib.suppress(Exception), open_image(image) as opened:  # damaged ones
-                sides.append(min(opened.size))
-        else:
-            sides.append(min(image.shape[:2]))
-    return statistics.median_high(sides or [0])
 
 
 def test_again(output):

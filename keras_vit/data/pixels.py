@@ -5,6 +5,7 @@ import io
 import math
 import os
 import pathlib
+import statistics
 import warnings
 
 import numpy as np
@@ -185,3 +186,16 @@ def per_channel(preprocessing, channels):
             values = values[:1] * channels
         arrays.append(np.array(values, np.float32))
     return tuple(arrays)
+
+
+def shorter_side(source, rows, most=32):
+    """The median of the shorter sides of some images as they are, in pixels; 0 for none."""
+    sides = []
+    for row in rows[:: max(1, len(rows) // most)]:
+        image, _ = source[row]
+        if isinstance(image, bytes):
+            with contextlib.suppress(Exception), open_image(image) as opened:  # damaged ones
+                sides.append(min(opened.size))
+        else:
+            sides.append(min(image.shape[:2]))
+    return statistics.median_high(sides or [0])
