@@ -7,32 +7,33 @@ import numpy as np
 
 from keras_vit.distribution.gathering import add_up, to_numpy
 
+BATCH_SIZE = 32  # of arrays, as Keras has it
 
-def with_jax(devices, model, data, **options):
+
+def with_jax(devices, model, data, batch_size=None, **options):
     """Each process feeds its shard of the rows of every batch that the devices divide.
 
     The remaining rows are evaluated at the end, whole on every device, and the sums of both
-    evaluations are added.
+    evaluations, which metrics of Keras are made of, are added.
     """
     sums, remainders = [], []
-    if _evaluate_batches(model, _even_shards(devices, data, remainders), **options):
+    even = _even_shards(devices, batches_of(data, batch_size), remainders)
+    if _evaluate_batches(model, even, **options):
         sums.append([to_numpy(v) for v in model.metrics_variables])
-    if remainders:
-        batch = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *remainders)
-        with devices.whole_batches.scope():
-            _evaluate_batches(model, iter([batch]), **options)
-        sums.append([to_numpy(v) for v in model.metrics_variables])
+    with devices.whole_batches.scope():
+        if _evaluate_batches(model, _joined(remainders), **options):
+            sums.append([to_numpy(v) for v in model.metrics_variables])
     for variable, *values in zip(model.metrics_variables, *sums):
         variable.assign(sum(values))
     return _results_of(model)
 
 
-def _even_shards(devices, data, remainders):
+def _even_shards(devices, batches, remainders):
     """Yields this process's shard of the rows of each batch that the devices divide.
 
     The remaining rows of each batch are appended to the list `remainders`.
     """
-    for batch in map(tuple, batches_of(data)):
+    for batch in map(tuple, batches):
         count = rows_of(batch)
         even = count - count % devices.replicas
         if even < count:
@@ -41,25 +42,34 @@ def _even_shards(devices, data, remainders):
             yield _shard(_rows(batch, 0, even), *devices.data_shard)
 
 
-def with_torch(devices, model, data, **options):
+def _joined(remainders):
+    """Yields batches of the usual size of some rows that are left of others."""
+    if remainders:
+        rows = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *remainders)
+        for start in range(0, rows_of(rows), BATCH_SIZE):
+            yield _rows(rows, start, start + BATCH_SIZE)
+
+
+def with_torch(devices, model, data, batch_size=None, **options):
     """Each process evaluates its shard of every batch, unless it is empty; the sums are added."""
-    batches = (batch for batch in shards(data, *devices.data_shard) if rows_of(batch))
+    shards_of_all = shards(data, *devices.data_shard, batch_size=batch_size)
+    batches = (batch for batch in shards_of_all if rows_of(batch))
     if not _evaluate_batches(model, batches, **options):
         model.reset_metrics()
     add_up([variable.value.data for variable in model.metrics_variables])
     return _results_of(model)
 
 
-def with_tensorflow(devices, model, data, **options):
+def with_tensorflow(devices, model, data, batch_size=None, **options):
     """Each replica evaluates its shard of every batch, which may be empty for the last one."""
     import tensorflow as tf
 
-    options.pop("batch_size", None)  # that of Keras's arrays
     count = devices.local_replicas
     first = devices.process * count
 
     def batches():
-        of_replicas = [shards(data, first + i, devices.replicas) for i in range(count)]
+        replicas = range(first, first + count)
+        of_replicas = [shards(data, i, devices.replicas, batch_size) for i in replicas]
         for step in zip(*of_replicas):
             yield from map(tuple, step)
 
@@ -69,15 +79,17 @@ def with_tensorflow(devices, model, data, **options):
     example = keras.tree.map_structure(np.asarray, next(batches()))
     signature = keras.tree.map_structure(spec, example)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(2)
-    steps = sum(1 for _ in batches_of(data)) if isinstance(data, (tuple, list)) else len(data)
+    is_array = isinstance(data, (tuple, list))
+    steps = sum(1 for _ in batches_of(data, batch_size)) if is_array else len(data)
     return model.evaluate(devices.distribute(dataset), steps=steps, return_dict=True, **options)
 
 
-def batches_of(data):
-    """The batches of an evaluation on several devices."""
+def batches_of(data, batch_size=None):
+    """The batches of an evaluation on several devices; `batch_size` is for arrays."""
     if isinstance(data, (tuple, list)):
-        for start in range(0, len(data[0]), 32):  # Keras's default
-            yield tuple(array[start : start + 32] for array in data)
+        size = batch_size or BATCH_SIZE
+        for start in range(0, rows_of(data), size):
+            yield tuple(_rows(data, start, start + size))
     elif hasattr(data, "from_step"):
         yield from data
     elif isinstance(data, keras.utils.PyDataset):
@@ -90,12 +102,12 @@ def batches_of(data):
         )
 
 
-def shards(data, index, count):
+def shards(data, index, count, batch_size=None):
     """One of `count` shards of every batch of an evaluation; that of the last may be empty."""
     if hasattr(data, "shard") and data.batch_size % count == 0:
         yield from data.shard(index, count)
     else:
-        for batch in batches_of(data):
+        for batch in batches_of(data, batch_size):
             yield _shard(batch, index, count)
 
 
@@ -113,7 +125,7 @@ def _rows(batch, start, stop):
     return keras.tree.map_structure(lambda x: np.asarray(x)[start:stop], batch)
 
 
-def _evaluate_batches(model, batches, batch_size=None, **options):
+def _evaluate_batches(model, batches, **options):
     """Evaluates the batches of an iterator; returns whether there were any."""
     first = next(batches, None)
     if first is not None:  # Keras takes a generator

@@ -18,28 +18,17 @@ from keras_vit.models.vit import Network
 from keras_vit.text import brief
 
 RATES = ("dropout", "attention_dropout", "stochastic_depth", "patch_dropout")
-METHODS = ("remat", "variable_size", "patch_dropout", "token_merging")
 
 
-def network(v, grid, options, **arguments):
-    """The `Network` of a `Variant`, extended if it has anything that the paper has not.
-
-    Args:
-        v, grid, **arguments: as in `Network`.
-        options: the arguments of `VisionTransformer` that are in `RATES` or in `METHODS`.
-    """
-    check_options(v, options)
-    is_extended = (
+def is_needed(v, methods):
+    """Whether a `Variant` or one of `methods`, by name, asks for what the paper has not."""
+    return (
         v.extensions != Extensions()
         or v.pool not in ("token", "mean")
         or v.norm_after_pool
         or has_positions_in_blocks(v)
-        or any(options[name] for name in METHODS)
+        or any(methods.values())
     )
-    if is_extended:
-        return ExtendedNetwork(v, grid, **arguments, **options)
-    rates = {name: value for name, value in options.items() if name not in METHODS}
-    return Network(v, grid, **arguments, **rates)
 
 
 @dataclasses.dataclass

@@ -10,6 +10,7 @@ from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, known
 from keras_vit.models import extended
 from keras_vit.models.classifier import Classifier, argument_names, check_settings, image_input
+from keras_vit.models.vit import Network
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import Variant, get_variant
 
@@ -91,24 +92,29 @@ class VisionTransformer(Classifier):
         settings = check_settings(
             image_size, num_classes=classes, channels=channels, head_bias=head_bias, dtype=dtype
         )
-        options = {
+        rates = {
             "dropout": dropout,
             "attention_dropout": attention_dropout,
             "stochastic_depth": stochastic_depth,
+        }
+        methods = {
             "patch_dropout": patch_dropout,
             "remat": remat,
             "variable_size": bool(variable_size),
             "token_merging": token_merging,
         }
+        extended.check_options(v, rates | methods)
         policy = settings["dtype_policy"]
-        network = extended.network(
-            v,
-            v.grid(image_size),
-            options=options,
-            num_classes=settings["num_classes"],
-            head_bias=head_bias,
-            dtype=policy,
-        )
+        arguments = {
+            "num_classes": settings["num_classes"],
+            "head_bias": head_bias,
+            "dtype": policy,
+            **rates,
+        }
+        if extended.is_needed(v, methods):
+            network = extended.ExtendedNetwork(v, v.grid(image_size), **arguments, **methods)
+        else:
+            network = Network(v, v.grid(image_size), **arguments)
         height, width = (None, None) if variable_size else settings["image_size"]
         images = image_input(height, width, channels=settings["channels"], policy=policy)
         super().__init__(
@@ -118,10 +124,11 @@ class VisionTransformer(Classifier):
             settings=settings,
             preprocessing=Preprocessing(),
             name=name,
-            **options,
+            **rates,
+            **methods,
         )
 
-    variant_of = staticmethod(get_variant)
+    variant_of = staticmethod(get_variant)  # by which `Classifier` opens a config
 
     @property
     def grid(self):

@@ -113,7 +113,7 @@ class Network:
         # LayerNorm works on each token by itself: normalising the one that is read is enough.
         x = norm(pool(x)) if v.pool == "token" else pool(norm(x))
         if v.representation_size:
-            x = pre_logits(rank=2, representation_size=v.representation_size, dtype=self.dtype)(x)
+            x = pre_logits(len(x.shape), v.representation_size, dtype=self.dtype)(x)
         return self.head(x)
 
     def head(self, x, name="head"):

@@ -1,0 +1,35 @@
+"""The batches of an evaluation on several devices."""
+
+import types
+
+import numpy as np
+import pytest
+
+from keras_vit.distribution import evaluating
+
+ROWS = (np.arange(70), -np.arange(70))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("batch_size, sizes", [(None, [32, 32, 6]), (40, [40, 30])])
+def test_arrays_have_batches_of_the_size_that_is_asked_for(batch_size, sizes):
+    batches = list(evaluating.batches_of(ROWS, batch_size))
+    assert [len(x) for x, _ in batches] == sizes
+    shards = [list(evaluating.shards(ROWS, i, 3, batch_size)) for i in range(3)]
+    for i, (x, y) in enumerate(batches):
+        assert np.array_equal(np.concatenate([shard[i][0] for shard in shards]), x)
+        assert np.array_equal(x, -y)
+
+
+@pytest.mark.any_backend
+def test_rows_that_the_devices_do_not_divide_come_last_in_batches_of_the_usual_size():
+    devices = types.SimpleNamespace(replicas=4, data_shard=(0, 1))
+    remainders = []
+    batches = evaluating.batches_of(ROWS, 7)
+    even = list(evaluating._even_shards(devices, batches, remainders))
+    assert [len(x) for x, _ in even] == [4] * 10 and [len(x) for x, _ in remainders] == [3] * 10
+    joined = list(evaluating._joined(remainders * 2))
+    assert [len(x) for x, _ in joined] == [32, 28]
+    seen = np.concatenate([x for x, _ in even + remainders])
+    assert sorted(seen) == list(range(70))
+    assert not list(evaluating._joined([]))
