@@ -88,7 +88,7 @@ class Devices(Gathering):
         return data
 
     def explain(self, error):
-        """The error to raise for an error of training: another one if a process was lost."""
+        """An error of training in the words of a user: a ConnectionError if a process was lost."""
         return ending.explain(error, self.process, self.processes)
 
     # ---- what all processes must call

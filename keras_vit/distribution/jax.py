@@ -92,7 +92,7 @@ class JaxDevices(Devices):
         # Those of the user come first, and in place of one with the same pattern.
         self._rules = {**self._user_rules, **layout.LAYOUT_RULES, **self._user_rules}
         self.distribution = Sharding(mode, mesh, self._rules)
-        # For evaluation: of rows that the devices do not divide, each has all.
+        # For rows of an evaluation that the devices do not divide: each device has all of them.
         self.whole_batches = Sharding(mode, mesh, self._rules, shards_batches=False)
         keras.distribution.set_distribution(self.distribution)
         if self.processes > 1:

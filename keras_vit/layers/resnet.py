@@ -20,7 +20,7 @@ class Numerics:
 
     weight_epsilon: float  # keeps a constant kernel from a division by zero
     norm_epsilon: float  # added to the variance in group norm
-    of_variance: bool = True  # whether weight_epsilon is added to it, or to its square root
+    of_variance: bool = True  # whether weight_epsilon is added to the variance, or to its root
     pool_padding: float = 0.0  # around the feature map before the max pooling of a v2 root
 
 
@@ -36,7 +36,7 @@ NUMERICS = {
 
 @dataclasses.dataclass(frozen=True)
 class ResNetStyle:
-    """What sets the published ResNets apart, and the convolutions and norms of one of them.
+    """Version and constants of one of the published ResNets; it makes their convolutions and norms.
 
     Args:
         version: `"v1"`, of hybrids, whose norms follow convolutions, with padding as `"same"`; or
