@@ -48,7 +48,7 @@ class FloatInputs:
         It builds, casts to another precision, and serves hooks, regularizers and quantized kernels.
         """
         plain = not (self.activity_regularizer or self.quantization_mode or has_hooks(self))
-        return plain and self.built and self.dtype_policy == outer
+        return plain and self.built and self.dtype_policy is outer
 
     def stateless_call(self, trainable_variables, non_trainable_variables, *args, **kwargs):
         args, kwargs = self.taken(args, kwargs)

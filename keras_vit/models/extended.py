@@ -65,7 +65,11 @@ class ExtendedNetwork(Network):
     def embed(self, patches):
         v = self.variant
         return super().embed(
-            patches, distillation=v.distillation, bias=v.patch_bias, norm=v.patch_norm
+            patches,
+            distillation=v.distillation,
+            bias=v.patch_bias,
+            norm=v.patch_norm,
+            epsilon=v.epsilon,
         )
 
     def encode(self, x, patches):

@@ -113,7 +113,7 @@ def test_the_first_patch_instead_of_a_class_token(tmp_path):
     )
     found, first = forward(tokens, inputs_of(model))
     assert_close(first, found[:, 0], 0)
-    with pytest.raises(ValueError, match="pool='first' the first patch"):
+    with pytest.raises(ValueError, match="pool='first' needs a model without learned tokens"):
         keras_vit.from_checkpoint(tmp_path / "model.npz", image_size=SIZE, pool="token")
 
 
