@@ -10,6 +10,7 @@ import math
 import keras
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 from torch.utils.weak import WeakIdKeyDictionary
 
 from keras_vit.layers import cpu
@@ -70,7 +71,10 @@ def product(x, kernel, bias, with_gelu=False):
     # The formats in which PyTorch records a graph lack the operation of oneDNN.
     if is_plain and not is_recorded() and not torch.is_autocast_enabled("cpu"):
         if takes_float32(x) or takes_onednn(x, with_gelu):
-            return _Product.apply(x, kernel, bias, with_gelu)
+            wants_values = not (torch.is_grad_enabled() or any(map(_is_watched, (x, kernel, bias))))
+            # PyTorch inspects the signature at each `apply`, for as long as a small product takes.
+            function = _Product.forward if wants_values else _Product.apply
+            return function(x, kernel, bias, with_gelu)
     return _product(x, kernel, bias, with_gelu)
 
 
@@ -80,6 +84,17 @@ def _product(x, kernel, bias, with_gelu=False):
         return _product(x.float(), kernel.float(), wide, with_gelu).to(x.dtype)
     y = x @ kernel if bias is None else torch.addmm(bias, x, kernel)
     return gelu(y, approximate=True) if with_gelu else y
+
+
+def _is_watched(x):
+    """Whether a tensor is one of a transformation of `torch.func`, or has a forward derivative."""
+    if x is None:
+        return False
+    try:
+        x.untyped_storage()
+    except NotImplementedError:
+        return True
+    return forward_ad.unpack_dual(x).tangent is not None
 
 
 def is_recorded():

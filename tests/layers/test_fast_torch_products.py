@@ -13,6 +13,7 @@ if BACKEND != "torch":
     pytest.skip("of PyTorch's own functions", allow_module_level=True)
 
 import torch
+from torch.autograd import forward_ad
 
 from keras_vit.layers import fast_torch_products as products
 
@@ -149,3 +150,29 @@ def test_a_kept_cast_of_a_weight_is_given_up_when_the_weight_changes(change):
     layer(x).sum().backward()
     assert layer.kernel.value.grad.dtype == torch.float32
     assert torch.equal(layer.kernel.value.grad, torch.full((32, 64), 2.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_without_gradients_transformations_and_forward_derivatives_are_served(dtype, monkeypatch):
+    """The values of a product alone skip PyTorch's function, which these need."""
+    monkeypatch.setattr(products, "ONEDNN_IS_FASTER", True)
+    monkeypatch.setattr(products, "EMULATED", {torch.bfloat16})
+    x, dx, kernel = (torch.tensor(normal(*s)).to(dtype) for s in ((6, 5), (6, 5), (5, 7)))
+    bias, applied = torch.zeros(7, dtype=dtype), []
+    apply = products._Product.apply
+    monkeypatch.setattr(products._Product, "apply", lambda *a: applied.append(1) or apply(*a))
+    with torch.no_grad():
+        y = products.product(x, kernel, bias)
+        assert not applied
+        rows = torch.func.vmap(lambda row: products.product(row[None], kernel, bias)[0])(x)
+        over_kernels = torch.func.vmap(lambda k: products.product(x, k, bias))(kernel[None])[0]
+        _, dy = torch.func.jvp(lambda x: products.product(x, kernel, bias), (x,), (dx,))
+        with forward_ad.dual_level():
+            dual = products.product(forward_ad.make_dual(x, dx), kernel, bias)
+            dual_dy = forward_ad.unpack_dual(dual).tangent
+    for found in (rows, over_kernels):
+        assert_close(to_numpy(found.float()), to_numpy(y.float()), 0.05)
+    for found in (dy, dual_dy):
+        assert_close(to_numpy(found.float()), to_numpy((dx @ kernel).float()), 0.05)
+    products.product(x, kernel.requires_grad_(), bias)
+    assert applied
