@@ -30,6 +30,11 @@ def applies(name):
     return True
 
 
+def has_global_hooks():
+    """Whether something is called at every module, as by PyTorch's counter of operations."""
+    return torch.nn.modules.module._has_any_global_hook()
+
+
 def layer_norm(x, gamma, beta, epsilon):
     """The LayerNorm of `kernels.layer_norm`; on a CPU PyTorch reads bfloat16 as it is."""
     wide = x if x.device.type == "cpu" else x.to(gamma.dtype)

@@ -75,8 +75,14 @@ class FloatInputs:
 
 
 def has_hooks(layer):
-    """Whether users of PyTorch have something called before or after a layer."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks)
+    """Whether users of PyTorch have something called at a layer, forwards or backwards."""
+    return bool(
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+        or kernels.OWN.has_global_hooks()
+    )
 
 
 def _needs_look(x):

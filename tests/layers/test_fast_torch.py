@@ -169,3 +169,26 @@ def test_computed_constants_are_kept():
     kept = kernels.computed(numbers, 3, like=x, dtype="float32")
     assert kept is kernels.computed(numbers, 3, like=x, dtype="float32")
     np.testing.assert_array_equal(kept, [0, 1, 2])
+
+
+HOOKS = ("forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook")
+
+
+@pytest.mark.parametrize("is_global", [False, True])
+@pytest.mark.parametrize("hook", HOOKS)
+def test_hooks_on_the_parts_of_a_block_are_called(hook, is_global):
+    """Which skip Keras's call otherwise; also those of all modules, as counters register them."""
+    block = tiny_vit(depth=1).get_layer("block_0")
+    x, seen = torch.ones(1, 5, block.mlp.dense_2.kernel.shape[1], requires_grad=True), []
+    register = getattr(block.mlp, f"register_{hook}")
+    if is_global:
+        register = getattr(torch.nn.modules.module, f"register_module_{hook}")
+    handle = register(lambda module, *_: seen.append(module.name))
+    try:
+        block(x).sum().backward()
+    finally:
+        handle.remove()
+    assert "mlp" in seen
+    seen.clear()
+    block(x).sum().backward()
+    assert not seen
