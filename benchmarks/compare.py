@@ -11,9 +11,10 @@ gives every process the same core and one thread and compares CPU time instead o
 `--alone` one process runs at a time and has the whole memory, and `--double` doubles the batch
 until nothing fits; `gpu.py` does so for a whole GPU.
 
-`name[option=value,...]` asks for a variation, in --ours and in --peers: jit=true|false|max (XLA, or
-torch.compile), remat=true, dtype=bfloat16; of keras_vit alone gelu=erf|tanh, optimizer=keras|ours
-(`keras_vit.training.AdamW`) and, with bfloat16, weights=bfloat16 (the policy bfloat16). With
+`name[option=value,...]` asks for a variation, in --ours and in --peers: jit=true|false|max|whole
+(XLA, or torch.compile), remat=true, dtype=bfloat16; of keras_vit alone gelu=erf|tanh,
+optimizer=keras|ours (`keras_vit.training.AdamW`) and, with bfloat16, weights=bfloat16 (the policy
+bfloat16). With
 --resident steps are waited for at the end of a turn only. Utilisation, with --peak-tflops, is the
 operations of the model in parts of that peak. Training is AdamW on softmax cross-entropy.
 `peers.py` says how a library is added, `steps.py` what a step is.

@@ -29,7 +29,7 @@ SIZES = {
     "H14": (1280, 32, 16, 5120, 14),
 }
 OPTIONS = {  # what may stand in the brackets of `keras_vit[jit=true,gelu=erf]`
-    "jit": ("auto", "true", "false", "max"),
+    "jit": ("auto", "true", "false", "max", "whole"),
     "remat": ("false", "true"),
     "dtype": ("float32", "bfloat16"),
     "gelu": ("erf", "tanh"),
@@ -98,7 +98,8 @@ class Settings:
         name: a key of `PEERS`.
         task: `"infer"` or `"train"`.
         jit: XLA on TensorFlow, `torch.compile` on PyTorch; JAX always compiles. `"auto"` is the
-            library's own choice, `"max"` PyTorch's mode max-autotune.
+            library's own choice, `"max"` PyTorch's mode max-autotune, `"whole"` has a model of
+            Keras compiled by `torch.compile(model)`.
         remat: rematerialisation, where a library has the choice.
         gelu, optimizer, weights: of keras_vit alone. `"ours"` is `keras_vit.training.AdamW`, and
             weights=bfloat16 is the policy bfloat16 instead of mixed_bfloat16.

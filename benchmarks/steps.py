@@ -3,7 +3,7 @@
 Keras models run through `predict_on_batch` and `train_on_batch` on NumPy arrays. With
 `resident=True` the data stay on the device: PyTorch and JAX train by what `fit` calls, TensorFlow
 by the loop of Keras's guide to custom training steps. Models of PyTorch itself have weights in
-bfloat16 for inference, and train under autocast.
+bfloat16 for inference, and train under autocast. With jit=whole, a model of Keras runs as they do.
 """
 
 import numpy as np
@@ -64,8 +64,9 @@ def _torch(model, s, images, labels):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     short, infers = s.dtype == "bfloat16", s.task == "infer"
     dtype = torch.bfloat16 if short and infers else torch.float32
-    model = model.to(device, dtype)
-    x = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().to(device, dtype)
+    x = torch.from_numpy(images).to(device)
+    if PEERS[s.name].framework == "torch":
+        model, x = model.to(device, dtype), x.permute(0, 3, 1, 2).contiguous().to(dtype)
     y = torch.from_numpy(labels).long().to(device)
 
     def loss_of(x, y):
@@ -73,7 +74,7 @@ def _torch(model, s, images, labels):
             return torch.nn.functional.cross_entropy(model(x), y)
 
     forward = model
-    if s.jit in ("true", "max"):
+    if s.jit in ("true", "max", "whole"):
         mode = "max-autotune" if s.jit == "max" else None
         loss_of, forward = torch.compile(loss_of, mode=mode), torch.compile(model, mode=mode)
 
@@ -96,6 +97,8 @@ def _torch(model, s, images, labels):
 def _keras(model, s, images, labels):
     import keras
 
+    if s.jit == "whole" and s.backend == "torch":
+        return _torch(model, s, images, labels)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     jit = {"auto": "auto", "false": False}.get(s.jit, True)
     model.compile(_optimizer(s), loss, jit_compile=jit)
