@@ -19,8 +19,6 @@ HEAD_WIDTH = 128
 
 
 class Aimv2(vision_towers.VisionTower):
-    """Folders of `Aimv2VisionModel`."""
-
     title, heads = "Aimv2", 8
 
     def flat_config(self, contents):

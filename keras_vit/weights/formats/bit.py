@@ -91,8 +91,6 @@ BIG_TRANSFER = BiTFamily(
 
 
 class BigVision(BiTFamily):
-    """npz files of google-research/big_vision."""
-
     def recognises(self, arrays):
         """Whether these are the names of this family, rather than those of a hybrid."""
         names = [re.sub(self.stripped, "", name) for name in arrays]
@@ -127,8 +125,6 @@ def _torch_head(kernel):
 
 
 class Timm(BiTFamily):
-    """State dicts of timm."""
-
     PUBLISHED = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
 
     def complete(self, canonical, contents):
@@ -141,7 +137,6 @@ class Timm(BiTFamily):
             evidence.add(CONFIG, image_size=size)
 
     def json_files(self, model):
-        """`config.json` as timm's hub has it: the architecture and its arguments."""
         name = self.architecture(model.variant) or "resnetv2_50x1_bit"
         arguments = {"in_chans": model.channels, "num_classes": model.num_classes}
         config = timm.hub_config(model, name, model.variant.features, arguments)
@@ -180,8 +175,6 @@ TIMM = Timm(
 
 
 class HuggingFace(BiTFamily):
-    """Folders of Hugging Face transformers."""
-
     def complete(self, canonical, contents):
         evidence, config, processor = canonical.evidence, contents.config, contents.processor
         canonical.set_preprocessing(*huggingface.preprocessing_of(processor), processor)
@@ -225,7 +218,6 @@ class HuggingFace(BiTFamily):
         return huggingface.with_prefix(super().write(model, arrays), prefix)
 
     def json_files(self, model):
-        """`config.json` and `preprocessor_config.json`."""
         stages = [f"stage{i}" for i in range(1, len(model.variant.blocks) + 1)]
         config = {
             "architectures": ["BitForImageClassification" if model.num_classes else "BitModel"],

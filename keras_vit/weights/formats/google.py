@@ -44,8 +44,6 @@ ROWS = (
 
 
 class Google(Family):
-    """npz files of google-research/vision_transformer."""
-
     def obstacles(self, model):
         """As of every family, and the mean, which the authors take over the class token too."""
         v = model.variant

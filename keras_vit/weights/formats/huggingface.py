@@ -126,7 +126,6 @@ class HuggingFace(Family):
         )
 
     def json_files(self, model):
-        """`config.json` and `preprocessor_config.json`."""
         config = {
             "architectures": [
                 f"{self.title}{'ForImageClassification' if model.num_classes else 'Model'}"

@@ -85,8 +85,6 @@ class Beit(huggingface.HuggingFace):
 
 
 class Deit(huggingface.HuggingFace):
-    """DeiT with its distillation token."""
-
     def complete(self, canonical, contents):
         evidence = canonical.evidence
         if "head_distillation/kernel" not in canonical.arrays:

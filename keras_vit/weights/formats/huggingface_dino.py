@@ -117,8 +117,6 @@ def _ratio(v):
 
 
 class Dinov3(Dino):
-    """DINOv3ViT."""
-
     mask_axes = 2
 
     def flat_config(self, contents):

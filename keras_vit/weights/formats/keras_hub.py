@@ -35,8 +35,6 @@ def _norm(name, path):
 
 
 class KerasHub(Family):
-    """Presets of KerasHub, or one of their files."""
-
     def plain_name(self, name, file):
         """Keras numbers layers of a kind from the second one."""
         name = name.replace("/vi_t_encoder_block/", "/vi_t_encoder_block_0/")

@@ -33,8 +33,6 @@ IMAGENET = Preprocessing(
 
 
 class Dino(Family):
-    """Files of Meta's Vision Transformers trained without labels."""
-
     def plain_name(self, name, file):
         """With one number for a block, which is the second of two."""
         return re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", name)
@@ -77,8 +75,6 @@ def rotary_of(periods):
 
 
 class MocoV3(Family):
-    """Files of the training of MoCo v3: an encoder and its average over time."""
-
     def complete(self, canonical, contents):
         if canonical.evidence["width"] == 384:
             why = "MoCo v3's ViT-S has as many, where others have 6"

@@ -27,8 +27,6 @@ ACTIVATIONS = {"gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "quick_gelu": "quic
 
 
 class OpenClip(Family):
-    """Vision Transformers of OpenAI, OpenCLIP and Meta's Perception Encoder."""
-
     def prefix_of(self, file):
         return VISUAL if VISUAL + "conv1.weight" in file else ""
 

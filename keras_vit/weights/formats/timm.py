@@ -34,8 +34,6 @@ PREPROCESSING = {
 
 
 class Timm(Family):
-    """safetensors files, and files of `torch.save`, with the names of timm."""
-
     def flat_config(self, contents):
         """A config as one dict."""
         config, names = arguments_of(contents.config), contents.arrays

@@ -91,7 +91,6 @@ class Writer(Timm):
         return other + super().obstacles(model)
 
     def json_files(self, model):
-        """`config.json` as timm's hub has it: the architecture and its arguments."""
         v, arguments = model.variant, {**self.config_for(model), **self.model_args(model)}
         arguments.pop("epsilon", None)  # the architecture says it
         _, name = self.architecture(v)

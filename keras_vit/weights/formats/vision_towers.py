@@ -93,8 +93,6 @@ class VisionTower(Family):
 
 
 class Clip(VisionTower):
-    """Folders of `CLIPVisionModel` and of the classes around it, and of those of MetaCLIP 2."""
-
     def choose_pooling(self, canonical):
         if is_classifier(canonical):
             canonical.evidence.update(pool="mean", final_norm=False, projection=None)
@@ -121,8 +119,6 @@ class Clip(VisionTower):
 
 
 class Siglip(VisionTower):
-    """Folders of `SiglipVisionModel` and of the classes around it, also with SigLIP 2's weights."""
-
     title, processor = "Siglip", "SiglipImageProcessor"
 
     def arrays_of(self, file):
