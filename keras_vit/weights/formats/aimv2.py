@@ -11,7 +11,7 @@ from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.evidence import CONFIG, CUSTOM, shape_of
 from keras_vit.weights.family import ANY, reasons
-from keras_vit.weights.formats import huggingface, vision_towers
+from keras_vit.weights.formats import vision_towers
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
 BLOCK, APPLE_BLOCK = vision_towers.BLOCK, "trunk.blocks.{i}."
@@ -46,10 +46,8 @@ class Aimv2(vision_towers.VisionTower):
         return super().impossible(model) + reasons({f"num_classes={count}": count, what: partly})
 
     def json_files(self, model):
-        parts = huggingface.parts_of(model, self)
-        del parts["learned_positions"]  # no key of a config, but what `is_native` says
-        biased = {"qkv_bias": model.variant.has_bias("out"), "is_native": False}
-        return self.named(model, "VisionModel", **parts, **biased)
+        has_bias = model.variant.has_bias("out")
+        return super().json_files(model, qkv_bias=has_bias, is_native=False)
 
 
 def sincos_table(grid, width):

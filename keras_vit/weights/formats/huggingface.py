@@ -46,6 +46,7 @@ KEYS = {  # of every config.json -> arguments of the model
 SETTINGS = {**KEYS, "hidden_act": ("gelu", ACTIVATIONS), "layer_norm_eps": "epsilon"}
 TABLES = ("learned_1d", "learned_2d", "sincos_2d")  # positions that are a vector per token
 HOLDS = {"registers": (0,), "position": TABLES, "activation": ANY}  # of most of these classes
+FLAT = ("class_token", "learned_positions")  # keys that `flat_config` adds, and no file has
 HEADS = r"((cls_|distillation_)?classifier|visual_projection)\."  # beside the inner model
 EMBEDDINGS = (
     ("embeddings.cls_token", "patch_encoder/class_token", SAME),
@@ -108,7 +109,7 @@ class HuggingFace(Family):
         return with_prefix(super().write(model, arrays), prefix)
 
     def config_for(self, model):
-        v, config = model.variant, super().config_for(model)
+        v, config = model.variant, {**super().config_for(model), **parts_of(model, self)}
         if self.has_pooler:
             config |= {"pooler_act": "tanh", "pooler_output_size": v.representation_size or v.width}
         return {**config, "hidden_act": hidden_act(v)}
@@ -183,7 +184,7 @@ def hidden_act(v):
 def parts_of(model, family):
     """What `config.json` says of the arrays of a model, by the keys of the `parts` of a family."""
     names = {variable.path for variable in model.weights}
-    return {key: part in names for key, part in family.parts.items()}
+    return {key: part in names for key, part in family.parts.items() if key not in FLAT}
 
 
 def lacks_key_bias(arrays):

@@ -66,7 +66,6 @@ class Beit(huggingface.HuggingFace):
         v = model.variant
         return {
             **super().config_for(model),
-            **huggingface.parts_of(model, self),
             "use_mean_pooling": v.norm_after_pool,
             "layer_scale_init_value": v.layer_scale or 0.0,
             "use_absolute_position_embeddings": v.position in huggingface.TABLES,

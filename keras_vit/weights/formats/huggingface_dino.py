@@ -93,8 +93,7 @@ class Dinov2(Dino):
         return super().write(model, arrays)
 
     def config_for(self, model):
-        parts = huggingface.parts_of(model, self)
-        return {**super().config_for(model), **parts, "mlp_ratio": _ratio(model.variant)}
+        return {**super().config_for(model), "mlp_ratio": _ratio(model.variant)}
 
     def impossible(self, model):
         v = model.variant
@@ -145,9 +144,8 @@ class Dinov3(Dino):
                 canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
 
     def config_for(self, model):
-        parts = huggingface.parts_of(model, self)
         rope_theta = float(model.variant.rotary.temperature)
-        return {**super().config_for(model), **parts, "rope_theta": rope_theta}
+        return {**super().config_for(model), "rope_theta": rope_theta}
 
     def write(self, model, arrays):
         file, v = super().write(model, arrays), model.variant

@@ -78,11 +78,15 @@ class VisionTower(Family):
         prefix = "vision_model." if beside else ""
         return huggingface.with_prefix(super().write(model, arrays), prefix)
 
-    def named(self, model, suffix, **settings):
-        """`config.json` and `preprocessor_config.json` of a class around a tower."""
+    def json_files(self, model, suffix="VisionModel", **settings):
+        """Those of the class with this `suffix`; `settings` are of the tower."""
         name, config = self.title.lower(), {"torch_dtype": "float32"}
-        tower = self.config_for(model) | {"hidden_act": huggingface.hidden_act(model.variant)}
-        tower |= settings
+        tower = {
+            **self.config_for(model),
+            **huggingface.parts_of(model, self),
+            "hidden_act": huggingface.hidden_act(model.variant),
+            **settings,
+        }
         if model.num_classes:
             suffix = "ForImageClassification"
             config |= {"model_type": name, "vision_config": tower, **huggingface.labels(model)}
@@ -115,7 +119,7 @@ class Clip(VisionTower):
         projection = model.variant.projection
         suffix = "VisionModelWithProjection" if projection else "VisionModel"
         settings = {} if model.num_classes else {"projection_dim": projection or 512}
-        return self.named(model, suffix, **settings)
+        return super().json_files(model, suffix, **settings)
 
 
 class Siglip(VisionTower):
@@ -135,9 +139,6 @@ class Siglip(VisionTower):
         pools = ("mean",) if model.num_classes else ("map", "mean", None)
         what = f"pool={v.pool!r}, num_classes={model.num_classes}"
         return super().impossible(model) + reasons({what: v.pool not in pools})
-
-    def json_files(self, model):
-        return self.named(model, "VisionModel", **huggingface.parts_of(model, self))
 
 
 # ---- parts
