@@ -95,7 +95,6 @@ FAMILY = Aimv2(
         "biases": ("all", "none", "attention", "no_out"),
         "qkv_bias": ANY,
     },
-    **vision_towers.TOWER_FIELDS,
 )
 APPLE = Aimv2(
     name="AIMv2 as Apple stores it",
@@ -117,8 +116,6 @@ APPLE = Aimv2(
     ),
     ignored=(r"text_(encoder|projector)\..*", "log_logit_scale"),
     unsupported={r"trunk\.blocks\.\d+\.norm_1\.bias": "the mean over blocks of the first AIM"},
-    joined_heads=True,
-    needs_config=True,
     defaults=FAMILY.defaults,
     config=FAMILY.config,
 )

@@ -23,7 +23,7 @@ from keras_vit.weights.formats import google, huggingface, timm
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
 
 UNIT_PATH = "stage_{s}_unit_{u}/"
-HEAD = "head/kernel"
+CONV_1X1 = Layout(4, tables.matrix_of, lambda k: k[None, None])
 # timm's 1e-8 in place of the authors' 1e-10 beside the variance of a kernel is no obstacle to it:
 # timm reads the published files so.
 AS_BIT = {"numerics": ("bit", "timm")}
@@ -81,7 +81,7 @@ BIG_TRANSFER = BiTFamily(
         ("resnet/root_block/standardized_conv2d/kernel", ROOT, SAME),
         *_big_transfer_unit("resnet/block{s}/unit{u:02}/"),
         *_big_transfer_norm("resnet/group_norm", "norm"),
-        ("resnet/head/conv2d/kernel", HEAD, Layout(4, tables.matrix_of, lambda k: k[None, None])),
+        ("resnet/head/conv2d/kernel", "head/kernel", CONV_1X1),
         ("resnet/head/conv2d/bias", "head/bias", SAME),
     ),
     defaults={"numerics": "bit"},
@@ -119,9 +119,11 @@ BIG_VISION_BIT = BigVision(
 )
 
 
-def _torch_head(kernel):
-    """From a 1 x 1 convolution, or a matrix in files that were made from such."""
-    return kernel.T if kernel.ndim == 2 else tables.matrix_of(kernel.transpose(2, 3, 1, 0))
+TORCH_HEAD = Layout(  # from a 1 x 1 convolution, or a matrix in files that were made from such
+    None,
+    lambda k: k.T if k.ndim == 2 else tables.matrix_of(k.transpose(2, 3, 1, 0)),
+    lambda k: k.T[:, :, None, None],
+)
 
 
 class Timm(BiTFamily):
@@ -165,7 +167,7 @@ TIMM = Timm(
     table=Table(
         *tables.torch_resnet("stem.conv", "stem.norm", "stages.{s}.blocks.{u}"),
         *tables.torch_norm("norm", "norm"),
-        ("head.fc.weight", HEAD, Layout(None, _torch_head, lambda k: k.T[:, :, None, None])),
+        ("head.fc.weight", "head/kernel", TORCH_HEAD),
         ("head.fc.bias", "head/bias", SAME),
     ),
     defaults={"numerics": "timm"},

@@ -70,11 +70,6 @@ class KerasHub(Family):
     def complete(self, canonical, contents):
         evidence, channels = canonical.evidence, canonical.evidence["channels"]
         if shape := evidence.from_config("image_size"):
-            if len(shape) != 3 or channels not in shape[::2]:
-                raise CheckpointError(
-                    f"The config.json says image_shape={shape}, and the arrays have {channels} "
-                    "channels: it is of another model."
-                )
             # The channels come first in a model for `data_format="channels_first"`.
             evidence["image_size"] = shape[:2] if shape[2] == channels else shape[1:]
         evidence["biases"] = "all"  # one that the model was built without is of zeros

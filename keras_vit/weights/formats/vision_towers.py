@@ -9,6 +9,8 @@ The docstring of huggingface_dino.py tells what `sign`, `table`, `config`, `part
 `holds` of a family are.
 """
 
+import dataclasses
+
 import numpy as np
 
 from keras_vit.weights import tables
@@ -24,6 +26,7 @@ TOKEN = Layout(1, lambda a: a[None, None], lambda a: a[0, 0])
 ROWS = Layout(2, lambda a: a[None], lambda a: a[0])
 
 
+@dataclasses.dataclass(frozen=True)
 class VisionTower(Family):
     """One of these families.
 
@@ -31,6 +34,10 @@ class VisionTower(Family):
     `impossible`, `write`, and in `json_files` `config_for`.
     """
 
+    stripped: str = r"^vision_model\."
+    ignored: tuple = (r"text_(model|projection)\..*", r"logit_(scale|bias)", r".*position_ids")
+    joined_heads: bool = True
+    needs_config: bool = True
     title = "CLIP"  # what the names of its classes begin with
     processor = "CLIPImageProcessor"  # of a folder that has none
     heads = 12  # what a config means that does not say how many
@@ -165,9 +172,7 @@ def choose_gelu(evidence):
 def _whole_patches(evidence):
     """Rounds `image_size` down to whole patches, as these classes do; returns notes to report."""
     size = evidence.from_config("image_size")
-    if not isinstance(size, int):
-        return ()
-    whole = [size // side * side for side in evidence["patch_size"]]
+    whole = [size // side * side for side in evidence["patch_size"]] if type(size) is int else [0]
     if not all(whole) or whole == [size, size]:
         return ()
     evidence["image_size"] = whole
@@ -200,12 +205,6 @@ HOLDS = {
     "norm_after_pool": (False,),
     "stem": (None,),
 }
-TOWER_FIELDS = {
-    "stripped": r"^vision_model\.",
-    "ignored": (r"text_(model|projection)\..*", r"logit_(scale|bias)", r".*position_ids"),
-    "joined_heads": True,
-    "needs_config": True,
-}
 
 CLIP = Clip(
     name="Hugging Face CLIP",
@@ -227,7 +226,6 @@ CLIP = Clip(
         "final_norm": ANY,
         "projection": ANY,
     },
-    **TOWER_FIELDS,
 )
 SIGLIP = Siglip(
     name="Hugging Face SigLIP",
@@ -245,5 +243,4 @@ SIGLIP = Siglip(
     defaults={**DEFAULTS, "activation": "gelu_tanh", "gelu": "tanh", "epsilon": 1e-6},
     config={**SETTINGS, "layer_norm_eps": "epsilon"},
     holds={**HOLDS, "class_token": (False,), "qkv_bias": (True,)},
-    **TOWER_FIELDS,
 )
