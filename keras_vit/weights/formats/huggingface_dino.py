@@ -58,16 +58,17 @@ class Dino(huggingface.HuggingFace):
         return super().impossible(model) + reasons(lacks_scale)
 
 
-@dataclasses.dataclass(frozen=True)
 class Dinov2(Dino):
     """Dinov2 with one class of MLP, with registers or without."""
 
-    registers: bool = False
     mask_axes = 1
 
     def recognises(self, arrays):
         has_registers = any(name.endswith("embeddings.register_tokens") for name in arrays)
-        return super().recognises(arrays) and has_registers == self.registers
+        return super().recognises(arrays) and has_registers == self.has_registers()
+
+    def has_registers(self):
+        return "num_register_tokens" in self.config
 
     def complete(self, canonical, contents):
         evidence = canonical.evidence
@@ -99,7 +100,7 @@ class Dinov2(Dino):
         v = model.variant
         rows = {
             f"mlp_dim={v.mlp_dim} with width={v.width}": _ratio(v) is None,
-            f"registers={v.registers}": self.registers != bool(v.registers),
+            f"registers={v.registers}": self.has_registers() != bool(v.registers),
         }
         return super().impossible(model) + reasons(rows) + huggingface.not_square(model)
 
@@ -174,12 +175,9 @@ def _gated_mlp(block):
 
 HOLDS = {
     "class_token": (True,),
-    "registers": ANY,
-    "layer_scale": ANY,
-    "activation": ANY,
-    "mlp": ANY,
     "representation_size": (None,),
     "norm_after_pool": (False,),
+    **dict.fromkeys(("registers", "layer_scale", "activation", "mlp"), ANY),
 }
 
 
@@ -231,7 +229,6 @@ def _dinov2(is_gated, registers):
         model_type=model_type,
         title=title,
         head_pools=("token_mean",),
-        registers=registers,
     )
 
 
@@ -248,25 +245,14 @@ DINOV3 = Dinov3(
         *_gated_mlp(DINOV3_BLOCK),
         *tables.torch_norm("norm", "norm"),
     ),
-    defaults={
-        "gelu": "gelu_erf",
-        "interpolation": "bicubic",
-        "epsilon": 1e-5,
-        "position": "none",
-    },
+    defaults={"gelu": "gelu_erf", "interpolation": "bicubic", "epsilon": 1e-5, "position": "none"},
     config={
         **huggingface.SETTINGS,
         "num_register_tokens": "registers",
         "layerscale_value": "layer_scale",
         "rope_theta": "rotary",
     },
-    holds={
-        **HOLDS,
-        "position": ("none",),
-        "rotary": ANY,
-        "biases": ANY,
-        "pool": ("token", None),
-    },
+    holds={**HOLDS, "position": ("none",), "rotary": ANY, "biases": ANY, "pool": ("token", None)},
     model_types=("dinov3_vit",),
     parts={
         **{f"{part}_bias": f"block_0/attention/{part}/bias" for part in PARTS[:3]},

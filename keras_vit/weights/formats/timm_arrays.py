@@ -51,8 +51,7 @@ ROWS = (
 PARALLEL = (  # of the blocks of one branch
     *tables.torch_norm(BLOCK + "in_norm", "block_{i}/norm_1"),
     *tables.torch_linear(
-        BLOCK + "in_proj",
-        "block_{i}/[mlp/dense_1|attention/query|attention/key|attention/value]",
+        BLOCK + "in_proj", "block_{i}/[mlp/dense_1|attention/query|attention/key|attention/value]"
     ),
     *tables.torch_norm(BLOCK + "q_norm", "block_{i}/attention/query_norm"),
     *tables.torch_norm(BLOCK + "k_norm", "block_{i}/attention/key_norm"),
