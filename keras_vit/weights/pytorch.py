@@ -114,7 +114,13 @@ def read_torch(path):
     with reading(path, "a PyTorch file of plain tensors"), open(path, "rb") as stream:
         is_zip = stream.read(4) == b"PK\x03\x04"
         stream.seek(0)
-        stream, size = _rewritten(stream) if is_zip else _measured(stream)
+        if is_zip:
+            stream, size = _rewritten(stream)
+        else:  # the bytes of the tensors follow five pickles
+            for _ in range(5):
+                collections.deque(pickletools.genops(stream), maxlen=0)  # reads, executes nothing
+            size = os.path.getsize(path) - stream.tell()
+            stream.seek(0)
         rows = [(stand_in, name) for stand_in, names in PLAIN.items() for name in names.split()]
         try:
             with _LOADING, torch.serialization.safe_globals(rows):
@@ -146,15 +152,6 @@ def _rewritten(stream):
             tensors += member.file_size if "/data/" in name else 0
     copy.seek(0)
     return copy, tensors
-
-
-def _measured(stream):
-    """An older file, and how many bytes its tensors have, which follow five pickles."""
-    for _ in range(5):
-        collections.deque(pickletools.genops(stream), maxlen=0)  # reads, and executes nothing
-    size = os.fstat(stream.fileno()).st_size - stream.tell()
-    stream.seek(0)
-    return stream, size
 
 
 def _refusal(path, error):

@@ -28,6 +28,7 @@ from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 
 REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."
+GATED = "gate_proj up_proj down_proj"  # the linear maps of an MLP with a gate
 LINEAR = {  # names of `Extensions.biases` -> layers of a block
     **{part: (f"attention/{part}",) for part in PARTS},
     "mlp": ("mlp/gate", "mlp/dense_1", "mlp/dense_2"),
@@ -169,10 +170,6 @@ def _layers(block):
     ]
 
 
-def _gated_mlp(block):
-    return tables.torch_mlp(block + "mlp.", "gate_proj up_proj down_proj")
-
-
 HOLDS = {
     "class_token": (True,),
     "representation_size": (None,),
@@ -189,7 +186,7 @@ def _dinov2(is_gated, registers):
     packed = (  # as in files; the modules of transformers 5 are those of a gated MLP
         *tables.torch_linear(mlp + "weights_in", "block_{i}/mlp/[gate|dense_1]"),
         *tables.torch_linear(mlp + "weights_out", "block_{i}/mlp/dense_2"),
-        *_gated_mlp(huggingface.BLOCK),
+        *tables.torch_mlp(mlp, GATED),
     )
     signs = r"(weights_in|gate_proj)" if is_gated else "fc1"
     settings = {k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"}
@@ -242,7 +239,7 @@ DINOV3 = Dinov3(
         *tables.torch_linear("embeddings.patch_embeddings", "patch_encoder/projection", CONV),
         *tables.torch_attention(DINOV3_BLOCK + "attention.", "q_proj k_proj v_proj o_proj"),
         *_layers(DINOV3_BLOCK),
-        *_gated_mlp(DINOV3_BLOCK),
+        *tables.torch_mlp(DINOV3_BLOCK + "mlp.", GATED),
         *tables.torch_norm("norm", "norm"),
     ),
     defaults={"gelu": "gelu_erf", "interpolation": "bicubic", "epsilon": 1e-5, "position": "none"},

@@ -22,8 +22,8 @@ from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 BLOCK = "transformer.resblocks.{i}."
 VISUAL, TRUNK, HEAD = "visual.", "visual.trunk.", "visual.head.proj."
 OF_OPENAI = ("input_resolution", "context_length", "vocab_size")
+OF_CLIP = dataclasses.replace(CLIP, library="pillow")
 PERCEPTION_ENCODER = Preprocessing(library="pillow")
-ACTIVATIONS = {"gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "quick_gelu": "quick_gelu"}
 
 
 class OpenClip(Family):
@@ -39,7 +39,7 @@ class OpenClip(Family):
         options = vision.get("act_kwargs") or {}
         if options not in ({}, {"approximate": "tanh"}):
             raise unsupported(f"been built with act_kwargs={options} (its config)")
-        exact = "gelu_tanh" if options else "gelu"
+        exact = "gelu_tanh" if options else "gelu_erf"
         vision["activation"] = "quick_gelu" if model.get("quick_gelu") else exact
         vision["eps"] = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
         return {**vision, "heads": vision["width"] // vision["head_width"]}
@@ -47,7 +47,7 @@ class OpenClip(Family):
     def complete(self, canonical, contents):
         evidence, names = canonical.evidence, contents.arrays
         evidence["patch_bias"] = False
-        canonical.preprocessing = preprocessing_of(contents.config)
+        canonical.preprocessing, _ = timm.preprocessing_of(images_of(contents.config), OF_CLIP)
         if any(name in names for name in OF_OPENAI):
             evidence.add(CUSTOM, activation="quick_gelu")
         vision_towers.choose_gelu(evidence)
@@ -98,13 +98,9 @@ def timm_config(config):
     vision = config.get("model_cfg", {}).get("vision_cfg", {})
     if not vision:
         return {}
-    arguments = dict(vision.get("timm_model_kwargs") or {})
+    arguments, images = dict(vision.get("timm_model_kwargs") or {}), images_of(config)
     if vision.get("timm_pool"):
         arguments["global_pool"] = vision["timm_pool"]
-    recipe = config.get("preprocess_cfg", {})
-    images = {key: recipe[key] for key in ("mean", "std", "interpolation") if key in recipe}
-    images["crop_mode"] = "squash" if recipe.get("resize_mode") == "squash" else "center"
-    images["crop_pct"] = 1.0
     if "image_size" in vision:
         size = vision["image_size"]
         images["input_size"] = [3, *(size if isinstance(size, list) else [size, size])]
@@ -112,15 +108,12 @@ def timm_config(config):
     return {"architecture": name, "model_args": arguments, "pretrained_cfg": images}
 
 
-def preprocessing_of(config):
-    """The recipe of an `open_clip_config.json`; OpenAI's where it says nothing."""
+def images_of(config):
+    """What a `pretrained_cfg` of timm would say of how images are prepared."""
     stated = config.get("preprocess_cfg", {})
-    fields = {key: tuple(stated[key]) for key in ("mean", "std") if key in stated}
-    if stated.get("resize_mode") in ("shortest", "squash"):
-        fields["resize"] = stated["resize_mode"]
-    if stated.get("interpolation") in ("bilinear", "bicubic"):
-        fields["interpolation"] = stated["interpolation"]
-    return dataclasses.replace(CLIP, library="pillow", **fields)
+    images = {key: stated[key] for key in ("mean", "std", "interpolation") if key in stated}
+    crop_mode = "squash" if stated.get("resize_mode") == "squash" else "center"
+    return {**images, "crop_mode": crop_mode, "crop_pct": 1.0}
 
 
 OPEN_CLIP = OpenClip(
@@ -161,7 +154,7 @@ OPEN_CLIP = OpenClip(
         "heads": "num_heads",
         "image_size": "image_size",
         "pool_type": ("pool", {"tok": "token", "avg": "mean", "none": None}),
-        "activation": ("activation", ACTIVATIONS),
+        "activation": "activation",
         "eps": "epsilon",
     },
 )

@@ -181,7 +181,7 @@ def class_names_of(config, num_classes):
     return tuple(map(str, names)) if known and names else None
 
 
-def preprocessing_of(settings):
+def preprocessing_of(settings, usual=TIMM):
     """The `Preprocessing` of a `pretrained_cfg`, and texts for what no recipe here can say."""
     fields, unsaid = {}, []
     for key, (field, meanings) in PREPROCESSING.items():
@@ -190,7 +190,7 @@ def preprocessing_of(settings):
             fields[field] = value if meanings is None else meanings[value]
         elif value is not None:
             unsaid.append(f"{key}={value!r} of the preprocessing")
-    return dataclasses.replace(TIMM, **fields), tuple(unsaid)
+    return dataclasses.replace(usual, **fields), tuple(unsaid)
 
 
 def hub_config(model, architecture, features, arguments):
