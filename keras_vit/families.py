@@ -63,17 +63,22 @@ def _counted(side, offset=1.0):
 TORCH = {"gelu": "erf", "interpolation": "bicubic"}  # what most authors on PyTorch compute
 DISTILLED = TORCH | {"distillation": True}
 SCALED = TORCH | {"layer_scale": 1e-5}
+REGISTERED = SCALED | {"registers": 4}
+FLEXIBLE = {"interpolation": "bilinear_antialias"}
+MAP = {"pool": "map"}
 PATCHES = {"pool": "mean", "class_token": False}
 MEAN = {"pool": "mean", "class_token": True, "norm_after_pool": True}
 GATED = {"mlp": "swiglu"}
 
 CLIP = TORCH | {"pre_norm": "layer_norm", "patch_bias": False, "epsilon": 1e-5}
 QUICK = CLIP | {"activation": "quick_gelu"}
-DINO_V3 = SCALED | {"position": "none", "rotary": "dinov3", "epsilon": 1e-5}
-EVA = TORCH | {"biases": "no_key"}
+NO_KEY = {"biases": "no_key"}
+DINO_V3 = REGISTERED | NO_KEY | {"position": "none", "rotary": "dinov3", "epsilon": 1e-5}
+EVA = TORCH | NO_KEY
 EVA_02 = EVA | GATED | {"rotary": "eva02"}
 NORMED = {"mlp_norm": "layer_norm"}
 NORMED_TWICE = NORMED | {"attention_norm": "layer_norm"}
+EVA_02_CLIP = EVA_02 | NORMED_TWICE
 BEIT = EVA | MEAN | {"position": "relative_2d"}
 BEIT_3 = TORCH | MEAN | NORMED_TWICE | {"epsilon": 1e-5}
 RMS_NORMED = {"norm": "rms_norm", "patch_norm": "rms_norm", "epsilon": 1e-5}
@@ -83,7 +88,7 @@ PE_OTHERS = CLIP | {"pool": "mean", "final_norm": False, "class_token": True} | 
 PE_G = {"class_token": False, **_counted(32, 0.0)}
 INTERN = TORCH | {"layer_scale": 0.1, "final_norm": False}
 SBB = SCALED | PATCHES | {"norm_after_pool": True}
-SBB_ROPE = SBB | {"position": "none", "rotary": "eva02", "biases": "no_key", "registers": 1}
+SBB_ROPE = SBB | NO_KEY | {"position": "none", "rotary": "eva02", "registers": 1}
 
 # Sizes that several lines have, or that are long.
 DEITS = _sizes("Ti/16 S/16 B/16")
@@ -116,12 +121,7 @@ FAMILIES = (
     ),
     Line("DINO-{}", "DINO (Caron et al., 2021)", _sizes("S/16 S/8 B/16 B/8"), TORCH),
     Line("DINOv2-{}", "DINOv2 (Oquab et al., 2024)", DINOS, SCALED),
-    Line(
-        "DINOv2-{}-reg4",
-        "DINOv2 with four registers (Darcet et al., 2024)",
-        DINOS,
-        SCALED | {"registers": 4},
-    ),
+    Line("DINOv2-{}-reg4", "DINOv2 with four registers (Darcet et al., 2024)", DINOS, REGISTERED),
     Line(
         "DINOv3-{}",
         "DINOv3 (Siméoni et al., 2025)",
@@ -131,15 +131,10 @@ FAMILIES = (
             "H+/16": _size(1280, 32, 20, 5120, **GATED),
             "7B/16": _size(4096, 40, 32, 8192, **GATED, biases="all", qkv_bias=False),
         },
-        DINO_V3 | {"registers": 4, "biases": "no_key"},
+        DINO_V3,
     ),
-    Line("SigLIP-{}", "The image encoder of SigLIP (Zhai et al., 2023)", SIGLIPS, {"pool": "map"}),
-    Line(
-        "SigLIP2-{}",
-        "The image encoder of SigLIP 2 (Tschannen et al., 2025)",
-        SIGLIPS_2,
-        {"pool": "map"},
-    ),
+    Line("SigLIP-{}", "The image encoder of SigLIP (Zhai et al., 2023)", SIGLIPS, MAP),
+    Line("SigLIP2-{}", "The image encoder of SigLIP 2 (Tschannen et al., 2025)", SIGLIPS_2, MAP),
     Line("CLIP-{}", "The image encoder of CLIP (Radford et al., 2021)", CLIPS, QUICK),
     Line("OpenCLIP-{}", "The image encoder of OpenCLIP (Cherti et al., 2023)", OPEN_CLIPS, CLIP),
     Line(
@@ -169,7 +164,7 @@ FAMILIES = (
         "EVA02-CLIP-{}",
         "The image encoder of EVA-02-CLIP (Sun et al., 2023)",
         EVA_CLIPS,
-        EVA_02 | NORMED_TWICE,
+        EVA_02_CLIP,
     ),
     Line(
         "EVA02-CLIP-{}",
@@ -221,12 +216,7 @@ FAMILIES = (
     ),
     Line("IJEPA-{}", "I-JEPA (Assran et al., 2023)", _sizes("H/14 H/16 g/16"), TORCH | PATCHES),
     Line("MAE-{}", "The encoder of MAE (He et al., 2022)", _sizes("B/16 L/16 H/14"), TORCH),
-    Line(
-        "FlexiViT-{}",
-        "FlexiViT (Beyer et al., 2023)",
-        _sizes("S/16 B/16 L/16"),
-        {"interpolation": "bilinear_antialias"},
-    ),
+    Line("FlexiViT-{}", "FlexiViT (Beyer et al., 2023)", _sizes("S/16 B/16 L/16"), FLEXIBLE),
     Line(
         "TIPSv2-{}",
         "The image encoder of TIPS v2 (Google DeepMind)",
